@@ -1,0 +1,81 @@
+"""What every form of an archive offers: members by name, their bytes, and a safe copy on disk."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
+
+from msgspec import Struct
+
+from marpack.archive.manifest import Manifest
+
+MANIFEST_NAME = "MAR-INF/MANIFEST.json"
+INDEX_NAME = "MAR-INF/marpack.json"
+
+
+class Form(StrEnum):
+    """How an archive lies on disk."""
+
+    MAR = "mar"
+    TGZ = "tgz"
+    FOLDER = "folder"
+
+
+class Method(StrEnum):
+    """How a member's bytes are kept."""
+
+    STORED = "stored"
+    DEFLATED = "deflated"
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One file of an archive, as its directory describes it; folders are no entries."""
+
+    name: str  # inside the archive, with "/", root folder of a .tar.gz already dropped
+    size: int  # bytes, uncompressed
+    compressed_size: int  # bytes in the archive
+    method: Method
+    crc: int | None = None  # CRC-32 of the uncompressed bytes, where the form records it
+    data_offset: int | None = None  # bytes from the archive's start to the member's data, where it can be read by range
+
+
+class Archive(Protocol):
+    """One protocol, three bodies (zip, tar, folder); nothing above this layer knows which."""
+
+    @property
+    def source(self) -> str:
+        """The path or address this archive was opened from, as the user wrote it."""
+
+    @property
+    def form(self) -> Form:
+        """How the archive lies on disk."""
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Every file by its name, in the archive's own order; names are safe and unique."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest; raises ManifestError if it is missing or malformed."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Open one member for reading, seekable; its CRC is checked by the time it was read to its end.
+
+        Raises KeyError for a name that is no entry, DamagedArchiveError on wrong bytes.
+        """
+
+    def materialize(self) -> Path:
+        """Return a folder that holds every member, extracted into the cache at the first call.
+
+        Raises DamagedArchiveError, UnsafeArchiveError; nothing is left half-written.
+        """
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,87 @@
+"""The command `marpack`: its subcommands, imported only when asked for, and the one error boundary."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from marpack.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# name → (module:command, one line of help): `--help` must not pay for what it only lists.
+COMMANDS = {
+    "build": ("marpack.cli.build:build", "Pack weights, handler, labels and config into one .mar."),
+    "inspect": ("marpack.cli.inspect:inspect", "Tell what is in an archive, running nothing."),
+    "run": ("marpack.cli.run:run", "Load an archive and answer inputs as the server would."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules not yet imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the commands in the order one meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one was probably meant."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            tip = f" Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{tip}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands from the table, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="marpack")
+def marpack() -> None:
+    """From trained weights to a model archive you can trust, before it is deployed."""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run marpack; every way out ends here, with one of the exit codes of `marpack.errors.ExitCode`."""
+    try:
+        code = marpack.main(args=argv, prog_name="marpack", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        code = end.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        code = 130
+    except Exception as error:  # noqa: BLE001 - the boundary
+        code = _show_error(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_error(error: Exception) -> int:
+    from marpack.errors import MarpackError
+    from marpack.render.console import show_error
+
+    if not isinstance(error, MarpackError):
+        raise error
+    show_error(error)
+    return error.exit_code

@@ -1,0 +1,1 @@
+"""The ts.* names, mapped onto our own modules in the worker."""

@@ -1,0 +1,1 @@
+"""The deployment gate: inspection and worker → verdict."""

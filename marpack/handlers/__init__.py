@@ -1,0 +1,1 @@
+"""BaseHandler and the built-in handlers, compatible with TorchServe's."""

@@ -1,0 +1,1 @@
+"""Archive → facts and findings, as data; nothing is executed or unpickled."""

@@ -1,0 +1,1 @@
+"""One module per model format, torch.compile and device; behind one registry."""

@@ -1,0 +1,1 @@
+"""Plan → archive. The plan is frozen and sound; writing it asks no questions."""

@@ -1,0 +1,1 @@
+"""Results in, text out: the console, JSON and HTML."""

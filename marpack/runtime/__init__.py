@@ -1,0 +1,1 @@
+"""What a handler sees, and the messages that carry it: plain data, without torch."""

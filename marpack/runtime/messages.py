@@ -1,0 +1,110 @@
+"""Requests, answers and what travels on the worker's pipe; they know no transport.
+
+Parent → child: `Load`, then any number of `Predict`. Child → parent: `Loaded` or `LoadFailed`, then for each
+`Predict` any number of `Piece` and one `Answered`. Exceptions never cross the boundary: they are flattened
+to `Trouble`.
+"""
+
+from msgspec import Struct
+
+from marpack.runtime.targets import Target
+
+
+class Part(Struct, frozen=True):
+    """One input parameter of a request, as the server's frontend hands it to the worker (contract §4)."""
+
+    name: str  # "body" for a raw body, else the form field's name
+    value: bytes
+    content_type: str = ""
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One request of a batch."""
+
+    id: str
+    parts: tuple[Part, ...]
+    headers: tuple[tuple[str, str], ...] = ()  # as sent, names untouched
+
+
+class Response(Struct, frozen=True, kw_only=True):
+    """What the client receives for one request (contract §5)."""
+
+    status: int
+    body: bytes
+    phrase: str = ""
+    headers: tuple[tuple[str, str], ...] = ()  # those the handler set, content-type apart
+    content_type: str | None = None
+    pieces: tuple[bytes, ...] = ()  # streamed before the body
+    reset: bool = False  # the connection was reset instead of closed
+
+
+class Frame(Struct, frozen=True):
+    """One line of a traceback."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+    user: bool = False  # in the archive's own files
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """Why an answer is what it is, for the author's eyes only: it stands beside the answer."""
+
+    kind: str  # the exception's class, or a word such as "diagnostic"
+    message: str
+    stage: str | None = None  # import, construct, initialize, preprocess, inference, postprocess, handle, respond
+    frames: tuple[Frame, ...] = ()  # outermost first
+    hint: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Load(Struct, frozen=True, kw_only=True, tag=True):
+    """Load the model in a folder and initialise its handler once."""
+
+    model_dir: str
+    target: Target = Target.TORCHSERVE
+    batch_size: int = 1
+    gpu_id: int | None = None
+    envelope: str | None = None
+    limit_max_image_pixels: bool = True
+
+
+class Predict(Struct, frozen=True, tag=True):
+    """Handle one batch."""
+
+    requests: tuple[Request, ...]
+
+
+class Loaded(Struct, frozen=True, kw_only=True, tag=True):
+    """The handler is ready."""
+
+    handler: str  # "digits_handler.DigitsHandler", or module:function
+    stages: dict[str, float]  # ms: start, import, initialize
+    troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
+    device: str | None = None
+
+
+class LoadFailed(Struct, frozen=True, kw_only=True, tag=True):
+    """The handler could not be loaded or initialised; the worker ends."""
+
+    trouble: Trouble
+    status: int = 503  # what a client of the server gets meanwhile
+
+
+class Piece(Struct, frozen=True, tag=True):
+    """One intermediate streamed answer."""
+
+    responses: tuple[Response, ...]
+
+
+class Answered(Struct, frozen=True, kw_only=True, tag=True):
+    """The batch's answers, in its order."""
+
+    responses: tuple[Response, ...]
+    stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle
+    troubles: tuple[Trouble, ...] = ()
+
+
+ToWorker = Load | Predict
+FromWorker = Loaded | LoadFailed | Piece | Answered

@@ -1,0 +1,64 @@
+"""Whose behaviour an answer shows, and the one table of where the two targets differ."""
+
+from enum import Enum, StrEnum
+
+
+class Target(StrEnum):
+    """Whose behaviour is shown: the server's, its failures included, or marpack's own runtime."""
+
+    TORCHSERVE = "torchserve"
+    MARPACK = "marpack"
+
+    def has(self, difference: "Difference") -> bool:
+        """Say whether marpack's better behaviour applies here."""
+        return self is Target.MARPACK and isinstance(difference, Difference)
+
+
+class Difference(Enum):
+    """One point where target `marpack` does better: (what, under torchserve, under marpack)."""
+
+    TOPK_CLAMPED = (
+        "image_classifier with fewer classes than topk",
+        "503 Prediction failed",
+        "as many classes as there are",
+    )
+    PICTURES_CONVERTED = (
+        "pictures that are not 3-channel (gray, palette, RGBA, CMYK, 16-bit)",
+        "503 Prediction failed",
+        "converted to RGB",
+    )
+    PT2_ERRORS = (
+        "an unknown torch.compile backend, or a compile that fails",
+        "skipped, the model runs uncompiled",
+        "an error while loading",
+    )
+    MORE_FORMATS = (
+        "weights as .safetensors, .pth or .pt2",
+        "the server cannot load them: the worker dies",
+        "loaded",
+    )
+    ONNX_SESSION = (
+        "BaseHandler.inference with an ONNX Runtime session",
+        "503 Prediction failed: a session is not callable",
+        "fed by input name, tensors returned",
+    )
+    TEXT_BATCHES = (
+        "text_classifier with several requests in a batch",
+        "503 Prediction failed",
+        "batched with real offsets",
+    )
+
+    @property
+    def what(self) -> str:
+        """Name the point."""
+        return self.value[0]
+
+    @property
+    def torchserve(self) -> str:
+        """Tell what the server does."""
+        return self.value[1]
+
+    @property
+    def marpack(self) -> str:
+        """Tell what marpack's own runtime does."""
+        return self.value[2]
