@@ -1,0 +1,27 @@
+"""Notes that stand beside an answer: what the server would pass over in silence, for the author's eyes only."""
+
+from marpack.runtime.messages import Trouble
+
+_MOST = 100  # a handler may be called a million times between two drains
+_collected: list[Trouble] = []
+
+
+def note(kind: str, message: str, *, stage: str | None = None, hint: str | None = None) -> None:
+    """Put one note beside the answer in the making; the same note is kept once.
+
+    Args:
+        kind: A stable word, kebab-case: "unknown-backend".
+        message: One sentence without a final full stop.
+        stage: import, construct, initialize, preprocess, inference, postprocess or respond.
+        hint: The edit or command that mends it.
+    """
+    trouble = Trouble(kind=kind, message=message, stage=stage, hint=hint)
+    if len(_collected) < _MOST and trouble not in _collected:
+        _collected.append(trouble)
+
+
+def drain() -> tuple[Trouble, ...]:
+    """Return what was noted since the last call, and begin anew."""
+    notes = tuple(_collected)
+    _collected.clear()
+    return notes

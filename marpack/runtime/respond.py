@@ -1,0 +1,120 @@
+"""What a handler returned → what the client receives (contract §5).
+
+The server's worker encodes the answers of a batch in one message and its frontend turns each into HTTP. A value that
+the encoding does not expect (a header that is no `str`, a status that is no number) kills the real worker; here it
+raises `WorkerDeath`, and the worker does die.
+"""
+
+import io
+import json
+import sys
+from typing import Any
+
+from marpack.runtime.context import Context
+from marpack.runtime.messages import Response
+
+_TYPES = {400: "BadRequestException", 404: "ResourceNotFoundException", 405: "MethodNotAllowedException"}
+_INT32 = 1 << 31
+
+
+class WorkerDeath(Exception):  # noqa: N818 - an event the runtime acts on, not an error of the user's
+    """The real worker process would end here."""
+
+
+class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failure
+    """A returned value that JSON cannot hold."""
+
+
+def encode_value(value: Any) -> bytes:
+    """Return the body of one answer.
+
+    Raises:
+        Unserialisable: JSON cannot hold the value; the whole batch fails with 503.
+        WorkerDeath: encoding fails in a way the real worker does not survive.
+
+    """
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        if _is_tensor(value):
+            return _saved(value)
+        return json.dumps(value, indent=2).encode("utf-8")
+    except TypeError as error:
+        raise Unserialisable(str(error)) from error
+    except Exception as error:
+        raise WorkerDeath(f"encoding the answer raised {type(error).__name__}: {error}") from error
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # a handler without torch cannot return a tensor
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _saved(tensor: Any) -> bytes:
+    buffer = io.BytesIO()
+    sys.modules["torch"].save(tensor, buffer)
+    return buffer.getvalue()
+
+
+def error_response(status: int, message: str) -> Response:
+    """Return the server's own JSON error for a status that is not 2xx."""
+    kind = _TYPES.get(status, "InternalServerException")
+    body = json.dumps({"code": status, "type": kind, "message": message}, indent=2, ensure_ascii=False)
+    return Response(status=status, body=f"{body}\n".encode(), content_type="application/json")
+
+
+def check_error(code: Any, message: Any) -> None:
+    """Raise WorkerDeath for a code or message of a PredictionException that the server cannot encode."""
+    _number(code, "the error code")
+    _text(message, "the error message")
+
+
+def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = False) -> Response:
+    """Return one answer of a batch: the value's bytes under the status, phrase and headers the handler set.
+
+    Raises Unserialisable and WorkerDeath.
+    """
+    _mark_stream(idx, value, context, stream_next=stream_next)
+    content_type = context.get_response_content_type(idx)
+    status: Any  # Any: handlers set what they like
+    status, phrase = context.get_response_status(idx)
+    headers = context.get_response_headers(idx)
+    return Response(
+        status=_number(200 if status is None else status, "the response status"),
+        phrase=_text(phrase or "", "the reason phrase"),
+        content_type=_text(content_type, "the content type") if content_type else None,
+        headers=tuple(
+            (_text(key, "a header's name"), _text(item, f"the header {key}")) for key, item in headers.items()
+        ),
+        body=encode_value(value),
+    )
+
+
+def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -> None:
+    """Say in the header `ts_stream_next` whether more is to come, as the server's client reads it."""
+    if stream_next:
+        context.set_response_header(idx, "ts_stream_next", "true")
+    elif context.stopping_criteria:
+        stop = context.stopping_criteria[idx](value)
+        if stop is not None:
+            context.set_response_header(idx, "ts_stream_next", "false" if stop else "true")
+    elif context.get_response_headers(idx).get("ts_stream_next") == "true":
+        context.set_response_header(idx, "ts_stream_next", "false")
+
+
+def _number(value: Any, what: str) -> int:
+    if not isinstance(value, int) or not -_INT32 <= value < _INT32:
+        raise WorkerDeath(f"{what} is {value!r}, not an integer")
+    return int(value)
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise WorkerDeath(f"{what} is {value!r}, a {type(value).__name__} and not a str")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise WorkerDeath(f"{what} is not valid text: {error}") from error
+    return value
