@@ -1,0 +1,42 @@
+"""Trained nets as files that say nothing about the machine they were made on, the same bytes every time."""
+
+import warnings
+import zipfile
+from io import BytesIO
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from torch import nn
+
+_WRITTEN_BY_TORCH = ("version", "byteorder", ".data/serialization_id", ".storage_alignment")
+
+
+def make_deterministic(seed: int = 0) -> None:
+    """Seed torch and forbid what makes two runs differ; one thread, since sums depend on how they are split."""
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+
+
+def save_torchscript(net: nn.Module, path: Path) -> None:
+    """Script a net and save it: without debug records, which hold the absolute paths of all sources."""
+    buffer = BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch would rather export; the server takes TorchScript
+        torch.jit.save(torch.jit.script(net.eval()), buffer)
+    with zipfile.ZipFile(buffer) as full:
+        records = {info.filename.partition("/")[2]: full.read(info) for info in full.infolist()}
+    writer = torch._C.PyTorchFileWriter(str(path))  # noqa: SLF001 - aligns tensors as torch.jit.save does
+    for name, content in records.items():
+        if name.endswith(".debug_pkl") or name in _WRITTEN_BY_TORCH:
+            continue
+        kept = _sort_constants(content) if name.endswith(".py") else content
+        writer.write_record(name, kept, len(kept))
+    writer.write_end_of_file()
+
+
+def _sort_constants(code: bytes) -> bytes:
+    """Put each class's constants in order; torch lists them as a set of strings falls out, so differently each run."""
+    runs = groupby(code.splitlines(keepends=True), key=lambda line: b" : Final[" in line)
+    return b"".join(b"".join(sorted(run) if constants else run) for constants, run in runs)
