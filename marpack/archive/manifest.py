@@ -1,16 +1,20 @@
 """MAR-INF/MANIFEST.json: what the server knows about a model."""
 
-from typing import Any
+import json
+import math
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
-# Key in the file → field here; the server's spelling is camelCase.
+from marpack.errors import ManifestError
+
+# Key in the file → field here, in the order the original archiver writes them; `model` stands in its own place.
 _MODEL_KEYS = {
     "modelName": "name",
-    "modelVersion": "version",
     "serializedFile": "serialized_file",
-    "modelFile": "model_file",
     "handler": "handler",
+    "modelFile": "model_file",
+    "modelVersion": "version",
     "requirementsFile": "requirements_file",
     "configFile": "config_file",
     "envelope": "envelope",
@@ -19,8 +23,17 @@ _MODEL_KEYS = {
 _TOP_KEYS = {
     "createdOn": "created_on",
     "runtime": "runtime",
+    "model": "model",
     "archiverVersion": "archiver_version",
 }
+RUNTIMES = ("python", "python3", "LSP")  # contract §1
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+
+_AGAIN = "build the archive again: marpack build"
+
+# Any: a parsed JSON value, whatever its author wrote.
+_Object = dict[str, Any]
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -49,12 +62,133 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, data: bytes, *, where: str = "MAR-INF/MANIFEST.json") -> "Manifest":
-        """Parse a manifest's bytes.
+        """Parse a manifest's bytes (contract §1), as strictly as the server's two readers together.
 
         Raises ManifestError naming the key that is missing or of the wrong type.
         """
-        raise NotImplementedError
+        top = _parse(data, where)
+        model = _object(top, "model", where)
+        return cls(model=Model(**_fields(model, _MODEL_KEYS, where, "model.")), **_fields(top, _TOP_KEYS, where, ""))
 
     def to_json(self) -> bytes:
-        """Return the file's bytes: two-space indented UTF-8 JSON, keys in the server's order."""
-        raise NotImplementedError
+        """Return the file's bytes: two-space indented JSON, keys in the server's order, then those not known.
+
+        All of it is ASCII, the rest escaped: the server's worker reads the file in its locale's encoding.
+        """
+        tree = _tree(self, _TOP_KEYS)
+        return json.dumps(tree, indent=2, allow_nan=False).encode("ascii")
+
+
+def _parse(data: bytes, where: str) -> _Object:
+    """Parse strict JSON without duplicate keys, of bounded size and depth, whose top is an object."""
+    if len(data) > MAX_BYTES:
+        raise ManifestError(f"the manifest is larger than {MAX_BYTES} bytes", where=where)
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise ManifestError(
+            "the manifest begins with a byte-order mark, which the server refuses",
+            where=where,
+            hint="save it as plain UTF-8",
+        )
+    try:
+        top = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
+    except RecursionError:
+        raise ManifestError("the manifest is nested too deeply", where=where) from None
+    except ValueError as error:
+        raise ManifestError(f"the manifest is not valid JSON: {error}", where=where) from None
+    if not isinstance(top, dict):
+        raise ManifestError("the manifest is not a JSON object", where=where)
+    _check_depth(top, where)
+    return top
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> _Object:  # Any: JSON values
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return number
+
+
+def _check_depth(top: _Object, where: str) -> None:
+    level: list[Any] = [top]  # Any: JSON values
+    for _ in range(MAX_DEPTH):
+        level = [inner for value in level for inner in _inside(value)]
+        if not level:
+            return
+    raise ManifestError(f"the manifest is nested more than {MAX_DEPTH} levels deep", where=where)
+
+
+def _inside(value: Any) -> list[Any]:  # Any: JSON values
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _object(top: _Object, key: str, where: str) -> _Object:
+    if top.get(key) is None:
+        raise ManifestError(
+            f"the manifest has no '{key}'", where=where, hint="the server needs it (see docs/format.md)"
+        )
+    if not isinstance(top[key], dict):
+        raise ManifestError(f"'{key}' is {_kind(top[key])}, not an object", where=f"{where}: {key}")
+    found: _Object = top[key]
+    return found
+
+
+def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> _Object:
+    """Return a struct's fields from a JSON object; a null known key is kept as an extra, for the way back."""
+    known = {name: _text(table[key], prefix + key, where) for key, name in keys.items() if _has_text(table, key)}
+    for needed in ("modelName", "handler") if prefix else ("runtime",):
+        if keys[needed] not in known:
+            raise ManifestError(
+                f"the manifest has no '{prefix}{needed}', which the server needs",
+                where=where,
+                hint="build the archive again",
+            )
+    if not prefix and known["runtime"] not in RUNTIMES:
+        raise ManifestError(
+            f"'runtime' is {known['runtime'][:40]!r}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime"
+        )
+    extra = {key: value for key, value in table.items() if key not in keys or (value is None and key != "model")}
+    return {**known, "extra": extra}
+
+
+def _has_text(table: _Object, key: str) -> bool:
+    return key != "model" and table.get(key) is not None
+
+
+def _text(value: Any, key: str, where: str) -> str:  # Any: a JSON value
+    if not isinstance(value, str):
+        raise ManifestError(
+            f"'{key}' is {_kind(value)}, not a string", where=f"{where}: {key}", hint="put it in quotes"
+        )
+    return value
+
+
+def _kind(value: Any) -> str:  # Any: a JSON value
+    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return kinds.get(type(value), "null")
+
+
+def _tree(value: Struct, keys: dict[str, str]) -> _Object:
+    """Return a struct as a JSON object, absent values left out."""
+    fields = {key: getattr(value, name) for key, name in keys.items()}
+    tree = {key: field for key, field in fields.items() if field is not None}
+    if isinstance(value, Manifest):
+        tree["model"] = _tree(value.model, _MODEL_KEYS)
+    extra: _Object = getattr(value, "extra", {})
+    return {**tree, **{key: item for key, item in extra.items() if key not in tree}}

@@ -1,0 +1,137 @@
+"""Names inside archives: which ones may become files on disk, and which ones collide there."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from marpack.errors import UnsafeArchiveError
+
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.]*")  # contract §1; match it whole
+MAX_NAME = 1024  # bytes of UTF-8; PATH_MAX is 4096 and the cache's own path needs room
+MAX_COMPONENT = 255  # bytes of UTF-8; what ext4, XFS, APFS and NTFS can hold
+MAX_DEPTH = 64
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # controls, bidi and invisible marks, half surrogates
+_DOTS = frozenset(". ")
+
+
+def shown(name: str) -> str:
+    """Return a member's name as messages quote it: escaped, and not longer than a line."""
+    text = repr(name if len(name) <= 80 else name[:77] + "…")
+    return text if _printable(text) else ascii(name[:80])
+
+
+def check_member_name(name: str) -> None:
+    """Refuse a file's name that could land outside its folder, or that no file system would keep as it is.
+
+    Raises UnsafeArchiveError naming the member (contract §11).
+    """
+    trouble = _trouble(name)
+    if trouble:
+        raise UnsafeArchiveError(f"the member {shown(name)} {trouble}", hint="pack the files again, by relative names")
+
+
+def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> None:
+    """Refuse names that are unsafe, or that would be one file on some file system.
+
+    Args:
+        names: The files' names.
+        folders: Names of folders that stand in the archive by themselves, without the final slash.
+
+    Raises UnsafeArchiveError naming the members.
+    """
+    seen = _Seen()
+    for folder in folders:
+        check_member_name(folder)
+        seen.add_folder(folder)
+    for name in names:
+        check_member_name(name)
+        seen.add_file(name)
+
+
+def _trouble(name: str) -> str | None:
+    """Return what is wrong with a name, as the end of a sentence."""
+    if not name:
+        return "has no name"
+    if not _printable(name):
+        return "has a control or invisible character in its name"
+    if "\\" in name:
+        return "has a backslash in its name, which Windows takes for a folder"
+    if name.startswith("/"):
+        return "has an absolute path"
+    if _DRIVE.match(name):
+        return "begins with a drive letter"
+    return _lengthy(name) or _steps(name)
+
+
+def _lengthy(name: str) -> str | None:
+    size = len(name) if name.isascii() else len(name.encode())
+    if size > MAX_NAME:
+        return f"has a name of {size} bytes; {MAX_NAME} is the most"
+    if name.count("/") >= MAX_DEPTH:
+        return f"lies more than {MAX_DEPTH} folders deep"
+    return None
+
+
+def _steps(name: str) -> str | None:
+    for step in name.split("/"):
+        if not step:
+            return "has an empty step in its path"
+        plain = step if step.isascii() else unicodedata.normalize("NFKC", step)
+        # Windows drops dots and spaces at the end of a name, and some tools decode %2e: every spelling of "..".
+        if _DOTS.issuperset(plain.lower().replace("%2e", ".")):
+            return "climbs through '.' or '..'"
+        if "/" in plain or "\\" in plain:
+            return "has a look-alike of a slash in its name"
+        if len(step) > MAX_COMPONENT // 4 and len(step.encode()) > MAX_COMPONENT:
+            return f"has a step of more than {MAX_COMPONENT} bytes in its path"
+    return None
+
+
+def _printable(name: str) -> bool:
+    return name.isprintable() or not any(unicodedata.category(char) in _UNPRINTABLE for char in name)
+
+
+def _key(name: str) -> str:
+    """Return what a file system that folds case and Unicode forms (and Python's import) makes of a name."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+class _Seen:
+    """The files and folders met so far, by the key under which they collide."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+
+    def add_folder(self, name: str) -> None:
+        self._add_parent(name)
+        key = _key(name)
+        if key in self._files:
+            raise _clash(self._files[key], "is a file where another member needs a folder")
+        if self._folders.setdefault(key, name) != name:
+            raise _clash(name, f"differs from {shown(self._folders[key])} only in case or Unicode form")
+
+    def add_file(self, name: str) -> None:
+        self._add_parent(name)
+        key = _key(name)
+        if key in self._folders:
+            raise _clash(name, "is a file where another member needs a folder")
+        before = self._files.get(key)
+        if before == name:
+            raise _clash(name, "is there twice")
+        if before is not None:
+            raise _clash(name, f"differs from {shown(before)} only in case or Unicode form")
+        self._files[key] = name
+
+    def _add_parent(self, name: str) -> None:
+        parent = name.rpartition("/")[0]
+        if parent and self._folders.get(_key(parent)) != parent:
+            self.add_folder(parent)
+
+
+def _clash(name: str, trouble: str) -> UnsafeArchiveError:
+    return UnsafeArchiveError(f"the member {shown(name)} {trouble}", hint="pack the files again, each name once")

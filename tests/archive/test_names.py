@@ -1,0 +1,93 @@
+import pytest
+
+from marpack.archive.names import MODEL_NAME, check_member_name, check_member_names
+from marpack.errors import UnsafeArchiveError
+
+GOOD = [
+    "handler.py", "MAR-INF/MANIFEST.json", ".hidden", "..data", "a..b", "...b", "a/b/c.txt", "Größe.txt", "ラベル.json",
+    "a b.txt", "10:30.log", "x" * 255, "~root", "-rf", "$HOME", "%20",
+]  # fmt: skip
+BAD = [
+    ("", "no name"),
+    ("..", "climbs"),
+    ("../x", "climbs"),
+    ("a/../../x", "climbs"),
+    ("a/..", "climbs"),
+    ("./x", "climbs"),
+    ("a/./x", "climbs"),
+    (".. /x", "climbs"),
+    ("a/.../x", "climbs"),
+    ("%2e%2E/x", "climbs"),
+    (".%2e/x", "climbs"),
+    ("\u2025/x", "climbs"),  # a two-dot leader, ".." once normalised
+    ("\uff0e\uff0e/x", "climbs"),  # full-width full stops
+    ("a\uff0fb", "look-alike"),
+    ("a\uff3cb", "look-alike"),
+    ("/etc/passwd", "absolute"),
+    ("//server/share", "absolute"),
+    ("C:/x", "drive"),
+    ("c:x", "drive"),
+    ("..\\x", "backslash"),
+    ("\\\\server\\x", "backslash"),
+    ("a\\b", "backslash"),
+    ("a//b", "empty step"),
+    ("a/", "empty step"),
+    ("a\0.txt", "control"),
+    ("a\n.txt", "control"),
+    ("a\x7f", "control"),
+    ("a\x1b[31m", "control"),
+    ("a\u202egpj.py", "control"),  # right-to-left override
+    ("a\u200b.py", "control"),  # zero-width space
+    ("a\ud800", "control"),
+    ("x" * 256, "255 bytes"),
+    ("ü" * 128, "255 bytes"),
+    ("/".join(["x" * 200] * 6), "1024"),
+    ("/".join("x" * 65), "64 folders"),
+]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_names_that_any_file_system_keeps(name):
+    check_member_name(name)
+
+
+@pytest.mark.parametrize(("name", "words"), BAD)
+def test_names_that_could_land_elsewhere(name, words):
+    with pytest.raises(UnsafeArchiveError) as caught:
+        check_member_name(name)
+    assert words in caught.value.what
+    assert caught.value.what.isprintable()
+
+
+CLASHES = [
+    (["a.py", "a.py"], [], "'a.py' is there twice"),
+    (["a.py", "A.py"], [], "only in case or Unicode form"),
+    (["straße", "STRASSE"], [], "only in case or Unicode form"),
+    (["\u00e9.txt", "e\u0301.txt"], [], "only in case or Unicode form"),
+    (["\ufb01le.py", "file.py"], [], "only in case or Unicode form"),
+    (["a", "a/b"], [], "'a' is a file where another member needs a folder"),
+    (["a/b", "a"], [], "'a' is a file where another member needs a folder"),
+    (["a/b", "A/c"], [], "differs from 'a' only in case"),
+    (["a/b/c", "x", "a/B/d"], [], "differs from 'a/b' only in case"),
+    (["a"], ["a"], "'a' is a file where another member needs a folder"),
+    (["A/x"], ["a"], "differs from 'a' only in case"),
+    (["x"], ["../a"], "climbs"),
+]
+
+
+@pytest.mark.parametrize(("names", "folders", "words"), CLASHES)
+def test_names_that_would_be_one_file(names, folders, words):
+    with pytest.raises(UnsafeArchiveError) as caught:
+        check_member_names(names, folders)
+    assert words in caught.value.what
+
+
+def test_many_names_that_get_along():
+    check_member_names(["a", "b/a", "b/c/a", "é/é"], ["b", "b/c", "d", "d"])
+
+
+@pytest.mark.parametrize(
+    ("name", "good"), [("digits", True), ("a.b-c_9", True), ("-a", False), ("a b", False), ("", False)]
+)
+def test_model_names(name, good):
+    assert bool(MODEL_NAME.fullmatch(name)) is good
