@@ -1,0 +1,62 @@
+"""MAR-INF/marpack.json: what an archive holds, by name, size and SHA-256; its own SHA-256 is the archive's digest."""
+
+import hashlib
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta, Struct
+
+from marpack.archive.protocol import INDEX_NAME
+from marpack.errors import DamagedArchiveError
+
+FORMAT = 1  # of this file; a reader refuses a later one, since it may define the digest anew
+
+Size = Annotated[int, Meta(ge=0)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Member(Struct, frozen=True):
+    """One member's content."""
+
+    name: str  # inside the archive, with "/"
+    size: Size  # bytes, uncompressed
+    sha256: Sha256  # of the uncompressed bytes, lower-case hex
+
+
+class Index(Struct, frozen=True, kw_only=True):
+    """Every member but this file itself, with what the archive was made for and by."""
+
+    members: tuple[Member, ...]  # in the archive's order
+    samples: tuple[dict[str, Any], ...] = ()  # Any: requests and expected answers, JSON as the project has them
+    provenance: dict[str, str] = {}  # "builder": "marpack 0.1.0"
+    target: str = "torchserve"  # whose behaviour the author asked for: torchserve or marpack
+    format: int = FORMAT
+
+    @classmethod
+    def from_json(cls, data: bytes, *, where: str = INDEX_NAME) -> Self:
+        """Parse the file's bytes; keys of later versions are ignored.
+
+        Raises DamagedArchiveError naming what is wrong with it.
+        """
+        try:
+            index = msgspec.json.decode(data, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DamagedArchiveError(f"the index of members cannot be read: {error}", where=where) from error
+        if index.format != FORMAT:
+            raise DamagedArchiveError(
+                f"the index of members is of format {index.format}, this marpack reads {FORMAT}",
+                where=where,
+                hint="pip install --upgrade marpack",
+            )
+        if len({member.name for member in index.members}) < len(index.members):
+            raise DamagedArchiveError("the index lists a member twice", where=where)
+        return index
+
+    def to_json(self) -> bytes:
+        """Return the file's bytes, always the same for the same values: sorted keys, indented by two."""
+        return msgspec.json.format(msgspec.json.encode(self, order="sorted"), indent=2) + b"\n"
+
+
+def archive_digest(index: bytes) -> str:
+    """Return the archive's digest, `sha256:<hex>`, from the bytes of its MAR-INF/marpack.json."""
+    return f"sha256:{hashlib.sha256(index).hexdigest()}"

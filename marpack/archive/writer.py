@@ -1,0 +1,130 @@
+"""The .mar zip as marpack writes it: every member STORED, weights aligned to pages, no data descriptors."""
+
+import os
+import struct
+from typing import BinaryIO, Protocol
+
+from msgspec import Struct
+
+from marpack.archive.copying import Copier, Source
+from marpack.archive.index import Member
+
+ALIGNMENT = 4096  # bytes: a page, and a block of the file systems that can clone ranges
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR64 = struct.Struct("<4sIQI")
+_END = struct.Struct("<4s4H2IH")
+_ZIP64_EXTRA = 0x0001
+_PADDING_EXTRA = 0xD935  # the id that Android's zipalign gave to padding; its first field is the alignment
+_PADDING_HEAD = struct.Struct("<3H")
+_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 field", whatever the true value
+_PLAIN, _ZIP64 = 20, 45  # version needed to extract: 2.0, 4.5
+_UNIX = 3 << 8
+_MODE = 0o100644 << 16  # a regular file, rw-r--r--
+_TIME, _DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00:00, where DOS time begins
+_UTF8_NAME = 1 << 11
+
+
+class Writer(Protocol):
+    """Where members go; three bodies: zip, tar and folder."""
+
+    def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:
+        """Write one member and return what its bytes were.
+
+        Args:
+            name: Inside the archive, with "/"; safe, and none twice: `check_member_names` has seen them all.
+            source: Gives `size` bytes.
+            size: Bytes.
+            aligned: Begin the data at a multiple of 4096 bytes, where the form can.
+        """
+
+    def finish(self) -> None:
+        """Write what stands after the last member; nothing can be added any more."""
+
+
+class _Record(Struct, frozen=True):
+    """What both headers of a member say about it."""
+
+    name: bytes
+    flags: int
+    crc: int
+    size: int
+    offset: int  # of the local header, from the archive's start
+
+    def local(self, extra: bytes) -> bytes:
+        size = min(self.size, _FULL32)
+        common = (_needed(size), self.flags, 0, _TIME, _DATE, self.crc, size, size)
+        return _LOCAL.pack(b"PK\3\4", *common, len(self.name), len(extra)) + self.name + extra
+
+    def central(self) -> bytes:
+        size, offset = min(self.size, _FULL32), min(self.offset, _FULL32)
+        wide = [self.size] * 2 if size == _FULL32 else []
+        wide += [self.offset] if offset == _FULL32 else []
+        extra = _zip64(*wide) if wide else b""
+        needed = _needed(size, offset)
+        common = (needed, self.flags, 0, _TIME, _DATE, self.crc, size, size)
+        rest = (len(self.name), len(extra), 0, 0, 0, _MODE, offset)
+        return _CENTRAL.pack(b"PK\1\2", _UNIX | needed, *common, *rest) + self.name + extra
+
+
+class ZipWriter:
+    """Writes a zip into an empty, seekable file."""
+
+    def __init__(self, file: BinaryIO, copier: Copier) -> None:
+        self._file = file
+        self._copier = copier
+        self._records: list[_Record] = []
+        self._end = 0  # bytes written: where the next local header goes
+
+    def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:
+        """Write one member; see `Writer.add`."""
+        raw = name.encode()
+        extra = _zip64(size, size) if size >= _FULL32 else b""
+        if aligned:
+            extra += _padding(self._end + _LOCAL.size + len(raw) + len(extra))
+        start = self._end + _LOCAL.size + len(raw) + len(extra)
+        self._file.seek(start)
+        sums = self._copier.copy(source, size, self._file.write, skip=self._skip)
+        record = _Record(raw, 0 if name.isascii() else _UTF8_NAME, sums.crc, size, self._end)
+        self._put(self._end, record.local(extra))  # only now: the CRC stands in front of the data
+        self._records.append(record)
+        self._end = start + size
+        return Member(name, size, sums.sha256)
+
+    def finish(self) -> None:
+        """Write the central directory."""
+        directory = b"".join(record.central() for record in self._records)
+        self._put(self._end, directory + _end(len(self._records), len(directory), self._end))
+
+    def _put(self, offset: int, data: bytes) -> None:
+        self._file.seek(offset)
+        self._file.write(data)
+
+    def _skip(self, count: int) -> None:
+        self._file.seek(count, os.SEEK_CUR)
+
+
+def _needed(*fields: int) -> int:
+    return _ZIP64 if _FULL32 in fields else _PLAIN
+
+
+def _zip64(*values: int) -> bytes:
+    return struct.pack(f"<2H{len(values)}Q", _ZIP64_EXTRA, 8 * len(values), *values)
+
+
+def _padding(offset: int) -> bytes:
+    """Return an extra field after which the data, else at `offset`, is aligned."""
+    gap = -(offset + _PADDING_HEAD.size) % ALIGNMENT
+    return _PADDING_HEAD.pack(_PADDING_EXTRA, 2 + gap, ALIGNMENT) + bytes(gap)
+
+
+def _end(count: int, size: int, offset: int) -> bytes:
+    """Return what follows a central directory of `count` records and `size` bytes that begins at `offset`."""
+    few, short, near = min(count, _FULL16), min(size, _FULL32), min(offset, _FULL32)
+    end = _END.pack(b"PK\5\6", 0, 0, few, few, short, near, 0)
+    if few < _FULL16 and short < _FULL32 and near < _FULL32:
+        return end
+    end64 = _END64.pack(b"PK\6\6", _END64.size - 12, _UNIX | _ZIP64, _ZIP64, 0, 0, count, count, size, offset)
+    return end64 + _LOCATOR64.pack(b"PK\6\7", 0, offset + size, 1) + end

@@ -1,0 +1,129 @@
+"""A plan, carried out: one archive, whole or not at all."""
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+from marpack.archive.copying import Copier
+from marpack.archive.folder_writer import FolderWriter
+from marpack.archive.index import Index, Member, archive_digest
+from marpack.archive.names import check_member_names
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME
+from marpack.archive.staging import staged_file, staged_folder
+from marpack.archive.tar_writer import TarWriter
+from marpack.archive.writer import Writer, ZipWriter
+from marpack.errors import BuildError, OutputExistsError
+from marpack.packing.plan import Built, Format, Plan, PlannedMember, Role
+from marpack.packing.sources import Progress, opened, size_of
+from marpack.version import __version__
+
+_ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}
+
+
+def plan_size(plan: Plan) -> int:
+    """Return how many bytes the plan's members have together: what `pack` reports as progress, all in all.
+
+    Raises BuildError for a file that is not there.
+    """
+    return sum(size_of(member.source) for member in plan.members)
+
+
+def pack(plan: Plan, progress: Progress | None = None) -> Built:
+    """Write the archive of a plan; it appears under its name when it is complete, or not at all.
+
+    Args:
+        plan: What to write, and where.
+        progress: Is called with the number of bytes just read, again and again.
+
+    Raises OutputExistsError, UnsafeArchiveError for names no archive may hold, and BuildError for a source that cannot
+    be read or changes meanwhile, and for an output that cannot be written.
+    """
+    started = time.perf_counter()
+    check_member_names([*(member.name for member in plan.members), MANIFEST_NAME, INDEX_NAME])
+    _spare_inputs(plan)
+    try:
+        with Copier() as copier, _writer(plan, copier) as writer:
+            digest = _write(plan, writer, progress)
+    except OSError as error:
+        raise _unwritable(error, plan) from error
+    return Built(
+        path=plan.output,
+        size=_disk_size(plan.output),
+        digest=digest,
+        members=len(plan.members) + 2,
+        seconds=time.perf_counter() - started,
+    )
+
+
+@contextmanager
+def _writer(plan: Plan, copier: Copier) -> Iterator[Writer]:
+    if plan.format is Format.NO_ARCHIVE:
+        with staged_folder(plan.output, replace=plan.replace) as folder:
+            yield FolderWriter(folder, copier)
+        return
+    with staged_file(plan.output, replace=plan.replace) as file:
+        yield (
+            TarWriter(file, copier, root=plan.manifest.model.name)
+            if plan.format is Format.TGZ
+            else ZipWriter(file, copier)
+        )
+
+
+def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
+    """Write every member, weights first and what describes them last; return the archive's digest."""
+    entries = []
+    for member in sorted(plan.members, key=_place):
+        with opened(member.source, progress) as source:
+            entries.append(writer.add(member.name, source, source.size, aligned=member.role is Role.WEIGHTS))
+    entries.append(_add(writer, MANIFEST_NAME, plan.manifest.to_json()))
+    index = Index(
+        members=tuple(entries),
+        samples=plan.samples,
+        provenance={"builder": f"marpack {__version__}"},
+        target=plan.target,
+    ).to_json()
+    _add(writer, INDEX_NAME, index)
+    writer.finish()
+    return archive_digest(index)
+
+
+def _add(writer: Writer, name: str, content: bytes) -> Member:
+    return writer.add(name, BytesIO(content), len(content))
+
+
+def _place(member: PlannedMember) -> tuple[int, str]:
+    rank = _ORDER[Role.META if member.name.startswith("MAR-INF/") else member.role]
+    return rank, member.name
+
+
+def _spare_inputs(plan: Plan) -> None:
+    """Refuse to replace what goes into the archive."""
+    if not plan.output.exists():
+        return
+    output = Path(os.path.realpath(plan.output))
+    for member in plan.members:
+        if isinstance(member.source, Path):
+            source = Path(os.path.realpath(member.source))
+            if output in (source, *source.parents):
+                raise OutputExistsError(
+                    f"the output would replace {member.source}, which is to go into it",
+                    where=str(plan.output),
+                    hint="choose another output",
+                )
+
+
+def _unwritable(error: OSError, plan: Plan) -> BuildError:
+    hint = "choose another output, or mend its permissions"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        hint = f"make room for about {plan_size(plan) / 1e6:,.1f} MB, or choose another output"
+    return BuildError(f"the output cannot be written: {error.strerror}", where=str(plan.output), hint=hint)
+
+
+def _disk_size(path: Path) -> int:
+    if path.is_dir():
+        return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    return path.stat().st_size
