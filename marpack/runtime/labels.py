@@ -12,11 +12,15 @@ logger = logging.getLogger(__name__)
 LABELS_NAME = "index_to_name.json"
 
 
+class LabelError(Exception):
+    """Labels that are no mapping of class index to text; the server fails to load the model."""
+
+
 def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
     """Return {class index: label}, or None where there is no such file.
 
     The values may be lists (the last item is the label); `{"object_type_names": […]}` numbers its items. Raises
-    `Exception` for anything else, as the server does: handlers catch no narrower class.
+    LabelError for anything else.
     """
     path = Path(mapping_file_path)
     if not path.is_file():
@@ -25,7 +29,7 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
     with path.open() as file:  # the locale's encoding, as on the server
         mapping = json.load(file)
     if not isinstance(mapping, dict):
-        raise Exception(f"{path.name} must be an object of class index to label")  # noqa: TRY002
+        raise LabelError(f"{path.name} must be an object of class index to label")
     names = mapping.get("object_type_names")
     if isinstance(names, list):
         return {str(index): name for index, name in enumerate(names)}
@@ -35,7 +39,7 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
 def _label(value: Any, where: str) -> str:  # Any: JSON
     last = value[-1] if isinstance(value, list) else value
     if not isinstance(last, str):
-        raise Exception(f"{where}: a label must be text, or a list that ends in text, not {value!r}")  # noqa: TRY002
+        raise LabelError(f"{where}: a label must be text, or a list that ends in text, not {value!r}")
     return last
 
 
@@ -54,9 +58,9 @@ def map_class_to_label(
     Two classes with one label collapse into one entry, at the first's place with the later's value.
     """
     if not isinstance(probs, list):
-        raise Exception("the classes' probabilities must be a list before labels can be given")  # noqa: TRY002,TRY004
+        raise LabelError("the classes' probabilities must be a list before labels can be given")
     if mapping is not None and not isinstance(mapping, dict):
-        raise Exception("the label mapping must be a dict")  # noqa: TRY002,TRY004
+        raise LabelError("the label mapping must be a dict")
     indices = itertools.repeat(range(len(probs[0])), len(probs)) if lbl_classes is None else lbl_classes
     return [
         {

@@ -1,7 +1,7 @@
 """Requests, answers and what travels on the worker's pipe; they know no transport.
 
 Parent → child: `Load`, then any number of `Predict`. Child → parent: `Loaded` or `LoadFailed`, then for each
-`Predict` any number of `Piece` and one `Answered`. Exceptions never cross the boundary: they are flattened
+`Predict` any number of `Piece` and one `Answered` or `Dying`. Exceptions never cross the boundary: they are flattened
 to `Trouble`.
 """
 
@@ -24,6 +24,8 @@ class Request(Struct, frozen=True, kw_only=True):
     id: str
     parts: tuple[Part, ...]
     headers: tuple[tuple[str, str], ...] = ()  # as sent, names untouched
+    url_path: str = ""  # what follows the version in the path
+    explain: bool = False  # sent to /explanations
 
 
 class Response(Struct, frozen=True, kw_only=True):
@@ -63,11 +65,14 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     """Load the model in a folder and initialise its handler once."""
 
     model_dir: str
+    model_name: str | None = None  # None: the manifest's
+    handler: str | None = None  # None: the manifest's
     target: Target = Target.TORCHSERVE
-    batch_size: int = 1
+    batch_size: int | None = None  # None: the model config's, else 1
     gpu_id: int | None = None
-    envelope: str | None = None
+    envelope: str | None = None  # None: the manifest's
     limit_max_image_pixels: bool = True
+    torchserve: bool = False  # use the installed torchserve's `ts`, not ours
 
 
 class Predict(Struct, frozen=True, tag=True):
@@ -92,6 +97,12 @@ class LoadFailed(Struct, frozen=True, kw_only=True, tag=True):
     status: int = 503  # what a client of the server gets meanwhile
 
 
+class Dying(Struct, frozen=True, tag=True):
+    """The worker is about to end, as the real one would; the parent then sees the process end."""
+
+    trouble: Trouble
+
+
 class Piece(Struct, frozen=True, tag=True):
     """One intermediate streamed answer."""
 
@@ -107,4 +118,4 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToWorker = Load | Predict
-FromWorker = Loaded | LoadFailed | Piece | Answered
+FromWorker = Loaded | LoadFailed | Piece | Answered | Dying

@@ -11,13 +11,13 @@ import sys
 from typing import Any
 
 from marpack.runtime.context import Context
+from marpack.runtime.frontend import carried, kept_headers
 from marpack.runtime.messages import Response
 
-_TYPES = {400: "BadRequestException", 404: "ResourceNotFoundException", 405: "MethodNotAllowedException"}
 _INT32 = 1 << 31
 
 
-class WorkerDeath(Exception):  # noqa: N818 - an event the runtime acts on, not an error of the user's
+class WorkerDeath(BaseException):
     """The real worker process would end here."""
 
 
@@ -58,13 +58,6 @@ def _saved(tensor: Any) -> bytes:
     return buffer.getvalue()
 
 
-def error_response(status: int, message: str) -> Response:
-    """Return the server's own JSON error for a status that is not 2xx."""
-    kind = _TYPES.get(status, "InternalServerException")
-    body = json.dumps({"code": status, "type": kind, "message": message}, indent=2, ensure_ascii=False)
-    return Response(status=status, body=f"{body}\n".encode(), content_type="application/json")
-
-
 def check_error(code: Any, message: Any) -> None:
     """Raise WorkerDeath for a code or message of a PredictionException that the server cannot encode."""
     _number(code, "the error code")
@@ -80,16 +73,23 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
     content_type = context.get_response_content_type(idx)
     status: Any  # Any: handlers set what they like
     status, phrase = context.get_response_status(idx)
-    headers = context.get_response_headers(idx)
+    headers = tuple(map(_header, context.get_response_headers(idx).items()))
+    code = _number(200 if status is None else status, "the response status")
     return Response(
-        status=_number(200 if status is None else status, "the response status"),
+        status=code,
         phrase=_text(phrase or "", "the reason phrase"),
         content_type=_text(content_type, "the content type") if content_type else None,
-        headers=tuple(
-            (_text(key, "a header's name"), _text(item, f"the header {key}")) for key, item in headers.items()
-        ),
-        body=encode_value(value),
+        headers=kept_headers(tuple(pair for pair in headers if pair[0] != "content-type")),
+        body=carried(code, encode_value(value)),
     )
+
+
+def _header(pair: tuple[Any, Any]) -> tuple[str, str]:
+    """Return one header, or raise WorkerDeath for what HTTP cannot carry."""
+    name, value = _text(pair[0], "a header's name"), _text(pair[1], f"the header {pair[0]}")
+    if not name or set(name) & set(" \t\r\n") or set(value) & set("\r\n"):
+        raise WorkerDeath(f"the header {name!r}: {value!r} is not one that HTTP can carry")
+    return name, value
 
 
 def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -> None:
@@ -105,8 +105,8 @@ def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -
 
 
 def _number(value: Any, what: str) -> int:
-    if not isinstance(value, int) or not -_INT32 <= value < _INT32:
-        raise WorkerDeath(f"{what} is {value!r}, not an integer")
+    if not isinstance(value, int) or not 0 <= value < _INT32:
+        raise WorkerDeath(f"{what} is {value!r}, not a whole number from 0 up")
     return int(value)
 
 

@@ -38,7 +38,9 @@ def row_of(request: Request, *, decode: bool = True) -> Row:
 
 
 def processor_of(request: Request) -> RequestProcessor:
-    """Return a request's headers: one `{field: {"content-type": …}}` per part, then the headers as sent."""
+    """Return a request's headers: one `{field: {"content-type": …}}` per part, its headers, the server's."""
     headers: dict[str, Any] = {part.name: {"content-type": part.content_type} for part in request.parts}
     headers.update(request.headers)
+    headers["url_path"] = request.url_path
+    headers["explain"] = "True" if request.explain else "False"  # a client cannot set it
     return RequestProcessor(headers)

@@ -1,0 +1,89 @@
+"""The import of `ts` and everything below it, answered from the table."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from marpack.compat.table import ENGINES, TABLE
+
+
+class TsFinder(MetaPathFinder):
+    """Finds `ts` and its submodules before any installed torchserve is looked for."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - the protocol's signature
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Return the spec of a `ts` module.
+
+        Raises ModuleNotFoundError that names the engine for a module that needs one.
+        """
+        if fullname != "ts" and not fullname.startswith("ts."):
+            return None
+        for module, engine in ENGINES.items():
+            if fullname == module or fullname.startswith(f"{module}."):
+                raise ModuleNotFoundError(_needs(fullname, engine), name=fullname)
+        if fullname not in TABLE:
+            raise ModuleNotFoundError(_unknown(fullname), name=fullname)
+        is_package = any(name.startswith(f"{fullname}.") for name in TABLE)
+        return ModuleSpec(fullname, TsLoader(), is_package=is_package)
+
+
+class TsLoader(Loader):
+    """Makes a module whose names are marpack's own objects, looked up on first use."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return an empty module that knows its table."""
+        return TsModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: there is no code, and names come on demand."""
+
+
+class TsModule(ModuleType):
+    """One `ts` module."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, f"TorchServe's {name}, provided by marpack.")
+        self.__all__ = [export for export in TABLE[name] if not export.startswith("_")]
+
+    def __getattr__(self, name: str) -> Any:  # Any: a class, a function or a constant
+        target = TABLE[self.__name__].get(name)
+        if target is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        module, _, attribute = target.partition(":")
+        value = getattr(import_module(module), attribute)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *TABLE[self.__name__]})
+
+
+def install(*, installed_torchserve: bool = False) -> None:
+    """Make `import ts` work in this process; the installed torchserve, if any, is used only when asked for."""
+    if installed_torchserve:
+        uninstall()
+    elif not any(isinstance(finder, TsFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, TsFinder())
+
+
+def uninstall() -> None:
+    """Undo `install`, and forget the `ts` modules made by it."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, TsFinder)]
+    for name in [name for name, module in sys.modules.items() if isinstance(module, TsModule)]:
+        del sys.modules[name]
+
+
+def _needs(module: str, engine: str) -> str:
+    return f"{module} needs {engine}, which marpack does not replace; try this archive on a TorchServe that has it"
+
+
+def _unknown(module: str) -> str:
+    return f"No module named {module!r}: TorchServe 0.12 has none of that name, or marpack does not provide it"

@@ -1,0 +1,1 @@
+"""Request envelopes: another protocol's requests → a handler's rows, and its answers back (contract §9)."""

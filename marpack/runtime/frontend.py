@@ -1,0 +1,116 @@
+"""What the server's HTTP frontend makes of a worker's answer: phrases, its own JSON errors, the headers it keeps.
+
+Facts read off a real TorchServe 0.12; docs/conformance.md lists them.
+"""
+
+import json
+
+from marpack.runtime.messages import Response
+
+# Statuses under which HTTP carries no body.
+_BODILESS = {204, 205, 304}
+# Headers that the frontend sets itself, whatever the handler says.
+_RESERVED = {"x-request-id", "pragma", "cache-control", "expires", "content-length", "connection"}
+_JSON = "application/json"
+
+# The reason phrases of the server's HTTP library; where a code has none, its class and the code.
+_PHRASES = {
+    100: "Continue",
+    101: "Switching Protocols",
+    102: "Processing",
+    103: "Early Hints",
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    203: "Non-Authoritative Information",
+    204: "No Content",
+    205: "Reset Content",
+    206: "Partial Content",
+    207: "Multi-Status",
+    300: "Multiple Choices",
+    301: "Moved Permanently",
+    302: "Found",
+    303: "See Other",
+    304: "Not Modified",
+    305: "Use Proxy",
+    307: "Temporary Redirect",
+    308: "Permanent Redirect",
+    400: "Bad Request",
+    401: "Unauthorized",
+    402: "Payment Required",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    407: "Proxy Authentication Required",
+    408: "Request Timeout",
+    409: "Conflict",
+    410: "Gone",
+    411: "Length Required",
+    412: "Precondition Failed",
+    413: "Request Entity Too Large",
+    414: "Request-URI Too Long",
+    415: "Unsupported Media Type",
+    416: "Requested Range Not Satisfiable",
+    417: "Expectation Failed",
+    421: "Misdirected Request",
+    422: "Unprocessable Entity",
+    423: "Locked",
+    424: "Failed Dependency",
+    425: "Unordered Collection",
+    426: "Upgrade Required",
+    428: "Precondition Required",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
+    506: "Variant Also Negotiates",
+    507: "Insufficient Storage",
+    510: "Not Extended",
+    511: "Network Authentication Required",
+}
+_CLASSES = {1: "Informational", 2: "Success", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+_SIGKILL = 9
+
+
+def phrase_of(status: int) -> str:
+    """Return the reason phrase that the frontend gives its own answers."""
+    return _PHRASES.get(status) or f"{_CLASSES.get(status // 100, 'Unknown Status')} ({status})"
+
+
+def carried(status: int, body: bytes) -> bytes:
+    """Return the bytes that reach the client under a status."""
+    informational = 100 <= status < 200 and status != 101
+    return b"" if informational or status in _BODILESS else body
+
+
+def kept_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the handler's headers as they reach the client: without the frontend's own, in Latin-1."""
+    return tuple(
+        (name, value.encode("latin-1", "replace").decode("latin-1"))
+        for name, value in headers
+        if name.lower() not in _RESERVED
+    )
+
+
+def error_response(status: int, message: str) -> Response:
+    """Return the frontend's JSON for a batch that failed with a status and a message."""
+    if status == 200:  # an "error" that claims success goes out as the worker's placeholder
+        return Response(status=200, body=b"error")
+    fields = {"code": status, "type": "InternalServerException", "message": message}
+    text = json.dumps(fields, indent=2, ensure_ascii=False).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    body = carried(status, f"{text}\n".encode())
+    return Response(status=status, phrase=phrase_of(status), body=body, content_type=_JSON)
+
+
+def death_response(signal: int | None) -> Response:
+    """Return what a client gets whose worker ended while it was answering.
+
+    Args:
+        signal: The signal that ended it, or None. A SIGKILL counts as out of memory: 507.
+    """
+    return error_response(507 if signal == _SIGKILL else 500, "Worker died.")

@@ -1,0 +1,86 @@
+"""Answers in pieces: what a streaming handler sends before it returns (contract §5)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from marpack.runtime.context import Context
+from marpack.runtime.frontend import error_response
+from marpack.runtime.messages import Piece, Response
+from marpack.runtime.respond import response_of
+
+
+class PieceMessage(bytearray):
+    """An encoded answer, as handlers see it: bytes to hand to the socket. What it says is in `piece`."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(b"".join(response.body for response in piece.responses))
+        self.piece = piece
+
+
+class PieceSocket:
+    """Stands where the server keeps its socket (`context.cl_socket`), and remembers what was sent."""
+
+    def __init__(self, send: Callable[[Piece], None]) -> None:
+        self._send = send
+        self.sent: list[Piece] = []
+
+    def sendall(self, message: PieceMessage) -> None:
+        """Pass one intermediate answer on."""
+        self.sent.append(message.piece)
+        self._send(message.piece)
+
+
+def create_predict_response(
+    ret: Sequence[Any] | None,
+    req_id_map: Mapping[int, str],
+    message: str,
+    code: int,
+    context: Context | None = None,
+    ts_stream_next: bool = False,
+) -> PieceMessage:
+    """Return the answers of a batch as one message for `context.cl_socket.sendall`.
+
+    Args:
+        ret: One value per request, or None for an error.
+        req_id_map: {index: request id}, as `context.request_ids`.
+        message: The error's text, if `ret` is None.
+        code: The status of an error.
+        context: Where status and headers of each answer were set.
+        ts_stream_next: True while more is to come.
+
+    Raises Unserialisable and WorkerDeath, as the final answer does.
+    """
+    if ret is None or context is None:
+        return PieceMessage(Piece(tuple(error_response(code, message) for _ in req_id_map)))
+    return PieceMessage(
+        Piece(tuple(response_of(index, ret[index], context, stream_next=ts_stream_next) for index in req_id_map))
+    )
+
+
+def send_intermediate_predict_response(
+    ret: Sequence[Any], req_id_map: Mapping[int, str], message: str, code: int, context: Context
+) -> None:
+    """Send one piece of every answer of the batch to its client; the handler's final return ends them."""
+    context.cl_socket.sendall(create_predict_response(ret, req_id_map, message, code, context, True))
+
+
+def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
+    """Return what the client of one request saw in the end: the first piece's status and headers, every piece's bytes.
+
+    An error after the first piece cannot be told any more: the connection is reset.
+    """
+    if not pieces:
+        return last
+    answers = [piece.responses[index] for piece in pieces if index < len(piece.responses)]
+    failed = last.content_type == "application/json" and last.status != answers[0].status
+    bodies = tuple(answer.body for answer in answers) + (() if failed else (last.body,))
+    first = answers[0]
+    return Response(
+        status=first.status,
+        phrase=first.phrase,
+        headers=first.headers,
+        content_type=first.content_type,
+        pieces=bodies,
+        body=b"".join(bodies),
+        reset=failed,
+    )

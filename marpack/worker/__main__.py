@@ -1,0 +1,80 @@
+"""The child: `python -m marpack.worker FD` loads one model and answers on the socket it was given."""
+
+import logging
+import os
+import socket
+import sys
+
+from marpack.runtime.messages import Answered, Dying, Load, Predict, ToWorker, Trouble
+from marpack.runtime.respond import WorkerDeath
+from marpack.worker.load import Loader
+from marpack.worker.pipe import Pipe
+from marpack.worker.service import Service
+from marpack.worker.trouble import flatten
+
+
+def main(descriptor: int) -> int:
+    """Load the model that the first message names, then answer until the parent goes away; return the exit code."""
+    os.set_inheritable(descriptor, False)  # the author's subprocesses are not our clients
+    pipe = Pipe(socket.socket(fileno=descriptor), ToWorker)
+    load = pipe.receive()
+    if not isinstance(load, Load):
+        return 0
+    _talk_like_the_server()
+    os.chdir(load.model_dir)
+    service = _load(load, pipe)
+    return 1 if service is None else _serve(service, pipe, load.model_dir)
+
+
+def _talk_like_the_server() -> None:
+    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+
+
+def _load(load: Load, pipe: Pipe) -> Service | None:
+    loader = Loader(load)
+    try:
+        service, loaded = loader.run()
+    except BaseException as error:  # noqa: BLE001 - the worker's loop: exit and interrupt are failures to load, too
+        pipe.send(loader.failure(error))
+        return None
+    pipe.send(loaded)
+    return service
+
+
+def _serve(service: Service, pipe: Pipe, model_dir: str) -> int:
+    own = os.getpid()
+    while (message := pipe.receive()) is not None:
+        if not isinstance(message, Predict):
+            break
+        try:
+            answer: Answered | Dying = service.predict(message.requests, pipe.send)
+        except BaseException as error:  # noqa: BLE001 - the worker's loop
+            answer = Dying(_last_words(error, model_dir))
+        if os.getpid() != own:
+            os._exit(0)  # the handler forked and let its child return: only one of them may answer
+        _flush()
+        pipe.send(answer)
+        if isinstance(answer, Dying):
+            return 1
+    return 0
+
+
+def _last_words(error: BaseException, model_dir: str) -> Trouble:
+    if isinstance(error, WorkerDeath):
+        return Trouble(kind="unencodable-answer", message=str(error), stage="respond", hint=_ENCODABLE)
+    return flatten(error, stage="handle", model_dir=model_dir)
+
+
+_ENCODABLE = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # the author closed it
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

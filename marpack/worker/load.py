@@ -1,0 +1,120 @@
+"""A model folder → an initialised service, step by step as the server's worker takes them (contract §2)."""
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from marpack.compat import finder
+from marpack.compat.entry import Entry, find_entry
+from marpack.runtime import diagnostics
+from marpack.runtime.config import get_yaml_config
+from marpack.runtime.context import SERVER_VERSION, Context
+from marpack.runtime.envelopes.registry import envelope_of
+from marpack.runtime.messages import Load, Loaded, LoadFailed
+from marpack.runtime.metrics.cache import MetricsCache
+from marpack.worker.service import Service
+from marpack.worker.trouble import flatten, message_of
+
+logger = logging.getLogger(__name__)
+
+
+class Loader:
+    """Loads one model, keeping the time and the name of each step, so that a failure can say where it was."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._stage = "manifest"
+        self._stages: dict[str, float] = {}
+
+    def run(self) -> tuple[Service, Loaded]:
+        """Load and initialise; raises whatever the author's code raises."""
+        manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
+        self._timed("import", self._prepare_imports)
+        entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
+        handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), entry.handle))
+        context = self._timed("config", lambda: self._context(manifest))
+        self._timed("initialize", lambda: entry.initialize(context))
+        asynchronous = bool(context.model_yaml_config and context.model_yaml_config.get("asyncCommunication"))
+        service = Service(entry, context, handle, asynchronous=asynchronous)
+        return service, self._loaded(entry)
+
+    def failure(self, error: BaseException) -> LoadFailed:
+        """Return what the parent is told of an error that `run` raised."""
+        trouble = flatten(error, stage=self._stage, model_dir=self._load.model_dir)
+        exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
+        return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
+
+    def _timed(self, stage: str, step: Any) -> Any:  # Any: each step returns its own kind of thing
+        self._stage = stage
+        start = time.perf_counter()
+        try:
+            return step()
+        finally:
+            self._stages[stage] = self._stages.get(stage, 0.0) + (time.perf_counter() - start) * 1000
+
+    def _prepare_imports(self) -> None:
+        folder = Path(self._load.model_dir)
+        if folder.is_symlink():
+            sys.path.insert(0, str(folder.resolve().parent))
+        sys.path.insert(0, str(folder))
+        finder.install(installed_torchserve=self._load.torchserve)
+
+    def _handler(self, manifest: dict[str, Any]) -> str:
+        return self._load.handler or str(manifest["model"]["handler"])
+
+    def _envelope(self, manifest: dict[str, Any]) -> str | None:
+        return self._load.envelope or manifest["model"].get("envelope")
+
+    def _context(self, manifest: dict[str, Any]) -> Context:
+        model = manifest["model"]
+        config = read_config(self._load.model_dir, model.get("configFile"))
+        name = self._load.model_name or str(model["modelName"])
+        metrics = MetricsCache()
+        metrics.initialize_cache()
+        metrics.model_name = name
+        metrics.set_request_ids("loading")
+        context = Context(
+            name,
+            self._load.model_dir,
+            manifest,
+            self._load.batch_size or batch_size_of(config),
+            self._load.gpu_id,
+            SERVER_VERSION,
+            self._load.limit_max_image_pixels,
+            metrics,
+            config,
+        )
+        context._target = self._load.target  # noqa: SLF001 - ours: what handlers may ask through handlers.target
+        return context
+
+    def _loaded(self, entry: Entry) -> Loaded:
+        device = getattr(entry.instance, "device", None)
+        return Loaded(
+            handler=entry.name,
+            stages=self._stages,
+            troubles=diagnostics.drain(),
+            device=None if device is None else str(device),
+        )
+
+
+def read_manifest(model_dir: str) -> dict[str, Any]:
+    """Return the manifest as the plain dict that handlers see."""
+    with Path(model_dir, "MAR-INF", "MANIFEST.json").open() as file:
+        manifest: dict[str, Any] = json.load(file)
+    return manifest
+
+
+def read_config(model_dir: str, config_file: str | None) -> Any:  # Any: handlers get whatever the YAML says
+    """Return the model config: a dict, `{}` where the manifest names none, None for an empty file."""
+    if config_file is None:
+        return {}
+    return get_yaml_config(str(Path(model_dir, config_file)))
+
+
+def batch_size_of(config: Any) -> int:  # Any: whatever the YAML says
+    """Return the config's batchSize, else 1."""
+    size = config.get("batchSize") if isinstance(config, dict) else None
+    return size if isinstance(size, int) and size > 0 else 1

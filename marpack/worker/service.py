@@ -1,0 +1,148 @@
+"""The model, loaded once, and the answers it gives: the server's `predict`, failure by failure (contract §2 and §5)."""
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from marpack.compat.entry import Entry
+from marpack.runtime import diagnostics
+from marpack.runtime.context import Context
+from marpack.runtime.exceptions import PredictionException
+from marpack.runtime.frontend import error_response
+from marpack.runtime.messages import Answered, Piece, Request, Response, Trouble
+from marpack.runtime.respond import Unserialisable, check_error, response_of
+from marpack.runtime.rows import Row, processor_of, row_of
+from marpack.runtime.streaming import PieceSocket, joined
+from marpack.worker.stages import StageClock
+from marpack.worker.trouble import flatten
+
+
+class Service:
+    """Answers batches through one initialised handler."""
+
+    def __init__(
+        self, entry: Entry, context: Context, handle: Callable[[Any, Any], Any], *, asynchronous: bool
+    ) -> None:
+        self._context = context
+        self._handle = handle  # the entry point, in its envelope if there is one
+        self._asynchronous = asynchronous
+        self._model_dir = str(context.system_properties["model_dir"])
+        self._clock = StageClock()
+        self._clock.watch(entry.instance)
+        self._decode = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
+        self._troubles: list[Trouble] = []
+
+    def predict(self, requests: tuple[Request, ...], send: Callable[[Piece], None]) -> Answered:
+        """Answer one batch; never raises an `Exception` of the handler's.
+
+        Raises:
+            WorkerDeath: where the real worker would die, its exception flattened to `trouble`.
+            SystemExit, KeyboardInterrupt: the handler's own.
+
+        """
+        socket = PieceSocket(send)
+        rows = self._receive(requests, socket)
+        start = time.perf_counter()
+        answers = self._answers(rows)
+        responses = tuple(joined(socket.sent, index, answer) for index, answer in enumerate(answers))
+        stages = self._clock.take() | {"handle": (time.perf_counter() - start) * 1000}
+        return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
+
+    def _taken(self) -> list[Trouble]:
+        taken, self._troubles = self._troubles, []
+        return taken
+
+    def _receive(self, requests: tuple[Request, ...], socket: PieceSocket) -> list[Row]:
+        rows = [row_of(request, decode=self._decode) for request in requests]
+        context = self._context
+        context.request_ids = {index: request.id for index, request in enumerate(requests)}
+        context.request_processor = [processor_of(request) for request in requests]
+        context.cl_socket = socket
+        if context.metrics is not None:
+            context.metrics.request_ids = context.request_ids
+        return rows
+
+    def _answers(self, rows: list[Row]) -> tuple[Response, ...]:
+        count = len(rows)
+        start = time.perf_counter()
+        try:
+            returned = self._call(rows)
+        except MemoryError as error:
+            return self._failed(error, count, 507, "Out of resources")
+        except PredictionException as error:
+            check_error(error.error_code, error.message)
+            return self._failed(error, count, error.error_code, error.message)
+        except Exception as error:  # noqa: BLE001 - the worker's loop
+            if "CUDA" in str(error):  # an exception whose text raises kills the real worker, and ours
+                return self._failed(error, count, 507, "Out of resources")
+            return self._failed(error, count, 503, "Prediction failed")
+        return self._encoded(returned, count, start)
+
+    def _call(self, rows: list[Row]) -> Any:  # Any: the author's return value, judged afterwards
+        returned = self._handle(rows, self._context)
+        if self._asynchronous and inspect.isawaitable(returned):
+            return asyncio.run(_awaited(returned))
+        return returned
+
+    def _encoded(self, returned: Any, count: int, start: float) -> tuple[Response, ...]:
+        if not isinstance(returned, list):
+            return self._refused(count, "Invalid model predict output", _not_a_list(returned))
+        if len(returned) != count:
+            return self._refused(count, "number of batch response mismatched", _wrong_length(len(returned), count))
+        if self._context.metrics is not None:
+            spent = round((time.perf_counter() - start) * 1000, 2)
+            self._context.metrics.add_time("PredictionTime", spent)
+        try:
+            return tuple(response_of(index, value, self._context) for index, value in enumerate(returned))
+        except Unserialisable as error:
+            return self._refused(count, "Unsupported model output data type.", _not_json(returned, error))
+
+    def _failed(self, error: BaseException, count: int, status: int, message: str) -> tuple[Response, ...]:
+        stage = self._clock.failed or "handle"
+        self._troubles.append(flatten(error, stage=stage, model_dir=self._model_dir))
+        return tuple(error_response(status, message) for _ in range(count))
+
+    def _refused(self, count: int, message: str, trouble: Trouble) -> tuple[Response, ...]:
+        self._troubles.append(trouble)
+        return tuple(error_response(503, message) for _ in range(count))
+
+
+async def _awaited(returned: Any) -> Any:  # Any: the author's awaitable
+    return await returned
+
+
+def _not_a_list(returned: object) -> Trouble:
+    what = "a coroutine" if inspect.iscoroutine(returned) else f"a {type(returned).__name__}"
+    fix = (
+        "an async handle needs asyncCommunication: true in the model config" if inspect.iscoroutine(returned) else None
+    )
+    if inspect.iscoroutine(returned):
+        returned.close()
+    return Trouble(
+        kind="invalid-output",
+        stage="respond",
+        message=f"handle returned {what}; the server takes a list with one item per request",
+        hint=fix or "return a list, e.g. [result]",
+    )
+
+
+def _wrong_length(got: int, count: int) -> Trouble:
+    return Trouble(
+        kind="batch-mismatch",
+        stage="respond",
+        message=f"handle returned {got} items for a batch of {count}",
+        hint="return exactly one item per row of `data`, in its order",
+    )
+
+
+def _not_json(returned: list[Any], error: Exception) -> Trouble:
+    return Trouble(
+        kind="unserialisable-output",
+        stage="respond",
+        message=f"the answer cannot become JSON: {error}",
+        hint="convert numpy arrays and tensors with .tolist(), numpy scalars with .item(), sets with list()",
+        notes=(f"returned: {[type(item).__name__ for item in returned[:8]]}",),
+    )

@@ -1,0 +1,85 @@
+"""Exceptions → `Trouble`: plain data with the author's own frames marked, which is all that leaves the worker."""
+
+import linecache
+import traceback
+from types import TracebackType
+
+from marpack.runtime.messages import Frame, Trouble
+
+_MOST_FRAMES = 60
+_MOST_TEXT = 4000
+
+
+def flatten(error: BaseException, *, stage: str, model_dir: str, hint: str | None = None) -> Trouble:
+    """Return an exception as data: class, message, frames outermost first, and what caused it.
+
+    Frames of marpack's own before the first of the author's are dropped: they say nothing about the archive.
+    """
+    frames = [*_frames(error.__traceback__, model_dir), *_syntax_frame(error, model_dir)]
+    return Trouble(
+        kind=type(error).__name__,
+        message=message_of(error),
+        stage=stage,
+        frames=tuple(_trimmed(frames)),
+        hint=hint or hint_for(error),
+        notes=(*getattr(error, "__notes__", ()), *_causes(error)),
+    )
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an exception says, even if saying it raises."""
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001 - the worker's loop: an author's __str__ may do anything
+        text = f"(its message could not be shown: {type(failure).__name__})"
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}… ({len(text)} characters)"
+
+
+def hint_for(error: BaseException) -> str | None:
+    """Return what mends the commonest failures, or None."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.partition(".")[0]
+        return f"pack {top}.py with the archive, or name its package in requirements.txt"
+    return getattr(error, "hint", None)
+
+
+def _frames(trace: TracebackType | None, model_dir: str) -> list[Frame]:
+    return [
+        Frame(
+            file=frame.f_code.co_filename,
+            line=line,
+            function=frame.f_code.co_qualname,
+            code=linecache.getline(frame.f_code.co_filename, line).strip(),
+            user=frame.f_code.co_filename.startswith(model_dir),
+        )
+        for frame, line in traceback.walk_tb(trace)
+    ][-_MOST_FRAMES:]
+
+
+def _syntax_frame(error: BaseException, model_dir: str) -> list[Frame]:
+    if not isinstance(error, SyntaxError) or not error.filename:
+        return []
+    user = error.filename.startswith(model_dir)
+    code = (error.text or "").strip()
+    return [Frame(file=error.filename, line=error.lineno or 0, function="<module>", code=code, user=user)]
+
+
+def _trimmed(frames: list[Frame]) -> list[Frame]:
+    first = next((index for index, frame in enumerate(frames) if frame.user), None)
+    if first is None:
+        return [frame for frame in frames if "importlib" not in frame.file]
+    return [frame for frame in frames[first:] if not frame.file.startswith("<frozen importlib")]
+
+
+def _causes(error: BaseException) -> list[str]:
+    causes: list[str] = []
+    seen = {id(error)}
+    current = error
+    while (before := current.__cause__ or (None if current.__suppress_context__ else current.__context__)) is not None:
+        if id(before) in seen:
+            break
+        seen.add(id(before))
+        how = "caused by" if current.__cause__ is before else "while handling"
+        causes.append(f"{how} {type(before).__name__}: {message_of(before)}")
+        current = before
+    return causes
