@@ -1,1 +1,1 @@
-"""BaseHandler and the built-in handlers, compatible with TorchServe's."""
+"""BaseHandler and the built-in handlers; importing this package itself imports no torch."""

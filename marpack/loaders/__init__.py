@@ -1,1 +1,1 @@
-"""One module per model format, torch.compile and device; behind one registry."""
+"""One module per model format behind one registry; the device and torch.compile beside them."""

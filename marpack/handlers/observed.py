@@ -1,0 +1,59 @@
+"""What the author should know about a model's call: what went in when it failed, and answers that are no numbers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from marpack.runtime.diagnostics import note
+
+
+@contextmanager
+def explained_call(model: Any, batch: Any) -> Iterator[None]:  # Any: whatever the handler calls, with whatever
+    """Note what the model was called with, if the call fails."""
+    try:
+        yield
+    except Exception as error:
+        if not callable(model):
+            _note_not_callable(model)
+        else:
+            hint = "compare shape and dtype with what the model was trained or exported with"
+            message = f"the model was called with {described(batch)}: {_first_line(error)}"
+            note("model-call", message, stage="inference", hint=hint)
+        raise
+
+
+def _note_not_callable(model: object) -> None:
+    kind = f"{type(model).__module__}.{type(model).__name__}"
+    if "onnxruntime" in kind:
+        message = "on the server, self.model is an ONNX Runtime session, which BaseHandler.inference cannot call"
+        hint = "override inference: self.model.run(None, {name: array}); or set target: marpack"
+        note("onnx-session", message, stage="inference", hint=hint)
+    else:
+        note("no-model", f"self.model is a {kind}, nothing that can be called", stage="inference")
+
+
+def described(batch: object) -> str:
+    """Name a tensor by shape, dtype and device; anything else by its type."""
+    if not isinstance(batch, torch.Tensor):
+        return f"a {type(batch).__name__}"
+    return f"a tensor {list(batch.shape)} {str(batch.dtype).removeprefix('torch.')} on {batch.device}"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # TorchScript puts its own trace first and what really went wrong last.
+    return lines[-1] if "TorchScript" in lines[0] else lines[0]
+
+
+def note_nonfinite(output: object) -> None:
+    """Note NaN and infinity in a model's output: the server sends them on, and no strict JSON parser reads them."""
+    if not isinstance(output, torch.Tensor) or not output.is_floating_point() or bool(torch.isfinite(output).all()):
+        return
+    count = int(output.numel() - torch.isfinite(output).sum())
+    message = f"{count} of {output.numel()} numbers of the model's output are NaN or infinite"
+    hint = "look for a division by zero, an overflow in half precision, or weights that never trained"
+    note("not-finite", message, stage="postprocess", hint=hint)

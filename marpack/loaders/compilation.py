@@ -1,0 +1,92 @@
+"""torch.compile as the model config's `pt2` section asks for it, in any of its spellings (contract §6)."""
+
+import time
+from typing import Any
+
+import torch
+
+from marpack.errors import HandlerError
+from marpack.loaders.compile_watch import watch
+from marpack.runtime import timings
+from marpack.runtime.backends import PT2Backend, check_valid_pt2_backend
+from marpack.runtime.diagnostics import note
+
+_LONGEST = 300  # characters of torch's message; it may list every option of a backend
+Options = dict[str, Any]  # Any: keyword arguments of torch.compile
+
+
+class Pt2Error(HandlerError, ValueError):
+    """The `pt2` section is neither text nor a mapping; a ValueError, as on the server."""
+
+    code = "pt2"
+
+
+class CompileError(HandlerError):
+    """The model cannot be compiled as the config asks; only target marpack makes this an error."""
+
+    code = "compile"
+
+
+def options_of(pt2: Any) -> Options | None:  # Any: YAML as it stands
+    """Return the arguments for torch.compile that a `pt2` section asks for, None if it asks for no compiling.
+
+    Raises:
+        Pt2Error: It is a list.
+        TypeError: It is null or a number, as on the server.
+        KeyError: `compile` has no `enable`, as on the server.
+
+    """
+    if "compile" in pt2:
+        asked = pt2["compile"]
+        # `== True` as the server has it: 1 and 1.0 enable, "true" does not.
+        return {key: value for key, value in asked.items() if key != "enable"} if asked["enable"] == True else None  # noqa: E712
+    if "export" in pt2:
+        return None
+    if isinstance(pt2, str):
+        return {"backend": pt2}
+    if isinstance(pt2, dict):
+        return dict(pt2)
+    raise Pt2Error(
+        f"pt2 is a {type(pt2).__name__}",
+        where="model-config.yaml: pt2",
+        hint="write pt2: {compile: {enable: true, backend: inductor}}",
+    )
+
+
+def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: whatever a loader returned
+    """Compile a model; what the server would run uncompiled is noted and returned as it is, or raised if `strict`.
+
+    torch compiles at the first call: what fails only then fails the request, on either target.
+    """
+    if "backend" in options and not check_valid_pt2_backend(options["backend"]):
+        names = ", ".join(sorted(member.value for member in PT2Backend))
+        return _uncompiled(model, f"{options['backend']} is not a backend the server knows", f"one of {names}", strict)
+    began = time.perf_counter()
+    try:
+        result = torch.compile(model, **options)
+    except Exception as error:  # noqa: BLE001 - the server goes on whatever torch.compile raises
+        return _uncompiled(model, f"torch.compile refuses: {_shortened(error)}", _way_out(model, options), strict)
+    timings.add("compile", (time.perf_counter() - began) * 1000)
+    watch()
+    return result
+
+
+def _uncompiled(model: Any, reason: str, hint: str, strict: bool) -> Any:
+    if strict:
+        raise CompileError(reason, where="model-config.yaml: pt2", hint=hint)
+    note("not-compiled", f"{reason}; the model runs uncompiled", stage="initialize", hint=hint)
+    return model
+
+
+def _shortened(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _way_out(model: Any, options: Options) -> str:
+    if isinstance(model, torch.jit.ScriptModule):
+        return "TorchScript cannot be compiled: pack model_file and a state_dict, or drop pt2"
+    if not callable(model):
+        return "torch.compile takes PyTorch models only: drop pt2"
+    available = ", ".join(torch._dynamo.list_backends())  # noqa: SLF001 - torch documents it for this very question
+    return f"check pt2's options ({', '.join(options) or 'none'}); backends here: {available}"

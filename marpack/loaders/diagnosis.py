@@ -1,0 +1,77 @@
+"""Why weights did not load: what the file really holds, and what its use would need."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from marpack.runtime.diagnostics import note
+from marpack.weights.kind import Kind, detect
+
+_AS_TORCHSCRIPT = {
+    Kind.STATE_DICT: "add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)",
+    Kind.PICKLED_MODULE: "save TorchScript, or model.state_dict() with the model's class as model_file",
+    Kind.SAFETENSORS: "add the model's class as model_file, and save model.state_dict() with torch.save",
+    Kind.ONNX: "name the file .onnx",
+    Kind.TORCH_EXPORT: "save TorchScript, or set target: marpack, which runs torch.export programs",
+    Kind.AOTI_PACKAGE: "save TorchScript, or set target: marpack, which runs AOTInductor packages",
+    Kind.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
+}
+_AS_STATE_DICT = {
+    Kind.TORCHSCRIPT: "TorchScript brings its own code: drop model_file",
+    Kind.PICKLED_MODULE: "save model.state_dict(), not the model",
+    Kind.SAFETENSORS: "save model.state_dict() with torch.save, or set target: marpack, which reads safetensors",
+    Kind.ONNX: "ONNX brings its own code: drop model_file",
+    Kind.TORCH_EXPORT: "save model.state_dict(), not the exported program",
+    Kind.AOTI_PACKAGE: "save model.state_dict(), not the compiled package",
+    Kind.ELF: "save model.state_dict(), not the compiled library",
+}
+_BY_SUFFIX = {".pt": Kind.TORCHSCRIPT, ".pth": Kind.TORCHSCRIPT, ".onnx": Kind.ONNX, ".so": Kind.ELF}
+_WAYS = {Kind.TORCHSCRIPT: _AS_TORCHSCRIPT, Kind.STATE_DICT: _AS_STATE_DICT}
+_NO_LOADER = {
+    Kind.TORCHSCRIPT: "name the file .pt",
+    Kind.STATE_DICT: "add the model's class as model_file",
+    Kind.PICKLED_MODULE: "save TorchScript as .pt, or model.state_dict() with the model's class as model_file",
+    Kind.ONNX: "name the file .onnx",
+    Kind.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
+}
+_OTHERWISE = "save TorchScript as .pt, load it in your handler's own initialize, or set target: marpack"
+_DAMAGED = "is it whole? compare its size and digest with the file it was copied from"
+
+
+@contextmanager
+def explained(weights: str | None, model_file: str) -> Iterator[None]:
+    """Note what a weights file really holds, if loading it fails and it is not what its use needs."""
+    try:
+        yield
+    except Exception:
+        if weights is not None:
+            _note_kind(Path(weights), as_state_dict=bool(model_file))
+        raise
+
+
+def kind_of(path: Path) -> Kind:
+    """Return the format of a weights file by its content."""
+    with path.open("rb") as file:
+        return detect(file)
+
+
+def way_out(path: Path) -> str:
+    """Tell what mends weights that the server has no loader for."""
+    return _NO_LOADER.get(kind_of(path), _OTHERWISE) if path.is_file() else "pack the weights with the archive"
+
+
+def _note_kind(path: Path, *, as_state_dict: bool) -> None:
+    try:
+        kind = kind_of(path)
+    except OSError as error:
+        note("weights-missing", f"the weights {path.name} cannot be read: {error.strerror}", stage="initialize")
+        return
+    wanted = Kind.STATE_DICT if as_state_dict else _BY_SUFFIX.get(path.suffix)
+    if wanted is None or kind is wanted:
+        return
+    hint = _WAYS.get(wanted, {}).get(
+        kind, _DAMAGED if kind is Kind.UNKNOWN else f"save it as {wanted}, or name it by its format"
+    )
+    holds = "no format that is known" if kind is Kind.UNKNOWN else f"a {kind}"
+    message = f"{path.name} ({path.stat().st_size} bytes) holds {holds}; its use here needs a {wanted}"
+    note("weights-format", message, stage="initialize", hint=hint)

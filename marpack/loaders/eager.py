@@ -1,0 +1,73 @@
+"""Eager models: a class from the archive, and the state_dict that fills it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from marpack.loaders import classes
+from marpack.runtime.diagnostics import note
+
+_PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
+_NESTS = ("state_dict", "model_state_dict", "model")
+
+
+def load(model_dir: str, model_file: str, read: Callable[[], Any] | None) -> Any:  # Any: the author's class
+    """Build the archive's one model class and load what `read` returns into it; without `read`, leave it as built.
+
+    Raises as `classes.model_class` does, and as torch does for a state_dict that does not fit.
+    """
+    model = classes.construct(classes.model_class(model_dir, model_file))
+    if read is not None:
+        fill(model, read())
+        return model
+    message = f"the manifest names no weights: {model_file} answers from the values its __init__ draws"
+    note("no-weights", message, stage="initialize", hint="name the serialized file, unless that is meant")
+    return model
+
+
+def fill(model: Any, state: Any) -> None:  # Any: whatever the file held
+    """Load a state_dict into a model; if it does not fit, note the first tensors that don't."""
+    try:
+        model.load_state_dict(state)
+    except Exception:
+        _note_misfit(model, state)
+        raise
+
+
+def _note_misfit(model: Any, state: Any) -> None:  # Any: as above
+    if not isinstance(state, Mapping):
+        message = f"the weights hold a {type(state).__name__}, not a state_dict"
+        note("not-a-state-dict", message, stage="initialize", hint="save it as torch.save(model.state_dict(), path)")
+    elif isinstance(model, torch.nn.Module):
+        message, hint = misfit(model.state_dict(), state)
+        note("state-dict-misfit", message, stage="initialize", hint=hint)
+
+
+def misfit(wanted: Mapping[str, Any], given: Mapping[Any, Any]) -> tuple[str, str]:  # Any: tensors, mostly
+    """Tell in one sentence where a state_dict misses a model, and in another how to mend it."""
+    missing = [name for name in wanted if name not in given]
+    unknown = [str(name) for name in given if name not in wanted]
+    wrong = [text for name in wanted if name in given and (text := _shapes(name, wanted[name], given[name]))]
+    parts = (
+        f"{len(wrong)} of another shape ({wrong[0]})" if wrong else "",
+        f"{len(missing)} missing (first: {missing[0]})" if missing else "",
+        f"{len(unknown)} unknown to the model (first: {unknown[0]})" if unknown else "",
+    )
+    told = ", ".join(filter(None, parts)) or "torch refuses it"
+    return f"the state_dict does not fit the model: {told}", _way_out(missing, unknown, given)
+
+
+def _shapes(name: str, wanted: object, given: object) -> str | None:
+    model, file = (list(getattr(tensor, "shape", ())) for tensor in (wanted, given))
+    return None if model == file else f"{name}: model {model}, file {file}"
+
+
+def _way_out(missing: list[str], unknown: list[str], given: Mapping[Any, Any]) -> str:
+    for nest in _NESTS:
+        if isinstance(given.get(nest), Mapping):
+            return f'this is a training checkpoint: torch.save(checkpoint["{nest}"], path) saves the state_dict alone'
+    for prefix in _PREFIXES:
+        if unknown and all(name.startswith(prefix) for name in unknown) and unknown[0].removeprefix(prefix) in missing:
+            return f'strip "{prefix}" from every name before saving: the model was wrapped when it was saved'
+    return "pack the model file that these weights were trained with"

@@ -1,0 +1,54 @@
+"""torch.save files, read with weights_only=True: tensors and plain containers, and no code."""
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint
+
+from marpack.runtime.diagnostics import note
+
+_SHOWN = 5
+
+
+def read(path: str, map_location: torch.device | str | None, *, trust: bool = False) -> Any:
+    """Load a torch.save file to a device, mapped instead of read where its layout allows.
+
+    Args:
+        path: The file.
+        map_location: As torch.load takes it.
+        trust: Run the code that the pickle asks for; the user's explicit word for these very bytes.
+
+    Raises UnpicklingError for a pickle that needs more than tensors, after noting which names it asks for.
+    """
+    try:
+        return torch.load(path, map_location=map_location, weights_only=not trust, mmap=_mappable(path))
+    except pickle.UnpicklingError:
+        _note_globals(path)
+        raise
+
+
+def _mappable(path: str) -> bool:
+    """Say whether every record lies in the file as it does in memory."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
+
+
+def _note_globals(path: str) -> None:
+    try:
+        names = get_unsafe_globals_in_checkpoint(path)
+    except (RuntimeError, ValueError, pickle.UnpicklingError):  # not a zip, or not a pickle at all
+        return
+    if not names:
+        return
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    note(
+        "pickle-needs-code",
+        f"{Path(path).name} is a pickle that would import and call {shown}; weights_only=True refuses it",
+        stage="initialize",
+        hint="save model.state_dict() instead; or, for weights you trust as you trust code, run with --trust-pickle",
+    )
