@@ -1,1 +1,1 @@
-"""marpack.yaml or flags → Project → Plan: everything that can be wrong is found here."""
+"""marpack.yaml or the original archiver's flags → Project → Plan: what goes in, from where, under which name."""

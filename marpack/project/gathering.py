@@ -1,0 +1,139 @@
+"""An archive's members while they come together, and everything that is wrong with them."""
+
+import difflib
+import os
+import stat
+import unicodedata
+from pathlib import Path
+
+from marpack.archive.names import check_member_name
+from marpack.errors import UnsafeArchiveError
+from marpack.findings import Finding, Severity
+from marpack.packing.plan import PlannedMember, Role
+
+WEIGHTS_SUFFIXES = (".pt", ".pth", ".pt2", ".safetensors", ".onnx", ".so", ".bin", ".ckpt", ".gguf")
+_LARGE = 1 << 20  # bytes: members of this size lie beside the weights, so that the archive's tail stays small
+
+
+class Gathering:
+    """Members by name, each name once, and the findings made on the way."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._members: dict[str, PlannedMember] = {}  # by the name that file systems would take for the same
+
+    def add(self, name: str, source: Path | bytes, *, where: str, role: Role | None = None) -> bool:
+        """Take one member, or report why it cannot be taken.
+
+        The same file may come twice under one name; two files may not.
+        """
+        if isinstance(source, Path) and not self.check_file(source, where=where):
+            return False
+        try:
+            check_member_name(name)
+        except UnsafeArchiveError as error:
+            self.error("member-name", error.what, where, "rename the file")
+            return False
+        if self._is_reserved(name, role, where):
+            return False
+        before = self._members.setdefault(_folded(name), PlannedMember(name, source, role or _role_of(name, source)))
+        if before.name == name and _is_same(before.source, source):
+            return True
+        self._report_collision(name, source, before, where)
+        return False
+
+    def holds(self, name: str) -> bool:
+        """Say whether a name is taken."""
+        return _folded(name) in self._members
+
+    def members(self) -> tuple[PlannedMember, ...]:
+        """Return what was taken, by name, and report names that are file and folder at once."""
+        members = tuple(sorted(self._members.values(), key=lambda member: member.name))
+        for member in members:
+            for folder in Path(member.name).parents[:-1]:
+                if self.holds(folder.as_posix()):
+                    self.error("name-collision", f"{folder} would be both a file and the folder of {member.name}", None)
+        return members
+
+    def check_file(self, path: Path, *, where: str) -> bool:
+        """Say whether a path is a regular file that can be read; report it if not."""
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            self._report_missing(path, where, error)
+            return False
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            self.error("not-a-file", f"{path} is {kind}; a file is needed here", where)
+            return False
+        if not os.access(path, os.R_OK):
+            self.error("unreadable", f"{path} may not be read", where, f"chmod u+r {path}")
+            return False
+        return True
+
+    def error(self, code: str, message: str, where: str | None, hint: str | None = None) -> None:
+        """Report what stops the build."""
+        self._report(Severity.ERROR, code, message, where, hint)
+
+    def warning(self, code: str, message: str, where: str | None, hint: str | None = None) -> None:
+        """Report what is probably not meant."""
+        self._report(Severity.WARNING, code, message, where, hint)
+
+    def _report(self, severity: Severity, code: str, message: str, where: str | None, hint: str | None) -> None:
+        self.findings.append(Finding(code=code, severity=severity, message=message, where=where, hint=hint))
+
+    def _is_reserved(self, name: str, role: Role | None, where: str) -> bool:
+        if role is Role.META or _folded(name.partition("/")[0]) != "mar-inf":
+            return False
+        self.error("reserved-name", f"{name} lies in MAR-INF/, which the archive keeps for itself", where)
+        return True
+
+    def _report_missing(self, path: Path, where: str, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            self.error("unreadable", f"{path} cannot be read: {error.strerror}", where)
+            return
+        if path.is_symlink():
+            self.error("missing-file", f"{path} is a symlink that leads nowhere", where)
+            return
+        near = difflib.get_close_matches(path.name, _siblings(path), n=1)
+        hint = f"did you mean {path.parent / near[0]}?" if near else None
+        self.error("missing-file", f"{path} is not there", where, hint)
+
+    def _report_collision(self, name: str, source: Path | bytes, before: PlannedMember, where: str) -> None:
+        first, second = _origin(before.source), _origin(source)
+        names = name if before.name == name else f"{before.name} and {name} (one name where case does not count)"
+        self.error(
+            "name-collision",
+            f"two files would be {names} in the archive: {first} and {second}",
+            where,
+            "rename one of them",
+        )
+
+
+def _folded(name: str) -> str:
+    """Return what a file system that folds case and Unicode forms makes of a name."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _is_same(one: Path | bytes, other: Path | bytes) -> bool:
+    if isinstance(one, Path) and isinstance(other, Path):
+        return one.samefile(other)
+    return one == other
+
+
+def _role_of(name: str, source: Path | bytes) -> Role:
+    if name.endswith(WEIGHTS_SUFFIXES):
+        return Role.WEIGHTS
+    size = len(source) if isinstance(source, bytes) else source.stat().st_size
+    return Role.WEIGHTS if size >= _LARGE else Role.FILE
+
+
+def _origin(source: Path | bytes) -> str:
+    return str(source) if isinstance(source, Path) else "the one that marpack makes"
+
+
+def _siblings(path: Path) -> list[str]:
+    try:
+        return [sibling.name for sibling in path.parent.iterdir()]
+    except OSError:
+        return []

@@ -1,0 +1,55 @@
+"""marpack.yaml → Project, with every problem in one go."""
+
+from pathlib import Path
+
+import msgspec
+
+from marpack.errors import NoProjectError, ProjectError
+from marpack.findings import Finding
+from marpack.project.document import read_document
+from marpack.project.reading import Reading
+from marpack.project.schema import FILE_NAME, Project, ProjectFile
+
+
+def load_project(folder: Path) -> Project:
+    """Read the project that lies in a folder.
+
+    Args:
+        folder: The folder of marpack.yaml, or that file itself.
+
+    Raises NoProjectError if there is none, ProjectError holding a finding for everything that is wrong with it.
+    """
+    file = folder / FILE_NAME if folder.is_dir() else folder
+    if file.name != FILE_NAME or not file.is_file():
+        raise _no_project(folder, file)
+    document = read_document(file)
+    if not isinstance(document.value, dict):
+        actual = "is empty" if document.value is None else "is no mapping of keys to values"
+        hint = "it needs at least name, version and handler, each as 'key: value'"
+        raise ProjectError(f"the project file {actual}", where=str(file), hint=hint)
+    reading = Reading(document)
+    found = reading.struct(ProjectFile, document.value)
+    if found is None or reading.findings:
+        raise problems(tuple(reading.findings), str(file))
+    values = msgspec.structs.asdict(found)
+    return Project(**values, folder=file.parent, file=str(file), lines=document.lines)
+
+
+def problems(findings: tuple[Finding, ...], file: str) -> ProjectError:
+    """Return the one error that sums up findings."""
+    count = f"{len(findings)} problems" if len(findings) > 1 else "a problem"
+    return ProjectError(f"{file} has {count}", findings=findings)
+
+
+def _no_project(folder: Path, file: Path) -> NoProjectError:
+    if not folder.exists():
+        return NoProjectError("there is no such folder", where=str(folder))
+    if not folder.is_dir():
+        return NoProjectError(
+            f"this is no project: a project is a folder with a {FILE_NAME}, or that file", where=str(folder)
+        )
+    if file.exists():
+        return NoProjectError(f"{FILE_NAME} is not a file", where=str(file))
+    other = next((name for name in ("marpack.yml", "Marpack.yaml", "marpack.json") if (folder / name).is_file()), None)
+    hint = f"rename {other} to {FILE_NAME}" if other else "write one, or give the flags of torch-model-archiver instead"
+    return NoProjectError(f"there is no {FILE_NAME} in this folder", where=str(folder), hint=hint)

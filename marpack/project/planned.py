@@ -1,0 +1,62 @@
+"""A plan that nothing speaks against, with what was noticed while making it."""
+
+import msgspec
+from msgspec import Struct
+
+from marpack.errors import OutputExistsError, ProjectError
+from marpack.findings import Finding, Severity
+from marpack.packing.plan import Plan
+from marpack.project.load import problems
+from marpack.project.output import check_output
+from marpack.project.preflight import preflight
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A plan with what was noticed while making it."""
+
+    plan: Plan
+    findings: tuple[Finding, ...] = ()  # none of them an error
+    modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
+
+
+def settle(planned: Planned, *, strict: bool, check: bool, subject: str) -> Planned:
+    """Look a plan over once more, and return it only if nothing speaks against it.
+
+    Args:
+        planned: The plan with the findings so far, errors among them.
+        strict: Warnings stop the build too.
+        check: Look into the members (the preflight).
+        subject: What has the problems, for the message: the project file, or the model's name.
+
+    Raises ProjectError holding every finding that stops the build, OutputExistsError.
+    """
+    plan, findings = planned.plan, list(planned.findings)
+    if check:
+        findings += preflight(plan, findings)
+    try:
+        check_output(plan.output, plan.format, plan.members, replace=plan.replace)
+    except OutputExistsError:
+        if not _stops(findings):
+            raise
+    except ProjectError as error:
+        findings.append(as_finding(error, "output"))
+    if strict:
+        findings = [_strictly(finding) for finding in findings]
+    if _stops(findings):
+        raise problems(tuple(findings), subject)
+    return msgspec.structs.replace(planned, findings=tuple(findings))
+
+
+def as_finding(error: ProjectError, code: str) -> Finding:
+    """Return an error as one finding among others."""
+    return Finding(code=code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
+
+
+def _stops(findings: list[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def _strictly(finding: Finding) -> Finding:
+    if finding.severity is not Severity.WARNING:
+        return finding
+    return msgspec.structs.replace(finding, severity=Severity.ERROR)

@@ -1,0 +1,179 @@
+"""A Project → the frozen Plan of its archive: everything that can be wrong is found here."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from marpack.archive.manifest import Manifest, Model
+from marpack.archive.names import MODEL_NAME
+from marpack.errors import ProjectError
+from marpack.packing.plan import Format, Plan, Role
+from marpack.project.contents import add_entries
+from marpack.project.entry_point import EntryPoint, near_built_in
+from marpack.project.gathering import Gathering
+from marpack.project.imports import local_modules
+from marpack.project.labels import LABELS_NAME, labels_member
+from marpack.project.output import choose_output
+from marpack.project.planned import Planned, as_finding, settle
+from marpack.project.schema import Project
+from marpack.version import __version__
+
+CONFIG_NAME = "model-config.yaml"
+SAMPLES = "MAR-INF/samples/"
+
+
+def plan_project(
+    project: Project,
+    *,
+    output: str | Path | None = None,
+    replace: bool = True,
+    form: Format | None = None,
+    created_on: str | None = None,
+    strict: bool = False,
+    check: bool = True,
+) -> Planned:
+    """Plan a project's archive.
+
+    Args:
+        project: From `load_project`.
+        output: The archive's path, or a folder to put it in; `<name>.mar` beside marpack.yaml if None.
+        replace: Whether an existing output may be replaced.
+        form: The archive's format; if None, the output's suffix tells.
+        created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS; left out if None.
+        strict: Whether warnings stop the build too.
+        check: Whether the members' content is looked into (the preflight).
+
+    Raises ProjectError holding every finding that stops the build; UsageError if output and form contradict.
+    """
+    gathering = Gathering()
+    path, actual_form = choose_output(output, form, name=project.name, folder=project.folder)
+    manifest = _manifest(project, created_on)
+    modules = _gather(project, gathering)
+    samples = _add_samples(project, gathering)
+    plan = Plan(
+        manifest=manifest,
+        members=gathering.members(),
+        output=path,
+        format=actual_form,
+        replace=replace,
+        samples=samples,
+        target=project.target.value,
+    )
+    planned = Planned(plan=plan, findings=tuple(gathering.findings), modules=modules)
+    return settle(planned, strict=strict, check=check, subject=project.file)
+
+
+def _gather(project: Project, gathering: Gathering) -> tuple[str, ...]:
+    """Take everything but the samples, and return the modules that came along by themselves."""
+    _check_name(project, gathering)
+    _add_handler(project, gathering)
+    _add_named(project, gathering)
+    _add_labels(project, gathering)
+    _add_config(project, gathering)
+    add_entries(project, gathering)
+    return _add_modules(project, gathering)
+
+
+def _check_name(project: Project, gathering: Gathering) -> None:
+    if not MODEL_NAME.fullmatch(project.name):
+        hint = "it begins with a letter or digit and goes on with those, '_', '-' and '.'"
+        gathering.error("model-name", f"'{project.name}' is no model name", project.place("name"), hint)
+    if not project.version.strip():
+        gathering.error("version", "the version is empty", project.place("version"))
+
+
+def _add_handler(project: Project, gathering: Gathering) -> None:
+    entry = EntryPoint.parse(project.handler, project.folder)
+    near = near_built_in(project.handler)
+    if entry.file is None:
+        return
+    if near and not entry.file.exists():
+        gathering.error(
+            "missing-file",
+            f"{project.handler} is neither a built-in handler nor a file",
+            project.place("handler"),
+            f"did you mean {near}?",
+        )
+        return
+    gathering.add(entry.file.name, entry.file, where=project.place("handler"), role=Role.FILE)
+
+
+def _add_named(project: Project, gathering: Gathering) -> None:
+    """Take the files whose base names the manifest gives."""
+    roles = {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}
+    for key, role in roles.items():
+        text = getattr(project, key)
+        if text is not None:
+            gathering.add(Path(text).name, project.folder / text, where=project.place(key), role=role)
+
+
+def _add_labels(project: Project, gathering: Gathering) -> None:
+    where = project.place("labels")
+    if project.labels is None or not gathering.check_file(project.folder / project.labels, where=where):
+        return
+    try:
+        gathering.add(LABELS_NAME, labels_member(project.folder / project.labels), where=where)
+    except ProjectError as error:
+        gathering.findings.append(as_finding(error, "labels"))
+
+
+def _add_config(project: Project, gathering: Gathering) -> None:
+    """Take the model config, a file's or the one that stands in marpack.yaml."""
+    if isinstance(project.config, str):
+        gathering.add(Path(project.config).name, project.folder / project.config, where=project.place("config"))
+    elif project.config is not None:
+        text = yaml.safe_dump(project.config, sort_keys=False, allow_unicode=True, width=1 << 16)
+        gathering.add(CONFIG_NAME, text.encode(), where=project.place("config"))
+
+
+def _add_modules(project: Project, gathering: Gathering) -> tuple[str, ...]:
+    """Take the local modules that handler and model file import, unless a file of that name is in already."""
+    handler = EntryPoint.parse(project.handler, project.folder).file
+    model = project.folder / project.model_file if project.model_file else None
+    return tuple(
+        module.name
+        for file, key in ((handler, "handler"), (model, "model_file"))
+        if file is not None and file.is_file()
+        for module in local_modules(file, (file.parent, project.folder))
+        if not gathering.holds(module.name) and gathering.add(module.name, module.path, where=project.place(key))
+    )
+
+
+def _add_samples(project: Project, gathering: Gathering) -> tuple[dict[str, Any], ...]:
+    """Take the samples and return what marpack.json lists of them."""
+    listed = []
+    for index, sample in enumerate(project.samples):
+        path = Path(sample.input)
+        inside = not path.is_absolute() and ".." not in path.parts
+        parts = path.parts[1:] if path.parts[:1] == ("samples",) and len(path.parts) > 1 else path.parts
+        name = SAMPLES + (Path(*parts).as_posix() if inside else path.name)
+        where = project.place(f"samples[{index}].input")
+        gathering.add(name, project.folder / path, where=where, role=Role.META)
+        try:  # as marpack.json will have it, so that a later look finds no difference
+            listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
+        except (TypeError, ValueError) as error:
+            gathering.error("samples", f"the expectation is no JSON: {error}", where)
+    return tuple(listed)
+
+
+def _manifest(project: Project, created_on: str | None) -> Manifest:
+    model = Model(
+        name=project.name,
+        version=project.version,
+        handler=EntryPoint.parse(project.handler, project.folder).manifest,
+        serialized_file=_base(project.weights),
+        model_file=_base(project.model_file),
+        requirements_file=_base(project.requirements),
+        config_file=_base(project.config) if isinstance(project.config, str) else _config_name(project),
+    )
+    return Manifest(model=model, created_on=created_on, archiver_version=f"marpack {__version__}")
+
+
+def _config_name(project: Project) -> str | None:
+    return CONFIG_NAME if project.config is not None else None
+
+
+def _base(path: str | None) -> str | None:
+    return Path(path).name if path is not None else None

@@ -1,0 +1,64 @@
+"""SOURCE, as commands take it: an archive as it is, or a project whose archive is built first when it must be."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from marpack.archive.protocol import MANIFEST_NAME
+from marpack.errors import NoProjectError, UsageError
+from marpack.findings import Finding
+from marpack.packing.plan import Built
+from marpack.project.building import build
+from marpack.project.load import load_project
+from marpack.project.planning import plan_project
+from marpack.project.schema import FILE_NAME, Project
+from marpack.project.staleness import is_stale
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    """What a SOURCE stands for."""
+
+    path: Path  # the archive: a .mar, a .tar.gz or a model folder
+    project: Project | None = None  # the project it was built from, where SOURCE is one
+    built: Built | None = None  # what was built just now; None if the archive was up to date
+    findings: tuple[Finding, ...] = ()  # warnings of that build
+
+
+def resolve(
+    source: str | None,
+    *,
+    progress: Callable[[int], None] | None = None,
+    created_on: str | None = None,
+) -> Resolved:
+    """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
+
+    Args:
+        source: A .mar, a .tar.gz, a model folder or a project folder; None for the project in the current folder.
+        progress: Is called with the number of bytes just packed, again and again.
+        created_on: The manifest's `createdOn` if something is built.
+
+    Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built.
+    """
+    path = Path(source if source is not None else ".")
+    if not path.exists():
+        raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
+    if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
+        return _resolve_project(load_project(path), progress, created_on)
+    if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
+        return Resolved(path=path)
+    raise NoProjectError(
+        f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})",
+        where=str(path),
+        hint="name an archive, or go to the project's folder",
+    )
+
+
+def _resolve_project(project: Project, progress: Callable[[int], None] | None, created_on: str | None) -> Resolved:
+    draft = plan_project(project, check=False, created_on=created_on)
+    if not is_stale(draft.plan):
+        return Resolved(path=draft.plan.output, project=project)
+    planned = plan_project(project, created_on=created_on)
+    return Resolved(
+        path=planned.plan.output, project=project, built=build(planned, progress), findings=planned.findings
+    )
