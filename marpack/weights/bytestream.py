@@ -1,0 +1,68 @@
+"""A seekable file read through one small window: what is skipped is never read."""
+
+from typing import BinaryIO
+
+_SMALLEST, _LARGEST = 512, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
+
+
+class TruncatedError(Exception):
+    """The file ends in the middle of something; private to the readers of this package."""
+
+
+class ByteStream:
+    """Bytes one after the other, with cheap jumps over those nobody needs."""
+
+    __slots__ = ("_file", "_start", "_window", "at", "data")
+
+    def __init__(self, file: BinaryIO, offset: int = 0) -> None:
+        self._file = file
+        self._start = offset  # the file position of data[0]
+        self._window = _SMALLEST
+        self.data = b""
+        self.at = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes from the file's start to the next byte."""
+        return self._start + self.at
+
+    def fill(self, count: int) -> bool:
+        """Have `count` bytes from here on in the window; False when the file ends before."""
+        if len(self.data) - self.at >= count:
+            return True
+        self._start += self.at
+        rest = self.data[self.at :]
+        self._file.seek(self._start + len(rest))
+        self.data = rest + self._file.read(max(count - len(rest), self._window))
+        self._window = min(self._window * 2, _LARGEST)
+        self.at = 0
+        return len(self.data) >= count
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes. Raises TruncatedError."""
+        if not self.fill(count):
+            raise TruncatedError
+        begin = self.at
+        self.at = begin + count
+        return self.data[begin : self.at]
+
+    def line(self, limit: int = 4096) -> bytes:
+        r"""Return the bytes up to the next newline, without it. Raises TruncatedError past `limit`."""
+        end = self.data.find(b"\n", self.at)
+        if end < 0:
+            self.fill(limit)
+            end = self.data.find(b"\n", self.at)
+        if end < 0:
+            raise TruncatedError
+        begin, self.at = self.at, end + 1
+        return self.data[begin:end]
+
+    def skip(self, count: int) -> None:
+        """Jump over `count` bytes, reading one of them to be sure that they are there. Raises TruncatedError."""
+        inside = len(self.data) - self.at
+        if count <= inside:
+            self.at += count
+            return
+        self._start += self.at + count - 1
+        self.data, self.at, self._window = b"", 0, _SMALLEST
+        self.take(1)

@@ -1,0 +1,36 @@
+"""What torch.save wrote before torch 1.6: five pickles in a row, then the storages, raw."""
+
+from typing import BinaryIO
+
+from marpack.weights.pickle_stream import Stream, read_pickle
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+_PICKLES = 5  # magic number, protocol, system, object, storage keys
+
+
+def looks_like(file: BinaryIO, head: bytes) -> bool:
+    """Tell whether a file that begins with `head` begins with the pickled magic number."""
+    return head[:1] == b"\x80" and read_pickle(file, limit=4).root == _MAGIC
+
+
+def read_pickles(file: BinaryIO) -> list[Stream]:
+    """Read the file's pickles in order; fewer than five when one of them breaks off."""
+    streams: list[Stream] = []
+    end = 0
+    for _ in range(_PICKLES):
+        streams.append(read_pickle(file, end))
+        end = streams[-1].end
+        if streams[-1].problem is not None:
+            break
+    return streams
+
+
+def saved_object(streams: list[Stream]) -> Stream | None:
+    """Return the pickle of the saved object itself."""
+    return streams[3] if len(streams) > 3 else None
+
+
+def storage_keys(streams: list[Stream]) -> list[str]:
+    """Return the storages' keys in the order in which they lie in the file."""
+    root = streams[4].root if len(streams) > 4 else None
+    return [key for key in root if isinstance(key, str)] if isinstance(root, list) else []

@@ -1,0 +1,159 @@
+"""The header of an ONNX file: its graph's inputs, outputs and initializers, without the numbers and without onnx."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from marpack.weights.protobuf import BYTES, VARINT, Field, ProtobufError, fields
+from marpack.weights.tensors import Placed, Tensor
+
+# Field numbers of onnx.proto.
+_IR_VERSION, _PRODUCER, _PRODUCER_VERSION, _GRAPH, _OPSET, _METADATA = 1, 2, 3, 7, 8, 14
+_MODEL = {
+    _IR_VERSION: VARINT, _PRODUCER: BYTES, _PRODUCER_VERSION: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, _GRAPH: BYTES,
+    _OPSET: BYTES, _METADATA: BYTES, 20: BYTES, 25: BYTES, 26: BYTES,
+}  # fmt: skip
+_NODE, _INITIALIZER, _INPUT, _OUTPUT = 1, 5, 11, 12
+_DTYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
+    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
+    23: "float4_e2m1", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
+}  # fmt: skip
+_NAME_LIMIT = 4096  # bytes
+_FIELD_LIMIT = 10_000  # of the model itself: local functions are its only long list
+
+
+class Port(Struct, frozen=True, kw_only=True):
+    """An input or output of a model."""
+
+    name: str
+    dtype: str | None = None  # as torch prints it after "torch."; None for anything but a tensor
+    shape: tuple[int | str, ...] | None = None  # a symbol such as "batch" where the size is free; None: unknown rank
+
+
+class Onnx(Struct, frozen=True, kw_only=True):
+    """What the header says."""
+
+    ir_version: int
+    producer: str | None
+    opsets: dict[str, int]  # by domain; "" is ONNX's own
+    nodes: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    tensors: tuple[Placed, ...]
+    external: bool  # some tensors lie in other files
+    metadata: dict[str, str]
+
+
+def looks_like(file: BinaryIO) -> bool:
+    """Tell whether the whole file reads as an ONNX model: known fields, an IR version and one graph."""
+    seen: list[int] = []
+    try:
+        for field in fields(file, 0, file.seek(0, 2)):
+            if _MODEL.get(field.number) != field.wire or len(seen) > _FIELD_LIMIT:
+                return False
+            seen.append(field.number)
+    except ProtobufError:
+        return False
+    return _IR_VERSION in seen and seen.count(_GRAPH) == 1
+
+
+def read_header(file: BinaryIO) -> Onnx:
+    """Read the header. Raises ProtobufError when it is not one."""
+    model = list(fields(file, 0, file.seek(0, 2)))
+    graph = next((field for field in model if field.number == _GRAPH and field.wire == BYTES), None)
+    if graph is None:
+        raise ProtobufError("no graph")
+    parts = list(_inside(file, graph))
+    initializers = [_initializer(file, field) for field in parts if field.number == _INITIALIZER]
+    fed = {placed.tensor.name for placed, _ in initializers}  # up to IR 3 initializers are listed as inputs, too
+    inputs = (_port(file, field) for field in parts if field.number == _INPUT)
+    return Onnx(
+        ir_version=_number(model, _IR_VERSION),
+        producer=" ".join(filter(None, (_text(file, model, _PRODUCER), _text(file, model, _PRODUCER_VERSION)))) or None,
+        opsets=dict(_opset(file, field) for field in model if field.number == _OPSET),
+        nodes=sum(field.number == _NODE for field in parts),
+        inputs=tuple(port for port in inputs if port.name not in fed),
+        outputs=tuple(_port(file, field) for field in parts if field.number == _OUTPUT),
+        tensors=tuple(placed for placed, _ in initializers),
+        external=any(external for _, external in initializers),
+        metadata=dict(_pair(file, field) for field in model if field.number == _METADATA),
+    )
+
+
+def _inside(file: BinaryIO, field: Field) -> Iterator[Field]:
+    if field.wire != BYTES:
+        raise ProtobufError("a message that is a number")
+    return fields(file, field.begin, field.begin + field.value)
+
+
+def _number(parts: list[Field], number: int, default: int = 0) -> int:
+    return next((field.value for field in parts if field.number == number and field.wire == VARINT), default)
+
+
+def _text(file: BinaryIO, parts: list[Field], number: int) -> str | None:
+    found = next((field for field in parts if field.number == number and field.wire == BYTES), None)
+    return None if found is None else _bytes(file, found, _NAME_LIMIT).decode("utf-8", "replace")
+
+
+def _bytes(file: BinaryIO, field: Field, limit: int) -> bytes:
+    file.seek(field.begin)
+    return file.read(min(field.value, limit))
+
+
+def _pair(file: BinaryIO, field: Field) -> tuple[str, str]:
+    parts = list(_inside(file, field))
+    return _text(file, parts, 1) or "", _text(file, parts, 2) or ""
+
+
+def _opset(file: BinaryIO, field: Field) -> tuple[str, int]:
+    parts = list(_inside(file, field))
+    return _text(file, parts, 1) or "", _number(parts, 2)
+
+
+def _initializer(file: BinaryIO, field: Field) -> tuple[Placed, bool]:
+    """Return a TensorProto (dims 1, data type 2, name 8, raw data 9, data location 14), and whether it is external."""
+    parts = list(_inside(file, field))
+    dims = tuple(size for part in parts if part.number == 1 for size in _integers(file, part))
+    dtype = _DTYPES.get(_number(parts, 2), "undefined")
+    tensor = Tensor(name=_text(file, parts, 8) or "", dtype=dtype, shape=dims)
+    raw = next((part for part in parts if part.number == 9 and part.wire == BYTES), None)
+    storage = Placed(tensor=tensor, storage=tensor.name, storage_bytes=raw.value, offset=raw.begin) if raw else None
+    return storage or Placed(tensor=tensor), _number(parts, 14) == 1
+
+
+def _integers(file: BinaryIO, field: Field) -> Iterator[int]:
+    """Yield a repeated integer's values, packed into one field or not."""
+    if field.wire == VARINT:
+        yield field.value
+    elif field.wire == BYTES:
+        value = shift = 0
+        for byte in _bytes(file, field, _NAME_LIMIT):
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                yield value
+                value = shift = 0
+
+
+def _port(file: BinaryIO, field: Field) -> Port:
+    """Return a ValueInfoProto: name 1, type 2, in which a tensor's type is 1 (element type 1, shape 2)."""
+    parts = list(_inside(file, field))
+    name = _text(file, parts, 1) or ""
+    kinds = [part for whole in parts if whole.number == 2 for part in _inside(file, whole) if part.number == 1]
+    if not kinds:
+        return Port(name=name)
+    tensor = list(_inside(file, kinds[0]))
+    shape = next((part for part in tensor if part.number == 2), None)
+    sizes = tuple(_size(file, part) for part in _inside(file, shape) if part.number == 1) if shape else None
+    return Port(name=name, dtype=_DTYPES.get(_number(tensor, 1)), shape=sizes)
+
+
+def _size(file: BinaryIO, field: Field) -> int | str:
+    """Return a Dimension: a value 1 or a symbol 2; "?" where it has neither."""
+    parts = list(_inside(file, field))
+    symbol = _text(file, parts, 2)
+    known = any(part.number == 1 for part in parts)
+    return _number(parts, 1) if known else symbol or "?"

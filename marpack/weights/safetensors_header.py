@@ -1,0 +1,63 @@
+"""The header of a safetensors file: its tensors and metadata, without the numbers."""
+
+from typing import Annotated, BinaryIO
+
+import msgspec
+from msgspec import Meta, Struct
+
+from marpack.weights.tensors import Placed, Tensor
+
+_HEADER_LIMIT = 100_000_000  # bytes, the format's own
+_DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
+    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+_Natural = Annotated[int, Meta(ge=0)]
+
+
+class _Described(Struct):
+    dtype: str
+    shape: tuple[_Natural, ...]
+    data_offsets: tuple[_Natural, _Natural]
+
+
+class Safetensors(Struct, frozen=True):
+    """What the header says."""
+
+    tensors: tuple[Placed, ...]  # each its own storage, at an offset from the file's start
+    metadata: dict[str, str]
+
+
+def looks_like(file: BinaryIO) -> bool:
+    """Tell whether a file begins as a safetensors file does: a length that fits, then a JSON object."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(9)
+    length = int.from_bytes(head[:8], "little")
+    return len(head) == 9 and head[8:] == b"{" and 2 <= length <= min(size - 8, _HEADER_LIMIT)
+
+
+def read_header(file: BinaryIO) -> Safetensors:
+    """Read the header. Raises ValueError when it is not one."""
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    fields = msgspec.json.decode(file.read(min(length, _HEADER_LIMIT)), type=dict[str, msgspec.Raw])
+    metadata = msgspec.json.decode(fields.pop("__metadata__", b"{}"), type=dict[str, str])
+    tensors = (_placed(name, msgspec.json.decode(raw, type=_Described), 8 + length) for name, raw in fields.items())
+    return Safetensors(tuple(tensors), metadata)
+
+
+def _placed(name: str, item: _Described, base: int) -> Placed:
+    begin, end = item.data_offsets
+    stride, step = [], 1
+    for size in reversed(item.shape):
+        stride.append(step)
+        step *= size
+    return Placed(
+        tensor=Tensor(name=name, dtype=_DTYPES.get(item.dtype, item.dtype.lower()), shape=item.shape),
+        storage=name,
+        storage_bytes=max(0, end - begin),
+        offset=base + begin,
+        stride=tuple(reversed(stride)),
+    )

@@ -1,0 +1,74 @@
+"""A zip that torch wrote: which of its formats it is, and the pickles in it, each read once."""
+
+import re
+from typing import BinaryIO
+
+from marpack.weights.allowed import foreign
+from marpack.weights.kinds import Kind
+from marpack.weights.pickle_stream import Stream, read_pickle
+from marpack.weights.zipdir import NotZipError, ZipEntry, open_entry, read_directory
+
+_AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
+_EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
+
+
+class TorchZip:
+    """The members of one such zip, their common folder taken off."""
+
+    def __init__(self, file: BinaryIO, entries: tuple[ZipEntry, ...]) -> None:
+        self._file = file
+        self.entries = entries
+        self.root = _root(entries)
+        self.members = {entry.name.removeprefix(self.root): entry for entry in reversed(entries)}
+        self._streams: dict[str, Stream] = {}
+
+    @classmethod
+    def read(cls, file: BinaryIO) -> "TorchZip":
+        """Read the zip's directory. Raises NotZipError."""
+        return cls(file, read_directory(file))
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a member by its name without the common folder. Raises KeyError, NotZipError."""
+        return open_entry(self._file, self.members[name])
+
+    def pickle(self, name: str) -> Stream:
+        """Read the first pickle of a member, at the first call. Raises KeyError, NotZipError."""
+        if name not in self._streams:
+            self._streams[name] = read_pickle(self.open(name))
+        return self._streams[name]
+
+    @property
+    def kind(self) -> Kind:
+        """The format, by the members that each of torch's writers leaves."""
+        if any(_AOT_LIBRARY.search(name) for name in self.members):
+            return Kind.AOTI_PACKAGE
+        if "serialized_exported_program.json" in self.members:  # torch.export.save up to torch 2.7
+            return Kind.TORCH_EXPORT
+        if "archive_format" in self.members:
+            exported = any(_EXPORTED.search(name) for name in self.members)
+            return Kind.TORCH_EXPORT if exported else Kind.UNKNOWN
+        if "data.pkl" not in self.members:
+            return Kind.UNKNOWN
+        return Kind.TORCHSCRIPT if "constants.pkl" in self.members else self._saved_kind()
+
+    def _saved_kind(self) -> Kind:
+        try:
+            return saved_kind(self.pickle("data.pkl"))
+        except NotZipError:
+            return Kind.UNKNOWN
+
+
+def saved_kind(stream: Stream) -> Kind:
+    """Return what torch.save wrote, by its pickle."""
+    if stream.problem is not None and not stream.too_long:
+        return Kind.UNKNOWN
+    return Kind.PICKLED_MODULE if foreign(stream.imports) or stream.computed else Kind.STATE_DICT
+
+
+def _root(entries: tuple[ZipEntry, ...]) -> str:
+    """Return the one folder that every member lies in, with its slash; torch names it after the file."""
+    tops = {entry.name.partition("/")[0] for entry in entries}
+    if len(tops) != 1:
+        return ""
+    top = f"{tops.pop()}/"
+    return top if all(entry.name.startswith(top) for entry in entries) else ""

@@ -1,0 +1,136 @@
+"""The central directory of a zip inside an archive, read as torch's own reader does: leniently, checking no flags."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from marpack.archive.zip_records import (
+    CENTRAL,
+    CENTRAL_MAGIC,
+    DEFLATED,
+    END,
+    END64,
+    END_MAGIC,
+    LOCAL,
+    LOCAL_MAGIC,
+    LOCATOR64,
+    STORED,
+)
+from marpack.weights.slices import inflated, stored
+
+ENTRY_LIMIT = 200_000
+_DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
+_TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
+_FULL = 0xFFFFFFFF  # "see the zip64 field"
+
+
+class ZipEntry(Struct, frozen=True):
+    """One record of the central directory."""
+
+    name: str
+    method: int
+    size: int  # bytes
+    compressed_size: int
+    crc: int
+    header: int  # bytes from the file's start to the local header
+
+
+class NotZipError(Exception):
+    """There is no readable central directory; private to the readers of this package."""
+
+
+def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
+    """Return the entries of a zip in the directory's order, folders left out.
+
+    Raises NotZipError when there is no directory, or one too large to be honest.
+    """
+    size = file.seek(0, 2)
+    offset, length, count, base = _locate(file, size)
+    if count > ENTRY_LIMIT or length > _DIRECTORY_LIMIT:
+        raise NotZipError(f"a directory of {count:,} members, {length:,} bytes")
+    file.seek(offset + base)
+    data = file.read(length)
+    return tuple(entry for entry in _records(data, base) if not entry.name.endswith("/"))
+
+
+def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
+    """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
+    file.seek(entry.header)
+    local = file.read(LOCAL.size)
+    if len(local) < LOCAL.size or local[:4] != LOCAL_MAGIC:
+        raise NotZipError(f"{entry.name} has no local header")
+    *_, name_length, extra_length = LOCAL.unpack(local)
+    begin = entry.header + LOCAL.size + name_length + extra_length
+    if entry.method == STORED:
+        return stored(file, begin, entry.size)
+    if entry.method == DEFLATED:
+        return inflated(file, begin, entry.compressed_size, entry.size)
+    raise NotZipError(f"{entry.name} is compressed by method {entry.method}")
+
+
+def _locate(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
+    """Return the directory's offset, length and count, and how far the zip lies behind where it says."""
+    tail_size = min(size, 2048)
+    for wanted in (tail_size, min(size, _TAIL)):  # the comment is nearly always empty: a short read first
+        file.seek(size - wanted)
+        tail = file.read(wanted)
+        at = tail.rfind(END_MAGIC)
+        if at >= 0 and at + END.size <= len(tail):
+            break
+    else:
+        raise NotZipError("no end record")
+    _, _, _, _, count, length, offset, _ = END.unpack_from(tail, at)
+    end = size - len(tail) + at
+    count, length, offset, end = _locate64(file, end) or (count, length, offset, end)
+    if length > end or offset > end:
+        raise NotZipError("a directory outside the file")
+    return offset, length, count, end - length - offset
+
+
+def _locate64(file: BinaryIO, end: int) -> tuple[int, int, int, int] | None:
+    if end < LOCATOR64.size:
+        return None
+    file.seek(end - LOCATOR64.size)
+    magic, _, where, _ = LOCATOR64.unpack(file.read(LOCATOR64.size))
+    if magic != b"PK\x06\x07":
+        return None
+    file.seek(where)
+    record = file.read(END64.size)
+    if len(record) < END64.size or record[:4] != b"PK\x06\x06":
+        raise NotZipError("a zip64 end record that is not there")
+    *_, count, length, offset = END64.unpack(record)
+    return count, length, offset, where
+
+
+def _records(data: bytes, base: int) -> Iterator[ZipEntry]:
+    at = 0
+    while at + CENTRAL.size <= len(data) and data[at : at + 4] == CENTRAL_MAGIC:
+        fields = CENTRAL.unpack_from(data, at)
+        method, crc, compressed, size = fields[4], fields[7], fields[8], fields[9]
+        name_length, extra_length, comment_length, header = fields[10], fields[11], fields[12], fields[16]
+        begin = at + CENTRAL.size
+        extra = data[begin + name_length : begin + name_length + extra_length]
+        if _FULL in (compressed, size, header):
+            size, compressed, header = _wide(extra, size, compressed, header)
+        name = data[begin : begin + name_length].decode("utf-8", "replace")
+        yield ZipEntry(name, method, size, compressed, crc, header + base)
+        at = begin + name_length + extra_length + comment_length
+
+
+def _wide(extra: bytes, *narrow: int) -> tuple[int, int, int]:
+    """Return the sizes and the offset, those that do not fit 32 bits from the zip64 field."""
+    wide = _zip64_values(extra)
+    size, compressed, header = (next(wide, value) if value == _FULL else value for value in narrow)
+    return size, compressed, header
+
+
+def _zip64_values(extra: bytes) -> Iterator[int]:
+    at = 0
+    while at + 4 <= len(extra):
+        tag, length = int.from_bytes(extra[at : at + 2], "little"), int.from_bytes(extra[at + 2 : at + 4], "little")
+        if tag == 1:
+            for begin in range(at + 4, min(at + 4 + length, len(extra)) - 7, 8):
+                yield int.from_bytes(extra[begin : begin + 8], "little")
+            return
+        at += 4 + length
