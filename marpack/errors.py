@@ -138,6 +138,12 @@ class ManifestError(ArchiveError):
     code = "manifest"
 
 
+class ExtractionError(MarpackError):
+    """A sound archive could not be extracted (disk full, no permission, something is there already)."""
+
+    code = "extraction"
+
+
 class HandlerError(MarpackError):
     """The archive's handler could not be loaded or initialised."""
 

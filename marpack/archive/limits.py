@@ -17,7 +17,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     ratio: int = 100  # uncompressed bytes per compressed one, of each member and of all together…
     allowance: int = 64 * _MIB  # …beyond this many uncompressed bytes
     directory: int = 64 * _MIB  # bytes of a zip's central directory
-    manifest: int = _MIB  # bytes of MAR-INF/MANIFEST.json
 
     def expands_too_much(self, size: int, compressed: int) -> bool:
         """Say whether so many bytes may not come out of so few."""

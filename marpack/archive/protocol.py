@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol, Self
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
+from marpack.findings import Finding
 
 MANIFEST_NAME = "MAR-INF/MANIFEST.json"
 INDEX_NAME = "MAR-INF/marpack.json"
@@ -58,6 +59,10 @@ class Archive(Protocol):
     @property
     def manifest(self) -> Manifest:
         """The manifest; raises ManifestError if it is missing or malformed."""
+
+    @property
+    def oddities(self) -> tuple[Finding, ...]:
+        """What the server refuses in this archive's form, although it opens here: errors under target `torchserve`."""
 
     def open(self, name: str) -> BinaryIO:
         """Open one member for reading, seekable; its CRC is checked by the time it was read to its end.

@@ -1,0 +1,245 @@
+"""Extracted archives, kept by the identity of their files, so that the second run extracts nothing.
+
+    <root>/<key>.json       what lies where, and what it looked like when it was written: the one way in
+    <root>/<key>.lock       held while the archive is being extracted
+    <root>/<key>-<random>/  model/ (the files) and lock (held, shared, by those who use them)
+
+A folder counts from the moment its stamp is renamed into place, whole. Nothing that somebody uses is ever removed.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from marpack.errors import ExtractionError
+from marpack.findings import Finding
+
+DEFAULT_LIMIT = 20 << 30  # bytes
+_FORMAT = 1
+_GRACE = 600  # seconds after which a folder without a stamp and a holder is a leftover
+_MOVE = "set MARPACK_CACHE_DIR to a folder of yours"
+
+
+class Kept(Struct, frozen=True):
+    """One extracted file, as it was left."""
+
+    name: str
+    size: int  # bytes
+    mtime: int  # ns
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """What a cached folder holds."""
+
+    folder: str  # beside the stamp
+    boot: str  # written before the next boot only: what was not flushed by then may be gone
+    files: tuple[Kept, ...]
+    findings: tuple[Finding, ...] = ()  # what reading the archive told, for those who need not read it again
+    format: int = _FORMAT
+
+
+def default_root() -> Path:
+    """Return the cache's place on this machine."""
+    import platformdirs  # noqa: PLC0415 - only who extracts pays for it
+
+    return platformdirs.user_cache_path("marpack") / "archives"
+
+
+class Cached(Struct, frozen=True):
+    """An extracted archive, safe from eviction until the cache it came from is closed."""
+
+    folder: Path
+    findings: tuple[Finding, ...]
+
+
+class Cache:
+    """The folder of extracted archives. What it hands out is safe from eviction until `close`."""
+
+    def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT) -> None:
+        """Take the folder, made when first needed, and its size bound in bytes."""
+        self._root = root
+        self.limit = limit
+        self._held: list[int] = []
+
+    @property
+    def root(self) -> Path:
+        """The folder that everything lies in."""
+        if self._root is None:
+            self._root = default_root()
+        return self._root
+
+    def find(self, key: str) -> Cached | None:
+        """Return the extracted archive if it is there and its files are as they were left."""
+        stamp = self._stamp(key) if self._is_ours() else None
+        if stamp is None or stamp.boot != _boot():
+            return None
+        folder = self.root / stamp.folder
+        if not self._hold(folder) or not _unchanged(folder / "model", stamp.files):
+            return None
+        with suppress(OSError):
+            os.utime(self._stamp_path(key))  # used now: the last to be evicted
+        return Cached(folder / "model", stamp.findings)
+
+    def fill(self, key: str, extract: Callable[[Path], tuple[Finding, ...]]) -> Cached:
+        """Extract into a new folder, unless another process has done so meanwhile, and return it.
+
+        Raises whatever `extract` raises, with nothing left behind; ExtractionError if the cache cannot be written.
+        """
+        self._prepare()
+        with _locked(self.root / f"{key}.lock"):
+            cached = self.find(key) or self._extract(key, extract)
+        self._evict(keep=key)
+        return cached
+
+    def close(self) -> None:
+        """Let go of the folders handed out."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def _extract(self, key: str, extract: Callable[[Path], tuple[Finding, ...]]) -> Cached:
+        folder = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=self.root))
+        try:
+            (folder / "lock").touch()
+            self._hold(folder)
+            model = folder / "model"
+            model.mkdir()
+            findings = extract(model)
+            stamp = Stamp(folder=folder.name, boot=_boot(), files=tuple(_files(model)), findings=findings)
+            _replace(self._stamp_path(key), msgspec.json.encode(stamp))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return Cached(model, findings)
+
+    def _prepare(self) -> None:
+        """Make the root, and refuse one that somebody else could have put files into."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExtractionError(
+                f"the cache cannot be made: {error.strerror}", where=str(self.root), hint=_MOVE
+            ) from None
+        if not self._is_ours():
+            raise ExtractionError("the cache can be written by others", where=str(self.root), hint=_MOVE)
+
+    def _is_ours(self) -> bool:
+        try:
+            status = self.root.stat()
+        except OSError:
+            return False
+        return status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH
+
+    def _stamp_path(self, key: str) -> Path:
+        return self.root / f"{key}.json"
+
+    def _stamp(self, key: str) -> Stamp | None:
+        try:
+            stamp = msgspec.json.decode(self._stamp_path(key).read_bytes(), type=Stamp)
+        except (OSError, msgspec.DecodeError):
+            return None
+        return stamp if stamp.format == _FORMAT else None
+
+    def _hold(self, folder: Path) -> bool:
+        """Keep others from evicting a folder; say whether it is still there."""
+        try:
+            fd = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if not os.fstat(fd).st_nlink:  # evicted while we waited
+            os.close(fd)
+            return False
+        self._held.append(fd)
+        return True
+
+    def _evict(self, *, keep: str) -> None:
+        """Remove the least recently used folders until the rest fits the bound, and what crashed processes left."""
+        rest = self.limit
+        known = set()
+        for _, key in sorted(self._used(), reverse=True):
+            stamp = self._stamp(key)
+            if stamp is None:
+                continue
+            rest -= sum(kept.size for kept in stamp.files)
+            if key == keep or rest >= 0 or not _remove(self.root / stamp.folder, self._stamp_path(key)):
+                known.add(stamp.folder)
+        self._sweep(known)
+
+    def _sweep(self, known: set[str]) -> None:
+        for folder in self.root.glob("*-*/"):
+            if folder.name not in known and time.time() - folder.stat().st_mtime > _GRACE:
+                _remove(folder)
+
+    def _used(self) -> Iterator[tuple[float, str]]:
+        for path in self.root.glob("*.json"):
+            with suppress(OSError):
+                yield path.stat().st_mtime, path.stem
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock, waiting for it as long as another process lives that does."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _remove(folder: Path, stamp: Path | None = None) -> bool:
+    """Remove a folder, and the stamp that points at it, unless somebody uses it."""
+    try:
+        with (folder / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stamp:
+                stamp.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def _replace(path: Path, data: bytes) -> None:
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_bytes(data)
+    new.replace(path)
+
+
+def _files(folder: Path) -> Iterator[Kept]:
+    for base, _, names in os.walk(folder):
+        for name in names:
+            path = Path(base, name)
+            status = path.stat()
+            yield Kept(path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns)
+
+
+def _unchanged(folder: Path, files: tuple[Kept, ...]) -> bool:
+    """Say whether every file is as it was left; others beside them (`__pycache__`) do no harm."""
+    try:
+        return all(_as_left(os.stat(f"{folder}/{kept.name}"), kept) for kept in files)  # noqa: PTH116 - a Path each is slow
+    except OSError:
+        return False
+
+
+def _as_left(status: os.stat_result, kept: Kept) -> bool:
+    return status.st_size == kept.size and status.st_mtime_ns == kept.mtime
+
+
+def _boot() -> str:
+    """Return what changes with every start of the machine, where it tells."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""

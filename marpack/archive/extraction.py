@@ -1,0 +1,83 @@
+"""Writing members into a new folder: blocks cloned where the file system can, else copied, checked either way."""
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from marpack.archive.blocks import member_blocks
+from marpack.archive.bytesource import ByteSource, LocalFile
+from marpack.archive.names import shown
+from marpack.archive.zip_directory import ZipMember
+from marpack.errors import ExtractionError
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FICLONERANGE = 0x4020940D  # linux/fs.h: share a range of blocks between two files
+_CLONE_RANGE = struct.Struct("=qQQQ")
+_PAGE = 4096
+
+
+def new_file(folder: Path, name: str) -> int:
+    """Create a member's file, and its folders, in a folder that only we write to; return the descriptor.
+
+    The name has passed `check_member_names` together with all others.
+    Raises ExtractionError.
+    """
+    path = folder / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, _CREATE, 0o666)
+    except OSError as error:
+        raise cannot_write(name, error) from None
+
+
+def write_blocks(fd: int, blocks: Iterable[memoryview], name: str) -> None:
+    """Write blocks one after another; raises ExtractionError when the disk will not take them."""
+    for block in blocks:
+        left = block
+        try:
+            while left:
+                left = left[os.write(fd, left) :]
+        except OSError as error:
+            raise cannot_write(name, error) from None
+
+
+def extract_member(data: ByteSource, member: ZipMember, folder: Path, name: str) -> None:
+    """Write one member of a zip under a name.
+
+    Raises DamagedArchiveError when its bytes are not those that were packed, ExtractionError.
+    """
+    fd = new_file(folder, name)
+    try:
+        if isinstance(data, LocalFile) and _clone(data, member, fd):
+            for _ in member_blocks(data, member):  # reads all of it, which checks the CRC
+                pass
+        else:
+            write_blocks(fd, member_blocks(data, member), name)
+    finally:
+        os.close(fd)
+
+
+def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:
+    """Share the member's blocks with the archive, if it is stored on a block's boundary and the file system can."""
+    if not member.stored or member.offset % _PAGE or member.size < _PAGE:
+        return False
+    whole = -(-member.size // _PAGE) * _PAGE
+    length = 0 if member.offset + whole > data.size else whole  # 0: up to the archive's end
+    try:
+        fcntl.ioctl(fd, _FICLONERANGE, _CLONE_RANGE.pack(data.fd, member.offset, length, 0))
+    except OSError:  # another file system, or one that cannot: the bytes are copied instead
+        return False
+    os.ftruncate(fd, member.size)
+    return True
+
+
+def cannot_write(name: str, error: OSError) -> ExtractionError:
+    """Say why a member could not be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return ExtractionError(
+        f"the member {shown(name)} cannot be extracted: {error.strerror}",
+        hint="free some space, or extract to another disk" if full else None,
+    )

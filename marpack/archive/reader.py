@@ -1,0 +1,42 @@
+"""Opening an archive, whatever its form; the form is told by content, never by name."""
+
+from pathlib import Path
+
+from marpack.archive.bytesource import LocalFile
+from marpack.archive.cache import Cache
+from marpack.archive.limits import Limits
+from marpack.archive.protocol import Archive
+from marpack.archive.zip_reader import ZipArchive
+from marpack.errors import ArchiveError, NotAnArchiveError
+
+_GZIP = b"\x1f\x8b"
+
+
+def open_archive(source: str | Path, *, limits: Limits | None = None, cache: Cache | None = None) -> Archive:
+    """Open a .mar, a .tar.gz or a model folder; what is in it is checked, nothing of it is run or written.
+
+    Args:
+        source: The path.
+        limits: What is refused for its mere size.
+        cache: Where `materialize` extracts to; this user's by default.
+
+    Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
+    """
+    try:
+        return _open(Path(source), limits or Limits(), cache or Cache())
+    except ArchiveError as error:
+        error.where = error.where or str(source)
+        raise
+
+
+def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
+    if path.is_dir():
+        raise NotAnArchiveError("model folders cannot be opened yet", where=str(path))
+    data = LocalFile(path)
+    try:
+        if data.size >= 2 and data.read_at(0, 2) == _GZIP:
+            raise NotAnArchiveError(".tar.gz archives cannot be opened yet", where=str(path))
+        return ZipArchive(str(path), data, limits=limits, cache=cache)
+    except BaseException:
+        data.close()
+        raise

@@ -1,0 +1,201 @@
+"""A zip's members, after its directory and its local headers were held against each other, byte for byte.
+
+The server reads a zip as a stream of local headers, Python by its central directory (contract §1). What is accepted
+here reads the same both ways: the members lie one after another from the first byte to the directory, nothing between.
+"""
+
+import stat
+import struct
+
+from msgspec import Struct
+
+from marpack.archive.bytesource import ByteSource
+from marpack.archive.limits import Limits
+from marpack.archive.names import check_member_names, shown
+from marpack.archive.zip_records import (
+    CENTRAL,
+    DESCRIPTOR,
+    STORED,
+    Header,
+    check_method,
+    find_end,
+    parse_central,
+    parse_local,
+)
+from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError
+
+_DESCRIPTOR_MAGIC = b"PK\7\x08"
+_FETCH = "copy or download the archive again"
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class ZipMember(Struct, frozen=True, kw_only=True):
+    """A file in a zip, with what it takes to read it."""
+
+    name: str
+    size: int  # bytes, uncompressed
+    compressed_size: int
+    stored: bool  # else deflated
+    crc: int
+    offset: int  # of the data
+
+
+class Directory(Struct, frozen=True, kw_only=True):
+    """Everything a zip holds; its names are safe and unique."""
+
+    members: tuple[ZipMember, ...]  # in the order of the central directory
+    folders: tuple[str, ...]  # that have entries of their own, without the final slash
+    streamed_zip64: tuple[str, ...] = ()  # members with sizes in a zip64 record behind their data
+
+
+def read_directory(data: ByteSource, limits: Limits) -> Directory:
+    """Read and check a zip's directory; no member's data is read.
+
+    Raises DamagedArchiveError, UnsafeArchiveError, LimitExceededError naming the member at fault,
+    NotAnArchiveError when this is no zip.
+    """
+    headers, end = _central(data, limits)
+    for header in headers:
+        _check_kind(header)
+        check_method(header)
+        _check_sizes(header)
+    _check_limits(headers, data.size, limits)
+    files = [header for header in headers if not header.raw_name.endswith(b"/")]
+    folders = tuple(header.name.removesuffix("/") for header in headers if header.raw_name.endswith(b"/"))
+    check_member_names((header.name for header in files), folders)
+    offsets, streamed = _check_layout(data, headers, end)
+    members = tuple(
+        ZipMember(
+            name=header.name,
+            size=header.size,
+            compressed_size=header.compressed_size,
+            stored=header.method == STORED,
+            crc=header.crc,
+            offset=offsets[header.name],
+        )
+        for header in files
+    )
+    return Directory(members=members, folders=folders, streamed_zip64=streamed)
+
+
+def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
+    """Return the directory's headers in their order, and the offset where it begins."""
+    end = find_end(data)
+    if end.entries > limits.members:
+        raise LimitExceededError(f"the zip says it has {end.entries} members; {limits.members} is the limit")
+    if end.size > limits.directory:
+        raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
+    if end.entries * CENTRAL.size > end.size or end.offset + end.size != end.limit:
+        raise DamagedArchiveError("the zip's directory is not where its end record says", hint=_FETCH)
+    directory = data.read_at(end.offset, end.size)
+    headers = []
+    place = 0
+    for _ in range(end.entries):
+        header = parse_central(directory, place)
+        headers.append(header)
+        place += header.length
+    if place != len(directory):
+        raise UnsafeArchiveError("the zip's directory holds more than its number of members says")
+    return headers, end.offset
+
+
+def _check_kind(header: Header) -> None:
+    kind = stat.S_IFMT(header.mode)
+    label = f"the member {shown(header.name)}"
+    if kind in _KINDS:
+        raise UnsafeArchiveError(f"{label} is {_KINDS[kind]}", hint="pack the file itself")
+    folder = header.name.endswith("/")
+    if folder != (kind == stat.S_IFDIR) and kind:
+        raise UnsafeArchiveError(f"{label} is a folder by its name or by its mode, but not by both")
+    if folder and header.size:
+        raise UnsafeArchiveError(f"{label} is a folder with {header.size} bytes of data")
+
+
+def _check_sizes(header: Header) -> None:
+    if header.method == STORED and header.compressed_size != header.size:
+        raise DamagedArchiveError(
+            f"the member {shown(header.name)} is stored, but its two sizes differ "
+            f"({header.compressed_size} and {header.size} bytes)"
+        )
+
+
+def _check_limits(headers: list[Header], size: int, limits: Limits) -> None:
+    for header in headers:
+        if header.method != STORED and limits.expands_too_much(header.size, header.compressed_size):
+            raise LimitExceededError(
+                f"the member {shown(header.name)} expands {header.compressed_size} bytes to {header.size}, "
+                f"more than {limits.ratio} times",
+                hint="raise the limit if you trust it: --max-ratio",
+            )
+    total = sum(header.size for header in headers)
+    if total > limits.total:
+        raise LimitExceededError(
+            f"the members have {total} bytes together; {limits.total} is the limit",
+            hint="raise the limit if you trust it: --max-size",
+        )
+    if limits.expands_too_much(total, size):
+        raise LimitExceededError(
+            f"the archive expands {size} bytes to {total}, more than {limits.ratio} times",
+            hint="raise the limit if you trust it: --max-ratio",
+        )
+
+
+def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Walk the local headers in the file's order; return where each member's data begins, and who streams zip64."""
+    offsets = {}
+    streamed = []
+    place, before = 0, "the beginning"
+    for header in sorted(headers, key=lambda header: header.offset):
+        label = shown(header.name)
+        if header.offset < place:
+            raise UnsafeArchiveError(f"the member {label} overlaps {before}")
+        if header.offset > place:
+            raise UnsafeArchiveError(f"{header.offset - place} bytes between {before} and {label} belong to no member")
+        local = parse_local(data, header)
+        _check_agreement(header, local)
+        offsets[header.name] = header.offset + local.length
+        place, before = offsets[header.name] + header.compressed_size, label
+        if place > end:
+            raise DamagedArchiveError(f"the member {label} runs into the zip's directory", hint=_FETCH)
+        if header.flags & DESCRIPTOR:
+            place += _descriptor(data, header, place, end)
+        if header.flags & DESCRIPTOR and local.zip64:
+            streamed.append(header.name)
+    if place != end:
+        raise UnsafeArchiveError(f"{end - place} bytes between {before} and the zip's directory belong to no member")
+    return offsets, tuple(streamed)
+
+
+def _check_agreement(header: Header, local: Header) -> None:
+    pairs = {
+        "name": (header.raw_name, local.raw_name),
+        "method": (header.method, local.method),
+        "flags": (header.flags, local.flags),
+    }
+    sums = (header.crc, header.compressed_size, header.size)
+    if not (header.flags & DESCRIPTOR and (local.crc, local.compressed_size, local.size) == (0, 0, 0)):
+        pairs["CRC and sizes"] = (sums, (local.crc, local.compressed_size, local.size))
+    for what, (central, here) in pairs.items():
+        if central != here:
+            raise UnsafeArchiveError(
+                f"the {what} of the member {shown(header.name)} differ between its local header and the directory: "
+                "tools would disagree on it"
+            )
+
+
+def _descriptor(data: ByteSource, header: Header, place: int, end: int) -> int:
+    """Return the length of the record behind a streamed member's data: with or without magic, 32-bit or zip64."""
+    record = data.read_at(place, min(24, end - place))
+    narrow = max(header.compressed_size, header.size) < 1 << 32
+    for form in ("<3I", "<I2Q") if narrow else ("<I2Q",):
+        expected = struct.pack(form, header.crc, header.compressed_size, header.size)
+        for magic in (_DESCRIPTOR_MAGIC, b""):
+            if record.startswith(magic + expected):
+                return len(magic + expected)
+    raise DamagedArchiveError(f"the sizes behind the member {shown(header.name)} are not those in the directory")

@@ -1,0 +1,102 @@
+"""A .mar, opened: a zip behind the protocol of archives."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import BinaryIO, Self
+
+from marpack.archive.bytesource import ByteSource
+from marpack.archive.cache import Cache
+from marpack.archive.extraction import extract_member
+from marpack.archive.limits import Limits
+from marpack.archive.manifest import Manifest
+from marpack.archive.member_file import open_member
+from marpack.archive.oddities import common_root, rooted_mar, streamed_zip64, wrong_suffix
+from marpack.archive.pointers import read_manifest
+from marpack.archive.protocol import Entry, Form, Method
+from marpack.archive.zip_directory import Directory, ZipMember, read_directory
+from marpack.findings import Finding
+
+
+class ZipArchive:
+    """A zip whose directory was read and checked; see `marpack.archive.protocol.Archive`."""
+
+    form = Form.MAR
+
+    def __init__(self, source: str, data: ByteSource, *, limits: Limits, cache: Cache) -> None:
+        """Read the directory; raises ArchiveError naming the member at fault."""
+        self.source = source
+        self._data = data
+        self._cache = cache
+        directory = read_directory(data, limits)
+        root = common_root(member.name for member in directory.members)
+        self._members = {member.name.removeprefix(root): member for member in directory.members}
+        self._folders = tuple(folder.removeprefix(root) for folder in directory.folders if f"{folder}/" != root)
+        self.entries: Mapping[str, Entry] = MappingProxyType(
+            {name: _entry(name, m) for name, m in self._members.items()}
+        )
+        self.oddities = _oddities(source, directory, root)
+        self._manifest: Manifest | None = None
+        self._folder: Path | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest; see `Archive.manifest`."""
+        if self._manifest is None:
+            self._manifest = read_manifest(self)
+        return self._manifest
+
+    def open(self, name: str) -> BinaryIO:
+        """Open one member; see `Archive.open`."""
+        return open_member(self._data, self._members[name])
+
+    def materialize(self) -> Path:
+        """Return the extracted folder; see `Archive.materialize`."""
+        if self._folder is None:
+            _ = self.manifest  # what is wrong with it is said before anything is written
+            key = self._data.identity
+            cached = self._cache.find(key) or self._cache.fill(key, self._extract)
+            self._folder = cached.folder
+        return self._folder
+
+    def _extract(self, folder: Path) -> tuple[Finding, ...]:
+        for name in self._folders:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for name, member in self._members.items():
+            extract_member(self._data, member, folder, name)
+        return ()
+
+    def close(self) -> None:
+        """Let go of the file, and of the folder in the cache."""
+        self._data.close()
+        self._cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _entry(name: str, member: ZipMember) -> Entry:
+    return Entry(
+        name=name,
+        size=member.size,
+        compressed_size=member.compressed_size,
+        method=Method.STORED if member.stored else Method.DEFLATED,
+        crc=member.crc,
+        data_offset=member.offset if member.stored else None,
+    )
+
+
+def _oddities(source: str, directory: Directory, root: str) -> tuple[Finding, ...]:
+    found = []
+    if root:
+        found.append(rooted_mar(source, root))
+    if not source.endswith(".mar"):
+        found.append(wrong_suffix(source, "a zip"))
+    if directory.streamed_zip64:
+        found.append(streamed_zip64(source, directory.streamed_zip64))
+    return tuple(found)
