@@ -1,0 +1,404 @@
+import gzip
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from marpack.archive.index import Index, archive_digest
+from marpack.archive.manifest import Manifest, Model
+from marpack.errors import BuildError, OutputExistsError, UnsafeArchiveError
+from marpack.packing.pack import pack, plan_size
+from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.version import __version__
+
+MakePlan = Callable[..., Plan]
+FORMATS = list(Format)
+ORDER = [
+    "digits.pt",
+    "assets/é/vocab.txt",
+    "handler.py",
+    "index_to_name.json",
+    "MAR-INF/samples/seven.png",
+    "MAR-INF/MANIFEST.json",
+    "MAR-INF/marpack.json",
+]
+PLAN = """
+import sys
+from pathlib import Path
+from marpack.archive.manifest import Manifest, Model
+from marpack.packing.pack import pack
+from marpack.packing.plan import Format, Plan, PlannedMember, Role
+
+output, weights, form = sys.argv[1:]
+plan = Plan(
+    manifest=Manifest(model=Model(name="digits", handler="handler.py")),
+    members=(PlannedMember("w.pt", Path(weights), Role.WEIGHTS), PlannedMember("handler.py", b"")),
+    output=Path(output), format=Format(form), replace=True,
+)
+"""
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Read an archive of any form by tools that are not ours."""
+    if path.is_dir():
+        files = [each for each in path.rglob("*") if each.is_file()]
+        return {str(each.relative_to(path)): each.read_bytes() for each in files}
+    if path.suffix == ".mar":
+        with zipfile.ZipFile(path) as zipped:
+            assert zipped.testzip() is None
+            return {name: zipped.read(name) for name in zipped.namelist()}
+    with tarfile.open(path) as tar:
+        assert all(each.isfile() and each.name.startswith("digits/") for each in tar)
+        return {each.name.removeprefix("digits/"): tar.extractfile(each).read() for each in tar}
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def run(code: str, *args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PLAN + code, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_form_holds_the_plan_and_what_describes_it(make_plan: MakePlan, sources: Path, form: Format) -> None:
+    plan = make_plan(form)
+    built = pack(plan)
+    found = contents(built.path)
+    assert sorted(found) == sorted(ORDER)
+    for member in plan.members:
+        assert found[member.name] == (member.source if isinstance(member.source, bytes) else member.source.read_bytes())
+    assert Manifest.from_json(found["MAR-INF/MANIFEST.json"]) == plan.manifest
+    assert (built.path, built.members) == (plan.output, 7)
+    assert listing(built.path.parent) == [built.path.name]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_size_told_is_that_on_the_disk(make_plan: MakePlan, form: Format) -> None:
+    built = pack(make_plan(form))
+    files = [built.path] if built.path.is_file() else [each for each in built.path.rglob("*") if each.is_file()]
+    assert built.size == sum(each.stat().st_size for each in files)
+
+
+def test_the_index_lists_every_other_member_and_its_sha256_is_the_digest(make_plan: MakePlan) -> None:
+    built = pack(make_plan(samples=({"input": "seven.png"},), target="marpack"))
+    found = contents(built.path)
+    data = found.pop("MAR-INF/marpack.json")
+    index = Index.from_json(data)
+    assert [(each.name, each.size, each.sha256) for each in index.members] == [
+        (name, len(found[name]), hashlib.sha256(found[name]).hexdigest()) for name in ORDER[:-1]
+    ]
+    assert built.digest == archive_digest(data) == f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert (index.samples, index.target) == (({"input": "seven.png"},), "marpack")
+    assert index.provenance == {"builder": f"marpack {__version__}"}
+
+
+def test_weights_come_first_on_a_page_and_the_index_at_the_end(make_plan: MakePlan) -> None:
+    path = pack(make_plan()).path
+    data = path.read_bytes()
+    with zipfile.ZipFile(path) as zipped:
+        assert zipped.namelist() == ORDER
+        assert {each.compress_type for each in zipped.infolist()} == {zipfile.ZIP_STORED}
+    assert data.index(bytes(range(256))) % 4096 == 0
+    assert len(data) - data.index(b"handler.py") < 4096
+
+
+def test_a_digest_is_that_of_the_content_whatever_the_form(make_plan: MakePlan) -> None:
+    assert len({pack(make_plan(form, replace=True)).digest for form in FORMATS}) == 1
+
+
+@pytest.mark.parametrize("form", [Format.DEFAULT, Format.TGZ])
+def test_same_inputs_same_bytes_whatever_the_times_the_place_the_order_and_the_umask(
+    make_plan: MakePlan, sources: Path, tmp_path: Path, form: Format
+) -> None:
+    first = pack(make_plan(form)).path.read_bytes()
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(sources, copy)
+    for each in copy.rglob("*"):
+        os.utime(each, (1, 1))
+        each.chmod(0o700)
+    plan = make_plan(form, folder=copy, output=tmp_path / "another.name")
+    umask = os.umask(0o077)
+    try:
+        second = pack(replace(plan, members=plan.members[::-1]))
+    finally:
+        os.umask(umask)
+    assert second.path.read_bytes() == first
+
+
+def test_default_and_zip_store_are_the_same_bytes(make_plan: MakePlan) -> None:
+    first = pack(make_plan(Format.DEFAULT)).path.read_bytes()
+    assert pack(make_plan(Format.ZIP_STORE, replace=True)).path.read_bytes() == first
+
+
+def test_tgz_is_one_gzip_member_without_name_or_time_and_an_old_tar(make_plan: MakePlan) -> None:
+    data = pack(make_plan(Format.TGZ)).path.read_bytes()
+    assert data[:10] == b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+    tar = gzip.decompress(data)
+    assert len(tar) % 10240 == 0
+    with tarfile.open(fileobj=BytesIO(tar)) as opened:
+        assert {(each.mode, each.uid, each.gid, each.uname, each.mtime) for each in opened} == {
+            (0o644, 0, 0, "", 315532800)
+        }
+        assert [each.name for each in opened] == [f"digits/{name}" for name in ORDER]
+
+
+@given(
+    files=st.dictionaries(
+        st.text("abcxyz_.09é/", min_size=1, max_size=12).filter(
+            lambda name: all(part.strip(".") for part in name.split("/"))
+        ),
+        st.tuples(st.binary(max_size=3000), st.sampled_from(Role), st.booleans()),
+        max_size=6,
+    )
+)
+def test_any_plan_is_read_back_the_same_in_every_form(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, tuple[bytes, Role, bool]]
+) -> None:
+    folder = tmp_path_factory.mktemp("plan")
+    members = []
+    for number, (name, (content, role, on_disk)) in enumerate(files.items()):
+        path = folder / str(number)
+        path.write_bytes(content)
+        members.append(PlannedMember(name, path if on_disk else content, role))
+    digests = set()
+    for form, output in ((Format.DEFAULT, "a.mar"), (Format.TGZ, "a.tar.gz"), (Format.NO_ARCHIVE, "a")):
+        plan = Plan(
+            manifest=Manifest(model=Model(name="digits", handler="handler.py")),
+            members=tuple(members),
+            output=folder / output,
+            format=form,
+        )
+        try:
+            digests.add(pack(plan).digest)
+        except UnsafeArchiveError:  # a file where another member needs a folder
+            assert not plan.output.exists()
+            return
+        found = contents(plan.output)
+        assert {name: found[name] for name in files} == {name: each[0] for name, each in files.items()}
+        assert len(found) == len(files) + 2
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_progress_adds_up_to_the_plans_size(make_plan: MakePlan, form: Format) -> None:
+    plan, steps = make_plan(form), []
+    pack(plan, steps.append)
+    assert sum(steps) == plan_size(plan) == 256 * 10_000 + 43 + 4 + 4 + 13
+    assert max(steps) <= 1 << 20
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_existing_output_is_replaced_only_when_asked(make_plan: MakePlan, form: Format) -> None:
+    first = pack(make_plan(form))
+    with pytest.raises(OutputExistsError):
+        pack(make_plan(form))
+    (pack(make_plan(form, replace=True, members=make_plan().members[:1])))
+    assert len(contents(first.path)) == 3
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("change", ["grow", "shrink", "rewrite"])
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    make_plan: MakePlan, sources: Path, form: Format, change: str
+) -> None:
+    weights, plan = sources / "digits.pt", make_plan(form)
+
+    def meanwhile(count: int) -> None:
+        if change == "shrink":
+            os.truncate(weights, 1 << 20)
+        else:
+            with weights.open("ab" if change == "grow" else "r+b") as file:
+                file.write(b"x")
+
+    with pytest.raises(BuildError, match="was changed while") as caught:
+        pack(plan, meanwhile)
+    assert caught.value.where == str(weights)
+    assert listing(plan.output.parent) == []
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (missing, "cannot be read: No such file"),
+        (folder, "no regular file"),
+        (fifo, "no regular file"),
+        (loop, "cannot be read: Too many levels"),
+    ],
+)
+def test_what_is_no_file_to_read_is_named(
+    make_plan: MakePlan, sources: Path, form: Format, spoil: Callable[[Path], None], what: str
+) -> None:
+    plan = make_plan(form)
+    spoil(sources / "handler.py")
+    with pytest.raises(BuildError, match=what) as caught:
+        pack(plan)
+    assert caught.value.where == str(sources / "handler.py")
+    assert listing(plan.output.parent) == []
+
+
+UNREADABLE = Path("/sys/devices/software/power/autosuspend_delay_ms")  # opens, and fails when it is read
+
+
+@pytest.mark.skipif(not UNREADABLE.exists(), reason="needs Linux's /sys")
+def test_a_file_whose_bytes_cannot_be_read_is_named(make_plan: MakePlan) -> None:
+    plan = make_plan(members=(PlannedMember("w.pt", UNREADABLE),))
+    with pytest.raises(BuildError, match="cannot be read: Input/output error") as caught:
+        pack(plan)
+    assert caught.value.where == str(UNREADABLE)
+    assert not plan.output.parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_file_one_may_not_read_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:  # not tmp_path, which is closed to strangers
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "w.pt").touch(mode=0)
+        done = run("import os; os.setuid(65534)\npack(plan)", folder / "x.mar", folder / "w.pt", "default")
+        assert f"BuildError: {folder}/w.pt: the file cannot be read: Permission denied" in done.stderr
+        assert listing(folder) == ["w.pt"]
+
+
+def test_names_no_archive_may_hold_stop_everything(make_plan: MakePlan) -> None:
+    for names in (["../x"], ["a", "a"], ["a", "A"], ["MAR-INF/MANIFEST.json"], ["mar-inf/x"], ["MAR-INF/marpack.json"]):
+        plan = make_plan(members=tuple(PlannedMember(name, b"") for name in names))
+        with pytest.raises(UnsafeArchiveError):
+            pack(plan)
+        assert listing(plan.output.parent) == []
+
+
+def test_an_input_is_never_replaced_by_the_output(make_plan: MakePlan, sources: Path) -> None:
+    with pytest.raises(OutputExistsError, match="would replace"):
+        pack(make_plan(output=sources / "digits.pt", replace=True))
+    (sources / "link.mar").symlink_to("handler.py")
+    with pytest.raises(OutputExistsError, match="would replace"):
+        pack(make_plan(output=sources / "link.mar", replace=True))
+    (sources / "MAR-INF").mkdir()
+    (sources / "MAR-INF/MANIFEST.json").touch()
+    with pytest.raises(OutputExistsError, match="would replace"):
+        pack(make_plan(Format.NO_ARCHIVE, output=sources, replace=True))
+    assert (sources / "handler.py").read_text().startswith("def handle")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_full_disk_leaves_what_was_there(make_plan: MakePlan, sources: Path, tmp_path: Path, form: Format) -> None:
+    before = contents(pack(make_plan(form)).path)
+    output = make_plan(form).output
+    (sources / "digits.pt").write_bytes(os.urandom(3_000_000))
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+    done = run(limit + "pack(plan)", output, sources / "digits.pt", form)
+    assert "BuildError" in done.stderr
+    assert "the output cannot be written: File too large" in done.stderr
+    assert contents(output) == before
+    assert listing(output.parent) == [output.name]
+
+
+def test_a_full_disk_tells_how_much_is_needed(make_plan: MakePlan, sources: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+    tell = "try:\n    pack(plan)\nexcept Exception as error:\n    print(error.hint)"
+    output = make_plan().output
+    done = run(limit + tell, output, sources / "digits.pt", "default")
+    assert done.stdout == "make room for about 2.6 MB, or choose another output\n"
+    assert not output.parent.exists()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_build_leaves_nothing_or_what_the_next_one_removes(
+    make_plan: MakePlan, sources: Path, form: Format, how: signal.Signals
+) -> None:
+    output = make_plan(form).output
+    wait = "import time\ndef wait(count):\n    print('reading', flush=True)\n    time.sleep(60)\npack(plan, wait)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PLAN + wait, output, sources / "digits.pt", form],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout.readline() == "reading\n"
+    process.send_signal(how)
+    process.communicate(timeout=30)
+    assert process.returncode == -how
+    if how is signal.SIGINT:
+        assert not output.parent.exists()
+    pack(make_plan(form))
+    assert listing(output.parent) == [output.name]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_builds_of_one_target_at_once_all_end_whole(make_plan: MakePlan, sources: Path, form: Format) -> None:
+    output = make_plan(form).output
+    loop = "for _ in range(10):\n    pack(plan)"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", PLAN + loop, output, sources / "digits.pt", form]) for _ in range(3)
+    ]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert listing(output.parent) == [output.name]
+    assert contents(output)["w.pt"] == (sources / "digits.pt").read_bytes()
+    assert len(contents(output)) == 4
+
+
+def test_sparse_weights_stay_sparse_and_exact(make_plan: MakePlan, tmp_path: Path) -> None:
+    weights = tmp_path / "sparse.pt"
+    with weights.open("wb") as file:
+        file.write(b"head")
+        file.truncate(40 << 20)
+    for form in (Format.DEFAULT, Format.NO_ARCHIVE):
+        plan = make_plan(form, members=(PlannedMember("sparse.pt", weights, Role.WEIGHTS),))
+        built = pack(plan)
+        file = built.path / "sparse.pt" if built.path.is_dir() else built.path
+        assert file.stat().st_blocks * 512 < 4 << 20
+        listed = Index.from_json(contents(built.path)["MAR-INF/marpack.json"]).members[0]
+        with weights.open("rb") as source:
+            assert listed.sha256 == hashlib.file_digest(source, "sha256").hexdigest()
+
+
+PEAK = "pack(plan)\nprint(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"  # KiB
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from Linux's /proc")
+@pytest.mark.parametrize("form", FORMATS)
+def test_memory_is_flat_whatever_the_size(tmp_path: Path, form: Format) -> None:
+    peaks = []
+    for size in (64 << 20, 1 << 30):
+        with (tmp_path / "w.pt").open("wb") as file:
+            file.truncate(size)
+        peaks.append(int(run(PEAK, tmp_path / "out", tmp_path / "w.pt", form).stdout) / 1024)
+    assert max(peaks) < 60
+    assert peaks[1] - peaks[0] < 3
