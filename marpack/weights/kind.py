@@ -2,14 +2,25 @@
 
 from typing import BinaryIO
 
+from msgspec import Struct
+
 from marpack.weights import legacy, onnx_header, safetensors_header
 from marpack.weights.kinds import Kind
+from marpack.weights.pickle_stream import Stream
 from marpack.weights.torch_zip import TorchZip, saved_kind
 from marpack.weights.zipdir import NotZipError
 
-__all__ = ["Kind", "detect"]
+__all__ = ["Kind", "Recognized", "detect", "recognize"]
 
 _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
+
+
+class Recognized(Struct, frozen=True, kw_only=True):
+    """A file's format, with what was read to find it out, so that nobody reads it again."""
+
+    kind: Kind
+    zip: TorchZip | None = None  # any zip at all
+    pickles: tuple[Stream, ...] = ()  # of a legacy torch.save
 
 
 def detect(file: BinaryIO) -> Kind:
@@ -17,28 +28,35 @@ def detect(file: BinaryIO) -> Kind:
 
     The file is left at its beginning. A file that is damaged, or none of the formats, is UNKNOWN.
     """
+    found = recognize(file)
+    file.seek(0)
+    return found.kind
+
+
+def recognize(file: BinaryIO) -> Recognized:
+    """Return the format as `detect` does, with the directory or the pickles that showed it."""
     file.seek(0)
     head = file.read(16)
-    found = _by_head(file, head)
-    file.seek(0)
-    return found
-
-
-def _by_head(file: BinaryIO, head: bytes) -> Kind:
     if head.startswith(_LIBRARIES):
-        return Kind.ELF
+        return Recognized(kind=Kind.ELF)
     if head.startswith(b"PK\x03\x04"):
-        return _zip_kind(file)
+        return _recognize_zip(file)
     if legacy.looks_like(file, head):
-        stream = legacy.saved_object(legacy.read_pickles(file))
-        return saved_kind(stream) if stream else Kind.UNKNOWN
+        return _recognize_legacy(file)
     if safetensors_header.looks_like(file):
-        return Kind.SAFETENSORS
-    return Kind.ONNX if onnx_header.looks_like(file) else Kind.UNKNOWN
+        return Recognized(kind=Kind.SAFETENSORS)
+    return Recognized(kind=Kind.ONNX if onnx_header.looks_like(file) else Kind.UNKNOWN)
 
 
-def _zip_kind(file: BinaryIO) -> Kind:
+def _recognize_zip(file: BinaryIO) -> Recognized:
     try:
-        return TorchZip.read(file).kind
+        found = TorchZip.read(file)
     except NotZipError:
-        return Kind.UNKNOWN
+        return Recognized(kind=Kind.UNKNOWN)
+    return Recognized(kind=found.kind, zip=found)
+
+
+def _recognize_legacy(file: BinaryIO) -> Recognized:
+    pickles = legacy.read_pickles(file)
+    saved = legacy.saved_object(pickles)
+    return Recognized(kind=saved_kind(saved) if saved else Kind.UNKNOWN, pickles=tuple(pickles))

@@ -1,5 +1,6 @@
 """What torch.save wrote before torch 1.6: five pickles in a row, then the storages, raw."""
 
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from marpack.weights.pickle_stream import Stream, read_pickle
@@ -25,12 +26,12 @@ def read_pickles(file: BinaryIO) -> list[Stream]:
     return streams
 
 
-def saved_object(streams: list[Stream]) -> Stream | None:
+def saved_object(streams: Sequence[Stream]) -> Stream | None:
     """Return the pickle of the saved object itself."""
     return streams[3] if len(streams) > 3 else None
 
 
-def storage_keys(streams: list[Stream]) -> list[str]:
+def storage_keys(streams: Sequence[Stream]) -> list[str]:
     """Return the storages' keys in the order in which they lie in the file."""
     root = streams[4].root if len(streams) > 4 else None
     return [key for key in root if isinstance(key, str)] if isinstance(root, list) else []

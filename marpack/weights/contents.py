@@ -1,0 +1,106 @@
+"""What a weights file holds, whatever its format: tensors, methods, inputs and outputs, from its headers only."""
+
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from marpack.weights import exported, legacy, onnx_header, safetensors_header, script
+from marpack.weights.kind import Recognized
+from marpack.weights.kinds import Kind
+from marpack.weights.library import library_facts
+from marpack.weights.onnx_header import Port
+from marpack.weights.protobuf import ProtobufError
+from marpack.weights.script import ScriptMethod
+from marpack.weights.tensors import Placed, placed_tensors
+from marpack.weights.torch_zip import TorchZip
+from marpack.weights.zipdir import NotZipError
+
+
+class Contents(Struct, frozen=True, kw_only=True):
+    """What the headers say."""
+
+    kind: Kind
+    tensors: tuple[Placed, ...] = ()
+    methods: tuple[ScriptMethod, ...] = ()  # TorchScript
+    inputs: tuple[Port, ...] = ()  # ONNX and torch.export
+    outputs: tuple[Port, ...] = ()
+    metadata: dict[str, str] = {}  # the author's own: safetensors, ONNX
+    facts: dict[str, str] = {}  # the format's own: "opset", "machine", "torch"
+    problem: str | None = None  # why the headers could not be read to their end
+
+
+def read_contents(file: BinaryIO, found: Recognized) -> Contents:
+    """Read the headers of a file that `recognize` knew; what cannot be read is said in `problem`."""
+    try:
+        return _read(file, found)
+    except (NotZipError, ProtobufError, KeyError, ValueError, msgspec.MsgspecError) as error:
+        return Contents(kind=found.kind, problem=f"its headers cannot be read: {error}")
+
+
+def _read(file: BinaryIO, found: Recognized) -> Contents:
+    match found.kind:
+        case Kind.STATE_DICT | Kind.PICKLED_MODULE:
+            return _saved(found)
+        case Kind.TORCHSCRIPT if found.zip:
+            methods = script.script_methods(found.zip)
+            return Contents(kind=found.kind, tensors=script.script_tensors(found.zip), methods=methods)
+        case Kind.TORCH_EXPORT if found.zip:
+            return _exported(found.zip)
+        case Kind.AOTI_PACKAGE if found.zip:
+            return _package(found.zip)
+        case Kind.SAFETENSORS:
+            header = safetensors_header.read_header(file)
+            return Contents(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
+        case Kind.ONNX:
+            return _onnx(file)
+        case Kind.ELF:
+            return Contents(kind=found.kind, facts=library_facts(file))
+    return Contents(kind=found.kind)
+
+
+def _saved(found: Recognized) -> Contents:
+    saved = found.zip.pickle("data.pkl") if found.zip else legacy.saved_object(found.pickles)
+    tensors = placed_tensors(saved.root if saved else None)
+    problem = saved.problem if saved else None
+    return Contents(kind=found.kind, tensors=tuple(tensors), problem=problem and f"its pickle is not read: {problem}")
+
+
+def _exported(file: TorchZip) -> Contents:
+    program = exported.read_program(file)
+    return Contents(
+        kind=Kind.TORCH_EXPORT,
+        tensors=program.tensors,
+        inputs=program.inputs,
+        outputs=program.outputs,
+        facts={"torch": program.torch_version} if program.torch_version else {},
+    )
+
+
+def _package(file: TorchZip) -> Contents:
+    """Return an AOTInductor package's facts, as its compiler noted them beside the library."""
+    name = next((name for name in file.members if name.endswith("_metadata.json")), None)
+    if name is None:
+        return Contents(kind=Kind.AOTI_PACKAGE)
+    with file.open(name) as member:
+        noted = msgspec.json.decode(member.read(1 << 20), type=dict[str, str])
+    facts = {key.removeprefix("AOTI_").lower().replace("_", " "): value for key, value in noted.items() if value}
+    return Contents(kind=Kind.AOTI_PACKAGE, facts=facts)
+
+
+def _onnx(file: BinaryIO) -> Contents:
+    header = onnx_header.read_header(file)
+    opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
+    facts = {"IR version": str(header.ir_version), "opsets": ", ".join(opsets), "nodes": f"{header.nodes:,}"}
+    if header.producer:
+        facts["producer"] = header.producer
+    if header.external:
+        facts["external data"] = "some tensors lie in other files"
+    return Contents(
+        kind=Kind.ONNX,
+        tensors=header.tensors,
+        inputs=header.inputs,
+        outputs=header.outputs,
+        metadata=header.metadata,
+        facts=facts,
+    )

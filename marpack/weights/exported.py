@@ -1,0 +1,152 @@
+"""torch.export programs: inputs, outputs and tensors from the JSON beside them, in both layouts torch has written."""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from marpack.weights.onnx_header import Port
+from marpack.weights.tensors import Placed, Tensor, placed_tensors
+from marpack.weights.torch_zip import TorchZip
+
+T = TypeVar("T")
+_JSON_LIMIT = 128 * 1024 * 1024  # bytes
+_OLD_PROGRAM = "serialized_exported_program.json"  # up to torch 2.7
+_OLD_TENSORS = ("serialized_state_dict.pt", "serialized_constants.pt")
+# torch's numbers of dtypes, in its schema of exported programs.
+_DTYPES = {
+    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
+    9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16",
+    29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz", 33: "float8_e8m0fnu",
+    34: "uint32", 35: "uint64",
+}  # fmt: skip
+
+
+class _Expression(Struct):
+    expr_str: str = "?"
+
+
+class _Size(Struct):
+    as_int: int | None = None
+    as_expr: _Expression | None = None
+
+    @property
+    def known(self) -> int | str:
+        """The size, or the symbol that stands for it."""
+        return self.as_int if self.as_int is not None else (self.as_expr or _Expression()).expr_str
+
+
+class _Meta(Struct):
+    dtype: int
+    sizes: list[_Size]
+    strides: list[_Size] = []
+    storage_offset: _Size = field(default_factory=_Size)
+
+
+class _Graph(Struct):
+    tensor_values: dict[str, _Meta] = {}
+
+
+class _Signature(Struct):
+    input_specs: list[dict[str, Any]] = []  # Any: one of a dozen kinds, of which user_input interests us
+    output_specs: list[dict[str, Any]] = []  # Any: as above
+
+
+class _Module(Struct):
+    graph: _Graph
+    signature: _Signature
+
+
+class _Program(Struct):
+    graph_module: _Module
+    opset_version: dict[str, int] = {}
+    torch_version: str | None = None
+
+
+class _Stored(Struct):
+    path_name: str
+    tensor_meta: _Meta | None = None
+
+
+class _Config(Struct):
+    config: dict[str, _Stored]
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    """What the JSON says."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    tensors: tuple[Placed, ...]
+    torch_version: str | None
+
+
+def read_program(file: TorchZip) -> Exported:
+    """Read a program's description. Raises KeyError, ValueError, NotZipError when it is not one."""
+    name = next((name for name in file.members if name.startswith("models/") and name.endswith(".json")), _OLD_PROGRAM)
+    program = _decode(file, name, _Program)
+    known = program.graph_module.graph.tensor_values
+    signature = program.graph_module.signature
+    return Exported(
+        inputs=tuple(_port(spec, known) for spec in _users(signature.input_specs, "user_input")),
+        outputs=tuple(_port(spec, known) for spec in _users(signature.output_specs, "user_output")),
+        tensors=tuple(_old_tensors(file) if name == _OLD_PROGRAM else _tensors(file)),
+        torch_version=program.torch_version,
+    )
+
+
+def _decode(file: TorchZip, name: str, kind: type[T]) -> T:
+    with file.open(name) as member:
+        return msgspec.json.decode(member.read(_JSON_LIMIT), type=kind)
+
+
+def _users(specs: list[dict[str, Any]], key: str) -> Iterator[dict[str, Any]]:  # Any: see _Signature
+    for spec in specs:
+        argument = spec.get(key, {}).get("arg")
+        if isinstance(argument, dict):
+            yield argument
+
+
+def _port(argument: dict[str, Any], known: dict[str, _Meta]) -> Port:  # Any: see _Signature
+    kind, value = next(iter(argument.items()), ("", None))
+    name = value.get("name") if isinstance(value, dict) else None
+    if kind != "as_tensor" or name not in known:
+        return Port(name=str(name or value), dtype=None)
+    meta = known[name]
+    sizes = (
+        size.as_int if size.as_int is not None else (size.as_expr or _Expression()).expr_str for size in meta.sizes
+    )
+    return Port(name=name, dtype=_DTYPES.get(meta.dtype), shape=tuple(sizes))
+
+
+def _tensors(file: TorchZip) -> Iterator[Placed]:
+    for name in file.members:
+        if name.startswith(("data/weights/", "data/constants/")) and name.endswith("_config.json"):
+            folder = name.rpartition("/")[0]
+            for key, stored in _decode(file, name, _Config).config.items():
+                if stored.tensor_meta is not None:
+                    yield _placed(key, f"{folder}/{stored.path_name}", stored.tensor_meta, file)
+
+
+def _placed(name: str, member: str, meta: _Meta, file: TorchZip) -> Placed:
+    entry = file.members.get(member)
+    return Placed(
+        tensor=Tensor(name=name, dtype=_DTYPES.get(meta.dtype, "unknown"), shape=_known(meta.sizes)),
+        storage=member,
+        storage_bytes=entry.size if entry else 0,
+        stride=_known(meta.strides),
+    )
+
+
+def _known(sizes: list[_Size]) -> tuple[int, ...]:
+    return tuple(size.as_int or 0 for size in sizes)
+
+
+def _old_tensors(file: TorchZip) -> Iterator[Placed]:
+    """Yield the tensors of the torch.save files inside, without places: each is a zip of its own."""
+    for name in _OLD_TENSORS:
+        if name in file.members and file.members[name].size:
+            with file.open(name) as inner:
+                for placed in placed_tensors(TorchZip.read(inner).pickle("data.pkl").root):
+                    yield Placed(tensor=placed.tensor, storage_bytes=placed.storage_bytes)

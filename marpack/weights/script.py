@@ -1,0 +1,58 @@
+"""TorchScript: the methods of a scripted or traced model, from the code text that it carries."""
+
+import re
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.weights.tensors import Placed, placed_tensors
+from marpack.weights.torch_zip import TorchZip
+from marpack.weights.values import Global, Made
+
+_CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
+_METHOD = re.compile(r"^  def (\w+)\((.*?)\)( -> .*?)?:$", re.MULTILINE | re.DOTALL)
+_SELF = re.compile(r"^\w+: [\w.]+(,\s*|$)")
+
+
+class ScriptMethod(Struct, frozen=True):
+    """A method that the model answers to."""
+
+    name: str
+    signature: str  # "(x: Tensor) -> Tensor"
+
+
+def script_methods(file: TorchZip) -> tuple[ScriptMethod, ...]:
+    """Return the methods of the model's own class, `forward` first. Raises KeyError, NotZipError."""
+    root = file.pickle("data.pkl").root
+    if not isinstance(root, Made) or not isinstance(root.function, Global):
+        return ()
+    owner = root.function
+    with file.open(f"code/{owner.module.replace('.', '/')}.py") as code:
+        text = code.read(_CODE_LIMIT).decode("utf-8", "replace")
+    _, _, rest = text.partition(f"class {owner.name}(")
+    body = re.split(r"^(?=class )", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    found = [ScriptMethod(name, _signature(args, result)) for name, args, result in _METHOD.findall(body)]
+    return tuple(sorted(found, key=lambda method: (method.name != "forward", method.name)))
+
+
+def script_tensors(file: TorchZip) -> tuple[Placed, ...]:
+    """Return a model's parameters and buffers, then the constants that freezing turned some of them into.
+
+    Raises KeyError, NotZipError.
+    """
+    constants = placed_tensors(file.pickle("constants.pkl").root)
+    return (
+        *(_moved(placed, "data/") for placed in placed_tensors(file.pickle("data.pkl").root)),
+        *(_moved(placed, "constants/", f"constants.{placed.tensor.name}") for placed in constants),
+    )
+
+
+def _moved(placed: Placed, folder: str, name: str | None = None) -> Placed:
+    tensor = replace(placed.tensor, name=name) if name else placed.tensor
+    return replace(placed, tensor=tensor, storage=placed.storage and f"{folder}{placed.storage}")
+
+
+def _signature(args: str, result: str) -> str:
+    """Return a signature on one line, without self and with the types' common prefix taken off."""
+    text = " ".join(args.split())
+    return f"({_SELF.sub('', text)}){result}".replace("__torch__.", "")
