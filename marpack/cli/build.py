@@ -10,6 +10,7 @@ import click
 from marpack.errors import ProjectError, UsageError
 
 if TYPE_CHECKING:
+    from marpack.packing.plan import Format
     from marpack.project.planned import Planned
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
@@ -28,7 +29,24 @@ _FLAGS = {
 }
 
 
-@click.command()
+class LikeArgparse(click.Command):
+    """A command that reads two more spellings, since scripts written for the original archiver may hold them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `-v=1.0` for `-v 1.0`, and a long flag cut short for the only one that begins so."""
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [self._spelt_out(word, ctx) for word in args[:end]] + args[end:])
+
+    def _spelt_out(self, word: str, ctx: click.Context) -> str:
+        known = [name for option in self.get_params(ctx) for name in option.opts if name.startswith("-")]
+        flag, equals, value = word.partition("=")
+        if equals and flag in known and not flag.startswith("--"):
+            return f"{flag}{value}"
+        near = [name for name in known if name.startswith(flag)] if flag.startswith("--") and flag != "--" else []
+        return f"{near[0]}{equals}{value}" if len(near) == 1 else word
+
+
+@click.command(cls=LikeArgparse)
 @click.argument("project", required=False)
 @click.option("-o", "--output", metavar="PATH", help="The archive to write, or a folder for it [NAME.mar beside it].")
 @click.option("--archive-format", type=click.Choice(_FORMATS), help="A .mar, a .tar.gz or a plain folder.")
@@ -108,7 +126,28 @@ def _plan(project: str | None, options: dict[str, Any]) -> Planned:  # Any: see 
         )
     if project is not None:
         raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
-    raise NotImplementedError
+    return _plan_flags(options, form, created_on)
+
+
+def _plan_flags(options: dict[str, Any], form: Format | None, created_on: str | None) -> Planned:  # Any: see build
+    from marpack.packing.plan import Format
+    from marpack.project.flags import Flags, plan_flags
+
+    missing = [_FLAGS[name] for name in ("model_name", "version", "handler") if options[name] is None]
+    if missing:
+        raise UsageError(
+            f"{' and '.join(missing)} must be given, too", hint="or leave all flags out to build a project"
+        )
+    if options["output"] is not None:
+        raise UsageError("--output is for projects", hint="give --export-path, the folder for the archive")
+    flags = Flags(**{name: options[name] for name in _FLAGS if options[name] is not None})
+    return plan_flags(
+        flags,
+        form=form or Format.DEFAULT,
+        replace=options["force"],
+        created_on=created_on,
+        strict=options["strict"],
+    )
 
 
 def _created_on(epoch: str | None) -> str | None:

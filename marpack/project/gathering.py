@@ -4,12 +4,14 @@ import difflib
 import os
 import stat
 import unicodedata
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 from marpack.archive.names import check_member_name
 from marpack.errors import UnsafeArchiveError
 from marpack.findings import Finding, Severity
 from marpack.packing.plan import PlannedMember, Role
+from marpack.project.trees import leads_out
 
 WEIGHTS_SUFFIXES = (".pt", ".pth", ".pt2", ".safetensors", ".onnx", ".so", ".bin", ".ckpt", ".gguf")
 _LARGE = 1 << 20  # bytes: members of this size lie beside the weights, so that the archive's tail stays small
@@ -41,6 +43,30 @@ class Gathering:
             return True
         self._report_collision(name, source, before, where)
         return False
+
+    def add_tree(self, name: str, files: Iterable[tuple[str, Path]], *, folder: Path, home: Path, where: str) -> None:
+        """Take a folder's files, below a name that may be empty.
+
+        Args:
+            name: The folder's name in the archive.
+            files: From `tree(folder)`.
+            folder: Where they lie, for messages.
+            home: A symlink from inside this folder to what lies outside of it is warned of.
+            where: What asks for it.
+        """
+        try:
+            found = list(files)
+        except OSError as error:
+            self.error("unreadable", f"{error.filename} cannot be read: {error.strerror}", where)
+            return
+        if not found:
+            self.warning("empty-folder", f"{folder} holds no files", where)
+        outward = [str(path) for _, path in found if leads_out(path, home)] if not leads_out(folder, home) else []
+        if outward:
+            names = ", ".join(outward[:3]) + (", …" if len(outward) > 3 else "")
+            self.warning("symlink-outside", f"what lies outside of {home} is packed through symlinks: {names}", where)
+        for inner, path in found:
+            self.add((PurePosixPath(name) / inner).as_posix(), path, where=where)
 
     def holds(self, name: str) -> bool:
         """Say whether a name is taken."""
