@@ -100,11 +100,11 @@ def kept_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str],
 def error_response(status: int, message: str) -> Response:
     """Return the frontend's JSON for a batch that failed with a status and a message."""
     if status == 200:  # an "error" that claims success goes out as the worker's placeholder
-        return Response(status=200, body=b"error")
+        return Response(status=200, body=b"error", failed=True)
     fields = {"code": status, "type": "InternalServerException", "message": message}
     text = json.dumps(fields, indent=2, ensure_ascii=False).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     body = carried(status, f"{text}\n".encode())
-    return Response(status=status, phrase=phrase_of(status), body=body, content_type=_JSON)
+    return Response(status=status, phrase=phrase_of(status), body=body, content_type=_JSON, failed=True)
 
 
 def death_response(signal: int | None) -> Response:

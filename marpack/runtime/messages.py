@@ -38,6 +38,7 @@ class Response(Struct, frozen=True, kw_only=True):
     content_type: str | None = None
     pieces: tuple[bytes, ...] = ()  # streamed before the body
     reset: bool = False  # the connection was reset instead of closed
+    failed: bool = False  # the server's own error, not the handler's answer
 
 
 class Frame(Struct, frozen=True):
@@ -101,12 +102,13 @@ class Dying(Struct, frozen=True, tag=True):
     """The worker is about to end, as the real one would; the parent then sees the process end."""
 
     trouble: Trouble
+    responses: tuple[Response, ...] = ()  # of the rows before the one it dies of
 
 
 class Piece(Struct, frozen=True, tag=True):
-    """One intermediate streamed answer."""
+    """One intermediate streamed answer, to all rows of the batch or some."""
 
-    responses: tuple[Response, ...]
+    responses: dict[int, Response]
 
 
 class Answered(Struct, frozen=True, kw_only=True, tag=True):

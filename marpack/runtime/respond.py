@@ -15,10 +15,17 @@ from marpack.runtime.frontend import carried, kept_headers
 from marpack.runtime.messages import Response
 
 _INT32 = 1 << 31
+NEXT = "ts_stream_next"  # the header that says whether more pieces are to come
 
 
 class WorkerDeath(BaseException):
     """The real worker process would end here."""
+
+
+class FrontendRefusal(WorkerDeath):
+    """An answer that the worker can encode and the frontend cannot read: only the rows before it are answered."""
+
+    answered: tuple[Response, ...] = ()
 
 
 class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failure
@@ -88,25 +95,27 @@ def _header(pair: tuple[Any, Any]) -> tuple[str, str]:
     """Return one header, or raise WorkerDeath for what HTTP cannot carry."""
     name, value = _text(pair[0], "a header's name"), _text(pair[1], f"the header {pair[0]}")
     if not name or set(name) & set(" \t\r\n") or set(value) & set("\r\n"):
-        raise WorkerDeath(f"the header {name!r}: {value!r} is not one that HTTP can carry")
+        raise FrontendRefusal(f"the header {name!r}: {value!r} is not one that HTTP can carry")
     return name, value
 
 
 def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -> None:
     """Say in the header `ts_stream_next` whether more is to come, as the server's client reads it."""
     if stream_next:
-        context.set_response_header(idx, "ts_stream_next", "true")
+        context.set_response_header(idx, NEXT, "true")
     elif context.stopping_criteria:
         stop = context.stopping_criteria[idx](value)
         if stop is not None:
-            context.set_response_header(idx, "ts_stream_next", "false" if stop else "true")
-    elif context.get_response_headers(idx).get("ts_stream_next") == "true":
-        context.set_response_header(idx, "ts_stream_next", "false")
+            context.set_response_header(idx, NEXT, "false" if stop else "true")
+    elif context.get_response_headers(idx).get(NEXT) == "true":
+        context.set_response_header(idx, NEXT, "false")
 
 
 def _number(value: Any, what: str) -> int:
-    if not isinstance(value, int) or not 0 <= value < _INT32:
+    if not isinstance(value, int) or not -_INT32 <= value < _INT32:
         raise WorkerDeath(f"{what} is {value!r}, not a whole number from 0 up")
+    if value < 0:
+        raise FrontendRefusal(f"{what} is {value}, less than 0")
     return int(value)
 
 

@@ -6,14 +6,14 @@ from typing import Any
 from marpack.runtime.context import Context
 from marpack.runtime.frontend import error_response
 from marpack.runtime.messages import Piece, Response
-from marpack.runtime.respond import response_of
+from marpack.runtime.respond import NEXT, response_of
 
 
 class PieceMessage(bytearray):
     """An encoded answer, as handlers see it: bytes to hand to the socket. What it says is in `piece`."""
 
     def __init__(self, piece: Piece) -> None:
-        super().__init__(b"".join(response.body for response in piece.responses))
+        super().__init__(b"".join(response.body for response in piece.responses.values()))
         self.piece = piece
 
 
@@ -51,9 +51,9 @@ def create_predict_response(
     Raises Unserialisable and WorkerDeath, as the final answer does.
     """
     if ret is None or context is None:
-        return PieceMessage(Piece(tuple(error_response(code, message) for _ in req_id_map)))
+        return PieceMessage(Piece({index: error_response(code, message) for index in req_id_map}))
     return PieceMessage(
-        Piece(tuple(response_of(index, ret[index], context, stream_next=ts_stream_next) for index in req_id_map))
+        Piece({index: response_of(index, ret[index], context, stream_next=ts_stream_next) for index in req_id_map})
     )
 
 
@@ -69,10 +69,10 @@ def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
 
     An error after the first piece cannot be told any more: the connection is reset.
     """
-    if not pieces:
-        return last
-    answers = [piece.responses[index] for piece in pieces if index < len(piece.responses)]
-    failed = last.content_type == "application/json" and last.status != answers[0].status
+    answers = [piece.responses[index] for piece in pieces if index in piece.responses]
+    if not answers:
+        return _unstarted(last)
+    failed = last.failed
     bodies = tuple(answer.body for answer in answers) + (() if failed else (last.body,))
     first = answers[0]
     return Response(
@@ -84,3 +84,21 @@ def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
         body=b"".join(bodies),
         reset=failed,
     )
+
+
+def _unstarted(last: Response) -> Response:
+    """Return an answer that no piece came before; one that claims to end a stream is never delivered."""
+    if dict(last.headers).get(NEXT) == "false":
+        return Response(status=0, phrase="no answer: the client waits for a stream that never began", body=b"")
+    if dict(last.headers).get(NEXT) == "true":
+        headers = last.headers
+        return Response(
+            status=last.status,
+            phrase=last.phrase,
+            headers=headers,
+            content_type=last.content_type,
+            pieces=(last.body,),
+            body=last.body,
+            reset=True,  # the server waits for more until its response timeout
+        )
+    return last

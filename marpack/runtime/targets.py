@@ -48,6 +48,18 @@ class Difference(Enum):
         "batched with real offsets",
     )
 
+    MANIFEST_ENVELOPE = (
+        "an envelope named in the manifest",
+        "ignored: only the server's own service_envelope counts",
+        "applied",
+    )
+
+    PLAIN_VOCABULARIES = (
+        "text_classifier with source_vocab.json or source_vocab.txt",
+        "the server reads source_vocab.pt only: the worker dies",
+        "read, in preference to a pickle",
+    )
+
     @property
     def what(self) -> str:
         """Name the point."""

@@ -1,9 +1,11 @@
-"""The child: `python -m marpack.worker FD` loads one model and answers on the socket it was given."""
+"""The child: `python -m marpack.worker FD MARKER MEMORY` loads one model and answers on the socket it was given."""
 
 import logging
 import os
+import resource
 import socket
 import sys
+from collections.abc import Callable
 
 from marpack.runtime.messages import Answered, Dying, Load, Predict, ToWorker, Trouble
 from marpack.runtime.respond import WorkerDeath
@@ -13,9 +15,18 @@ from marpack.worker.service import Service
 from marpack.worker.trouble import flatten
 
 
-def main(descriptor: int) -> int:
-    """Load the model that the first message names, then answer until the parent goes away; return the exit code."""
+def main(descriptor: int, marker: bytes, max_memory: int) -> int:
+    """Load the model that the first message names, then answer until the parent goes away; return the exit code.
+
+    Args:
+        descriptor: The connected socket.
+        marker: What to print after each batch, so that the parent can tell whose prints are whose.
+        max_memory: Bytes of data this process may have; 0: no bound.
+    """
     os.set_inheritable(descriptor, False)  # the author's subprocesses are not our clients
+    if max_memory:
+        resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
+    prints = os.dup(1)  # the author may close theirs
     pipe = Pipe(socket.socket(fileno=descriptor), ToWorker)
     load = pipe.receive()
     if not isinstance(load, Load):
@@ -23,7 +34,7 @@ def main(descriptor: int) -> int:
     _talk_like_the_server()
     os.chdir(load.model_dir)
     service = _load(load, pipe)
-    return 1 if service is None else _serve(service, pipe, load.model_dir)
+    return 1 if service is None else _serve(service, pipe, load.model_dir, lambda: os.write(prints, marker))
 
 
 def _talk_like_the_server() -> None:
@@ -41,7 +52,7 @@ def _load(load: Load, pipe: Pipe) -> Service | None:
     return service
 
 
-def _serve(service: Service, pipe: Pipe, model_dir: str) -> int:
+def _serve(service: Service, pipe: Pipe, model_dir: str, mark: Callable[[], object]) -> int:
     own = os.getpid()
     while (message := pipe.receive()) is not None:
         if not isinstance(message, Predict):
@@ -49,10 +60,11 @@ def _serve(service: Service, pipe: Pipe, model_dir: str) -> int:
         try:
             answer: Answered | Dying = service.predict(message.requests, pipe.send)
         except BaseException as error:  # noqa: BLE001 - the worker's loop
-            answer = Dying(_last_words(error, model_dir))
+            answer = Dying(_last_words(error, model_dir), getattr(error, "answered", ()))
         if os.getpid() != own:
             os._exit(0)  # the handler forked and let its child return: only one of them may answer
         _flush()
+        mark()
         pipe.send(answer)
         if isinstance(answer, Dying):
             return 1
@@ -77,4 +89,4 @@ def _flush() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))

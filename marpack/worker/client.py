@@ -1,13 +1,10 @@
-"""The parent's side of a worker: spawn it, load a model, feed it batches, and say what became of each."""
+"""The parent's conversation with one worker: load a model, send batches ahead, say what became of each."""
 
-import contextlib
-import os
 import select
 import signal
-import socket
-import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Self
 
@@ -31,8 +28,7 @@ from marpack.runtime.messages import (
 from marpack.runtime.streaming import joined
 from marpack.worker.logs import LogPipe
 from marpack.worker.pipe import Pipe
-
-_GRACE = 2.0  # seconds a worker is given to end by itself
+from marpack.worker.process import WorkerProcess
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -42,12 +38,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
     stages: dict[str, float] = {}  # ms: preprocess, inference, postprocess, handle
     troubles: tuple[Trouble, ...] = ()
     logs: str = ""
-    seconds: float = 0.0  # from sending the batch to having its answer
+    seconds: float = 0.0  # from the worker's turning to the batch to its answer
     died: bool = False  # the worker is gone; start another before the next batch
 
 
 class LoadError(HandlerError):
     """The handler could not be loaded: `trouble` holds its own traceback, `status` is what clients get."""
+
+    code = "load"
 
     def __init__(self, failure: LoadFailed, logs: str, *, where: str) -> None:
         trouble = failure.trouble
@@ -60,179 +58,182 @@ class LoadError(HandlerError):
 
 
 class Worker:
-    """One child process with one model, initialised once."""
+    """One child process with one model, initialised once; answers come in the order of the batches."""
 
-    def __init__(self, process: subprocess.Popen[bytes], pipe: Pipe, logs: LogPipe) -> None:
-        self._process = process
-        self._pipe = pipe
-        self._logs = logs
-        self._exit = _exit_descriptor(process)
-        self._poll = select.poll()
-        for descriptor in (pipe.fileno(), logs.fileno(), self._exit):
-            if descriptor is not None:
-                self._poll.register(descriptor, select.POLLIN)
+    def __init__(self, process: WorkerProcess) -> None:
+        process.socket.setblocking(False)
+        self.process = process
         self.loaded: Loaded | None = None
-        self.logs = ""
+        self.logs = ""  # what was printed while loading
+        self.over = False  # nothing more will come from it
+        self._pipe = Pipe(process.socket, FromWorker)
+        self._logs = LogPipe(process.logs, process.marker)
+        self._waiting: deque[tuple[Request, ...]] = deque()
+        self._since = 0.0  # when the worker turned to the batch it works on
+        self._pieces: list[Piece] = []
+        self._dying: Dying | None = None
+        self._watched = {self._pipe.fileno(), self._logs.fileno()} | ({process.exit} if process.exit else set())
 
     @classmethod
-    def start(
+    def spawn(
         cls,
-        load: Load,
         *,
         environment: Mapping[str, str] | None = None,
-        timeout: float | None = None,
         python: str = sys.executable,
+        max_memory: int | None = None,
     ) -> Self:
+        """Start the child, which then waits for a model: its imports overlap with the caller's own work."""
+        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory))
+
+    @classmethod
+    def start(cls, load: Load, *, environment: Mapping[str, str] | None = None, timeout: float | None = None) -> Self:
         """Spawn a worker and load a model in it.
 
         Args:
             load: What to load.
             environment: The child's environment; None: this process's.
             timeout: Seconds that loading may take; None: no bound.
-            python: The interpreter, which must have marpack installed.
 
         Raises:
             LoadError: the handler could not be imported, constructed or initialised.
             WorkerError: the process died or timed out before it could say so.
 
         """
-        worker = cls.spawn(environment=environment, python=python)
-        try:
-            worker.load(load, timeout=timeout)
-        except BaseException:
-            worker.kill()
-            raise
+        worker = cls.spawn(environment=environment)
+        worker.load(load, timeout=timeout)
         return worker
 
-    @classmethod
-    def spawn(cls, *, environment: Mapping[str, str] | None = None, python: str = sys.executable) -> Self:
-        """Start the child, which then waits for a model: its imports overlap with the caller's own work."""
-        ours, theirs = socket.socketpair()
-        logs, log_end = os.pipe()
-        # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
-        command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno())]
-        try:
-            process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log_end,
-                stderr=log_end,
-                pass_fds=(theirs.fileno(),),
-                env=None if environment is None else dict(environment),
-                start_new_session=True,  # Ctrl-C is the parent's to handle; stray children end with the group
-            )
-        except OSError as error:
-            ours.close()
-            os.close(logs)
-            raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
-        finally:
-            theirs.close()
-            os.close(log_end)
-        return cls(process, Pipe(ours, FromWorker), LogPipe(logs))
-
     def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
-        """Load a model, once.
+        """Load a model, once; a worker that cannot is ended.
 
         Raises LoadError and WorkerError, as `start`.
         """
-        self._send(load)
-        message = self._next(_deadline(timeout))
+        self._since = time.monotonic()
+        self._pipe.post(load)
+        try:
+            message = self._awaited(timeout)
+        except BaseException:
+            self.kill()
+            raise
+        self._logs.drain()
         self.logs = self._logs.take()
         if isinstance(message, Loaded):
             self.loaded = message
             return message
+        ended = self.process.how_it_ended()
+        self.kill()
         if isinstance(message, LoadFailed):
             raise LoadError(message, self.logs, where=load.model_dir)
         raise WorkerError(
-            f"the worker {self._how_it_ended()} while loading the model",
-            where=load.model_dir,
-            hint=_tail(self.logs),
+            f"the worker {ended} while loading the model", where=load.model_dir, hint=_last_words(self.logs)
         )
+
+    def _awaited(self, timeout: float | None) -> FromWorker | None:
+        while not self.over:
+            message: FromWorker | None = self._pipe.arrived()
+            if message is not None:
+                return message
+            if not wait((self,), timeout):
+                return None
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """How many batches were sent and not answered."""
+        return len(self._waiting)
+
+    @property
+    def since(self) -> float:
+        """When the worker turned to the batch that it works on, by the monotonic clock."""
+        return self._since
+
+    def late(self, timeout: float) -> bool:
+        """Say whether the worker has spent more than `timeout` seconds on the batch that it works on."""
+        return time.monotonic() >= self._since + timeout
+
+    def submit(self, requests: tuple[Request, ...]) -> None:
+        """Send one batch, ahead of the answers to those before it."""
+        if not self._waiting:
+            self._since = time.monotonic()
+        self._waiting.append(requests)
+        self._pipe.post(Predict(requests))
 
     def predict(self, requests: tuple[Request, ...], *, timeout: float | None = None) -> Outcome:
         """Have one batch handled; a worker that dies or exceeds `timeout` seconds costs this batch only."""
-        start = time.perf_counter()
-        deadline = _deadline(timeout)
-        self._send(Predict(requests))
-        pieces: list[Piece] = []
-        dying: Dying | None = None
-        while (message := self._next(deadline)) is not None:
-            if isinstance(message, Answered):
-                return self._answered(message, start)
-            if isinstance(message, Piece):
-                pieces.append(message)
-            if isinstance(message, Dying):
-                dying = message
-        return self._dead(requests, pieces, dying, start)
+        self.submit(requests)
+        while not self.over:
+            outcome = self.outcome()
+            if outcome is not None:
+                return outcome
+            if not wait((self,), timeout):
+                return self.give_up(timed_out=True)
+        return self.outcome() or self.give_up()
 
-    def _answered(self, message: Answered, start: float) -> Outcome:
+    def interests(self) -> dict[int, int]:
+        """Return the descriptors to poll, each with the events to poll for."""
+        interests = dict.fromkeys(self._watched, select.POLLIN)
+        if not self._pipe.flush():
+            interests[self._pipe.fileno()] |= select.POLLOUT
+        return interests
+
+    def notice(self, ready: Mapping[int, int]) -> None:
+        """Take in what polling found: read messages and prints, send what was waiting to be sent."""
+        if self._logs.fileno() in ready and not self._logs.drain():
+            self._watched.discard(self._logs.fileno())  # closed by the author: it would be ready for ever
+        if self._pipe.fileno() in ready:
+            readable = ready[self._pipe.fileno()] & ~select.POLLOUT
+            self.over = bool(readable) and not self._pipe.fill()
+        elif self.process.exit in ready:
+            self.over = True
+
+    def outcome(self) -> Outcome | None:
+        """Return what became of the oldest batch sent, if its answer has arrived."""
+        while (message := self._pipe.arrived()) is not None:
+            if isinstance(message, Answered):
+                return self._answered(message)
+            if isinstance(message, Piece):
+                self._pieces.append(message)
+            if isinstance(message, Dying):
+                self._dying = message
+        return None
+
+    def _answered(self, message: Answered) -> Outcome:
+        self._waiting.popleft()
+        self._logs.drain()
+        self._pieces.clear()
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
         return Outcome(
             responses=message.responses,
             stages=message.stages,
             troubles=message.troubles,
             logs=self._logs.take(),
-            seconds=time.perf_counter() - start,
+            seconds=seconds,
         )
 
-    def _dead(self, requests: tuple[Request, ...], pieces: list[Piece], dying: Dying | None, start: float) -> Outcome:
-        timed_out = self._process.poll() is None and dying is None and not self._ended_by_itself()
-        # Only a signal from outside counts: one that had to be killed by us did not run out of memory.
-        last = death_response(None if timed_out or dying else self._signal())
+    def give_up(self, *, timed_out: bool = False) -> Outcome:
+        """End a worker that died or took too long; return what its batch's clients get. Later batches are lost."""
+        requests = self._waiting.popleft()
+        # Only a signal from outside counts: one that we had to kill did not run out of memory.
+        by_itself = not timed_out and self.process.ended(within=0.5) and self._dying is None
+        last = death_response(self.process.signal if by_itself else None)
+        trouble = self._dying.trouble if self._dying else self._why(timed_out=timed_out)
+        answered = self._dying.responses if self._dying else ()
+        self._logs.drain()
+        logs = self._logs.take()
         self.kill()
-        trouble = dying.trouble if dying else self._why_it_ended(timed_out=timed_out)
         return Outcome(
-            responses=tuple(joined(pieces, index, last) for index in range(len(requests))),
+            responses=(
+                *answered,
+                *(joined(self._pieces, index, last) for index in range(len(answered), len(requests))),
+            ),
             troubles=(trouble,),
-            logs=self._logs.take(),
-            seconds=time.perf_counter() - start,
+            logs=logs,
+            seconds=time.monotonic() - self._since,
             died=True,
         )
 
-    def _send(self, message: object) -> None:
-        # A worker that is gone is noticed, with its reason, by the read that follows.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._pipe.send(message)
-
-    def _next(self, deadline: float | None) -> FromWorker | None:
-        """Wait for a message, keeping the log pipe drained; None when the worker ended or time is up."""
-        while True:
-            message: FromWorker | None = self._pipe.buffered()
-            if message is not None:
-                self._logs.drain()
-                return message
-            ready = dict(self._poll.poll(_milliseconds(deadline)))
-            if self._logs.fileno() in ready and not self._logs.drain():
-                self._poll.unregister(self._logs.fileno())  # closed by the author: it would be ready for ever
-            if self._pipe.fileno() in ready:
-                if not self._filled():
-                    return None
-            elif self._exit in ready or not ready:
-                return None
-
-    def _filled(self) -> bool:
-        try:
-            return self._pipe.fill()
-        except ConnectionResetError:
-            return False
-
-    def _ended_by_itself(self) -> bool:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.05)
-        return self._process.returncode is not None
-
-    def _signal(self) -> int | None:
-        code = self._process.returncode
-        return -code if code is not None and code < 0 else None
-
-    def _how_it_ended(self) -> str:
-        if not self._ended_by_itself():
-            return "did not answer in time"
-        number = self._signal()
-        if number is None:
-            return f"ended with exit code {self._process.returncode}"
-        return f"was killed by {signal.Signals(number).name}"
-
-    def _why_it_ended(self, *, timed_out: bool) -> Trouble:
+    def _why(self, *, timed_out: bool) -> Trouble:
         if timed_out:
             return Trouble(
                 kind="timeout",
@@ -240,29 +241,20 @@ class Worker:
                 stage="handle",
                 hint="give it more time with --timeout, or look where it hangs with --in-process",
             )
-        memory = " (the system may be out of memory)" if self._signal() == signal.SIGKILL else ""
-        return Trouble(kind="worker-died", message=f"the worker {self._how_it_ended()}{memory}", stage="handle")
+        memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
+        message = f"the worker {self.process.how_it_ended()}{memory}"
+        return Trouble(kind="worker-died", message=message, stage="handle")
 
     def close(self) -> None:
         """End the worker: politely, then not."""
-        self._pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE)
-        self.kill()
+        self.over = True
+        self.process.close()
+        self._logs.close()
 
     def kill(self) -> None:
         """End the worker and everything it started, at once."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._logs.drain()
-        self._release()
-
-    def _release(self) -> None:
-        self._pipe.close()
-        if self._exit is not None:
-            os.close(self._exit)
-            self._exit = None
+        self.over = True
+        self.process.kill()
         self._logs.close()
 
     def __enter__(self) -> Self:
@@ -272,23 +264,25 @@ class Worker:
         self.close()
 
 
-def _exit_descriptor(process: subprocess.Popen[bytes]) -> int | None:
-    """Return a descriptor that becomes readable when the process ends, where the system has them."""
-    # A child of the handler's may hold the socket open after the worker is gone: its closing is no proof of life.
-    try:
-        return os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        return None
+def wait(workers: tuple[Worker, ...], timeout: float | None) -> bool:
+    """Wait until one of some workers has something to tell, and take it in; False when a worker's time is up.
+
+    Args:
+        workers: Those to listen to.
+        timeout: Seconds that a worker may spend on one batch; None: no bound.
+    """
+    poll = select.poll()
+    for worker in workers:
+        for descriptor, events in worker.interests().items():
+            poll.register(descriptor, events)
+    first = min((worker.since for worker in workers), default=0.0)
+    left = None if timeout is None else max(0.0, first + timeout - time.monotonic()) * 1000
+    ready = dict(poll.poll(left))
+    for worker in workers:
+        worker.notice(ready)
+    return bool(ready)
 
 
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _milliseconds(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-
-
-def _tail(logs: str) -> str | None:
+def _last_words(logs: str) -> str | None:
     lines = logs.strip().splitlines()
     return f"its last words: {lines[-1]}" if lines else None

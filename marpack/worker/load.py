@@ -15,6 +15,7 @@ from marpack.runtime.context import SERVER_VERSION, Context
 from marpack.runtime.envelopes.registry import envelope_of
 from marpack.runtime.messages import Load, Loaded, LoadFailed
 from marpack.runtime.metrics.cache import MetricsCache
+from marpack.runtime.targets import Difference
 from marpack.worker.service import Service
 from marpack.worker.trouble import flatten, message_of
 
@@ -66,7 +67,16 @@ class Loader:
         return self._load.handler or str(manifest["model"]["handler"])
 
     def _envelope(self, manifest: dict[str, Any]) -> str | None:
-        return self._load.envelope or manifest["model"].get("envelope")
+        named = manifest["model"].get("envelope")
+        if self._load.envelope or not named or self._load.target.has(Difference.MANIFEST_ENVELOPE):
+            return self._load.envelope or named
+        diagnostics.note(
+            "envelope-ignored",
+            f"the manifest names the envelope {named}, which the server ignores",
+            stage="import",
+            hint=f"the server takes it from its own setting service_envelope; try it here with --envelope {named}",
+        )
+        return None
 
     def _context(self, manifest: dict[str, Any]) -> Context:
         model = manifest["model"]

@@ -1,4 +1,4 @@
-"""What a worker prints, read without ever letting it block, in bounded memory."""
+"""What a worker prints, read without ever letting it block, told apart by batch, in bounded memory."""
 
 import contextlib
 import os
@@ -7,11 +7,17 @@ _MOST = 1 << 20  # bytes kept per batch: its beginning and its end
 
 
 class LogPipe:
-    """The reading end of a worker's stdout and stderr."""
+    """The reading end of a worker's stdout and stderr.
 
-    def __init__(self, descriptor: int) -> None:
+    Args:
+        descriptor: The pipe's reading end.
+        marker: What the worker prints after each batch.
+    """
+
+    def __init__(self, descriptor: int, marker: bytes) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
+        self._marker = marker
         self._open = True
         self._kept = bytearray()
         self._dropped = 0
@@ -39,20 +45,25 @@ class LogPipe:
 
     def _keep(self, piece: bytes) -> None:
         self._kept += piece
-        excess = len(self._kept) - _MOST
-        if excess > 0:
-            half = _MOST // 2
-            del self._kept[half : half + excess]
-            self._dropped += excess
+        excess = len(self._kept) - 2 * _MOST
+        if excess <= 0:
+            return
+        # Only the batch in hand can be flooding: those before it were taken as soon as they were answered.
+        start = self._kept.rfind(self._marker) + 1
+        half = start + _MOST // 2
+        del self._kept[half : len(self._kept) - _MOST // 2]
+        self._dropped += excess
 
     def take(self) -> str:
-        """Return what was read since the last call, as text; a flood is shortened in its middle."""
-        text = self._kept.decode("utf-8", "replace")
-        if self._dropped:
+        """Return what was printed up to the next marker (all, if there is none), as text."""
+        end = self._kept.find(self._marker)
+        piece = bytes(self._kept[:end]) if end >= 0 else bytes(self._kept)
+        del self._kept[: len(piece) + (len(self._marker) if end >= 0 else 0)]
+        text = piece.decode("utf-8", "replace")
+        if self._dropped and len(piece) > _MOST // 2:
             half = len(text) // 2
             text = f"{text[:half]}\n… {self._dropped} bytes of output left out …\n{text[half:]}"
-        self._kept.clear()
-        self._dropped = 0
+            self._dropped = 0
         return text
 
     def close(self) -> None:

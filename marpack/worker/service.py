@@ -13,7 +13,7 @@ from marpack.runtime.context import Context
 from marpack.runtime.exceptions import PredictionException
 from marpack.runtime.frontend import error_response
 from marpack.runtime.messages import Answered, Piece, Request, Response, Trouble
-from marpack.runtime.respond import Unserialisable, check_error, response_of
+from marpack.runtime.respond import FrontendRefusal, Unserialisable, check_error, response_of
 from marpack.runtime.rows import Row, processor_of, row_of
 from marpack.runtime.streaming import PieceSocket, joined
 from marpack.worker.stages import StageClock
@@ -96,9 +96,19 @@ class Service:
             spent = round((time.perf_counter() - start) * 1000, 2)
             self._context.metrics.add_time("PredictionTime", spent)
         try:
-            return tuple(response_of(index, value, self._context) for index, value in enumerate(returned))
+            return self._responses(returned)
         except Unserialisable as error:
             return self._refused(count, "Unsupported model output data type.", _not_json(returned, error))
+
+    def _responses(self, returned: list[Any]) -> tuple[Response, ...]:
+        answered: list[Response] = []
+        try:
+            for index, value in enumerate(returned):
+                answered.append(response_of(index, value, self._context))
+        except FrontendRefusal as refusal:
+            refusal.answered = tuple(answered)
+            raise
+        return tuple(answered)
 
     def _failed(self, error: BaseException, count: int, status: int, message: str) -> tuple[Response, ...]:
         stage = self._clock.failed or "handle"

@@ -1,0 +1,193 @@
+"""Workers that share a stream of batches: answers in order, a dead worker replaced, its other batches not lost.
+
+The one seam for other kinds of pool: it takes an iterator of batches and yields outcomes in their order.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, Self
+
+from msgspec import Struct
+
+from marpack.runtime.messages import Load, Loaded, Request
+from marpack.worker.client import Outcome, Worker, wait
+
+Batch = tuple[Request, ...]
+
+_AHEAD_SLOW = 2  # batches sent to a worker before its answers: the next one is there when it is done
+_AHEAD_FAST = 16  # for handlers that answer sooner than the parent can turn to them
+_FAST = 0.002  # seconds per batch
+_AHEAD_BYTES = 32 << 20  # sent ahead to one worker at most
+
+
+class Pool(Protocol):
+    """What answers batches: local processes today."""
+
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+        """Yield what became of each batch, in order."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a pool's workers are kept."""
+
+    workers: int = 1
+    timeout: float | None = None  # seconds a batch may take
+    startup_timeout: float | None = None  # seconds that loading may take
+    max_memory: int | None = None  # bytes of data a worker may have
+    environment: Mapping[str, str] | None = None  # of the workers; None: this process's
+
+
+class LocalPool:
+    """Worker processes on this machine."""
+
+    def __init__(self, load: Load, settings: Settings, *, first: Worker | None = None) -> None:
+        """Keep workers for one model.
+
+        Args:
+            load: The model that every worker loads.
+            settings: How many workers, and their bounds.
+            first: A worker spawned already, which has not loaded yet.
+        """
+        self._load = load
+        self._settings = settings
+        self._first = first
+        self._workers: list[_Feed] = []
+        self._sent = 0
+        self.restarts = 0
+        self.peak_memory = 0  # bytes, of any worker that ended by way of this pool
+        self.loads: list[Loaded] = []  # one per time a worker was started
+        self.load_logs = ""  # what the first printed while loading
+
+    def start(self) -> Loaded:
+        """Load the model in every worker; return what the first says of it.
+
+        Raises LoadError and WorkerError.
+        """
+        feeds = [_Feed(self._spawn()) for _ in range(self._settings.workers)]
+        self._workers = feeds
+        for feed in feeds:
+            self._begin(feed.worker)
+        self.load_logs = feeds[0].worker.logs
+        return self.loads[0]
+
+    def _spawn(self) -> Worker:
+        first, self._first = self._first, None
+        return first or Worker.spawn(environment=self._settings.environment, max_memory=self._settings.max_memory)
+
+    def _begin(self, worker: Worker) -> None:
+        self.loads.append(worker.load(self._load, timeout=self._settings.startup_timeout))
+
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+        """Yield what became of each batch, in order; batches are asked for only as workers become free.
+
+        Raises LoadError and WorkerError when a worker cannot be started again.
+        """
+        source = enumerate(batches)
+        self._sent = 0
+        done: dict[int, Outcome] = {}
+        following = 0
+        exhausted = False
+        while True:
+            exhausted = exhausted or not self._feed(source, following)
+            while (outcome := done.pop(following, None)) is not None:
+                following += 1
+                yield outcome
+            self._collect(done)
+            if exhausted and not done and not any(feed.sent for feed in self._workers):
+                return
+            if following not in done and any(feed.sent for feed in self._workers):
+                self._listen(done)
+
+    def _feed(self, source: Iterator[tuple[int, Batch]], following: int) -> bool:
+        """Send batches ahead to whoever has room; False at the end of the stream."""
+        # Answers that are done wait for the one before them: the window bounds how many.
+        window = following + _AHEAD_FAST * 2 * len(self._workers)
+        while True:
+            feed = min(self._workers, key=lambda feed: len(feed.sent))
+            if not feed.has_room():
+                return True
+            if self._sent >= window:
+                return True
+            item = next(source, None)
+            if item is None:
+                return False
+            self._sent += 1
+            feed.send(*item)
+
+    def _listen(self, done: dict[int, Outcome]) -> None:
+        busy = tuple(feed.worker for feed in self._workers if feed.sent)
+        in_time = wait(busy, self._settings.timeout)
+        self._collect(done)
+        for feed in self._workers:
+            if feed.sent and (feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))):
+                self._replace(feed, done, timed_out=not feed.worker.over)
+
+    def _collect(self, done: dict[int, Outcome]) -> None:
+        for feed in self._workers:
+            while feed.sent and (outcome := feed.worker.outcome()) is not None:
+                feed.learn(outcome.seconds)
+                done[feed.sent.pop(0)[0]] = outcome
+
+    def _replace(self, feed: "_Feed", done: dict[int, Outcome], *, timed_out: bool) -> None:
+        """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
+        self._note_memory(feed.worker)
+        (index, _), *rest = feed.sent
+        done[index] = feed.worker.give_up(timed_out=timed_out)
+        self.restarts += 1
+        feed.worker = self._spawn()
+        self._begin(feed.worker)
+        feed.sent = []
+        for item in rest:
+            feed.send(*item)
+
+    def _note_memory(self, worker: Worker) -> None:
+        self.peak_memory = max(self.peak_memory, worker.process.peak_memory() or 0)
+
+    def close(self) -> None:
+        """End every worker."""
+        for feed in self._workers:
+            self._note_memory(feed.worker)
+            feed.worker.close()
+        if self._first is not None:
+            self._first.kill()
+
+    def kill(self) -> None:
+        """End every worker at once."""
+        for feed in self._workers:
+            feed.worker.kill()
+        if self._first is not None:
+            self._first.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.kill()
+
+
+class _Feed:
+    """One worker and the batches it was sent."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.sent: list[tuple[int, Batch]] = []
+        self._pace = 1.0  # seconds per batch, smoothed
+
+    def has_room(self) -> bool:
+        ahead = _AHEAD_FAST if self._pace < _FAST else _AHEAD_SLOW
+        return len(self.sent) < ahead and (not self.sent or self._weight() < _AHEAD_BYTES)
+
+    def _weight(self) -> int:
+        return sum(len(part.value) for _, batch in self.sent for request in batch for part in request.parts)
+
+    def send(self, index: int, batch: Batch) -> None:
+        self.sent.append((index, batch))
+        self.worker.submit(batch)
+
+    def learn(self, seconds: float) -> None:
+        self._pace = 0.8 * self._pace + 0.2 * seconds
+
+    def is_late(self, timeout: float | None) -> bool:
+        return timeout is not None and self.worker.late(timeout)
