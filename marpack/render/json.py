@@ -10,3 +10,9 @@ def show(result: object) -> None:
     text = msgspec.json.format(msgspec.json.encode(result, order="deterministic"), indent=2)
     sys.stdout.buffer.write(text + b"\n")
     sys.stdout.flush()
+
+
+def show_line(result: object) -> None:
+    """Write one result as a line of JSON to stdout, at once."""
+    sys.stdout.buffer.write(msgspec.json.encode(result, order="deterministic") + b"\n")
+    sys.stdout.flush()

@@ -1,6 +1,7 @@
 """What is sent to a handler: files, folders, globs and lists, one request each, read only when their turn comes."""
 
 import glob
+import json
 import mimetypes
 import os
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from marpack.errors import UsageError
+from marpack.runtime.forms import bare_type, last_wins, parts_of
 from marpack.runtime.messages import Part, Request
 
 _GLOB = set("*?[")
@@ -39,22 +41,25 @@ class Input(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """How a file or a text becomes a request."""
+    """What every request of a run has in common."""
 
     content_type: str | None = None  # None: by suffix, then by content
-    field: str | None = None  # a form field to send it under, instead of as the raw body
     headers: tuple[tuple[str, str], ...] = ()
     explain: bool = False
     describe: bool = False
 
-    def request(self, number: int, part: Part) -> Request:
-        """Return the request that carries one part."""
-        return self.form(number, (part,))
+    def raw(self, number: int, content_type: str, body: bytes) -> Request:
+        """Return the request with a body, which may be a form; raises FormError."""
+        named = any(name.lower() == "content-type" for name, _ in self.headers)
+        headers = () if named or not content_type else (("Content-Type", content_type),)
+        return self.form(number, parts_of(content_type, body), headers)
 
-    def form(self, number: int, parts: tuple[Part, ...]) -> Request:
+    def form(self, number: int, parts: tuple[Part, ...], headers: tuple[tuple[str, str], ...] = ()) -> Request:
         """Return the request that carries some form fields."""
-        headers = (*self.headers, ("describe", "True")) if self.describe else self.headers
-        return Request(id=request_id(number), parts=parts, headers=headers, explain=self.explain)
+        described = (("describe", "True"),) if self.describe else ()
+        return Request(
+            id=request_id(number), parts=parts, headers=(*headers, *self.headers, *described), explain=self.explain
+        )
 
 
 def request_id(number: int) -> str:
@@ -118,8 +123,41 @@ def file_inputs(sources: Iterable[str], shape: Shape) -> Iterator[Input]:
     for number, path in enumerate(paths_of(sources)):
         data = read_input(path)
         content_type = shape.content_type if shape.content_type is not None else type_of(path, data)
-        part = Part(shape.field or "body", data, bare_type(content_type))
-        yield Input("stdin" if path == "-" else path, shape.request(number, part))
+        yield Input("stdin" if path == "-" else path, shape.raw(number, content_type, data))
+
+
+def data_inputs(texts: Iterable[str], shape: Shape, *, start: int = 0) -> Iterator[Input]:
+    """Yield one input per text given as such: JSON where it is JSON, else plain text."""
+    for number, text in enumerate(texts, start):
+        content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
+        yield Input(f"data[{number}]", shape.raw(number, content_type, text.encode()))
+
+
+def _type_of_text(text: str) -> str:
+    try:
+        json.loads(text)
+    except ValueError:
+        return "text/plain"
+    return "application/json"
+
+
+def form_input(fields: Iterable[str], shape: Shape) -> Input:
+    """Return the one input of some form fields: `name=value`, or `name=@file` for a file part.
+
+    Raises UsageError for a field without "=" and a file that cannot be read.
+    """
+    parts = tuple(_field(field) for field in fields)
+    return Input("form", shape.form(0, last_wins(parts)))
+
+
+def _field(field: str) -> Part:
+    name, equals, value = field.partition("=")
+    if not equals or not name:
+        raise UsageError("a form field is given as name=value or name=@file", where=f"--form {field}")
+    if not value.startswith("@"):
+        return Part(name, value.encode())
+    data = read_input(value[1:])
+    return Part(name, data, bare_type(type_of(value[1:], data)))
 
 
 def read_input(path: str) -> bytes:
@@ -157,8 +195,3 @@ def type_of(path: str, data: bytes) -> str:
     if known is not None:
         return known
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "application/octet-stream")
-
-
-def bare_type(content_type: str) -> str:
-    """Return a content type without its parameters, as the frontend hands it on."""
-    return content_type.partition(";")[0].strip()

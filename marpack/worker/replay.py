@@ -1,0 +1,144 @@
+"""Recorded traffic: whole requests, one JSON object a line, sent to the handler as the server would send them."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from marpack.errors import UsageError
+from marpack.runtime.forms import FormError, bare_type, last_wins, parts_of
+from marpack.runtime.messages import Part, Request
+from marpack.worker.inputs import Input, read_input, request_id
+
+
+class Field(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One field of a form: a plain value, or a file part if it has a `filename`, a `file` or a `content_type`."""
+
+    name: str | None = None  # needed where the form is a list
+    value: str | None = None
+    base64: str | None = None
+    file: str | None = None  # a path, relative to the requests file
+    filename: str | None = None
+    content_type: str | None = None
+
+
+class Recorded(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One line of a requests file."""
+
+    name: str | None = None  # how results call it; default: FILE:LINE
+    id: str | None = None  # the request id the handler sees
+    content_type: str | None = None
+    headers: dict[str, str] | list[tuple[str, str]] = {}
+    body: str | None = None  # text; at most one of body, base64, file, json and form
+    base64: str | None = None
+    file: str | None = None
+    json: msgspec.Raw = msgspec.Raw()
+    form: dict[str, str | Field] | list[Field] | None = None
+    explain: bool = False
+    describe: bool = False
+    url_path: str = ""
+    batch: str | int | None = None  # requests in a row with the same value are handled in one call
+
+
+_DECODER = msgspec.json.Decoder(Recorded)
+
+
+def recorded_inputs(path: str, lines: Iterable[bytes] | None = None) -> Iterator[Input]:
+    """Yield one input per line of a requests file (`-` for stdin); empty lines are skipped.
+
+    Raises UsageError naming the line that is no request.
+    """
+    folder = Path() if path == "-" else Path(path).parent
+    source = _lines(path) if lines is None else lines
+    for number, line in enumerate(source, 1):
+        if line.strip():
+            yield _input(f"{path}:{number}", number, line, folder)
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    if path == "-":
+        yield from read_input(path).splitlines()
+        return
+    try:
+        with Path(path).open("rb") as file:
+            yield from file
+    except OSError as error:
+        raise UsageError(f"the requests cannot be read: {error.strerror}", where=path) from error
+
+
+def _input(where: str, number: int, line: bytes, folder: Path) -> Input:
+    try:
+        recorded = _DECODER.decode(line)
+        parts, content_type = _parts(recorded, folder)
+    except (msgspec.DecodeError, binascii.Error, FormError, ValueError) as error:
+        hint = "each line is one JSON object: docs/requests.md shows its keys"
+        raise UsageError(f"this line is no request: {error}", where=where, hint=hint) from error
+    request = Request(
+        id=recorded.id or request_id(number),
+        parts=parts,
+        headers=_headers(recorded, content_type),
+        url_path=recorded.url_path,
+        explain=recorded.explain,
+    )
+    batch = None if recorded.batch is None else str(recorded.batch)
+    return Input(recorded.name or where, request, batch)
+
+
+def _parts(recorded: Recorded, folder: Path) -> tuple[tuple[Part, ...], str | None]:
+    bodies = (recorded.body, recorded.base64, recorded.file, recorded.form)
+    if sum(body is not None for body in bodies) + bool(bytes(recorded.json)) > 1:
+        raise ValueError("it has more than one of body, base64, file, json and form")
+    if recorded.form is not None:
+        return _form(recorded.form, folder), recorded.content_type
+    content_type = recorded.content_type or _named_type(recorded)
+    if content_type is None and bytes(recorded.json):
+        content_type = "application/json"
+    return parts_of(content_type, _body(recorded, folder)), content_type
+
+
+def _named_type(recorded: Recorded) -> str | None:
+    return next((value for name, value in _pairs(recorded) if name.lower() == "content-type"), None)
+
+
+def _pairs(recorded: Recorded) -> tuple[tuple[str, str], ...]:
+    headers = recorded.headers
+    return tuple(headers.items()) if isinstance(headers, dict) else tuple(headers)
+
+
+def _headers(recorded: Recorded, content_type: str | None) -> tuple[tuple[str, str], ...]:
+    pairs = _pairs(recorded)
+    named = any(name.lower() == "content-type" for name, _ in pairs)
+    added = () if named or content_type is None else (("Content-Type", content_type),)
+    described = (("describe", "True"),) if recorded.describe else ()
+    return (*added, *pairs, *described)
+
+
+def _body(recorded: Recorded, folder: Path) -> bytes:
+    if recorded.base64 is not None:
+        return base64.b64decode(recorded.base64, validate=True)
+    if recorded.file is not None:
+        return read_input(str(folder / recorded.file))
+    return bytes(recorded.json) or (recorded.body or "").encode()
+
+
+def _form(form: dict[str, str | Field] | list[Field], folder: Path) -> tuple[Part, ...]:
+    if isinstance(form, dict):
+        return tuple(_field(name, field, folder) for name, field in form.items())
+    return last_wins(_field(field.name, field, folder) for field in form)
+
+
+def _field(name: str | None, field: str | Field, folder: Path) -> Part:
+    if not name:
+        raise ValueError("a form field has no name")
+    if isinstance(field, str):
+        return Part(name, field.encode())
+    is_file = field.filename is not None or field.file is not None or field.content_type is not None
+    kind = bare_type(field.content_type or "application/octet-stream") if is_file else ""
+    if field.base64 is not None:
+        return Part(name, base64.b64decode(field.base64, validate=True), kind)
+    if field.file is not None:
+        return Part(name, read_input(str(folder / field.file)), kind)
+    return Part(name, (field.value or "").encode(), kind)
