@@ -1,6 +1,5 @@
 """An output that appears whole or not at all: written beside its target, then renamed into place."""
 
-import ctypes
 import fcntl
 import os
 import secrets
@@ -162,31 +161,25 @@ def _lock(fd: int) -> int:
 
 def _sweep(target: Path) -> None:
     """Remove what killed builds of the same target have left."""
-    for path in target.parent.iterdir():
-        if path.name.startswith(_prefix(target)) and path.name.endswith(_SUFFIX):
-            with suppress(OSError):  # locked: it is being written
+    with suppress(OSError):  # a folder one may write to, but not list
+        for path in target.parent.iterdir():
+            if path.name.startswith(_prefix(target)) and path.name.endswith(_SUFFIX):
                 _remove_if_dead(path)
 
 
 def _remove_if_dead(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(OSError), _opened(path) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while it is being written
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
-    finally:
-        os.close(fd)
 
 
 def _give_name(file: BinaryIO, path: Path) -> None:
     # A folder's descriptor, although the paths are absolute: only with one does os.link follow the link in /proc.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
+    with _opened(path.parent) as folder:
         os.link(_OWN_FDS / str(file.fileno()), path, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(folder)
 
 
 def _move_file(file: BinaryIO, temporary: Path, target: Path) -> None:
@@ -229,6 +222,8 @@ def _take_turns(temporary: Path, target: Path) -> None:
 
 def _exchange(one: Path, other: Path) -> bool:
     """Swap two folders in one step; False where the system has no such step."""
+    import ctypes  # noqa: PLC0415 - slow to import, and hardly ever needed
+
     with suppress(AttributeError):  # not Linux
         renameat2 = ctypes.CDLL(None).renameat2
         return bool(renameat2(_AT_FDCWD, bytes(one), _AT_FDCWD, bytes(other), _RENAME_EXCHANGE) == 0)
@@ -241,8 +236,14 @@ def _sync_folder(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
+    with _opened(path) as fd:
         os.fsync(fd)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        yield fd
     finally:
         os.close(fd)
