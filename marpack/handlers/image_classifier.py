@@ -9,7 +9,7 @@ from marpack.handlers.naming import named
 from marpack.handlers.observed import note_nonfinite
 from marpack.handlers.target import better
 from marpack.handlers.timer import timed
-from marpack.handlers.transforms import imagenet
+from marpack.handlers.transforms import ImageNet
 from marpack.handlers.vision import VisionHandler
 from marpack.runtime.diagnostics import note
 from marpack.runtime.targets import Difference
@@ -18,8 +18,9 @@ from marpack.runtime.targets import Difference
 class ImageClassifier(VisionHandler):
     """Answers each picture with `{label: probability}` of its `topk` likeliest classes."""
 
+    _marpack_options = ("topk", "resize", "crop")
     topk = 5
-    image_processing = imagenet()
+    image_processing = ImageNet()
 
     def set_max_result_classes(self, topk: int) -> None:
         """Set how many classes an answer names."""

@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from marpack.errors import WeightsError
 from marpack.handlers.target import Settings, settings_for
-from marpack.loaders import aoti, compilation, device, onnx, pickles, registry
+from marpack.loaders import aoti, compilation, device, onnx, registry
 from marpack.loaders.diagnosis import explained, kind_of, way_out
 from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
@@ -105,8 +103,8 @@ def _load_by_content(handler: "BaseHandler", weights: str, settings: Settings) -
         aoti.settle_on(handler.device)
         handler.model = handler._load_torch_export_aot_compile(weights)
     else:
-        handler.model = registry.load(kind, job_of(handler, weights, settings))
-    if isinstance(handler.model, torch.nn.Module):
+        handler.model = registry.load_model(kind, job_of(handler, weights, settings))
+    if kind in {Kind.TORCHSCRIPT, Kind.PICKLED_MODULE}:  # an exported program is in eval mode for good
         handler.model.eval()
 
 
@@ -124,11 +122,9 @@ def state_reader(handler: "BaseHandler", weights: str) -> Callable[[], Any]:  # 
     """Return what reads a state_dict's file: pickles, and safetensors too under target marpack."""
     settings = settings_for(handler)
     job = job_of(handler, weights, settings)
-    if settings.target.has(Difference.MORE_FORMATS) and kind_of(job.path) is Kind.SAFETENSORS:
-        return lambda: registry.load(Kind.SAFETENSORS, job)
-    # On XLA there is no map_location: tensors are read where they were saved, then moved with the model.
-    location = job.device if handler.map_location is not None else None
-    return lambda: pickles.read(weights, location, trust=job.trust_pickle)
+    # The server hands every file to torch.load, whatever it holds.
+    kind = kind_of(job.path) if settings.target.has(Difference.MORE_FORMATS) else Kind.STATE_DICT
+    return lambda: registry.load_state(kind, job)
 
 
 def asks_for_aot_compile(config: Any) -> bool:  # Any: YAML as it stands

@@ -118,7 +118,14 @@ class Normalize:
         return tensor.clone().sub_(mean).div_(std)
 
 
-def imagenet(resize: int = 256, crop: int = 224) -> Compose:
-    """Return the steps for nets trained on ImageNet: [3, crop, crop], normalised by its mean and deviation."""
-    normalize = Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-    return Compose([Resize(resize), CenterCrop(crop), ToTensor(), normalize])
+class ImageNet(Compose):
+    """The steps for nets trained on ImageNet: to [3, crop, crop], normalised by its mean and deviation."""
+
+    def __init__(self, resize: int = 256, crop: int = 224) -> None:
+        self.sizes = {"resize": resize, "crop": crop}
+        normalize = Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+        super().__init__([Resize(resize), CenterCrop(crop), ToTensor(), normalize])
+
+    def resized(self, **sizes: int) -> "ImageNet":
+        """Return the same steps with other sizes, in pixels."""
+        return ImageNet(**(self.sizes | sizes))

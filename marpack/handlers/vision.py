@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from marpack.handlers import explanations, pictures
+from marpack.handlers import explanations, options, pictures
 from marpack.handlers.base import BaseHandler
 from marpack.handlers.target import HandlerContext, Rows, better
 from marpack.handlers.timer import timed
@@ -17,6 +17,7 @@ from marpack.runtime.targets import Difference
 class VisionHandler(BaseHandler, ABC):
     """The base of every picture handler; subclasses set `image_processing`, one picture → [C, H, W]."""
 
+    _marpack_options: tuple[str, ...] = ()  # keys of the config's `handler` section that set attributes
     image_processing: Any  # Any: a transform of marpack's or torchvision's, or a method
 
     def initialize(self, context: HandlerContext) -> None:
@@ -24,6 +25,7 @@ class VisionHandler(BaseHandler, ABC):
         super().initialize(context)
         vars(self).pop("ig", None)  # explanations are about the model as it is now
         self._explained_model = self.model
+        options.apply(self, *self._marpack_options)
         self.initialized = True
         if not context.system_properties.get("limit_max_image_pixels"):
             Image.MAX_IMAGE_PIXELS = None

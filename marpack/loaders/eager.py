@@ -1,15 +1,23 @@
 """Eager models: a class from the archive, and the state_dict that fills it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from marpack.errors import WeightsError
 from marpack.loaders import classes
+from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
 
 _PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
 _NESTS = ("state_dict", "model_state_dict", "model")
+
+
+class ModelFileNeededError(WeightsError):
+    """Tensors came without the class they belong to."""
+
+    code = "model-file-needed"
 
 
 def load(model_dir: str, model_file: str, read: Callable[[], Any] | None) -> Any:  # Any: the author's class
@@ -71,3 +79,12 @@ def _way_out(missing: list[str], unknown: list[str], given: Mapping[Any, Any]) -
         if unknown and all(name.startswith(prefix) for name in unknown) and unknown[0].removeprefix(prefix) in missing:
             return f'strip "{prefix}" from every name before saving: the model was wrapped when it was saved'
     return "pack the model file that these weights were trained with"
+
+
+def refuse_tensors(job: Job) -> NoReturn:
+    """Say what tensors lack to become a model."""
+    raise ModelFileNeededError(
+        "the weights are tensors only, and the manifest names no model file",
+        where=job.path.name,
+        hint="set model_file: to the file with the model's class, or save TorchScript",
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
+from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
 
 _SHOWN = 5
@@ -52,3 +53,8 @@ def _note_globals(path: str) -> None:
         stage="initialize",
         hint="save model.state_dict() instead; or, for weights you trust as you trust code, run with --trust-pickle",
     )
+
+
+def load_job(job: Job) -> Any:  # Any: as read
+    """Load a torch.save file to the device; on XLA, to where its tensors were saved, for the model to be moved."""
+    return read(str(job.path), job.device if job.map_location else None, trust=job.trust_pickle)

@@ -59,6 +59,11 @@ class Difference(Enum):
         "the server reads source_vocab.pt only: the worker dies",
         "read, in preference to a pickle",
     )
+    HANDLER_OPTIONS = (
+        "topk, threshold, ngrams, resize and crop in the config's handler section",
+        "ignored",
+        "set on the built-in handlers",
+    )
 
     @property
     def what(self) -> str:

@@ -1,0 +1,31 @@
+"""ObjectDetector: pictures → labelled boxes (contract §7); one class, as the server wants of a handler."""
+
+from typing import Any
+
+from marpack.handlers.naming import named
+from marpack.handlers.transforms import Compose, ToTensor
+from marpack.handlers.vision import VisionHandler
+
+# Any: tensors boxes [M, 4], labels [M], scores [M]
+Detections = dict[str, Any]
+
+
+class ObjectDetector(VisionHandler):
+    """Answers each picture with `{label: [x1, y1, x2, y2], "score": s}` for every box of at least `threshold`."""
+
+    _marpack_options = ("threshold",)
+    image_processing = Compose([ToTensor()])
+    threshold = 0.5
+
+    def postprocess(self, data: list[Detections]) -> list[list[dict[str, Any]]]:  # Any: boxes and scores
+        """Keep each picture's sure detections, in the model's order, and name them."""
+        return [_kept(found, self.threshold, self.mapping) for found in data]
+
+
+def _kept(found: Detections, threshold: float, mapping: dict[str, str] | None) -> list[dict[str, Any]]:
+    sure = found["scores"] >= threshold
+    boxes, labels, scores = (found[key][sure].tolist() for key in ("boxes", "labels", "scores"))
+    return [
+        named([[box]], mapping, [[label]])[0] | {"score": score}
+        for box, label, score in zip(boxes, labels, scores, strict=True)
+    ]
