@@ -13,7 +13,9 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_EXPANDED = 50_000  # what aliases stand for: ten lines of YAML can otherwise mean a billion values
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # Any: two unrelated classes with one interface
+# Any: unrelated classes with one interface; libyaml's are ten times as fast, and not in every wheel
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
@@ -40,14 +42,23 @@ def read_document(path: Path) -> Document:
     return parse_document(_text_of(path), file=str(path))
 
 
-def parse_document(text: str, *, file: str) -> Document:
-    """Parse one YAML document; see `read_document`."""
+def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
+    """Parse one YAML document; see `read_document`.
+
+    Args:
+        text: The document.
+        file: Its path, for messages.
+        as_text: Whether every scalar stays the text it is written as: `no` is a label, not false.
+    """
     try:
-        check_bounds(text, file)
-        loader = _LOADER(text)
+        _check_bounds(text, file)
+        loader = (_TEXT_LOADER if as_text else _LOADER)(text)
         node = loader.get_single_node()
         lines, texts = _survey(node, file)
         value = loader.construct_document(node) if node is not None else None
+    except yaml.constructor.ConstructorError as error:
+        where = f"{file}:{_line(error.problem_mark)}"
+        raise ProjectError(f"this is no plain YAML value: {error.problem}", where=where) from None
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, text, file) from None
     except (yaml.YAMLError, ValueError) as error:
@@ -72,11 +83,8 @@ def _text_of(path: Path) -> str:
     return text
 
 
-def check_bounds(text: str, file: str) -> None:
-    """Refuse a document that is too deep or whose aliases stand for too much, before anything is composed.
-
-    Raises ProjectError with the line; yaml.YAMLError for what is not YAML.
-    """
+def _check_bounds(text: str, file: str) -> None:
+    """Refuse a document that is too deep or whose aliases stand for too much, before anything is composed."""
     expanded = 0
     opened: list[tuple[str | None, int]] = []
     sizes: dict[str | None, int] = {}

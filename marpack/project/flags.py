@@ -70,7 +70,7 @@ def plan_flags(
         replace=replace,
     )
     planned = Planned(plan=plan, findings=tuple(gathering.findings))
-    return settle(planned, strict=strict, check=check, subject="the command line")
+    return settle(planned, strict=strict, check=check)
 
 
 def _check_name(flags: Flags, gathering: Gathering) -> None:

@@ -90,7 +90,7 @@ class Gathering:
             return False
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            self.error("not-a-file", f"{path} is {kind}; a file is needed here", where)
+            self.error("not-a-file", f"{path} is {kind}", where, "name a regular file")
             return False
         if not os.access(path, os.R_OK):
             self.error("unreadable", f"{path} may not be read", where, f"chmod u+r {path}")
@@ -122,7 +122,7 @@ class Gathering:
             self.error("missing-file", f"{path} is a symlink that leads nowhere", where)
             return
         near = difflib.get_close_matches(path.name, _siblings(path), n=1)
-        hint = f"did you mean {path.parent / near[0]}?" if near else None
+        hint = f"did you mean {path.parent / near[0]}?" if near else "put the file there, or correct the path"
         self.error("missing-file", f"{path} is not there", where, hint)
 
     def _report_collision(self, name: str, source: Path | bytes, before: PlannedMember, where: str) -> None:
@@ -132,7 +132,7 @@ class Gathering:
             "name-collision",
             f"two files would be {names} in the archive: {first} and {second}",
             where,
-            "rename one of them",
+            "rename one of them: in an archive each name is there once",
         )
 
 

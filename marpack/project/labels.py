@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from marpack.errors import ProjectError
-from marpack.project.document import check_bounds
+from marpack.project.document import parse_document
 
 LABELS_NAME = "index_to_name.json"
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
@@ -30,10 +28,10 @@ def labels_member(path: Path) -> Path | bytes:
         return _encode(_by_line(path, text))
     if suffix == ".csv":
         return _encode(_by_row(path, text))
-    value = _json(path, text) if suffix == ".json" else _yaml(path, text)
-    if suffix == ".json" and isinstance(value, dict):
-        return path
-    return _encode(_by_value(path, value))
+    if suffix == ".json":
+        value = _json(path, text)
+        return path if isinstance(value, dict) else _encode(_by_value(path, value))
+    return _encode(_by_value(path, parse_document(text, file=str(path), as_text=True).value))
 
 
 def _by_line(path: Path, text: str) -> dict[int, str]:
@@ -121,15 +119,6 @@ def _json(path: Path, text: str) -> Any:  # Any: what the author wrote
         raise ProjectError("the labels are nested too deeply", where=str(path)) from None
     except json.JSONDecodeError as error:
         raise ProjectError(f"this is not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from None
-
-
-def _yaml(path: Path, text: str) -> Any:  # Any: what the author wrote
-    try:
-        check_bounds(text, str(path))
-        # The base loader keeps every scalar as text: `no` is a label, not false.
-        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506
-    except yaml.YAMLError as error:
-        raise ProjectError(f"this is not valid YAML: {str(error).splitlines()[0]}", where=str(path)) from None
 
 
 def _text_of(path: Path) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 import msgspec
 
 from marpack.errors import NoProjectError, ProjectError
-from marpack.findings import Finding
 from marpack.project.document import read_document
 from marpack.project.reading import Reading
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
@@ -30,15 +29,10 @@ def load_project(folder: Path) -> Project:
     reading = Reading(document)
     found = reading.struct(ProjectFile, document.value)
     if found is None or reading.findings:
-        raise problems(tuple(reading.findings), str(file))
+        count = f"{len(reading.findings)} problems" if len(reading.findings) > 1 else "a problem"
+        raise ProjectError(f"{file} has {count}", findings=tuple(reading.findings))
     values = msgspec.structs.asdict(found)
     return Project(**values, folder=file.parent, file=str(file), lines=document.lines)
-
-
-def problems(findings: tuple[Finding, ...], file: str) -> ProjectError:
-    """Return the one error that sums up findings."""
-    count = f"{len(findings)} problems" if len(findings) > 1 else "a problem"
-    return ProjectError(f"{file} has {count}", findings=findings)
 
 
 def _no_project(folder: Path, file: Path) -> NoProjectError:

@@ -6,7 +6,6 @@ from msgspec import Struct
 from marpack.errors import OutputExistsError, ProjectError
 from marpack.findings import Finding, Severity
 from marpack.packing.plan import Plan
-from marpack.project.load import problems
 from marpack.project.output import check_output
 from marpack.project.preflight import preflight
 
@@ -19,14 +18,13 @@ class Planned(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
 
 
-def settle(planned: Planned, *, strict: bool, check: bool, subject: str) -> Planned:
+def settle(planned: Planned, *, strict: bool, check: bool) -> Planned:
     """Look a plan over once more, and return it only if nothing speaks against it.
 
     Args:
         planned: The plan with the findings so far, errors among them.
         strict: Warnings stop the build too.
         check: Look into the members (the preflight).
-        subject: What has the problems, for the message: the project file, or the model's name.
 
     Raises ProjectError holding every finding that stops the build, OutputExistsError.
     """
@@ -43,7 +41,9 @@ def settle(planned: Planned, *, strict: bool, check: bool, subject: str) -> Plan
     if strict:
         findings = [_strictly(finding) for finding in findings]
     if _stops(findings):
-        raise problems(tuple(findings), subject)
+        count = sum(finding.severity is Severity.ERROR for finding in findings)
+        what = f"nothing was built: there {'are' if count > 1 else 'is'} {count} {'errors' if count > 1 else 'error'}"
+        raise ProjectError(what, findings=tuple(findings))
     return msgspec.structs.replace(planned, findings=tuple(findings))
 
 

@@ -1,5 +1,6 @@
 """A Project → the frozen Plan of its archive: everything that can be wrong is found here."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from marpack.project.imports import local_modules
 from marpack.project.labels import LABELS_NAME, labels_member
 from marpack.project.output import choose_output
 from marpack.project.planned import Planned, as_finding, settle
-from marpack.project.schema import Project
+from marpack.project.schema import Project, TextExpectation
 from marpack.version import __version__
 
 CONFIG_NAME = "model-config.yaml"
@@ -62,7 +63,7 @@ def plan_project(
         target=project.target.value,
     )
     planned = Planned(plan=plan, findings=tuple(gathering.findings), modules=modules)
-    return settle(planned, strict=strict, check=check, subject=project.file)
+    return settle(planned, strict=strict, check=check)
 
 
 def _gather(project: Project, gathering: Gathering) -> tuple[str, ...]:
@@ -151,11 +152,26 @@ def _add_samples(project: Project, gathering: Gathering) -> tuple[dict[str, Any]
         name = SAMPLES + (Path(*parts).as_posix() if inside else path.name)
         where = project.place(f"samples[{index}].input")
         gathering.add(name, project.folder / path, where=where, role=Role.META)
+        _check_expectation(project, index, gathering)
         try:  # as marpack.json will have it, so that a later look finds no difference
             listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
         except (TypeError, ValueError) as error:
             gathering.error("samples", f"the expectation is no JSON: {error}", where)
     return tuple(listed)
+
+
+def _check_expectation(project: Project, index: int, gathering: Gathering) -> None:
+    expected, key = project.samples[index].expect, f"samples[{index}].expect"
+    if expected is None:
+        return
+    if expected.status is not None and not 100 <= expected.status <= 599:
+        gathering.error("samples", f"{expected.status} is no HTTP status", project.place(f"{key}.status"))
+    if isinstance(expected.text, TextExpectation) and expected.text.regex is not None:
+        try:
+            re.compile(expected.text.regex)
+        except re.error as error:
+            message = f"the regular expression does not compile: {error}"
+            gathering.error("samples", message, project.place(f"{key}.text.regex"))
 
 
 def _manifest(project: Project, created_on: str | None) -> Manifest:

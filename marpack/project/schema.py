@@ -29,7 +29,7 @@ class TextExpectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the server must answer to a sample; `marpack check` replays it."""
 
-    status: Annotated[int | None, Meta(description="The HTTP status.", ge=100, le=599)] = None
+    status: Annotated[int | None, Meta(description="The HTTP status, from 100 to 599.")] = None
     body: Annotated[str | None, Meta(description="The exact body, as text.")] = None
     json: Annotated[
         Any, Meta(description="A part of the JSON body; a number may be {min, max} or {approx, tolerance}.")

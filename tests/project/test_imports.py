@@ -1,0 +1,90 @@
+"""Which local files an import needs, without executing one of them."""
+
+from pathlib import Path
+
+import pytest
+
+from marpack.project.imports import local_modules
+
+FILES = {
+    "handler.py": "",
+    "helpers.py": "import deeper\n",
+    "deeper.py": "import handler, helpers\n",
+    "pkg/__init__.py": "from . import a\nimport outer\n",
+    "pkg/a.py": "",
+    "pkg/vocab.json": "{}",
+    "pkg/sub/b.py": "import helpers",
+    "pkg/__pycache__/a.cpython-311.pyc": "",
+    "pkg/.hidden": "",
+    "pkg/a.pyc": "",
+    "spaces/one.py": "",
+    "spaces/two.py": "",
+    "spaces/inner/__init__.py": "",
+    "spaces/inner/x.py": "",
+    "data/big.bin": "",
+    "json.py": "",
+    "numpy_like.py": "",
+    "broken.py": "def (",
+    "raises.py": "raise SystemExit('executed')",
+    "src/handler.py": "",
+    "src/near.py": "import far, helpers\n",
+    "src/helpers.py": "",
+    "far.py": "",
+}
+
+PKG = ["pkg/__init__.py", "pkg/a.py", "pkg/sub/b.py", "pkg/vocab.json"]
+
+CASES = {
+    "nothing": ("x = 1", []),
+    "a module and its own imports": ("import helpers", ["helpers.py", "deeper.py"]),
+    "from a module": ("from deeper import thing", ["deeper.py", "helpers.py"]),
+    "a package, whole": ("import pkg.a", [*PKG, "helpers.py", "deeper.py"]),
+    "from a package": ("from pkg import vocab_loader", [*PKG, "helpers.py", "deeper.py"]),
+    "inside a function": ("def f():\n    import raises", ["raises.py"]),
+    "inside try": ("try:\n    import raises\nexcept ImportError:\n    pass", ["raises.py"]),
+    "several in one line": ("import raises as r, spaces.one", ["raises.py", "spaces/one.py"]),
+    "one of a plain folder": ("import spaces.two", ["spaces/two.py"]),
+    "from a plain folder": ("from spaces import one, nothing", ["spaces/one.py"]),
+    "a package in a plain folder": ("from spaces.inner.x import y", ["spaces/inner/__init__.py", "spaces/inner/x.py"]),
+    "a folder without modules": ("import data", []),
+    "the standard library wins": ("import json, os.path", []),
+    "what is installed, or nowhere": ("import torch, nowhere.at.all\nfrom ts.context import Context", []),
+    "relative, which a handler cannot": ("from . import helpers", []),
+    "one that does not parse": ("import broken", ["broken.py"]),
+    "one that would end the process": ("import raises", ["raises.py"]),
+    "itself": ("import handler", []),
+}
+
+
+def lay_out(folder: Path) -> None:
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(("source", "expected"), CASES.values(), ids=CASES)
+def test_finds_what_is_imported(tmp_path: Path, source: str, expected: list[str]) -> None:
+    lay_out(tmp_path)
+    (tmp_path / "handler.py").write_text(source)
+    found = list(local_modules(tmp_path / "handler.py", [tmp_path]))
+    assert [module.name for module in found] == expected
+    assert [module.path for module in found] == [tmp_path / name for name in expected]
+
+
+def test_looks_beside_the_file_first_and_in_the_project_then(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    handler = tmp_path / "src" / "handler.py"
+    handler.write_text("import near")
+    found = {module.name: module.path for module in local_modules(handler, [handler.parent, tmp_path])}
+    assert found == {
+        "near.py": tmp_path / "src/near.py",
+        "far.py": tmp_path / "far.py",
+        "helpers.py": tmp_path / "src/helpers.py",
+    }
+
+
+@pytest.mark.parametrize("source", ["def (", "\0", "x = " + "(" * 1000, "é".encode("latin-1")])
+def test_what_does_not_parse_imports_nothing(tmp_path: Path, source: str | bytes) -> None:
+    file = tmp_path / "handler.py"
+    file.write_bytes(source if isinstance(source, bytes) else source.encode())
+    assert list(local_modules(file, [tmp_path])) == []

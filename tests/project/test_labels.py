@@ -1,0 +1,93 @@
+"""Every spelling of labels makes the same index_to_name.json."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import ProjectError
+from marpack.project.labels import labels_member
+
+ANIMALS = {"0": "cat", "1": "dog, small", "2": "no"}
+
+SPELLINGS = {
+    "l.txt": "cat\ndog, small\nno\n",
+    "windows.txt": "\ufeffcat\r\n dog, small \r\nno\r\n\r\n",
+    "list.json": '["cat", "dog, small", "no"]',
+    "list.yaml": "- cat\n- dog, small\n- no\n",
+    "map.yml": "1: dog, small\n2: no\n0: cat\n",
+    "quoted.yaml": "'1': dog, small\n'2': no\n'0': cat\n",
+    "rows.csv": '1,"dog, small"\n0,cat\n2,no\n',
+    "header.csv": 'index, label\n1, "dog, small"\n0,cat\n2,no\n',
+    "turned.csv": '"label","id"\n"dog, small",1\ncat,0\nno,2\n',
+    "one-column.csv": 'cat\n"dog, small"\nno\n',
+    "one-column-header.csv": 'label\ncat\n"dog, small"\nno\n',
+}
+
+
+@pytest.mark.parametrize(("name", "text"), SPELLINGS.items())
+def test_spellings_agree(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    assert labels_member(path) == json.dumps(ANIMALS, indent=2).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"0":"cat"}', '{"0": ["n01", "cat"]}', '{"object_type_names": ["a", "b"]}', '{"any": {"thing": 1}}']
+)
+def test_a_json_object_is_packed_byte_for_byte(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "index_to_name.json"
+    path.write_text(text)
+    assert labels_member(path) == path
+
+
+def test_lists_as_labels_and_object_type_names_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "l.yaml"
+    path.write_text("object_type_names: [a, b]\n")
+    assert json.loads(labels_member(path)) == {"object_type_names": ["a", "b"]}
+    path.write_text("10: [n01, cat]\n9: [n02, é]\n")
+    assert (
+        labels_member(path)
+        == b'{\n  "9": [\n    "n02",\n    "\\u00e9"\n  ],\n  "10": [\n    "n01",\n    "cat"\n  ]\n}\n'
+    )
+
+
+WRONG = {
+    "empty line": ("l.txt", "a\n\nb\n", ":2", "an empty line stands where a label should"),
+    "nothing": ("l.txt", "\n", "", "there are no labels in this file"),
+    "nothing in csv": ("l.csv", "index,label\n", "", "there are no labels in this file"),
+    "no index": ("l.csv", "0,a\nb,c\n", ":2", "'b' is no index"),
+    "no label": ("l.csv", "0,a\n1\n", ":2", "this row has no label beside its index"),
+    "index twice": ("l.csv", "0,a\n0,b\n", ":2", "the index 0 is there twice"),
+    "open quote": ("l.csv", '0,"a\n', ":1", "this is not CSV: unexpected end of data"),
+    "index twice in yaml": ("l.yaml", "0: a\n'0': b\n", ":2", "the key 0 is there twice, first on line 1"),
+    "index twice in two spellings": ("l.yaml", "0: a\n00: b\n", "", "the index 0 is there twice"),
+    "no index in yaml": ("l.yaml", "cat: 0\n", "", "'cat' is no index"),
+    "no text": ("l.json", "[1, 2]", "", "the label of 0 is not text"),
+    "a number": ("l.json", "7", "", "labels are a list, or a mapping of index to label"),
+    "bad json": ("l.json", '{\n"0": a}', ":2", "this is not valid JSON: Expecting value"),
+    "deep json": ("l.json", "[" * 100_000, "", "the labels are nested too deeply"),
+    "bad yaml": (
+        "l.yaml",
+        "a: [",
+        ":1",
+        "this is not valid YAML: did not find expected node content while parsing a flow node",
+    ),
+    "other suffix": ("l.tsv", "a", "", "labels come as .json .yaml .yml .txt .csv, not as l.tsv"),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "line", "what"), WRONG.values(), ids=WRONG)
+def test_what_is_no_label_is_named(tmp_path: Path, name: str, text: str, line: str, what: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ProjectError) as caught:
+        labels_member(path)
+    assert (caught.value.where, caught.value.what) == (f"{path}{line}", what)
+
+
+def test_labels_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "l.txt"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ProjectError, match="the labels are not text in UTF-8"):
+        labels_member(path)

@@ -1,0 +1,192 @@
+"""marpack.yaml → Project: what is taken, and what is said of what is not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import NoProjectError, ProjectError
+from marpack.project.load import load_project
+from marpack.project.schema import Expectation, FileMapping, Project, Sample, Target, TextExpectation
+
+EVERYTHING = """\
+name: digits
+version: "1.0"
+weights: digits.pt
+model_file: model.py
+handler: handler.py
+labels: labels.txt
+requirements: requirements.txt
+target: marpack
+files: [vocab.json, {from: assets/, to: assets/}]
+config:
+  batchSize: 8
+  pt2: {compile: {enable: true, backend: inductor}}
+samples:
+  - input: samples/seven.png
+    expect: {status: 200, json: {"7": {min: 0.9}}}
+  - input: samples/other.png
+    expect: {text: {contains: [a, b], regex: "c+"}, shape: [1, 3], body: "x"}
+  - {input: bare.json}
+"""
+
+
+def test_every_key_of_the_file_is_read(make_project: Callable[..., Path]) -> None:
+    folder = make_project(EVERYTHING)
+    project = load_project(folder)
+    assert project == Project(
+        name="digits",
+        version="1.0",
+        weights="digits.pt",
+        model_file="model.py",
+        handler="handler.py",
+        labels="labels.txt",
+        requirements="requirements.txt",
+        target=Target.MARPACK,
+        files=["vocab.json", FileMapping("assets/", "assets/")],
+        config={"batchSize": 8, "pt2": {"compile": {"enable": True, "backend": "inductor"}}},
+        samples=[
+            Sample("samples/seven.png", Expectation(status=200, json={"7": {"min": 0.9}})),
+            Sample(
+                "samples/other.png",
+                Expectation(text=TextExpectation(["a", "b"], "c+"), shape=[1, 3], body="x"),
+            ),
+            Sample("bare.json"),
+        ],
+        folder=folder,
+        file=str(folder / "marpack.yaml"),
+        lines=project.lines,
+    )
+    assert project.place("samples[1].expect.text.regex") == f"{folder}/marpack.yaml:17: samples[1].expect.text.regex"
+
+
+def test_the_file_itself_names_its_project(make_project: Callable[..., Path]) -> None:
+    folder = make_project()
+    assert load_project(folder / "marpack.yaml") == load_project(folder)
+
+
+@pytest.mark.parametrize("written", ["1.10", "2", "2024-01-01", "1e3", "0x10", '"1.0"', "no"])
+def test_a_version_is_taken_as_it_is_written(make_project: Callable[..., Path], written: str) -> None:
+    project = load_project(make_project(f"name: 7\nversion: {written}\nhandler: base_handler\n"))
+    assert (project.name, project.version) == ("7", written.strip('"'))
+
+
+HEAD = "name: n\nversion: 1\nhandler: h.py\n"
+WRONG = {
+    "unknown key": (HEAD + "wieghts: a\n", ["4: wieghts", "there is no key wieghts", "did you mean weights?"]),
+    "unknown, in capitals": (HEAD + "Weights: a\n", ["4: Weights", "there is no key Weights", "did you mean weights?"]),
+    "unknown, like none": (
+        HEAD + "zzz: 1\n",
+        [
+            "4: zzz",
+            "there is no key zzz",
+            (
+                "known keys: name, version, handler, weights, model_file, labels, requirements, target, files, config, "
+                "samples"
+            ),
+        ],
+    ),
+    "unknown, no text": (HEAD + "1: a\n", ["4: 1", "there is no key 1", None]),
+    "unknown inside": (
+        HEAD + "samples:\n  - input: a\n    expect: {stauts: 1}\n",
+        ["6: samples[0].expect.stauts", "there is no key stauts", "did you mean status?"],
+    ),
+    "unknown in a text expectation": (
+        HEAD + "samples: [{input: a, expect: {text: {containing: a}}}]\n",
+        ["4: samples[0].expect.text.containing", "there is no key containing", "did you mean contains?"],
+    ),
+    "missing": ("name: n\nversion: 1\n", ["handler is missing", "add a line 'handler: …'"]),
+    "missing inside": (HEAD + "files:\n  - {from: a}\n", ["5: files[0]", "to is missing", "add a line 'to: …'"]),
+    "empty": (HEAD + "weights:\n", ["4: weights", "weights is empty", "give it a value, or take the line out"]),
+    "null": (HEAD + "labels: null\n", ["4: labels", "labels is empty", "give it a value, or take the line out"]),
+    "a list for text": (HEAD + "weights: [a]\n", ["4: weights", "weights must be text, not a list", None]),
+    "a mapping for text": (HEAD + "labels: {0: a}\n", ["4: labels", "labels must be text, not a mapping", None]),
+    "text for a list": (HEAD + "files: a\n", ["4: files", "files must be a list, not 'a'", None]),
+    "text for a number": (
+        HEAD + "samples: [{input: a, expect: {status: ok}}]\n",
+        ["4: samples[0].expect.status", "samples[0].expect.status must be a number, not 'ok'", None],
+    ),
+    "truth for a number": (
+        HEAD + "samples: [{input: a, expect: {status: true}}]\n",
+        ["4: samples[0].expect.status", "samples[0].expect.status must be a number, not true or false", None],
+    ),
+    "text for a mapping": (
+        HEAD + "samples: [a.png]\n",
+        ["4: samples[0]", "samples[0] must be a mapping of input, expect, not 'a.png'", None],
+    ),
+    "a list for a file": (
+        HEAD + "files: [[a]]\n",
+        ["4: files[0]", "files[0] must be text or a mapping of from, to, not a list", None],
+    ),
+    "a list for the config": (
+        HEAD + "config: [a]\n",
+        ["4: config", "config must be a mapping or text, not a list", None],
+    ),
+    "no such target": (
+        HEAD + "target: torchsrve\n",
+        ["4: target", "target must be torchserve or marpack, not 'torchsrve'", "did you mean torchserve?"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("yaml", "expected"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said_where_it_is(
+    make_project: Callable[..., Path], yaml: str, expected: list[str | None]
+) -> None:
+    folder = make_project(yaml)
+    with pytest.raises(ProjectError) as caught:
+        load_project(folder)
+    (finding,) = caught.value.findings
+    *place, message, hint = expected
+    where = f"{folder}/marpack.yaml" + (f":{place[0]}" if place else "")
+    assert finding.where == where
+    assert finding.message == message
+    if hint is not None:
+        assert finding.hint == hint
+
+
+def test_every_problem_is_told_in_one_go(make_project: Callable[..., Path]) -> None:
+    folder = make_project("version: []\nfiles: [{to: a}, 3, {from: a, to: b, x: 1}]\nsamples: {}\nwieghts: 1\n")
+    with pytest.raises(ProjectError, match=r"marpack\.yaml has 7 problems") as caught:
+        load_project(folder)
+    assert [finding.message for finding in caught.value.findings] == [
+        "version must be text, not a list",
+        "from is missing",
+        "there is no key x",
+        "samples must be a list, not a mapping",
+        "there is no key wieghts",
+        "name is missing",
+        "handler is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "the project file is empty"),
+        ("# only a comment\n", "the project file is empty"),
+        ("- a\n", "the project file is no mapping of keys to values"),
+        ("text\n", "the project file is no mapping of keys to values"),
+    ],
+)
+def test_a_file_that_holds_no_keys(make_project: Callable[..., Path], text: str, what: str) -> None:
+    with pytest.raises(ProjectError) as caught:
+        load_project(make_project(text))
+    assert caught.value.what == what
+    assert caught.value.hint == "it needs at least name, version and handler, each as 'key: value'"
+
+
+def test_no_project_here(tmp_path: Path) -> None:
+    with pytest.raises(NoProjectError, match=r"there is no marpack\.yaml in this folder"):
+        load_project(tmp_path)
+    with pytest.raises(NoProjectError, match="there is no such folder"):
+        load_project(tmp_path / "nowhere")
+    (tmp_path / "marpack.yml").touch()
+    with pytest.raises(NoProjectError) as caught:
+        load_project(tmp_path)
+    assert caught.value.hint == "rename marpack.yml to marpack.yaml"
+    with pytest.raises(NoProjectError, match="this is no project"):
+        load_project(tmp_path / "marpack.yml")
+    (tmp_path / "marpack.yaml").mkdir()
+    with pytest.raises(NoProjectError, match=r"marpack\.yaml is not a file"):
+        load_project(tmp_path)
