@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from marpack.findings import Finding
 
 
@@ -162,3 +165,13 @@ class WorkerError(MarpackError):
 
     exit_code = ExitCode.HANDLER
     code = "worker"
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Tell where an error of ours happened, unless it knows better."""
+    try:
+        yield
+    except MarpackError as error:
+        error.where = error.where or where
+        raise

@@ -19,7 +19,32 @@ _CLONE_RANGE = struct.Struct("=qQQQ")
 _PAGE = 4096
 
 
-def new_file(folder: Path, name: str) -> int:
+def extract_member(data: ByteSource, member: ZipMember, folder: Path, name: str) -> None:
+    """Write one member of a zip under a name.
+
+    Raises DamagedArchiveError when its bytes are not those that were packed, ExtractionError.
+    """
+    fd = _new_file(folder, name)
+    try:
+        if isinstance(data, LocalFile) and _clone(data, member, fd):
+            for _ in member_blocks(data, member):  # reads all of it, which checks the CRC
+                pass
+        else:
+            _write(fd, member_blocks(data, member), name)
+    finally:
+        os.close(fd)
+
+
+def extract_blocks(blocks: Iterable[memoryview], folder: Path, name: str) -> None:
+    """Write one member whose bytes come in order; raises what `blocks` raises, and ExtractionError."""
+    fd = _new_file(folder, name)
+    try:
+        _write(fd, blocks, name)
+    finally:
+        os.close(fd)
+
+
+def _new_file(folder: Path, name: str) -> int:
     """Create a member's file, and its folders, in a folder that only we write to; return the descriptor.
 
     The name has passed `check_member_names` together with all others.
@@ -30,34 +55,17 @@ def new_file(folder: Path, name: str) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, _CREATE, 0o666)
     except OSError as error:
-        raise cannot_write(name, error) from None
+        raise _cannot_write(name, error) from None
 
 
-def write_blocks(fd: int, blocks: Iterable[memoryview], name: str) -> None:
-    """Write blocks one after another; raises ExtractionError when the disk will not take them."""
+def _write(fd: int, blocks: Iterable[memoryview], name: str) -> None:
     for block in blocks:
         left = block
         try:
             while left:
                 left = left[os.write(fd, left) :]
         except OSError as error:
-            raise cannot_write(name, error) from None
-
-
-def extract_member(data: ByteSource, member: ZipMember, folder: Path, name: str) -> None:
-    """Write one member of a zip under a name.
-
-    Raises DamagedArchiveError when its bytes are not those that were packed, ExtractionError.
-    """
-    fd = new_file(folder, name)
-    try:
-        if isinstance(data, LocalFile) and _clone(data, member, fd):
-            for _ in member_blocks(data, member):  # reads all of it, which checks the CRC
-                pass
-        else:
-            write_blocks(fd, member_blocks(data, member), name)
-    finally:
-        os.close(fd)
+            raise _cannot_write(name, error) from None
 
 
 def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:
@@ -74,7 +82,7 @@ def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:
     return True
 
 
-def cannot_write(name: str, error: OSError) -> ExtractionError:
+def _cannot_write(name: str, error: OSError) -> ExtractionError:
     """Say why a member could not be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return ExtractionError(

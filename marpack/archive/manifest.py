@@ -172,6 +172,9 @@ def _has_text(table: _Object, key: str) -> bool:
 
 
 def _text(value: Any, key: str, where: str) -> str:  # Any: a JSON value
+    """Return a string; a number stands for its digits, as it does for the server."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return json.dumps(value)
     if not isinstance(value, str):
         raise ManifestError(
             f"'{key}' is {_kind(value)}, not a string", where=f"{where}: {key}", hint="put it in quotes"

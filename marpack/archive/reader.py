@@ -4,10 +4,12 @@ from pathlib import Path
 
 from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
+from marpack.archive.folder import FolderArchive
 from marpack.archive.limits import Limits
 from marpack.archive.protocol import Archive
+from marpack.archive.tar_reader import TarArchive
 from marpack.archive.zip_reader import ZipArchive
-from marpack.errors import ArchiveError, NotAnArchiveError
+from marpack.errors import located
 
 _GZIP = b"\x1f\x8b"
 
@@ -22,20 +24,17 @@ def open_archive(source: str | Path, *, limits: Limits | None = None, cache: Cac
 
     Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
     """
-    try:
+    with located(str(source)):
         return _open(Path(source), limits or Limits(), cache or Cache())
-    except ArchiveError as error:
-        error.where = error.where or str(source)
-        raise
 
 
 def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
     if path.is_dir():
-        raise NotAnArchiveError("model folders cannot be opened yet", where=str(path))
+        return FolderArchive(str(path), path, limits=limits)
     data = LocalFile(path)
     try:
         if data.size >= 2 and data.read_at(0, 2) == _GZIP:
-            raise NotAnArchiveError(".tar.gz archives cannot be opened yet", where=str(path))
+            return TarArchive(str(path), data, limits=limits, cache=cache)
         return ZipArchive(str(path), data, limits=limits, cache=cache)
     except BaseException:
         data.close()

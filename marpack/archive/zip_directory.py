@@ -91,8 +91,13 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
         raise LimitExceededError(f"the zip says it has {end.entries} members; {limits.members} is the limit")
     if end.size > limits.directory:
         raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
-    if end.entries * CENTRAL.size > end.size or end.offset + end.size != end.limit:
+    if end.entries * CENTRAL.size > end.size or end.offset + end.size > end.limit:
         raise DamagedArchiveError("the zip's directory is not where its end record says", hint=_FETCH)
+    if end.offset + end.size < end.limit:
+        surplus = end.limit - end.offset - end.size
+        raise UnsafeArchiveError(
+            f"the zip's directory ends {surplus} bytes too late: bytes were put before or into the zip"
+        )
     directory = data.read_at(end.offset, end.size)
     headers = []
     place = 0
@@ -174,17 +179,17 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
 
 def _check_agreement(header: Header, local: Header) -> None:
     pairs = {
-        "name": (header.raw_name, local.raw_name),
-        "method": (header.method, local.method),
+        "names": (header.raw_name, local.raw_name),
+        "methods": (header.method, local.method),
         "flags": (header.flags, local.flags),
     }
     sums = (header.crc, header.compressed_size, header.size)
     if not (header.flags & DESCRIPTOR and (local.crc, local.compressed_size, local.size) == (0, 0, 0)):
-        pairs["CRC and sizes"] = (sums, (local.crc, local.compressed_size, local.size))
+        pairs["CRC or sizes"] = (sums, (local.crc, local.compressed_size, local.size))
     for what, (central, here) in pairs.items():
         if central != here:
             raise UnsafeArchiveError(
-                f"the {what} of the member {shown(header.name)} differ between its local header and the directory: "
+                f"the member {shown(header.name)} has other {what} in its local header than in the directory: "
                 "tools would disagree on it"
             )
 

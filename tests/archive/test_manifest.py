@@ -56,6 +56,13 @@ def test_a_null_stays_a_null():
     assert json.loads(manifest.to_json()) == tree
 
 
+def test_a_version_without_quotes_is_read_as_the_server_reads_it():
+    manifest = Manifest.from_json(
+        b'{"runtime": "python", "model": {"modelName": "m", "handler": "h", "modelVersion": 2.5}}'
+    )
+    assert manifest.model.version == "2.5"
+
+
 def test_the_bytes_are_those_of_the_original_archiver():
     manifest = Manifest(
         model=Model(name="digits", handler="handler.py", serialized_file="digits.pt", version="1.0"),
@@ -103,7 +110,7 @@ BAD = [
     (dump({"runtime": "python", "model": "m"}), "'model' is a string"),
     (dump({"model": LEAST["model"]}), "no 'runtime'"),
     (dump({**LEAST, "runtime": "java"}), "'runtime' is 'java'"),
-    (dump({**LEAST, "runtime": 3}), "'runtime' is a number"),
+    (dump({**LEAST, "runtime": 3}), "'runtime' is '3'"),
     (dump({**LEAST, "model": {"handler": "h.py"}}), "no 'model.modelName'"),
     (dump({**LEAST, "model": {"modelName": "m"}}), "no 'model.handler'"),
     (dump({**LEAST, "model": {"modelName": "m", "handler": None}}), "no 'model.handler'"),

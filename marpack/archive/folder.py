@@ -1,0 +1,105 @@
+"""A model folder, opened as it lies; the original archiver calls it `no-archive`."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import BinaryIO, Self
+
+from marpack.archive.limits import Limits
+from marpack.archive.manifest import Manifest
+from marpack.archive.names import check_member_name, shown
+from marpack.archive.pointers import read_manifest
+from marpack.archive.protocol import Entry, Form, Method
+from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError, located
+from marpack.findings import Finding
+
+
+class FolderArchive:
+    """A folder that holds MAR-INF/; see `marpack.archive.protocol.Archive`.
+
+    It is its user's own, so links in it are followed, as the server does; nothing is copied.
+    """
+
+    form = Form.FOLDER
+
+    def __init__(self, source: str, path: Path, *, limits: Limits) -> None:
+        """List the files; raises ArchiveError naming the one that no archive may hold."""
+        self.source = source
+        self._path = _inner(path.absolute())
+        with located(source):
+            self.entries: Mapping[str, Entry] = MappingProxyType(_entries(self._path, limits))
+        self.oddities: tuple[Finding, ...] = ()
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest; see `Archive.manifest`."""
+        return read_manifest(self)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open one file; see `Archive.open`. There is no CRC to check."""
+        _ = self.entries[name]
+        try:
+            return (self._path / name).open("rb")
+        except OSError as error:
+            raise DamagedArchiveError(
+                f"the file {shown(name)} cannot be read: {error.strerror}", where=self.source
+            ) from None
+
+    def materialize(self) -> Path:
+        """Return the folder itself."""
+        _ = self.manifest
+        return self._path
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _inner(path: Path) -> Path:
+    """Return the folder that the server takes: if there is nothing but one folder inside, that one."""
+    inside = list(path.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else path
+
+
+def _entries(root: Path, limits: Limits) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    for path, status in _files(root, ()):
+        name = path.relative_to(root).as_posix()
+        check_member_name(name)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsafeArchiveError(f"{shown(name)} is neither a file nor a folder")
+        entries[name] = Entry(
+            name=name, size=status.st_size, compressed_size=status.st_size, method=Method.STORED, data_offset=None
+        )
+        if len(entries) > limits.members:
+            raise LimitExceededError(
+                f"the folder holds more than {limits.members} files",
+                hint="is it a model folder? raise the limit: --max-members",
+            )
+    return entries
+
+
+def _files(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield files in the order of their names, links followed, but never round in a circle."""
+    here = folder.stat()
+    if (here.st_dev, here.st_ino) in above:
+        raise UnsafeArchiveError(f"the folder {shown(folder.name)} is a link to one that it lies in")
+    for path in sorted(folder.iterdir()):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise DamagedArchiveError(f"{shown(path.name)} cannot be read: {error.strerror}") from None
+        if stat.S_ISDIR(status.st_mode):
+            yield from _files(path, (*above, (here.st_dev, here.st_ino)))
+        else:
+            yield path, status
