@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,11 +14,14 @@ from marpack.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from marpack.archive.cache import Cache
     from marpack.gate.serving import Serving
     from marpack.project.source import Resolved
     from marpack.worker.inputs import Input
+    from marpack.worker.results import Result
 
 _ARCHIVES = (".mar", ".tar.gz", ".tgz")
+_SECONDS = click.FloatRange(0, min_open=True)
 
 
 class ManyInputs(click.Command):
@@ -37,15 +42,23 @@ class ManyInputs(click.Command):
         return super().parse_args(ctx, spelt)
 
 
-@click.command(cls=ManyInputs)
+_HELP = """Answer inputs as the server would.
+
+\b
+Examples:
+  marpack run --input samples/*.png          the project in this folder
+  marpack run digits.mar -i seven.png --json
+
+SOURCE is a .mar, a .tar.gz, a model folder or a project, whose archive is built first when it is missing or stale.
+The archive's handler runs in a process of its own: it is initialised once, then handles each input.
+"""
+
+
+@click.command(cls=ManyInputs, help=_HELP)
 @click.argument("source", required=False)
-@click.option(
-    "-i", "--input", "inputs", multiple=True, metavar="FILE…", help="Files, folders, globs, @list, URLs; - is stdin."
-)
+@click.option("-i", "--input", "inputs", multiple=True, metavar="FILE…", help="Files, folders, globs, @list, URLs, -.")
 @click.option("--data", multiple=True, metavar="TEXT", help="A body given as such: JSON where it is JSON, else text.")
-@click.option(
-    "--form", multiple=True, metavar="K=V", help="A form field; K=@FILE sends a file. All fields are one request."
-)
+@click.option("--form", multiple=True, metavar="K=V", help="A field of the one form; K=@FILE sends a file.")
 @click.option("--requests", "recorded", metavar="FILE.jsonl", help="Whole requests, one a line (- is stdin).")
 @click.option("--content-type", metavar="TYPE", help="Of the inputs [by suffix, then by content].")
 @click.option("-H", "--header", "headers", multiple=True, metavar="K=V", help="A request header.")
@@ -54,12 +67,8 @@ class ManyInputs(click.Command):
 @click.option("--envelope", metavar="NAME", help="The server's service_envelope: body, json, kserve, kservev2.")
 @click.option("--batch-size", type=click.IntRange(1), default=1, metavar="N", help="Requests per call of handle [1].")
 @click.option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes that share the inputs [1].")
-@click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Per batch [the server's 120]."
-)
-@click.option(
-    "--startup-timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="For loading [none]."
-)
+@click.option("--timeout", type=_SECONDS, metavar="SECONDS", help="For a batch [120, as on the server].")
+@click.option("--startup-timeout", type=_SECONDS, metavar="SECONDS", help="For loading the model [no bound].")
 @click.option("--max-memory", metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound].")
 @click.option("--target", type=click.Choice(["torchserve", "marpack"]), help="Whose behaviour to show [the project's].")
 @click.option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N [auto].")
@@ -69,16 +78,7 @@ class ManyInputs(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object on stdout.")
 @click.option("--jsonl", is_flag=True, help="One JSON object a line, each as soon as its input is answered.")
 def run(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
-    r"""Answer inputs as the server would.
-
-    \b
-    Examples:
-      marpack run --input samples/*.png               the project in this folder
-      marpack run digits.mar --input seven.png --json
-
-    SOURCE is a .mar, a .tar.gz, a model folder or a project, whose archive is built first when it is missing or stale.
-    The archive's handler runs in a process of its own: it is initialised once, then handles each input.
-    """
+    """Answer inputs as the server would."""
     from marpack.render.json import show
     from marpack.render.run import RunFailure, show_load_error
     from marpack.worker.client import LoadError
@@ -155,7 +155,14 @@ def _serving(source: str | None, options: dict[str, Any]) -> Serving:
         environment=device.environment(),
     )
     target = Target(options["target"]) if options["target"] else None
-    return Serving.open(source, options=load, target=target, settings=settings, on_resolved=_tell)
+    return Serving.open(source, options=load, target=target, settings=settings, cache=_cache(), on_resolved=_tell)
+
+
+def _cache() -> Cache | None:
+    from marpack.archive.cache import Cache
+
+    folder = os.environ.get("MARPACK_CACHE_DIR")
+    return Cache(Path(folder)) if folder else None
 
 
 def _tell(resolved: Resolved) -> None:
@@ -192,18 +199,20 @@ def _answer(serving: Serving, inputs: Iterator[Input], options: dict[str, Any]) 
     if not quiet:
         lines.head(serving.loaded, serving.pool.load_logs)
     tally = Tally()
-    kept = []
-    for result in answers(serving.pool, inputs, batch_size=options["batch_size"]):
-        tally.add(result)
-        if options["as_json"]:
-            kept.append(result)
-        elif options["jsonl"]:
-            show_line(result)
-        else:
-            lines.show(result)
-        if options["fail_fast"] and not result.ok:
-            break
-    serving.pool.close()
+    kept: list[Result] = []
+    tell = kept.append if options["as_json"] else show_line if options["jsonl"] else lines.show
+    code = None
+    try:
+        for result in answers(serving.pool, inputs, batch_size=options["batch_size"]):
+            tally.add(result)
+            tell(result)
+            if options["fail_fast"] and not result.ok:
+                break
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED  # what was answered is told all the same
+        serving.pool.kill()
+    else:
+        serving.pool.close()
     summary = tally.summary(restarts=serving.pool.restarts, peak_memory=serving.pool.peak_memory)
     if options["as_json"]:
         show(
@@ -220,4 +229,4 @@ def _answer(serving: Serving, inputs: Iterator[Input], options: dict[str, Any]) 
     elif not quiet:
         sys.stdout.flush()
         lines.foot(summary)
-    return ExitCode.SHORT if summary.short else ExitCode.OK
+    return code or (ExitCode.SHORT if summary.short else ExitCode.OK)

@@ -6,6 +6,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from marpack.archive.cache import Cache
 from marpack.archive.index import Index, archive_digest
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
@@ -36,6 +37,7 @@ class Serving:
         options: Load,
         target: Target | None = None,
         settings: Settings | None = None,
+        cache: Cache | None = None,
         progress: Callable[[int], None] | None = None,
         on_resolved: Callable[[Resolved], None] | None = None,
     ) -> Self:
@@ -46,6 +48,7 @@ class Serving:
             options: How to load it; its `model_dir` and `target` are filled in here.
             target: Whose behaviour is shown; None: the project's or the archive's, else the server's.
             settings: The workers.
+            cache: Where archives are extracted to; None: this user's.
             progress: Is told the bytes packed, if the project's archive has to be built first.
             on_resolved: Is told what SOURCE stands for, before anything is loaded.
 
@@ -60,7 +63,7 @@ class Serving:
             resolved = resolve(source, progress=progress)
             if on_resolved is not None:
                 on_resolved(resolved)
-            archive = open_archive(resolved.path)
+            archive = open_archive(resolved.path, cache=cache)
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
             load = _filled(options, archive.materialize(), chosen)

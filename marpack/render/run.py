@@ -16,7 +16,8 @@ from marpack.worker.client import LoadError
 from marpack.worker.results import Result
 from marpack.worker.summary import Summary
 
-_ANSWER = 46  # columns of an answer in short
+_NAME = 20  # columns of an input's name
+_REST = 41  # columns of everything but the answer
 _LONGEST_LOG = 20  # lines
 
 
@@ -68,15 +69,16 @@ class Lines:
         """Print one answer."""
         console = self._console
         colour = "green" if result.ok else "red"
+        room = max(console.width - _REST, 20)
         line = Text.assemble(
-            (_shortened(result.input, 20).ljust(20), "bold"),
+            (_name(result.input).ljust(_NAME), "bold"),
             "  ",
-            (str(result.status), colour),
+            (f"{result.status:3}", colour),
             "  ",
-            answer_in_short(result).ljust(_ANSWER),
-            (f" {result.stages.get('handle', result.seconds * 1000):7.1f} ms", "dim"),
+            answer_in_short(result, room).ljust(room),
+            (f" {result.stages.get('handle', result.seconds * 1000):8.1f} ms", "dim"),
         )
-        console.print(line, soft_wrap=not console.is_terminal, overflow="ellipsis", no_wrap=True)
+        console.print(line, soft_wrap=True)
         for trouble in result.troubles:
             show_trouble(trouble, console, note=result.ok)
         if result.restarted:
@@ -96,13 +98,13 @@ class Lines:
         )
 
 
-def answer_in_short(result: Result) -> str:
-    """Return an answer's body on one line, shortened."""
+def answer_in_short(result: Result, width: int) -> str:
+    """Return an answer's body on one line of at most `width` characters."""
     if result.reset and not result.body:
         return "(connection reset)"
     if result.body_encoding == "base64":
         return f"{len(result.raw)} bytes"
-    return _shortened(_one_line(result.body), _ANSWER)
+    return _shortened(_one_line(result.body), width)
 
 
 def _one_line(body: str) -> str:
@@ -110,6 +112,11 @@ def _one_line(body: str) -> str:
         return str(msgspec.json.format(body, indent=-1))
     except (msgspec.DecodeError, ValueError):
         return " ".join(body.split())
+
+
+def _name(name: str) -> str:
+    """Return an input's name, shortened at its beginning: the end of a path tells more."""
+    return name if len(name) <= _NAME else f"…{name[-_NAME + 1 :]}"
 
 
 def _shortened(text: str, width: int) -> str:

@@ -88,13 +88,32 @@ def carried(status: int, body: bytes) -> bytes:
     return b"" if informational or status in _BODILESS else body
 
 
-def kept_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return the handler's headers as they reach the client: without the frontend's own, in Latin-1."""
-    return tuple(
-        (name, value.encode("latin-1", "replace").decode("latin-1"))
-        for name, value in headers
-        if name.lower() not in _RESERVED
-    )
+def kept_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Return the handler's headers as they reach the client: without the frontend's own, in Latin-1.
+
+    Of names that differ only in case one survives: the last in the order of the frontend's (Java's) hash map.
+    """
+    kept: dict[str, tuple[str, str]] = {}
+    for name in _hash_map_order(list(headers)):
+        if name.lower() not in _RESERVED:
+            kept[name.lower()] = (name, headers[name].encode("latin-1", "replace").decode("latin-1"))
+    return dict(kept.values())
+
+
+def _hash_map_order(names: list[str]) -> list[str]:
+    """Return names in the order in which a java.util.HashMap lists them."""
+    buckets = 16
+    while len(names) > buckets * 0.75:
+        buckets *= 2
+    return sorted(names, key=lambda name: _spread_hash(name) % buckets)
+
+
+def _spread_hash(name: str) -> int:
+    code = 0
+    units = name.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + high * 256 + low) & 0xFFFFFFFF
+    return code ^ (code >> 16)
 
 
 def error_response(status: int, message: str) -> Response:

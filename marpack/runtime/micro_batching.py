@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from marpack.runtime.respond import WorkerDeath
+from marpack.runtime.targets import Difference, Target
+
 HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 
 _END = object()  # put on a queue to end one thread of its stage
@@ -95,8 +98,17 @@ class MicroBatching:
         done = sorted((self._queues[-1].get() for _ in starts), key=lambda item: item[0])
         for _, _, failure in done:
             if failure is not None:
-                raise failure
+                raise self._fate(failure)
         return [answer for _, answers, _ in done for answer in answers]
+
+    def _fate(self, failure: Exception) -> BaseException:
+        """Return what a stage's failure comes to: on the server its thread ends, and the batch waits for ever."""
+        target = getattr(getattr(self.handler, "context", None), "_target", Target.TORCHSERVE)
+        if target.has(Difference.MICRO_BATCH_FAILURES):
+            return failure
+        death = WorkerDeath(f"a stage raised {type(failure).__name__} under MicroBatching: the server hangs here")
+        death.__cause__ = failure
+        return death
 
     def get_micro_batch_idx(self) -> int | None:
         """Return the number of the micro-batch that the calling thread works on."""

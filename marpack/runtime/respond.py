@@ -77,16 +77,16 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
     Raises Unserialisable and WorkerDeath.
     """
     _mark_stream(idx, value, context, stream_next=stream_next)
-    content_type = context.get_response_content_type(idx)
     status: Any  # Any: handlers set what they like
     status, phrase = context.get_response_status(idx)
-    headers = tuple(map(_header, context.get_response_headers(idx).items()))
+    headers = kept_headers(dict(map(_header, context.get_response_headers(idx).items())))
+    content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
     code = _number(200 if status is None else status, "the response status")
     return Response(
         status=code,
         phrase=_text(phrase or "", "the reason phrase"),
-        content_type=_text(content_type, "the content type") if content_type else None,
-        headers=kept_headers(tuple(pair for pair in headers if pair[0] != "content-type")),
+        content_type=content_type or None,
+        headers=tuple(headers.items()),
         body=carried(code, encode_value(value)),
     )
 

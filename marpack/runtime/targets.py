@@ -47,7 +47,6 @@ class Difference(Enum):
         "503 Prediction failed",
         "batched with real offsets",
     )
-
     MANIFEST_ENVELOPE = (
         "an envelope named in the manifest",
         "ignored: only the server's own service_envelope counts",
@@ -63,6 +62,11 @@ class Difference(Enum):
         "topk, threshold, ngrams, resize and crop in the config's handler section",
         "ignored",
         "set on the built-in handlers",
+    )
+    MICRO_BATCH_FAILURES = (
+        "a stage that raises under MicroBatching",
+        "the batch hangs until responseTimeout: 500 Worker died.",
+        "503 Prediction failed, with the reason",
     )
 
     @property

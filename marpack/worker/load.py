@@ -22,6 +22,12 @@ from marpack.worker.trouble import flatten, message_of
 logger = logging.getLogger(__name__)
 
 
+class ConfigError(Exception):
+    """A model config that the server refuses."""
+
+    hint = "give it at least one key, e.g. batchSize: 1, or leave it out of the archive"
+
+
 class Loader:
     """Loads one model, keeping the time and the name of each step, so that a failure can say where it was."""
 
@@ -38,7 +44,7 @@ class Loader:
         handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), entry.handle))
         context = self._timed("config", lambda: self._context(manifest))
         self._timed("initialize", lambda: entry.initialize(context))
-        asynchronous = bool(context.model_yaml_config and context.model_yaml_config.get("asyncCommunication"))
+        asynchronous = bool((context.model_yaml_config or {}).get("asyncCommunication"))
         service = Service(entry, context, handle, asynchronous=asynchronous)
         return service, self._loaded(entry)
 
@@ -117,14 +123,19 @@ def read_manifest(model_dir: str) -> dict[str, Any]:
     return manifest
 
 
-def read_config(model_dir: str, config_file: str | None) -> Any:  # Any: handlers get whatever the YAML says
-    """Return the model config: a dict, `{}` where the manifest names none, None for an empty file."""
+def read_config(model_dir: str, config_file: str | None) -> dict[str, Any]:
+    """Return the model config, `{}` where the manifest names none; raises ConfigError for what is no mapping."""
     if config_file is None:
         return {}
-    return get_yaml_config(str(Path(model_dir, config_file)))
+    config = get_yaml_config(str(Path(model_dir, config_file)))
+    if not isinstance(config, dict):
+        # The frontend, which reads it before any worker does, cannot register the model.
+        kind = "empty" if config is None else f"a {type(config).__name__}"
+        raise ConfigError(f"{config_file} is {kind}, not a mapping: the server refuses to register the model")
+    return config
 
 
-def batch_size_of(config: Any) -> int:  # Any: whatever the YAML says
+def batch_size_of(config: dict[str, Any]) -> int:
     """Return the config's batchSize, else 1."""
-    size = config.get("batchSize") if isinstance(config, dict) else None
+    size = config.get("batchSize")
     return size if isinstance(size, int) and size > 0 else 1

@@ -1,0 +1,82 @@
+"""Fixtures that every part's tests share: real archives, made in a temporary folder."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MakeMar = Callable[..., Path]
+
+
+def manifest_of(name: str, handler: str, **model: Any) -> dict[str, Any]:
+    return {"runtime": "python", "model": {"modelName": name, "modelVersion": "1.0", "handler": handler, **model}}
+
+
+@pytest.fixture
+def make_mar(tmp_path: Path) -> MakeMar:
+    """Return a function that writes a .mar as any tool might: `make_mar(handler_source, files=…, **model)`."""
+
+    def make(
+        handler: str,
+        *,
+        name: str = "probe",
+        files: Mapping[str, str | bytes] | None = None,
+        entry: str = "handler.py",
+        **model: Any,
+    ) -> Path:
+        path = tmp_path / f"{name}.mar"
+        members = {"handler.py": handler, **(files or {})}
+        with zipfile.ZipFile(path, "w") as archive:
+            for member, content in members.items():
+                archive.writestr(member, content)
+            archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest_of(name, entry, **model)))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def make_folder(tmp_path: Path) -> MakeMar:
+    """Return a function that writes a model folder: `make_folder(handler_source, files=…, **model)`."""
+
+    def make(
+        handler: str,
+        *,
+        name: str = "probe",
+        files: Mapping[str, str | bytes] | None = None,
+        entry: str = "handler.py",
+        **model: Any,
+    ) -> Path:
+        folder = tmp_path / f"{name}-folder"
+        (folder / "MAR-INF").mkdir(parents=True)
+        for member, content in {"handler.py": handler, **(files or {})}.items():
+            path = folder / member
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        (folder / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest_of(name, entry, **model)))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Keep what tests extract out of the user's cache."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MARPACK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture
+def png() -> bytes:
+    """Return a small picture."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8), (200, 30, 30)).save(buffer, "PNG")
+    return buffer.getvalue()
