@@ -27,6 +27,9 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     the server's names, arguments and exceptions.
     """
 
+    # The server's modules of the image handlers import torchvision, and with it its operators.
+    _marpack_imports_torchvision = False
+
     def __init__(self) -> None:
         self.model: Any = None  # Any: a Module, ScriptModule, ONNX Runtime session or compiled function
         self.mapping: dict[str, str] | None = None

@@ -18,6 +18,7 @@ from marpack.runtime.targets import Difference
 class ImageClassifier(VisionHandler):
     """Answers each picture with `{label: probability}` of its `topk` likeliest classes."""
 
+    _marpack_imports_torchvision = True
     _marpack_options = ("topk", "resize", "crop")
     topk = 5
     image_processing = ImageNet()

@@ -12,6 +12,7 @@ from marpack.handlers.vision import VisionHandler
 class ImageSegmenter(VisionHandler):
     """Answers each picture with `[class, probability]` for every pixel."""
 
+    _marpack_imports_torchvision = True
     _marpack_options = ("resize", "crop")
     image_processing = ImageNet()
 

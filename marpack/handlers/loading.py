@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from marpack.errors import WeightsError
 from marpack.handlers.target import Settings, settings_for
-from marpack.loaders import aoti, compilation, device, onnx, registry
+from marpack.loaders import aoti, compilation, device, onnx, registry, torchvision_ops
 from marpack.loaders.diagnosis import explained, kind_of, way_out
 from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
@@ -58,6 +58,7 @@ def load_model(handler: "BaseHandler", model_dir: str, settings: Settings) -> No
     Raises NoLoaderError, NoWeightsError, and whatever the format's own loader raises, after noting what the file holds.
     """
     model_file = handler.manifest["model"].get("modelFile", "")
+    _prepare_operators(handler, settings)
     with explained(handler.model_pt_path, model_file):
         if model_file:
             _load_eager(handler, model_dir, model_file)
@@ -70,6 +71,14 @@ def load_model(handler: "BaseHandler", model_dir: str, settings: Settings) -> No
             _load_by_content(handler, handler.model_pt_path, settings)
         else:
             _load_by_suffix(handler, handler.model_pt_path)
+
+
+def _prepare_operators(handler: "BaseHandler", settings: Settings) -> None:
+    """Import torchvision where the server's module of this handler would have; always, under target marpack."""
+    if handler.model_pt_path is None:
+        return
+    if handler._marpack_imports_torchvision or settings.target.has(Difference.TORCHVISION_OPERATORS):
+        torchvision_ops.register(Path(handler.model_pt_path))
 
 
 def _load_eager(handler: "BaseHandler", model_dir: str, model_file: str) -> None:
@@ -122,9 +131,21 @@ def state_reader(handler: "BaseHandler", weights: str) -> Callable[[], Any]:  # 
     """Return what reads a state_dict's file: pickles, and safetensors too under target marpack."""
     settings = settings_for(handler)
     job = job_of(handler, weights, settings)
-    # The server hands every file to torch.load, whatever it holds.
-    kind = kind_of(job.path) if settings.target.has(Difference.MORE_FORMATS) else Kind.STATE_DICT
-    return lambda: registry.load_state(kind, job)
+    if settings.target.has(Difference.MORE_FORMATS):
+        return lambda: registry.load_state(kind_of(job.path), job)
+    return lambda: _state_as_server(job)
+
+
+def _state_as_server(job: Job) -> Any:  # Any: a state_dict, if all is well
+    """Hand the file to torch.load, whatever it holds."""
+    if job.path.suffix == ".safetensors":
+        # Newest torch reads it if the package safetensors is there, which no TorchServe brings along.
+        raise NoLoaderError(
+            "the server reads no safetensors",
+            where=job.path.name,
+            hint='torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack',
+        )
+    return registry.load_state(Kind.STATE_DICT, job)
 
 
 def asks_for_aot_compile(config: Any) -> bool:  # Any: YAML as it stands
@@ -139,7 +160,8 @@ def compile_model(handler: "BaseHandler", settings: Settings) -> None:
     """Compile the handler's model if its config says so and the user has not said --no-compile."""
     if not hasattr(handler, "model_yaml_config") or "pt2" not in handler.model_yaml_config:
         return
-    options = compilation.options_of(handler.model_yaml_config["pt2"])
+    with compilation.explained():
+        options = compilation.options_of(handler.model_yaml_config["pt2"])
     if options is not None and settings.compile:
         strict = settings.target.has(Difference.PT2_ERRORS)
         handler.model = compilation.compiled(handler.model, options, strict=strict)

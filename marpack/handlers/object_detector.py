@@ -13,6 +13,7 @@ Detections = dict[str, Any]
 class ObjectDetector(VisionHandler):
     """Answers each picture with `{label: [x1, y1, x2, y2], "score": s}` for every box of at least `threshold`."""
 
+    _marpack_imports_torchvision = True
     _marpack_options = ("threshold",)
     image_processing = Compose([ToTensor()])
     threshold = 0.5

@@ -56,7 +56,7 @@ def _section(handler: Any) -> dict[str, Any]:  # Any: YAML as it stands
 
 def _check(key: str, value: Any) -> None:  # Any: YAML as it stands
     allowed = _RANGES[key]
-    if isinstance(value, bool) or not isinstance(value, allowed.kinds) or value < allowed.least:
+    if type(value) not in allowed.kinds or value < allowed.least:  # not isinstance: a bool is an int, too
         names = " or ".join(kind.__name__ for kind in allowed.kinds)
         raise OptionError(
             f"{value!r} is no {names} of at least {allowed.least:g}",

@@ -1,6 +1,8 @@
 """torch.compile as the model config's `pt2` section asks for it, in any of its spellings (contract §6)."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from marpack.runtime import timings
 from marpack.runtime.backends import PT2Backend, check_valid_pt2_backend
 from marpack.runtime.diagnostics import note
 
+_SPELLING = "write pt2: {compile: {enable: true, backend: inductor}}"
 _LONGEST = 300  # characters of torch's message; it may list every option of a backend
 Options = dict[str, Any]  # Any: keyword arguments of torch.compile
 
@@ -49,8 +52,19 @@ def options_of(pt2: Any) -> Options | None:  # Any: YAML as it stands
     raise Pt2Error(
         f"pt2 is a {type(pt2).__name__}",
         where="model-config.yaml: pt2",
-        hint="write pt2: {compile: {enable: true, backend: inductor}}",
+        hint=_SPELLING,
     )
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Note what the `pt2` section should look like, where reading it fails as it does on the server."""
+    try:
+        yield
+    except (TypeError, KeyError, AttributeError) as error:
+        message = f"the pt2 section cannot be read: {type(error).__name__}: {error}"
+        note("pt2-unreadable", message, stage="initialize", hint=_SPELLING)
+        raise
 
 
 def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: whatever a loader returned

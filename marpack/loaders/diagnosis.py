@@ -1,9 +1,12 @@
 """Why weights did not load: what the file really holds, and what its use would need."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from marpack.errors import MarpackError
+from marpack.loaders import torchvision_ops
 from marpack.runtime.diagnostics import note
 from marpack.weights.kind import Kind, detect
 
@@ -43,8 +46,9 @@ def explained(weights: str | None, model_file: str) -> Iterator[None]:
     """Note what a weights file really holds, if loading it fails and it is not what its use needs."""
     try:
         yield
-    except Exception:
-        if weights is not None:
+    except Exception as error:
+        # marpack's own errors say what the file holds, and so does the note about a pickle that needs code.
+        if weights is not None and not isinstance(error, MarpackError):
             _note_kind(Path(weights), as_state_dict=bool(model_file))
         raise
 
@@ -64,14 +68,23 @@ def _note_kind(path: Path, *, as_state_dict: bool) -> None:
     try:
         kind = kind_of(path)
     except OSError as error:
-        note("weights-missing", f"the weights {path.name} cannot be read: {error.strerror}", stage="initialize")
+        hint = "name them in the manifest as they are named in the archive"
+        note("weights-missing", f"{path.name} cannot be read: {error.strerror}", stage="initialize", hint=hint)
         return
+    _note_operators(path)
     wanted = Kind.STATE_DICT if as_state_dict else _BY_SUFFIX.get(path.suffix)
     if wanted is None or kind is wanted:
         return
     hint = _WAYS.get(wanted, {}).get(
         kind, _DAMAGED if kind is Kind.UNKNOWN else f"save it as {wanted}, or name it by its format"
     )
-    holds = "no format that is known" if kind is Kind.UNKNOWN else f"a {kind}"
-    message = f"{path.name} ({path.stat().st_size} bytes) holds {holds}; its use here needs a {wanted}"
+    size = path.stat().st_size
+    message = f"the format of {path.name} ({size} bytes) is {kind}, and its use here needs {wanted}"
     note("weights-format", message, stage="initialize", hint=hint)
+
+
+def _note_operators(path: Path) -> None:
+    if "torchvision" not in sys.modules and torchvision_ops.needed(path):
+        message = f"{path.name} uses torchvision's operators, which torch knows only once torchvision is imported"
+        hint = "import torchvision in your handler, as the server's base_handler does not"
+        note("torchvision-operators", message, stage="initialize", hint=hint)

@@ -1,6 +1,7 @@
 """ONNX Runtime: a session with the providers that fit the device, and the same as a model that tensors go into."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,6 +9,8 @@ import torch
 from marpack.errors import HandlerError
 from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
+from marpack.weights.onnx_header import read_header
+from marpack.weights.protobuf import ProtobufError
 
 # ONNX Runtime's names of element types → torch's
 _DTYPES = {
@@ -36,7 +39,11 @@ def session(path: str, map_location: str | None) -> Any:  # Any: onnxruntime has
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = os.cpu_count() or 0
-    opened = onnxruntime.InferenceSession(path, sess_options=options, providers=providers(map_location))
+    try:
+        opened = onnxruntime.InferenceSession(path, sess_options=options, providers=providers(map_location))
+    except Exception as error:
+        _note_refusal(path, error)
+        raise
     missing = set(providers(map_location)) - set(opened.get_providers())
     if missing:
         message = f"ONNX Runtime has no {missing.pop()} here: the model runs on the CPU"
@@ -93,3 +100,17 @@ class OnnxModel:
 def load_job(job: Job) -> OnnxModel:
     """Open an ONNX file as a model that tensors go into."""
     return OnnxModel(session(str(job.path), job.map_location), job.device)
+
+
+def _note_refusal(path: str, error: Exception) -> None:
+    with Path(path).open("rb") as file:
+        try:
+            header = read_header(file)
+        except ProtobufError:
+            return
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
+    # What ONNX Runtime has to say comes last, after its own file names and signatures.
+    said = str(error).strip().rstrip(".").rpartition(". ")[2]
+    message = f"ONNX Runtime refuses {Path(path).name} (IR version {header.ir_version}, opset {opsets}): {said}"
+    hint = "export it with an opset_version that this ONNX Runtime knows, or update onnxruntime"
+    note("onnx-refused", message, stage="initialize", hint=hint)

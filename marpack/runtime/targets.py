@@ -58,6 +58,11 @@ class Difference(Enum):
         "the server reads source_vocab.pt only: the worker dies",
         "read, in preference to a pickle",
     )
+    TORCHVISION_OPERATORS = (
+        "weights that use torchvision's operators under base_handler",
+        "the worker dies, unless the handler imports torchvision",
+        "torchvision is imported first, if it is installed",
+    )
     HANDLER_OPTIONS = (
         "topk, threshold, ngrams, resize and crop in the config's handler section",
         "ignored",
