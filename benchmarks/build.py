@@ -127,6 +127,7 @@ def race(runners: dict[str, Callable[[], None]], rounds: int, folder: Path) -> d
         for name, runner in runners.items():
             tell(f"round {number + 1} of {rounds}: {name}")
             (folder / "out").mkdir()
+            warm(folder / "weights.safetensors")
             os.sync()
             started = time.perf_counter()
             runner()
@@ -134,6 +135,14 @@ def race(runners: dict[str, Callable[[], None]], rounds: int, folder: Path) -> d
             shutil.rmtree(folder / "out")
     tell("")
     return times
+
+
+def warm(path: Path) -> None:
+    """Bring a file into the page cache, where the system may have dropped it since the last round."""
+    buffer = bytearray(BLOCK)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
 
 
 def peak(folder: Path, size: int) -> int:
