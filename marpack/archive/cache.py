@@ -193,6 +193,7 @@ def _locked(path: Path) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
+        path.unlink(missing_ok=True)  # who waits for it still does; a third one would only do the work twice
         os.close(fd)
 
 

@@ -10,10 +10,10 @@ from typing import BinaryIO, Self
 
 from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
-from marpack.archive.names import check_member_name, shown
+from marpack.archive.names import MAX_DEPTH, check_member_name, shown
 from marpack.archive.pointers import read_manifest
-from marpack.archive.protocol import Entry, Form, Method
-from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError, located
+from marpack.archive.protocol import MANIFEST_NAME, Entry, Form, Method
+from marpack.errors import DamagedArchiveError, LimitExceededError, NotAnArchiveError, UnsafeArchiveError, located
 from marpack.findings import Finding
 
 
@@ -28,8 +28,8 @@ class FolderArchive:
     def __init__(self, source: str, path: Path, *, limits: Limits) -> None:
         """List the files; raises ArchiveError naming the one that no archive may hold."""
         self.source = source
-        self._path = _inner(path.absolute())
         with located(source):
+            self._path = _inner(path.absolute())
             self.entries: Mapping[str, Entry] = MappingProxyType(_entries(self._path, limits))
         self.oddities: tuple[Finding, ...] = ()
 
@@ -66,9 +66,25 @@ class FolderArchive:
 
 
 def _inner(path: Path) -> Path:
-    """Return the folder that the server takes: if there is nothing but one folder inside, that one."""
-    inside = list(path.iterdir())
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else path
+    """Return the folder that the server takes: if there is nothing but one folder inside, that one.
+
+    Raises NotAnArchiveError when that has no manifest, before anything else in it is looked at.
+    """
+    inside = _children(path)
+    found = inside[0] if len(inside) == 1 and inside[0].is_dir() else path
+    if not (found / MANIFEST_NAME).exists():
+        raise NotAnArchiveError(
+            f"this folder is no model archive: it has no {MANIFEST_NAME}",
+            hint="to make one of a project: marpack build",
+        )
+    return found
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise DamagedArchiveError(f"the folder {shown(folder.name)} cannot be read: {error.strerror}") from None
 
 
 def _entries(root: Path, limits: Limits) -> dict[str, Entry]:
@@ -77,10 +93,8 @@ def _entries(root: Path, limits: Limits) -> dict[str, Entry]:
         name = path.relative_to(root).as_posix()
         check_member_name(name)
         if not stat.S_ISREG(status.st_mode):
-            raise UnsafeArchiveError(f"{shown(name)} is neither a file nor a folder")
-        entries[name] = Entry(
-            name=name, size=status.st_size, compressed_size=status.st_size, method=Method.STORED, data_offset=None
-        )
+            raise UnsafeArchiveError(f"the member {shown(name)} is neither a file nor a folder")
+        entries[name] = Entry(name=name, size=status.st_size, compressed_size=status.st_size, method=Method.STORED)
         if len(entries) > limits.members:
             raise LimitExceededError(
                 f"the folder holds more than {limits.members} files",
@@ -92,13 +106,13 @@ def _entries(root: Path, limits: Limits) -> dict[str, Entry]:
 def _files(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield files in the order of their names, links followed, but never round in a circle."""
     here = folder.stat()
-    if (here.st_dev, here.st_ino) in above:
-        raise UnsafeArchiveError(f"the folder {shown(folder.name)} is a link to one that it lies in")
-    for path in sorted(folder.iterdir()):
+    if (here.st_dev, here.st_ino) in above or len(above) > MAX_DEPTH:
+        raise UnsafeArchiveError(f"the folder {shown(folder.name)} is a link to one that it lies in, or lies too deep")
+    for path in _children(folder):
         try:
             status = path.stat()
         except OSError as error:
-            raise DamagedArchiveError(f"{shown(path.name)} cannot be read: {error.strerror}") from None
+            raise DamagedArchiveError(f"the member {shown(path.name)} cannot be read: {error.strerror}") from None
         if stat.S_ISDIR(status.st_mode):
             yield from _files(path, (*above, (here.st_dev, here.st_ino)))
         else:

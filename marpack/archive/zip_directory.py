@@ -91,7 +91,9 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
         raise LimitExceededError(f"the zip says it has {end.entries} members; {limits.members} is the limit")
     if end.size > limits.directory:
         raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
-    if end.entries * CENTRAL.size > end.size or end.offset + end.size > end.limit:
+    if end.entries * CENTRAL.size > end.size:
+        raise DamagedArchiveError("the zip's directory is shorter than its number of members", hint=_FETCH)
+    if end.offset + end.size > end.limit:
         raise DamagedArchiveError("the zip's directory is not where its end record says", hint=_FETCH)
     if end.offset + end.size < end.limit:
         surplus = end.limit - end.offset - end.size
