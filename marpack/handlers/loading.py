@@ -171,7 +171,7 @@ def load_labels(model_dir: str) -> dict[str, str] | None:
     """Read the archive's labels, None if it has none; note why, if they cannot be read."""
     try:
         return load_label_mapping(os.path.join(model_dir, LABELS_NAME))  # noqa: PTH118 - a str, as handlers call it
-    except (ValueError, LabelError) as error:  # broken JSON, bytes that are no text, or another shape
+    except (ValueError, LookupError, LabelError) as error:  # broken JSON, no text, an empty list, another shape
         hint = 'write {"0": "cat", "1": "dog"} as UTF-8 without a byte order mark'
         note("labels-unreadable", f"{LABELS_NAME} cannot be used: {error}", stage="initialize", hint=hint)
         raise

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
@@ -46,7 +47,7 @@ def rgb(picture: Image.Image) -> Image.Image:
     if picture.mode == "RGB":
         return picture
     if picture.mode.startswith("I;16"):
-        picture = picture.point(lambda value: value / 256).convert("L")
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     elif "transparency" in picture.info:
         picture = picture.convert("RGBA")
     return picture.convert("RGB")

@@ -1,5 +1,6 @@
 """Why weights did not load: what the file really holds, and what its use would need."""
 
+import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,10 +47,11 @@ def explained(weights: str | None, model_file: str) -> Iterator[None]:
     """Note what a weights file really holds, if loading it fails and it is not what its use needs."""
     try:
         yield
+    except MarpackError:  # says so itself
+        raise
     except Exception as error:
-        # marpack's own errors say what the file holds, and so does the note about a pickle that needs code.
-        if weights is not None and not isinstance(error, MarpackError):
-            _note_kind(Path(weights), as_state_dict=bool(model_file))
+        if weights is not None:
+            _note_cause(Path(weights), error, as_state_dict=bool(model_file))
         raise
 
 
@@ -64,23 +66,24 @@ def way_out(path: Path) -> str:
     return _NO_LOADER.get(kind_of(path), _OTHERWISE) if path.is_file() else "pack the weights with the archive"
 
 
-def _note_kind(path: Path, *, as_state_dict: bool) -> None:
+def _note_cause(path: Path, error: Exception, *, as_state_dict: bool) -> None:
     try:
         kind = kind_of(path)
-    except OSError as error:
+    except OSError as missing:
         hint = "name them in the manifest as they are named in the archive"
-        note("weights-missing", f"{path.name} cannot be read: {error.strerror}", stage="initialize", hint=hint)
+        note("weights-missing", f"{path.name} cannot be read: {missing.strerror}", stage="initialize", hint=hint)
         return
     _note_operators(path)
     wanted = Kind.STATE_DICT if as_state_dict else _BY_SUFFIX.get(path.suffix)
-    if wanted is None or kind is wanted:
-        return
-    hint = _WAYS.get(wanted, {}).get(
-        kind, _DAMAGED if kind is Kind.UNKNOWN else f"save it as {wanted}, or name it by its format"
-    )
-    size = path.stat().st_size
-    message = f"the format of {path.name} ({size} bytes) is {kind}, and its use here needs {wanted}"
-    note("weights-format", message, stage="initialize", hint=hint)
+    noted = kind is Kind.PICKLED_MODULE and isinstance(error, pickle.UnpicklingError)  # with its globals
+    if wanted is not None and kind is not wanted and not noted:
+        _note_format(path, kind, wanted)
+
+
+def _note_format(path: Path, kind: Kind, wanted: Kind) -> None:
+    otherwise = _DAMAGED if kind is Kind.UNKNOWN else f"save it as {wanted}, or name it by its format"
+    message = f"the format of {path.name} ({path.stat().st_size} bytes) is {kind}, and its use here needs {wanted}"
+    note("weights-format", message, stage="initialize", hint=_WAYS.get(wanted, {}).get(kind, otherwise))
 
 
 def _note_operators(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def main() -> None:
         "photo-16bit.png": (Image.fromarray(wide), {}),
         "photo-32bit.tiff": (Image.fromarray(wide.astype(np.int32) * 70), {"compression": "tiff_lzw"}),
         "photo-float.tiff": (Image.fromarray(wide.astype(np.float32) / 65535), {"compression": "tiff_lzw"}),
-        "photo-16bit-big-endian.tiff": (gray.convert("I;16B"), {}),
+        "photo-16bit-big-endian.tiff": (Image.frombytes("I;16B", gray.size, wide.astype(">u2").tobytes()), {}),
         "photo-cmyk.tiff": (small.convert("CMYK"), {"compression": "tiff_lzw"}),
         "photo-150x99.webp": (small, {"quality": 80}),
         "photo-alpha.webp": (Image.merge("RGBA", (*flower.split(), alpha)), {"quality": 80}),
@@ -61,8 +62,6 @@ def main() -> None:
 
 
 def _transparent_gif(picture: Image.Image) -> bytes:
-    from io import BytesIO
-
     out = BytesIO()
     picture.quantize(15).save(out, "gif", transparency=3)
     return out.getvalue()

@@ -61,5 +61,9 @@ def reference(T):
 if __name__ == "__main__":
     import torchvision
 
-    made = {"torchvision": torchvision.__version__, "torch": torch.__version__, "pictures": reference(torchvision.transforms)}
+    made = {
+        "torchvision": torchvision.__version__,
+        "torch": torch.__version__,
+        "pictures": reference(torchvision.transforms),
+    }
     (FOLDER / "reference.json").write_text(json.dumps(made, indent=1) + "\n")
