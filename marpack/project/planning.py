@@ -125,8 +125,9 @@ def _add_config(project: Project, gathering: Gathering) -> None:
     if isinstance(project.config, str):
         gathering.add(Path(project.config).name, project.folder / project.config, where=project.place("config"))
     elif project.config is not None:
-        text = yaml.safe_dump(project.config, sort_keys=False, allow_unicode=True, width=1 << 16)
-        gathering.add(CONFIG_NAME, text.encode(), where=project.place("config"))
+        # ASCII, the rest escaped: the server's worker reads the file in its locale's encoding.
+        text = yaml.safe_dump(project.config, sort_keys=False, width=1 << 16)
+        gathering.add(CONFIG_NAME, text.encode("ascii"), where=project.place("config"))
 
 
 def _add_modules(project: Project, gathering: Gathering) -> tuple[str, ...]:
@@ -155,8 +156,9 @@ def _add_samples(project: Project, gathering: Gathering) -> tuple[dict[str, Any]
         _check_expectation(project, index, gathering)
         try:  # as marpack.json will have it, so that a later look finds no difference
             listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
-        except (TypeError, ValueError) as error:
-            gathering.error("samples", f"the expectation is no JSON: {error}", where)
+        except (TypeError, ValueError):
+            hint = "put yes, no, on, off and dates in quotes where they are keys"
+            gathering.error("samples", "this expectation holds a key that is no text", where, hint)
     return tuple(listed)
 
 

@@ -70,7 +70,7 @@ WRONG = {
     "bad yaml": (
         "l.yaml",
         "a: [",
-        ":1",
+        ":2",
         "this is not valid YAML: did not find expected node content while parsing a flow node",
     ),
     "other suffix": ("l.tsv", "a", "", "labels come as .json .yaml .yml .txt .csv, not as l.tsv"),

@@ -1,0 +1,349 @@
+"""`marpack build`, as one types it: output, exit codes, and the sentence for each mistake."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from marpack.archive.reader import open_archive
+from marpack.cli.main import main
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+FLAGS = ["--model-name", "m", "--version", "1.0", "--handler", "handler.py", "--serialized-file", "digits.pt"]
+
+
+class Outcome(Struct, frozen=True):
+    code: int
+    out: str
+    err: str
+
+
+Build = Callable[..., Outcome]
+
+
+@pytest.fixture
+def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the digits project, which is the current folder."""
+    folder = tmp_path / "digits"
+    leave = shutil.ignore_patterns("*.mar", "__pycache__")
+    shutil.copytree(DIGITS, folder, ignore=leave)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    return folder
+
+
+@pytest.fixture
+def build(capfd: pytest.CaptureFixture[str]) -> Build:
+    """Return a function that runs `marpack build` with its arguments."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            main(["build", *map(str, arguments)])
+        out, err = capfd.readouterr()
+        return Outcome(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def edit(name: str, old: str, new: str) -> None:
+    text = Path(name).read_text()
+    assert old in text
+    Path(name).write_text(text.replace(old, new))
+
+
+def append(name: str, text: str) -> None:
+    Path(name).write_text(Path(name).read_text() + text)
+
+
+def digest(path: str | Path) -> str:
+    with open_archive(path) as archive:
+        return archive.digest
+
+
+# --- what it does ---
+
+
+def test_shows_path_size_digest_and_time(digits: Path, build: Build) -> None:
+    outcome = build()
+    assert (outcome.code, outcome.err) == (0, "")
+    built, size, digest_line, spent = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
+    assert built == ["built", "digits.mar"]
+    assert size[0] == "size"
+    assert size[1].endswith("kB in 18 members")
+    assert digest_line[0] == "digest"
+    assert digest_line[1].startswith("sha256:")
+    assert len(digest_line[1]) == 71
+    assert spent[0] == "time"
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def test_json_is_all_that_stdout_holds(digits: Path, build: Build) -> None:
+    append("marpack.yaml", "files: ['*.nothing']\n")
+    outcome = build("--json")
+    result = json.loads(outcome.out)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert result["path"] == "digits.mar"
+    assert result["format"] == "default"
+    assert result["size"] == Path("digits.mar").stat().st_size
+    assert result["digest"].startswith("sha256:")
+    assert result["members"] == 18
+    assert result["seconds"] > 0
+    assert [finding["code"] for finding in result["findings"]] == ["glob-without-match"]
+
+
+def test_json_of_a_build_that_failed_holds_the_findings(digits: Path, build: Build) -> None:
+    Path("digits.pt").unlink()
+    outcome = build("--json")
+    result = json.loads(outcome.out)
+    assert outcome.code == 2
+    assert result["error"] == "nothing was built: there is 1 error"
+    assert [finding["where"] for finding in result["findings"]] == ["marpack.yaml:3: weights"]
+    assert "digits.pt is not there" in outcome.err
+
+
+def test_same_inputs_same_bytes(digits: Path, build: Build, tmp_path: Path) -> None:
+    build()
+    first = Path("digits.mar").read_bytes()
+    for path in digits.rglob("*"):
+        path.touch()
+    build()
+    assert Path("digits.mar").read_bytes() == first
+    shutil.copytree(digits, tmp_path / "elsewhere")
+    build(tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere/digits.mar").read_bytes() == first
+
+
+def test_modules_that_come_along_are_listed(digits: Path, build: Build) -> None:
+    Path("near.py").touch()
+    append("handler.py", "\nimport near\n")
+    assert "also    near.py (imported, so packed)" in build().out
+    assert json.loads(build("--json").out)["modules"] == ["near.py"]
+
+
+def test_the_date_comes_from_source_date_epoch_only(
+    digits: Path, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build()
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
+    build("-o", "dated.mar")
+    with open_archive("digits.mar") as plain, open_archive("dated.mar") as dated:
+        assert plain.manifest.created_on is None
+        assert dated.manifest.created_on == "01/01/2026 00:00:00"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (["-o", "x.mar"], "x.mar"),
+        (["--output", "not/yet/there/x.tar.gz"], "not/yet/there/x.tar.gz"),
+        (["-o", "samples"], "samples/digits.mar"),
+        (["--archive-format", "tgz"], "digits.tar.gz"),
+        (["--archive-format", "no-archive"], "digits"),
+        (["--archive-format", "zip-store", "-o", "dist/"], "dist/digits.mar"),
+        (["marpack.yaml"], "digits.mar"),
+        (["."], "digits.mar"),
+        (FLAGS, "m.mar"),
+        ([*FLAGS, "--export-path", "not/yet"], "not/yet/m.mar"),
+        ([*FLAGS, "--archive-format", "no-archive"], "m"),
+    ],
+)
+def test_outputs(digits: Path, build: Build, arguments: list[str], path: str) -> None:
+    outcome = build(*arguments)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[0].split(maxsplit=1) == ["built", path]
+    with open_archive(path) as archive:
+        assert archive.manifest.model.handler == "handler.py"
+
+
+def test_a_project_is_built_again_without_force_and_flags_only_with_it(digits: Path, build: Build) -> None:
+    assert [build().code, build().code] == [0, 0]
+    assert [build(*FLAGS).code, build(*FLAGS).code, build(*FLAGS, "--force").code] == [0, 2, 0]
+
+
+def test_strict_makes_warnings_errors(digits: Path, build: Build) -> None:
+    append("marpack.yaml", "files: ['*.nothing']\n")
+    assert build().code == 0
+    Path("digits.mar").unlink()
+    assert build("--strict").code == 2
+    assert not Path("digits.mar").exists()
+
+
+def test_help_opens_with_two_examples(build: Build) -> None:
+    text = build("--help").out
+    assert text.index("marpack build ") < text.index("--model-name resnet") < text.index("Options:")
+
+
+def test_does_not_import_what_is_heavy(digits: Path) -> None:
+    script = (
+        "import sys\nfrom marpack.cli.main import main\n"
+        "try:\n    main(['build'])\nfinally:\n"
+        "    print(sorted({'torch', 'numpy', 'jinja2', 'onnxruntime', 'picklescan'} & set(sys.modules)))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+# --- what goes wrong: the mistake, the exit code, the sentence ---
+
+
+def _fifo(name: str) -> None:
+    Path(name).unlink()
+    os.mkfifo(name)
+
+
+def _folder(name: str) -> None:
+    Path(name).unlink(missing_ok=True)
+    Path(name).mkdir()
+
+
+def _config_bomb() -> None:
+    rows = "\n".join(f"  a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))
+    Path("marpack.yaml").write_text(f"name: a\nconfig:\n  a0: &a0 1\n{rows}\n")
+
+
+MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
+    "no project": (lambda: Path("marpack.yaml").unlink(), [], "there is no marpack.yaml in this folder"),
+    "misnamed": (lambda: Path("marpack.yaml").rename("marpack.yml"), [], "rename marpack.yml to marpack.yaml"),
+    "no such folder": (lambda: None, ["nowhere"], "there is no such folder"),
+    "a file as project": (lambda: None, ["handler.py"], "this is no project"),
+    "weights missing": (lambda: Path("digits.pt").rename("digit.pt"), [], "did you mean digit.pt?"),
+    "weights a folder": (lambda: _folder("digits.pt"), [], "marpack.yaml:3: weights: digits.pt is a folder"),
+    "labels a FIFO": (lambda: _fifo("labels.txt"), [], "labels.txt is not a regular file"),
+    "unknown key": (lambda: edit("marpack.yaml", "weights", "wieghts"), [], "did you mean weights?"),
+    "empty file": (lambda: Path("marpack.yaml").write_text(""), [], "the project file is empty"),
+    "a list": (lambda: Path("marpack.yaml").write_text("- a\n"), [], "is no mapping of keys to values"),
+    "tabs": (lambda: append("marpack.yaml", "target:\n\ta: 1\n"), [], "YAML takes no tabs"),
+    "binary": (lambda: Path("marpack.yaml").write_bytes(os.urandom(64) + b"\xff"), [], "not a text file in UTF-8"),
+    "marpack.yaml a folder": (lambda: _folder("marpack.yaml"), [], "marpack.yaml is not a file"),
+    "a bomb": (_config_bomb, [], "the document's aliases stand for over 50000 values"),
+    "an object": (
+        lambda: append("marpack.yaml", "target: !!python/name:os.system\n"),
+        [],
+        "this is no plain YAML value",
+    ),
+    "a key twice": (lambda: append("marpack.yaml", "name: b\n"), [], "the key name is there twice, first on line 1"),
+    "name with spaces": (lambda: edit("marpack.yaml", "name: digits", "name: my digits"), [], "is no model name"),
+    "sample missing": (lambda: Path("samples/one.png").unlink(), [], "samples[1].input: samples/one.png is not there"),
+    "an empty label": (lambda: append("labels.txt", "\n\nb\n"), [], "an empty line stands where a label should"),
+    "two files, one name": (
+        lambda: append("marpack.yaml", "files: [{from: train.py, to: handler.py}]\n"),
+        [],
+        "two files would be handler.py in the archive: handler.py and train.py",
+    ),
+    "output a folder": (lambda: _folder("digits.mar"), [], "the output is a folder; an archive is a file"),
+    "output of another kind": (lambda: None, ["-o", "digits.zip"], "ends in .mar, not digits.zip"),
+    "output below a file": (lambda: None, ["-o", "handler.py/x.mar"], "handler.py is a file"),
+    "output over an input": (lambda: Path("digits.mar").symlink_to("digits.pt"), [], "the output would overwrite"),
+    "output over the project": (lambda: None, ["--archive-format", "no-archive", "-o", "."], "the output folder holds"),
+    "project and flags": (lambda: None, [".", "--model-name", "m"], "--model-name takes a project's place"),
+    "half the flags": (lambda: None, ["--model-name", "m"], "--version and --handler must be given, too"),
+    "flags and output": (lambda: None, [*FLAGS, "-o", "x.mar"], "give --export-path"),
+    "flags, missing file": (lambda: None, [*FLAGS, "--extra-files", "a,b"], "there are 2 errors"),
+    "flags, output there": (lambda: Path("m.mar").touch(), FLAGS, "--force replaces it"),
+    "no such format": (lambda: None, ["--archive-format", "zip"], "'zip' is not one of"),
+    "no such flag": (lambda: None, ["--modelname", "m"], "No such option"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "arguments", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(digits: Path, build: Build, spoil: Callable[[], object], arguments: list[str], sentence: str) -> None:
+    spoil()
+    before = sorted(path for path in digits.rglob("*"))
+    outcome = build(*arguments)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert sentence in " ".join(outcome.err.split())
+    assert "Traceback" not in outcome.err
+    assert sorted(path for path in digits.rglob("*")) == before
+
+
+def test_a_date_that_is_none(digits: Path, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    for epoch in ("yesterday", "9" * 30):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+        outcome = build()
+        assert outcome.code == 2
+        assert "no number of seconds since 1970" in outcome.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_what_may_not_be_read_or_written(digits: Path, build: Build) -> None:
+    Path("digits.pt").chmod(0)
+    assert "digits.pt may not be read" in build().err
+    Path("digits.pt").chmod(0o600)
+    digits.chmod(0o500)
+    try:
+        outcome = build()
+    finally:
+        digits.chmod(0o700)
+    assert outcome.code == 1
+
+
+# --- a terminal, and Ctrl-C ---
+
+
+def sparse(name: str, size: int) -> None:
+    with Path(name).open("wb") as file:
+        file.truncate(size)
+
+
+def test_ctrl_c_leaves_nothing_behind(digits: Path) -> None:
+    append("marpack.yaml", "files: [big.bin]\n")
+    sparse("big.bin", 6 << 30)
+    before = sorted(digits.rglob("*"))
+    command = [sys.executable, "-m", "marpack", "build"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _wait_until_it_copies(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, "", "\ninterrupted\n")
+    assert sorted(digits.rglob("*")) == before
+
+
+def _wait_until_it_copies(pid: int) -> None:
+    """Wait until a process has copied 64 MiB, or where /proc does not tell, for two seconds."""
+    counters, deadline = Path(f"/proc/{pid}/io"), time.monotonic() + (20 if Path("/proc/self/io").exists() else 2)
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+        counts = counters.read_text().split() if counters.exists() else []
+        if counts and int(counts[counts.index("rchar:") + 1]) > 64 << 20:
+            return
+
+
+def test_a_bar_is_shown_on_a_terminal_for_large_weights_only(digits: Path) -> None:
+    assert "packing" not in on_a_terminal()
+    append("marpack.yaml", "files: [big.bin]\n")
+    sparse("big.bin", 96 << 20)
+    text = on_a_terminal()
+    assert "packing" in text
+    assert "/s" in text
+
+
+def on_a_terminal() -> str:
+    """Run the build with a terminal for its stderr, and return what that showed."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "marpack", "build"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while piece := _read(ours):
+            shown += piece
+    os.close(ours)
+    assert process.returncode == 0
+    return shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # Linux: the other end is closed
+        return b""

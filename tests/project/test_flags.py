@@ -1,0 +1,161 @@
+"""The original archiver's flags: where it goes wrong, marpack says so. Side by side with it: test_peer.py."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import OutputExistsError, ProjectError
+from marpack.packing.plan import Format, Plan
+from marpack.project.flags import Flags, plan_flags
+
+CUSTOM = {"model_name": "m", "version": "1.0", "handler": "handler.py", "serialized_file": "digits.pt"}
+
+
+@pytest.fixture(autouse=True)
+def _here(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workshop)
+
+
+def plan(check: bool = False, **flags: str) -> Plan:
+    return plan_flags(Flags(**(CUSTOM | flags)), check=check).plan
+
+
+def errors(**flags: str) -> list[tuple[str | None, str, str]]:
+    with pytest.raises(ProjectError) as caught:
+        plan(**flags)
+    return [(finding.where, finding.code, finding.message) for finding in caught.value.findings]
+
+
+ERRORS = {
+    "name": ({"model_name": "a/b"}, ("--model-name", "model-name", "'a/b' is no model name")),
+    "handler": ({"handler": "nowhere"}, ("--handler", "missing-file", "nowhere.py is not there")),
+    "handler with function": ({"handler": "nowhere:f"}, ("--handler", "missing-file", "nowhere.py is not there")),
+    "built-in": (
+        {"handler": "image_clasifier"},
+        ("--handler", "missing-file", "image_clasifier is neither a built-in handler nor a file"),
+    ),
+    "library": ({"handler": "lib", "runtime": "LSP"}, ("--handler", "missing-file", "lib.so is not there")),
+    "weights": ({"serialized_file": "a.pt"}, ("--serialized-file", "missing-file", "a.pt is not there")),
+    "weights, a folder": ({"serialized_file": "more"}, ("--serialized-file", "not-a-file", "more is a folder")),
+    "model": ({"model_file": "a.py"}, ("--model-file", "missing-file", "a.py is not there")),
+    "requirements": ({"requirements_file": "a.txt"}, ("--requirements-file", "missing-file", "a.txt is not there")),
+    "config": ({"config_file": "a.yaml"}, ("--config-file", "missing-file", "a.yaml is not there")),
+    "extra": ({"extra_files": "a.txt"}, ("--extra-files", "missing-file", "a.txt is not there")),
+    "over the handler": (
+        {"extra_files": "other/handler.py"},
+        (
+            "--extra-files",
+            "name-collision",
+            "two files would be handler.py in the archive: handler.py and other/handler.py",
+        ),
+    ),
+    "over each other": (
+        {"extra_files": "part1.csv,another"},
+        (
+            "--extra-files",
+            "name-collision",
+            "two files would be part1.csv in the archive: part1.csv and another/part1.csv",
+        ),
+    ),
+    "two roles": (
+        {"model_file": "other/handler.py"},
+        (
+            "--model-file",
+            "name-collision",
+            "two files would be handler.py in the archive: handler.py and other/handler.py",
+        ),
+    ),
+    "a manifest": (
+        {"extra_files": "model"},
+        (
+            "--extra-files",
+            "reserved-name",
+            "MAR-INF/MANIFEST.json lies in MAR-INF/, which the archive keeps for itself",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("flags", "expected"), ERRORS.values(), ids=ERRORS)
+def test_what_the_original_gets_wrong_is_an_error(flags: dict[str, str], expected: tuple[str, str, str]) -> None:
+    for name in ("other/handler.py", "another/part1.csv", "model/MAR-INF/MANIFEST.json"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(f"something else than {Path(name).name}")
+    assert errors(**flags) == [expected]
+
+
+def test_all_that_is_wrong_is_told_in_one_go() -> None:
+    found = errors(model_name="-", handler="a", serialized_file="b", extra_files="c, d ,*.csv,e/f", config_file="g")
+    assert [message for _, _, message in found] == [
+        "'-' is no model name",
+        "a.py is not there",
+        "b is not there",
+        "g is not there",
+        "c is not there",
+        "d is not there",
+        "e/f is not there",
+    ]
+
+
+def test_spaces_after_commas_are_no_part_of_a_name() -> None:
+    assert {member.name for member in plan(extra_files="part1.csv, part2.csv , more/e.txt,").members} == {
+        "digits.pt", "e.txt", "handler.py", "part1.csv", "part2.csv",
+    }  # fmt: skip
+
+
+def test_a_glob_without_a_match_is_a_warning() -> None:
+    planned = plan_flags(Flags(**CUSTOM, extra_files="*.nothing"), check=False)
+    assert [(finding.severity, finding.message) for finding in planned.findings] == [
+        ("warning", "*.nothing matches no file")
+    ]
+
+
+def test_trees_that_overlap_are_merged_where_the_original_breaks() -> None:
+    Path("second/nested").mkdir(parents=True)
+    Path("second/nested/g.txt").touch()
+    names = {member.name for member in plan(extra_files="extras,second").members}
+    assert {"nested/deep/c.txt", "nested/g.txt"} <= names
+
+
+def test_symlinks_in_an_extra_folder_are_followed_and_told() -> None:
+    Path("snapshot").mkdir()
+    Path("snapshot/vocab.txt").symlink_to("../part1.csv")
+    planned = plan_flags(Flags(**CUSTOM, extra_files="snapshot"), check=False)
+    assert "vocab.txt" in {member.name for member in planned.plan.members}
+    assert [finding.code for finding in planned.findings] == ["symlink-outside"]
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [(Format.DEFAULT, "m.mar"), (Format.ZIP_STORE, "m.mar"), (Format.TGZ, "m.tar.gz"), (Format.NO_ARCHIVE, "m")],
+)
+def test_an_existing_output_is_replaced_by_force_only(form: Format, name: str) -> None:
+    output = Path("out") / name
+    output.mkdir(parents=True) if form is Format.NO_ARCHIVE else output.parent.mkdir()
+    output.touch()
+    flags = Flags(**CUSTOM, export_path="out")
+    with pytest.raises(OutputExistsError) as caught:
+        plan_flags(flags, form=form, check=False)
+    assert (caught.value.where, caught.value.hint) == (f"out/{name}", "--force replaces it")
+    assert plan_flags(flags, form=form, check=False, replace=True).plan.output == output
+
+
+def test_force_does_not_wipe_a_folder_of_someone_else() -> None:
+    Path("m").mkdir()
+    Path("m/thesis.txt").touch()
+    with pytest.raises(ProjectError) as caught:
+        plan_flags(Flags(**CUSTOM), form=Format.NO_ARCHIVE, replace=True, check=False)
+    assert caught.value.findings[0].message.startswith("this folder is no model folder")
+
+
+def test_an_export_path_that_is_a_file() -> None:
+    assert errors(export_path="part1.csv") == [
+        ("part1.csv/m.mar", "output", "part1.csv is a file, so nothing can be written below it")
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs here")
+def test_special_files_are_refused_and_not_opened() -> None:
+    os.mkfifo("more/pipe")
+    assert errors(extra_files="more") == [("--extra-files", "not-a-file", "more/pipe is not a regular file")]

@@ -1,0 +1,459 @@
+"""Project → Plan: the members, their names, and everything that stops a build."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from marpack.archive.manifest import Manifest, Model
+from marpack.errors import OutputExistsError, ProjectError, UsageError
+from marpack.findings import Severity
+from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.project.load import load_project
+from marpack.project.planning import plan_project
+from marpack.version import __version__
+
+Make = Callable[..., Path]
+HEAD = "name: tiny\nversion: '1.0'\nhandler: handler.py\n"
+
+
+def plan(folder: Path, **options: object) -> Plan:
+    return plan_project(load_project(folder), check=False, **options).plan
+
+
+def names(folder: Path) -> list[str]:
+    return [member.name for member in plan(folder).members]
+
+
+def errors(folder: Path, **options: object) -> list[tuple[str, str, str | None]]:
+    """Return the errors that stop a build, as (place in marpack.yaml, code, message without the folder)."""
+    with pytest.raises(ProjectError) as caught:
+        plan(folder, **options)
+    found = [(f.where or "", f.code, f.message.replace(f"{folder}/", "")) for f in caught.value.findings]
+    return [(where.removeprefix(f"{folder}/").removeprefix("marpack.yaml:"), *rest) for where, *rest in found]
+
+
+def test_a_whole_project_becomes_one_plan(make_project: Make) -> None:
+    folder = make_project(
+        "name: tiny\nversion: 1.0\nhandler: src/entry.py:run\nweights: w/tiny.pt\nmodel_file: src/net.py\n"
+        "labels: labels.txt\nrequirements: env/requirements.txt\nconfig: {batchSize: 8, ü: [1, no]}\n"
+        "target: marpack\nfiles: [vocab.json]\nsamples: [{input: samples/a.png, expect: {status: 200}}]\n",
+        **{
+            "src/entry.py": "import near\n",
+            "src/near.py": "",
+            "src/net.py": "",
+            "w/tiny.pt": b"weights",
+            "labels.txt": "a\nb\n",
+            "env/requirements.txt": "",
+            "vocab.json": "{}",
+            "samples/a.png": b"png",
+        },
+    )
+    planned = plan_project(load_project(folder), check=False)
+    made = b'batchSize: 8\n"\\xFC":\n- 1\n- false\n'
+    assert planned.plan == Plan(
+        manifest=Manifest(
+            model=Model(
+                name="tiny",
+                version="1.0",
+                handler="entry.py:run",
+                serialized_file="tiny.pt",
+                model_file="net.py",
+                requirements_file="requirements.txt",
+                config_file="model-config.yaml",
+            ),
+            archiver_version=f"marpack {__version__}",
+        ),
+        members=(
+            PlannedMember("MAR-INF/samples/a.png", folder / "samples/a.png", Role.META),
+            PlannedMember("entry.py", folder / "src/entry.py"),
+            PlannedMember("index_to_name.json", b'{\n  "0": "a",\n  "1": "b"\n}\n'),
+            PlannedMember("model-config.yaml", made),
+            PlannedMember("near.py", folder / "src/near.py"),
+            PlannedMember("net.py", folder / "src/net.py"),
+            PlannedMember("requirements.txt", folder / "env/requirements.txt"),
+            PlannedMember("tiny.pt", folder / "w/tiny.pt", Role.WEIGHTS),
+            PlannedMember("vocab.json", folder / "vocab.json"),
+        ),
+        output=folder / "tiny.mar",
+        format=Format.DEFAULT,
+        replace=True,
+        samples=({"input": "MAR-INF/samples/a.png", "expect": {"status": 200}},),
+        target="marpack",
+    )
+    assert planned.modules == ("near.py",)
+    assert yaml.safe_load(made) == {"batchSize": 8, "ü": [1, False]}
+
+
+@pytest.mark.parametrize(
+    ("handler", "in_manifest", "member"),
+    [
+        ("image_classifier", "image_classifier", None),
+        ("base_handler", "base_handler", None),
+        ("handler.py", "handler.py", "handler.py"),
+        ("handler", "handler.py", "handler.py"),
+        ("handler:fn", "handler.py:fn", "handler.py"),
+        ("handler.py:fn", "handler.py:fn", "handler.py"),
+        ("./sub/../handler.py", "handler.py", "handler.py"),
+        ("sub/other", "other.py", "other.py"),
+    ],
+)
+def test_handlers(make_project: Make, handler: str, in_manifest: str, member: str | None) -> None:
+    folder = make_project(f"name: tiny\nversion: 1\nhandler: {handler}\n", **{"sub/other.py": ""})
+    assert plan(folder).manifest.model.handler == in_manifest
+    assert names(folder) == ([member] if member else [])
+
+
+TREE = {
+    "assets/a.json": "1",
+    "assets/b.json": "2",
+    "assets/deep/c.txt": "3",
+    "assets/.hidden": "",
+    "assets/.git/x": "",
+    "assets/__pycache__/x": "",
+    "data/vocab.json": "",
+}
+
+FILES = {
+    "file": ("data/vocab.json", ["data/vocab.json"]),
+    "file with dots": ("./data/./vocab.json", ["data/vocab.json"]),
+    "folder": ("assets/", ["assets/a.json", "assets/b.json", "assets/deep/c.txt"]),
+    "glob": ("assets/*.json", ["assets/a.json", "assets/b.json"]),
+    "glob of folders": ("assets/d*", ["assets/deep/c.txt"]),
+    "file to a name": ("{from: data/vocab.json, to: v.json}", ["v.json"]),
+    "file to a deeper name": ("{from: data/vocab.json, to: a/b/v.json}", ["a/b/v.json"]),
+    "file into a folder": ("{from: data/vocab.json, to: a/}", ["a/vocab.json"]),
+    "file into the root": ("{from: data/vocab.json, to: .}", ["vocab.json"]),
+    "folder to a folder": ("{from: assets, to: b/c}", ["b/c/a.json", "b/c/b.json", "b/c/deep/c.txt"]),
+    "folder to itself": ("{from: assets/, to: assets/}", ["assets/a.json", "assets/b.json", "assets/deep/c.txt"]),
+    "folder into the root": ("{from: assets, to: .}", ["a.json", "b.json", "deep/c.txt"]),
+    "glob into a folder": ("{from: assets/*.json, to: j}", ["j/a.json", "j/b.json"]),
+    "outside": ("../outside.txt", ["outside.txt"]),
+    "a hidden file by name": ("assets/.hidden", ["assets/.hidden"]),
+    "the project itself": (
+        "{from: ., to: all}",
+        ["all/assets/a.json", "all/assets/b.json", "all/assets/deep/c.txt", "all/data/vocab.json", "all/handler.py"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("entry", "expected"), FILES.values(), ids=FILES)
+def test_files_get_their_names(make_project: Make, entry: str, expected: list[str]) -> None:
+    folder = make_project(f"{HEAD}files: [{entry}]\n", **TREE)
+    (folder / "tiny.mar").touch()
+    (folder.parent / "outside.txt").touch()
+    assert names(folder) == sorted([*expected, "handler.py"])
+
+
+def test_local_modules_come_along_unless_a_file_has_their_name(make_project: Make) -> None:
+    folder = make_project(
+        f"{HEAD}files: [{{from: other/helpers.py, to: helpers.py}}]\nmodel_file: model.py\n",
+        **{
+            "handler.py": "import helpers, more",
+            "helpers.py": "",
+            "other/helpers.py": "",
+            "more.py": "",
+            "model.py": "import more, parts",
+            "parts/__init__.py": "",
+        },
+    )
+    planned = plan_project(load_project(folder), check=False)
+    assert planned.modules == ("more.py", "parts/__init__.py")
+    sources = {member.name: member.source for member in planned.plan.members}
+    assert sources["helpers.py"] == folder / "other/helpers.py"
+
+
+def test_samples_keep_their_paths_and_expectations(make_project: Make) -> None:
+    folder = make_project(
+        HEAD + "samples:\n"
+        "- {input: samples/a/x.png}\n"
+        "- {input: data/x.png, expect: {json: {7: {min: 0.9}, b: 2024-01-01}, body: 1.50}}\n"
+        "- {input: ../x.png, expect: {}}\n- {input: ../x.png, expect: {json: null}}\n",
+        **{"samples/a/x.png": "1", "data/x.png": "2", "../x.png": "3"},
+    )
+    made = plan(folder)
+    assert made.samples == (
+        {"input": "MAR-INF/samples/a/x.png"},
+        {
+            "input": "MAR-INF/samples/data/x.png",
+            "expect": {"body": "1.50", "json": {"7": {"min": 0.9}, "b": "2024-01-01"}},
+        },
+        {"input": "MAR-INF/samples/x.png", "expect": {}},
+        {"input": "MAR-INF/samples/x.png", "expect": {"json": None}},
+    )
+    assert json.loads(json.dumps(made.samples)) == list(made.samples)
+    assert sum(member.role is Role.META for member in made.members) == 3
+
+
+ERRORS = {
+    "name": ("name: a b\nversion: 1\nhandler: base_handler", {}, [("1: name", "model-name", "'a b' is no model name")]),
+    "name with an end": (
+        'name: "a\\n"\nversion: 1\nhandler: base_handler',
+        {},
+        [("1: name", "model-name", "'a\n' is no model name")],
+    ),
+    "version": (
+        "name: a\nversion: ' '\nhandler: base_handler",
+        {},
+        [("2: version", "version", "the version is empty")],
+    ),
+    "misspelt built-in": (
+        "name: a\nversion: 1\nhandler: image_clasifier",
+        {},
+        [("3: handler", "missing-file", "image_clasifier is neither a built-in handler nor a file")],
+    ),
+    "missing handler": (
+        "name: a\nversion: 1\nhandler: nowhere.py:f",
+        {},
+        [("3: handler", "missing-file", "nowhere.py is not there")],
+    ),
+    "everything missing": (
+        HEAD + "weights: a.pt\nmodel_file: b.py\nlabels: c.txt\nrequirements: d.txt\nconfig: e.yaml\n"
+        "files: [f.json, {from: g, to: h}]\nsamples: [{input: i.png}]\n",
+        {},
+        [
+            ("4: weights", "missing-file", "a.pt is not there"),
+            ("5: model_file", "missing-file", "b.py is not there"),
+            ("7: requirements", "missing-file", "d.txt is not there"),
+            ("6: labels", "missing-file", "c.txt is not there"),
+            ("8: config", "missing-file", "e.yaml is not there"),
+            ("9: files[0]", "missing-file", "f.json is not there"),
+            ("9: files[1]", "missing-file", "g is not there"),
+            ("10: samples[0].input", "missing-file", "i.png is not there"),
+        ],
+    ),
+    "a folder as weights": (
+        HEAD + "weights: w.pt\n",
+        {"w.pt/x": ""},
+        [("4: weights", "not-a-file", "w.pt is a folder")],
+    ),
+    "a folder as a sample": (
+        HEAD + "samples: [{input: s}]\n",
+        {"s/x": ""},
+        [("4: samples[0].input", "not-a-file", "s is a folder")],
+    ),
+    "one name for two": (
+        HEAD + "files: [{from: other.py, to: handler.py}]\n",
+        {"other.py": ""},
+        [("4: files[0]", "name-collision", "two files would be handler.py in the archive: handler.py and other.py")],
+    ),
+    "over what marpack makes": (
+        HEAD + "labels: l.txt\nfiles: [{from: other.json, to: index_to_name.json}]\n",
+        {"other.json": "", "l.txt": "a"},
+        [
+            (
+                "5: files[0]",
+                "name-collision",
+                "two files would be index_to_name.json in the archive: the one that marpack makes and other.json",
+            )
+        ],
+    ),
+    "names that differ in case": (
+        HEAD + "files: [{from: one, to: A.TXT}, {from: two, to: a.txt}]\n",
+        {"one": "", "two": ""},
+        [
+            (
+                "4: files[1]",
+                "name-collision",
+                "two files would be A.TXT and a.txt (one name where case does not count) in the archive: one and two",
+            )
+        ],
+    ),
+    "file and folder": (
+        HEAD + "files: [{from: a, to: x}, {from: a, to: x/y}]\n",
+        {"a": ""},
+        [("", "name-collision", "x would be both a file and the folder of x/y")],
+    ),
+    "out of the archive": (
+        HEAD + "files: [{from: a, to: ../x}]\n",
+        {"a": ""},
+        [("4: files[0]", "member-name", "the member '../x' climbs through '.' or '..'")],
+    ),
+    "an absolute name": (
+        HEAD + "files: [{from: a, to: /etc/x}]\n",
+        {"a": ""},
+        [("4: files[0]", "member-name", "the member '/etc/x' has an absolute path")],
+    ),
+    "into MAR-INF": (
+        HEAD + "files: [{from: a, to: mar-inf/}]\n",
+        {"a": ""},
+        [("4: files[0]", "reserved-name", "mar-inf/a lies in MAR-INF/, which the archive keeps for itself")],
+    ),
+    "labels": (
+        HEAD + "labels: l.txt\n",
+        {"l.txt": "a\n\nb"},
+        [("l.txt:2", "labels", "an empty line stands where a label should")],
+    ),
+    "no status": (
+        HEAD + "samples:\n  - input: a\n    expect: {status: 999}\n",
+        {"a": ""},
+        [("6: samples[0].expect.status", "samples", "999 is no HTTP status")],
+    ),
+    "no regex": (
+        HEAD + "samples:\n  - input: a\n    expect: {text: {regex: '('}}\n",
+        {"a": ""},
+        [
+            (
+                "6: samples[0].expect.text.regex",
+                "samples",
+                "the regular expression does not compile: missing ), unterminated subpattern at position 0",
+            )
+        ],
+    ),
+    "no JSON": (
+        HEAD + "samples: [{input: a, expect: {json: {yes: 1}}}]\n",
+        {"a": ""},
+        [("4: samples[0].input", "samples", "this expectation holds a key that is no text")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "files", "expected"), ERRORS.values(), ids=ERRORS)
+def test_what_stops_a_build_is_said_where_it_is(
+    make_project: Make, text: str, files: dict[str, str], expected: list[tuple[str, str, str]]
+) -> None:
+    assert errors(make_project(text, **files)) == expected
+
+
+def test_special_files_are_refused_and_not_opened(make_project: Make) -> None:
+    folder = make_project(f"{HEAD}labels: l.txt\nfiles: [assets, loose]\n", **{"assets/x": ""})
+    os.mkfifo(folder / "l.txt")
+    os.mkfifo(folder / "assets/pipe")
+    (folder / "assets/dangling").symlink_to("nowhere")
+    (folder / "loose").symlink_to("loose")
+    assert errors(folder) == [
+        ("4: labels", "not-a-file", "l.txt is not a regular file"),
+        ("5: files[0]", "missing-file", "assets/dangling is a symlink that leads nowhere"),
+        ("5: files[0]", "not-a-file", "assets/pipe is not a regular file"),
+        ("5: files[1]", "unreadable", "loose cannot be read: Too many levels of symbolic links"),
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_files_that_may_not_be_read(make_project: Make) -> None:
+    folder = make_project(f"{HEAD}weights: w.pt\nfiles: [closed]\n", **{"w.pt": "", "closed/x": ""})
+    (folder / "w.pt").chmod(0)
+    (folder / "closed").chmod(0)
+    try:
+        assert errors(folder) == [
+            ("4: weights", "unreadable", "w.pt may not be read"),
+            ("5: files[0]", "unreadable", "closed cannot be read: Permission denied"),
+        ]
+    finally:
+        (folder / "closed").chmod(0o700)
+
+
+def test_symlinks_are_followed_and_those_that_lead_out_are_told(make_project: Make, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/w.pt").write_text("w")
+    folder = make_project(f"{HEAD}weights: w.pt\nfiles: [assets]\n", **{"assets/a": "", "inner": ""})
+    (folder / "w.pt").symlink_to(tmp_path / "store/w.pt")
+    (folder / "assets/out").symlink_to(tmp_path / "store")
+    (folder / "assets/in").symlink_to("../inner")
+    (folder / "assets/loop").symlink_to(".")
+    planned = plan_project(load_project(folder), check=False)
+    assert names(folder) == ["assets/a", "assets/in", "assets/out/w.pt", "handler.py", "w.pt"]
+    (finding,) = planned.findings
+    assert (finding.code, finding.severity) == ("symlink-outside", Severity.WARNING)
+    assert finding.message.endswith(f"is packed through symlinks: {folder}/assets/out/w.pt")
+    assert errors(folder, strict=True)[0][1] == "symlink-outside"
+
+
+def test_what_is_probably_not_meant_is_a_warning(make_project: Make) -> None:
+    folder = make_project(f"{HEAD}files: ['*.nothing', empty]\n")
+    (folder / "empty").mkdir()
+    planned = plan_project(load_project(folder), check=False)
+    assert [(finding.code, finding.severity) for finding in planned.findings] == [
+        ("glob-without-match", Severity.WARNING),
+        ("empty-folder", Severity.WARNING),
+    ]
+    with pytest.raises(ProjectError, match="nothing was built: there are 2 errors"):
+        plan(folder, strict=True)
+
+
+def test_a_missing_file_gets_the_name_that_was_meant(make_project: Make) -> None:
+    folder = make_project(f"{HEAD}weights: digit.pt\n", **{"digits.pt": ""})
+    with pytest.raises(ProjectError) as caught:
+        plan(folder)
+    assert caught.value.findings[0].hint == f"did you mean {folder}/digits.pt?"
+
+
+OUTPUTS = {
+    "default": (None, None, "tiny.mar", Format.DEFAULT),
+    "format alone": (None, Format.TGZ, "tiny.tar.gz", Format.TGZ),
+    "folder format alone": (None, Format.NO_ARCHIVE, "tiny", Format.NO_ARCHIVE),
+    "a .mar": ("out/x.mar", None, "out/x.mar", Format.DEFAULT),
+    "a .mar, zip-store": ("out/x.mar", Format.ZIP_STORE, "out/x.mar", Format.ZIP_STORE),
+    "a .tar.gz": ("x.tar.gz", None, "x.tar.gz", Format.TGZ),
+    "a folder that is there": ("there", None, "there/tiny.mar", Format.DEFAULT),
+    "a folder that is there, tgz": ("there", Format.TGZ, "there/tiny.tar.gz", Format.TGZ),
+    "a folder to come": ("dist/", None, "dist/tiny.mar", Format.DEFAULT),
+    "the folder itself": ("x", Format.NO_ARCHIVE, "x", Format.NO_ARCHIVE),
+}
+
+
+@pytest.mark.parametrize(("output", "form", "path", "expected"), OUTPUTS.values(), ids=OUTPUTS)
+def test_outputs(make_project: Make, output: str | None, form: Format | None, path: str, expected: Format) -> None:
+    folder = make_project()
+    (folder / "there").mkdir()
+    given = None if output is None else f"{folder}/{output}"
+    made = plan(folder, output=given, form=form)
+    assert (made.output, made.format) == (folder / path, expected)
+
+
+@pytest.mark.parametrize(
+    ("output", "form"),
+    [("x.zip", None), ("x", None), ("x.mar", Format.TGZ), ("x.tar.gz", Format.DEFAULT), ("x.mar", Format.NO_ARCHIVE)],
+)
+def test_outputs_that_contradict_their_format(make_project: Make, output: str, form: Format | None) -> None:
+    with pytest.raises(UsageError, match=r"the output of format .* ends in"):
+        plan(make_project(), output=output, form=form)
+
+
+def test_outputs_that_must_not_be_overwritten(make_project: Make, tmp_path: Path) -> None:
+    folder = make_project(f"{HEAD}weights: w.pt\n", **{"w.pt": "w", "notes/x.txt": ""})
+    (folder / "link.mar").symlink_to("w.pt")
+    (folder / "folder.mar").mkdir()
+    (folder / "model/MAR-INF").mkdir(parents=True)
+    (folder / "model/MAR-INF/MANIFEST.json").touch()
+    os.mkfifo(folder / "pipe.mar")
+    whole = Format.NO_ARCHIVE
+    refused = {
+        ("link.mar", None): "the output would overwrite a file that goes into it",
+        ("folder.mar", None): "the output is a folder; an archive is a file",
+        ("pipe.mar", None): "the output is not a regular file",
+        ("w.pt/x.mar", None): "w.pt is a file, so nothing can be written below it",
+        ("notes", whole): "this folder is no model folder (it has no MAR-INF/MANIFEST.json), so it is not replaced",
+        ("w.pt", whole): "the output is a file; this format needs a folder",
+        (".", whole): f"the output folder holds {folder}/handler.py, which goes into it",
+    }
+    for (output, form), message in refused.items():
+        found = errors(folder, output=folder / output, form=form)
+        assert [text for _, _, text in found] == [message.replace(f"{folder}/", "")]
+    assert plan(folder, output=folder / "model", form=whole).output == folder / "model"
+
+
+def test_an_output_that_may_not_be_replaced(make_project: Make) -> None:
+    folder = make_project()
+    (folder / "tiny.mar").touch()
+    with pytest.raises(OutputExistsError, match="the output is there already"):
+        plan(folder, replace=False)
+    (folder / "handler.py").unlink()
+    assert [code for _, code, _ in errors(folder, replace=False)] == ["missing-file"]
+
+
+def test_created_on_is_what_the_caller_says(make_project: Make) -> None:
+    folder = make_project()
+    assert plan(folder).manifest.created_on is None
+    assert plan(folder, created_on="01/01/1970 00:00:00").manifest.created_on == "01/01/1970 00:00:00"
+
+
+def test_large_members_lie_with_the_weights(make_project: Make) -> None:
+    folder = make_project(
+        f"{HEAD}files: [a.bin, b.txt, c.txt]\n", **{"a.bin": "", "b.txt": b"x" * (1 << 20), "c.txt": ""}
+    )
+    roles = {member.name: member.role for member in plan(folder).members}
+    assert roles == {"a.bin": Role.WEIGHTS, "b.txt": Role.WEIGHTS, "c.txt": Role.FILE, "handler.py": Role.FILE}

@@ -1,0 +1,146 @@
+"""SOURCE: archives pass, projects are built when they must be, and only then."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from marpack.archive.reader import open_archive
+from marpack.errors import NoProjectError, ProjectError, UsageError
+from marpack.project.source import Resolved, resolve
+
+HEAD = "name: tiny\nversion: '1.0'\nhandler: handler.py\n"
+EVERYTHING = HEAD + "labels: labels.txt\nconfig: {batchSize: 2}\nfiles: [big.bin, data]\nsamples: [{input: s.png}]\n"
+HANDLER = "import near\n\n\ndef handle(data, context):\n    return [1 for _ in data or []]\n"
+FILES = {
+    "handler.py": HANDLER,
+    "near.py": "",
+    "labels.txt": "a\nb\n",
+    "big.bin": bytes(2 << 20),
+    "data/x.json": "{}",
+    "s.png": b"png",
+}
+
+
+@pytest.fixture
+def project(make_project: Callable[..., Path]) -> Path:
+    return make_project(EVERYTHING, **FILES)
+
+
+def built(folder: Path) -> bool:
+    found = resolve(str(folder))
+    assert found.path == folder / "tiny.mar"
+    assert found.project is not None
+    with open_archive(found.path) as archive:
+        assert archive.manifest.model.name == "tiny"
+    return found.built is not None
+
+
+def test_builds_what_is_missing_and_then_leaves_it(project: Path) -> None:
+    assert built(project)
+    before = (project / "tiny.mar").stat()
+    assert not built(project)
+    after = (project / "tiny.mar").stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+
+
+def edit(folder: Path, name: str, old: str, new: str) -> None:
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new))
+
+
+def same_size(folder: Path) -> None:
+    """Change a large file but neither its size nor, as `mv` and `cp -p` would, to a newer time."""
+    (folder / "other").write_bytes(b"\1" * (2 << 20))
+    os.utime(folder / "other", (1, 1))
+    (folder / "other").replace(folder / "big.bin")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "handler": lambda folder: edit(folder, "handler.py", "return [1", "return [2"),
+    "a module that it imports": lambda folder: (folder / "near.py").write_text("x = 1\n"),
+    "a module more": lambda folder: (
+        edit(folder, "handler.py", "import near\n", "import near, far\n"),
+        (folder / "far.py").touch(),
+    ),
+    "labels": lambda folder: edit(folder, "labels.txt", "b", "c"),
+    "config": lambda folder: edit(folder, "marpack.yaml", "batchSize: 2", "batchSize: 4"),
+    "version": lambda folder: edit(folder, "marpack.yaml", "'1.0'", "'1.1'"),
+    "target": lambda folder: edit(folder, "marpack.yaml", "samples:", "target: marpack\nsamples:"),
+    "expectation": lambda folder: edit(folder, "marpack.yaml", "s.png}", "s.png, expect: {status: 200}}"),
+    "sample": lambda folder: (folder / "s.png").write_bytes(b"gnp"),
+    "a file in a tree": lambda folder: (folder / "data/y.json").write_text("{}"),
+    "a file gone from a tree": lambda folder: (
+        (folder / "data/y.json").write_text("{}"),
+        resolve(str(folder)),
+        (folder / "data/y.json").unlink(),
+    ),
+    "large file, same size": lambda folder: (folder / "big.bin").write_bytes(b"\1" * (2 << 20)),
+    "large file, same size and older": same_size,
+    "archive cut short": lambda folder: os.truncate(folder / "tiny.mar", 1000),
+    "archive emptied": lambda folder: (folder / "tiny.mar").write_bytes(b""),
+    "archive of someone else": lambda folder: (folder / "tiny.mar").write_bytes(b"PK\5\6" + bytes(18)),
+    "archive gone": lambda folder: (folder / "tiny.mar").unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_builds_again_what_a_change_made_stale(project: Path, change: Callable[[Path], object]) -> None:
+    assert built(project)
+    change(project)
+    assert built(project)
+    assert not built(project)
+
+
+def test_a_touch_alone_makes_nothing_stale_that_is_small(project: Path) -> None:
+    assert built(project)
+    for name in ("marpack.yaml", "handler.py", "near.py", "labels.txt", "s.png", "data/x.json"):
+        (project / name).touch()
+    assert not built(project)
+
+
+def test_a_date_in_the_manifest_makes_nothing_stale(project: Path) -> None:
+    assert resolve(str(project), created_on="01/01/2026 00:00:00").built
+    assert not built(project)
+    assert resolve(str(project), created_on="02/01/2026 00:00:00").built is None
+
+
+def test_with_no_source_it_is_the_project_here(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    found = resolve(None)
+    assert found.path == Path("tiny.mar")
+    assert found.built is not None
+    assert resolve("marpack.yaml").path == Path("tiny.mar")
+
+
+def test_archives_and_model_folders_pass(project: Path, tmp_path: Path) -> None:
+    archive = resolve(str(project)).path
+    assert resolve(str(archive)) == Resolved(path=archive)
+    (tmp_path / "model" / "MAR-INF").mkdir(parents=True)
+    (tmp_path / "model" / "MAR-INF" / "MANIFEST.json").touch()
+    assert resolve(str(tmp_path / "model")) == Resolved(path=tmp_path / "model")
+    (tmp_path / "not.an.archive").touch()
+    assert resolve(str(tmp_path / "not.an.archive")) == Resolved(path=tmp_path / "not.an.archive")
+
+
+def test_progress_counts_every_byte(project: Path) -> None:
+    counted: list[int] = []
+    resolve(str(project), progress=counted.append)
+    assert sum(counted) >= 2 << 20
+
+
+def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="there is no such file or folder"):
+        resolve(str(tmp_path / "nowhere.mar"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoProjectError, match="neither a project"):
+        resolve(str(tmp_path / "empty"))
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(NoProjectError, match="neither a project"):
+        resolve(None)
+    (project / "s.png").unlink()
+    with pytest.raises(ProjectError, match="nothing was built"):
+        resolve(str(project))
+    assert not (project / "tiny.mar").exists()
