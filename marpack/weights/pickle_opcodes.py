@@ -1,12 +1,18 @@
 """What each of the pickle machine's opcodes does, without consequences: names are noted, calls are not made."""
 
+import re
 from collections.abc import Callable
 from struct import unpack
 
 from marpack.weights.bytestream import ByteStream
-from marpack.weights.values import UNKNOWN, Global, Made, Persistent, Skipped, Table
+from marpack.weights.values import UNKNOWN, Global, Made, Persistent, Skipped, Table, Unknown
 
 LONGEST_TEXT = 64 * 1024  # bytes; longer strings are jumped over
+_LATEST_PROTOCOL = 5
+_MOST_PAYLOADS = 10_000
+_IMPORTABLE = re.compile(r"""[^\s:()\[\]{}"'=#,;]+""")  # no module or class has another name
+_FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
+_COMPUTED = (Made, Persistent, Unknown)  # what may turn out to be anything at all
 
 
 class BrokenPickleError(Exception):
@@ -16,7 +22,19 @@ class BrokenPickleError(Exception):
 class Machine:
     """Stack, marks and memo of one pickle, and what it was seen to do."""
 
-    __slots__ = ("calls", "computed", "imports", "indirect", "marks", "memo", "running", "source", "stack")
+    __slots__ = (
+        "calls",
+        "computed",
+        "imports",
+        "indirect",
+        "marks",
+        "memo",
+        "payloads",
+        "running",
+        "source",
+        "stack",
+        "storages",
+    )
 
     def __init__(self, source: ByteStream) -> None:
         self.source = source
@@ -28,21 +46,30 @@ class Machine:
         self.computed = False
         self.indirect = False
         self.running = True
+        self.storages: set[str] = set()
+        self.payloads: list[tuple[int, int]] = []
 
     def note(self, module: object, name: object) -> None:
         """Push an imported name, and remember that it was imported."""
-        if not isinstance(module, str) or not isinstance(name, str):
+        if isinstance(module, str) and isinstance(name, str):
+            if not (_IMPORTABLE.fullmatch(module) and _IMPORTABLE.fullmatch(name)):
+                raise BrokenPickleError("it imports what can have no such name")
+            found = Global(module, name)
+            self.imports[found] = None
+            self.stack.append(found)
+        elif isinstance(module, _COMPUTED) or isinstance(name, _COMPUTED):
             self.computed = True
             self.stack.append(UNKNOWN)
-            return
-        found = Global(module, name)
-        self.imports[found] = None
-        self.stack.append(found)
+        else:
+            raise BrokenPickleError("it imports a name that is no text")
 
     def call(self, function: object, args: object) -> None:
         """Push what a call would return."""
+        if isinstance(function, _COMPUTED):
+            self.indirect = True
+        elif not isinstance(function, Global):
+            raise BrokenPickleError("it calls what is no function")
         self.calls += 1
-        self.indirect |= not isinstance(function, Global)
         self.stack.append(Made(function, args))
 
     def pop_mark(self) -> list[object]:
@@ -64,6 +91,14 @@ class Machine:
             self.stack.append(Skipped(size))
             return
         self.stack.append(decode(self.source.take(size)))
+
+    def payload(self, size: int) -> None:
+        """Push a byte string, and note where it lies if it could be a pickle or a zip of its own."""
+        source = self.source
+        begins = source.data[source.at : source.at + 2] if size > 2 and source.fill(2) else b""
+        if begins in _FILES and len(self.payloads) < _MOST_PAYLOADS:
+            self.payloads.append((source.position, size))
+        self.text(size, bytes)
 
 
 def _utf8(data: bytes) -> str:
@@ -166,6 +201,13 @@ def _long(width: int) -> Callable[[Machine], None]:
 def _string(width: int, decode: Callable[[bytes], object]) -> Callable[[Machine], None]:
     def action(machine: Machine) -> None:
         machine.text(machine.length(width), decode)
+
+    return action
+
+
+def _bytes(width: int) -> Callable[[Machine], None]:
+    def action(machine: Machine) -> None:
+        machine.payload(machine.length(width))
 
     return action
 
@@ -297,7 +339,11 @@ def _build(machine: Machine) -> None:
 
 
 def _persistent(machine: Machine) -> None:
-    machine.stack.append(Persistent(machine.stack.pop()))
+    key = machine.stack.pop()
+    match key:
+        case ("storage", _, str(name), *_):
+            machine.storages.add(name)
+    machine.stack.append(Persistent(key))
 
 
 def _persistent_line(machine: Machine) -> None:
@@ -306,6 +352,11 @@ def _persistent_line(machine: Machine) -> None:
 
 def _unsupported(machine: Machine) -> None:
     raise BrokenPickleError(f"byte {machine.source.position - 1:,} is no opcode")
+
+
+def _protocol(machine: Machine) -> None:
+    if machine.length(1) > _LATEST_PROTOCOL:
+        raise BrokenPickleError("its protocol does not exist")
 
 
 def _jump(width: int) -> Callable[[Machine], None]:
@@ -362,7 +413,7 @@ _TABLE: dict[bytes, Callable[[Machine], None]] = {
     b")": _constant(()),
     b"u": _set_items,
     b"G": _packed(">d", 8),
-    b"\x80": _jump(1),  # PROTO
+    b"\x80": _protocol,
     b"\x81": _reduce,  # NEWOBJ
     b"\x82": _extension(1),
     b"\x83": _extension(2),
@@ -374,11 +425,11 @@ _TABLE: dict[bytes, Callable[[Machine], None]] = {
     b"\x89": _constant(False),
     b"\x8a": _long(1),
     b"\x8b": _long(4),
-    b"B": _string(4, bytes),
-    b"C": _string(1, bytes),
+    b"B": _bytes(4),
+    b"C": _bytes(1),
     b"\x8c": _string(1, _utf8),
     b"\x8d": _string(8, _utf8),
-    b"\x8e": _string(8, bytes),
+    b"\x8e": _bytes(8),
     b"\x8f": _empty_list,  # EMPTY_SET
     b"\x90": _appends,  # ADDITEMS
     b"\x91": _marked_list,  # FROZENSET
@@ -386,7 +437,7 @@ _TABLE: dict[bytes, Callable[[Machine], None]] = {
     b"\x93": _stack_global,
     b"\x94": _memoize,
     b"\x95": _jump(8),  # FRAME
-    b"\x96": _string(8, bytes),  # BYTEARRAY8
+    b"\x96": _bytes(8),  # BYTEARRAY8
     b"\x97": _out_of_band,
     b"\x98": _jump(0),  # READONLY_BUFFER
 }

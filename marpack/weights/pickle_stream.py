@@ -19,6 +19,8 @@ class Stream(Struct, frozen=True, kw_only=True):
     calls: int  # REDUCE, NEWOBJ, NEWOBJ_EX, OBJ and INST
     computed: bool  # a name to import is itself computed: no honest pickler writes that
     indirect: bool  # something is called that is no imported name, but the result of another call
+    storages: frozenset[str]  # keys of the torch storages it refers to
+    payloads: tuple[tuple[int, int], ...]  # begin and length of byte strings that look like files of their own
     codes: frozenset[int]  # the opcodes it uses, by their byte
     opcodes: int  # how many of them it executes
     start: int  # bytes from the file's start
@@ -43,6 +45,8 @@ def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT) -
         calls=machine.calls,
         computed=machine.computed,
         indirect=machine.indirect,
+        storages=frozenset(machine.storages),
+        payloads=tuple(machine.payloads),
         codes=frozenset(code for code in range(256) if used[code]),
         opcodes=count,
         start=offset,

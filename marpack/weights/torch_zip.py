@@ -37,6 +37,10 @@ class TorchZip:
             self._streams[name] = read_pickle(self.open(name))
         return self._streams[name]
 
+    def read_already(self, name: str, entry: ZipEntry) -> Stream | None:
+        """Return the pickle of a member if `pickle` was asked for it before."""
+        return self._streams.get(name) if self.members.get(name) is entry else None
+
     @property
     def kind(self) -> Kind:
         """The format, by the members that each of torch's writers leaves."""

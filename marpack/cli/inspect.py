@@ -1,0 +1,70 @@
+"""The command `marpack inspect`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from marpack.errors import ExitCode
+
+if TYPE_CHECKING:
+    from marpack.inspection.facts import Inspection
+
+
+@click.command()
+@click.argument("source", required=False)
+@click.option("--verify", is_flag=True, help="Read every byte: recompute all digests and CRCs.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.pass_context
+def inspect(context: click.Context, source: str | None, *, verify: bool, as_json: bool) -> None:
+    r"""Tell what is in an archive: nothing of it is run, imported or unpickled.
+
+    \b
+    Examples:
+      marpack inspect digits.mar                       who made it, what it holds, is it safe
+      marpack inspect https://host/digits.mar --json   the same of an archive elsewhere, without fetching it
+
+    SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder; without one, the project
+    in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged or not as it was built.
+    """
+    from marpack.archive.reader import open_archive
+    from marpack.inspection.inspect import inspect as look_into
+
+    with open_archive(_archive(source)) as archive:
+        facts = look_into(archive, verify=verify)
+    _show(facts, as_json=as_json)
+    context.exit(_exit_code(facts))
+
+
+def _archive(source: str | None) -> str | Path:
+    """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
+    if source is not None and ("://" in source or Path(source).is_file()):
+        return source
+    from marpack.project.source import resolve
+
+    return resolve(source).path
+
+
+def _show(facts: Inspection, *, as_json: bool) -> None:
+    if as_json:
+        from marpack.render.json import show
+
+        show(facts)
+        return
+    from marpack.render.inspection import inspection_lines
+
+    colour = False if os.environ.get("NO_COLOR") else None
+    click.echo("\n".join(inspection_lines(facts)), color=colour)
+
+
+def _exit_code(facts: Inspection) -> ExitCode:
+    from marpack.findings import Severity
+    from marpack.inspection.verification import UNFIT
+
+    errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
+    if any(finding.code in UNFIT for finding in errors):
+        return ExitCode.ARCHIVE
+    return ExitCode.SHORT if errors else ExitCode.OK

@@ -1,0 +1,158 @@
+"""Files within files: the pickles of a member, and of every archive and compressed file inside it."""
+
+import io
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from marpack.inspection.danger import is_dangerous
+from marpack.inspection.pickles import PickleFacts, Unscanned, judge
+from marpack.inspection.wrappings import WrappingError, unwrap
+from marpack.weights.kind import Recognized
+from marpack.weights.kinds import Kind
+from marpack.weights.pickle_stream import OPCODE_LIMIT, Stream, read_pickle
+from marpack.weights.slices import stored
+from marpack.weights.torch_zip import TorchZip
+from marpack.weights.zipdir import NotZipError, ZipEntry, open_entry
+
+MAX_DEPTH = 6  # files within files
+MAX_FILES = 100_000  # in all of them together
+_SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for another
+_MOST_STREAMS = 1000  # pickles one after the other in one file
+_BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
+_HIDDEN = re.compile(rb"\x80[\x00-\x05]|c[\w.]+\n[\w.]+\n")
+_END = b"PK\x05\x06"
+# The pickles that TorchScript's own reader, which is C++, loads.
+_SCRIPT = re.compile(r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl")
+_STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
+
+Found = Iterator[PickleFacts | Unscanned]
+
+
+class Walk:
+    """One look into everything; what is found is yielded, and so is what was not looked into."""
+
+    def __init__(self, *, raw: bool = True, opcodes: int = OPCODE_LIMIT) -> None:
+        """Start with nothing seen.
+
+        Args:
+            raw: Look into the storages that torch reads as plain numbers, too; of a remote file, each costs a request.
+            opcodes: How many one pickle may have.
+        """
+        self._raw = raw
+        self._opcodes = opcodes
+        self._files = 0
+
+    def file(self, where: str, file: BinaryIO, found: Recognized | None = None, depth: int = 0) -> Found:
+        """Look into one file; `found` is what it was recognized as, where somebody did that already."""
+        self._files += 1
+        if self._files > MAX_FILES or depth > MAX_DEPTH:
+            yield Unscanned(where, "it lies too deep, or among too many other files, within the archive")
+            return
+        file.seek(0)
+        head = file.read(264)
+        if archive := _zip_of(file, head, found):
+            yield from self._zip(where, file, archive, depth)
+        try:
+            for name, inner in unwrap(file, head):
+                yield from self.file(f"{where}!{name}", inner, depth=depth + 1)
+        except WrappingError as error:
+            yield Unscanned(where, str(error))
+        if head[:1] != b"P" and head[0:1] and head[0] in _BEGINNINGS:  # an unpickler stops at a zip's P
+            yield from self._streams(where, file, depth)
+
+    def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
+        is_script = archive.kind is Kind.TORCHSCRIPT
+        numbers = frozenset() if self._raw else _numbers(archive)
+        for entry in archive.entries:
+            if entry.size == 0 or entry in numbers:
+                continue
+            name = entry.name.removeprefix(archive.root)
+            inside = f"{where}!{entry.name}"
+            try:
+                inner = open_entry(file, entry)
+            except NotZipError as error:
+                yield Unscanned(inside, str(error))
+                continue
+            first = archive.read_already(name, entry)
+            if first or (is_script and _SCRIPT.fullmatch(name)):
+                yield from self._streams(inside, inner, depth, first=first, script=is_script)
+            else:
+                yield from self.file(inside, inner, depth=depth + 1)
+
+    def _streams(
+        self, where: str, file: BinaryIO, depth: int, *, first: Stream | None = None, script: bool = False
+    ) -> Found:
+        """Read the pickles that follow one another from a file's first byte on."""
+        size = file.seek(0, io.SEEK_END)
+        end = 0
+        for _ in range(_MOST_STREAMS):
+            stream = first or read_pickle(file, end, limit=self._opcodes)
+            first = None
+            if not _matters(stream, file, size):
+                break
+            yield from self._stream(where, file, stream, depth, script=script)
+            end = stream.end
+            if stream.problem or end >= size:
+                break
+        if 0 < end < size and self._raw:
+            yield from self._search(where, file, end, depth)
+
+    def _stream(self, where: str, file: BinaryIO, stream: Stream, depth: int, *, script: bool = False) -> Found:
+        label = where if stream.start == 0 else f"{where}@{stream.start}"
+        yield judge(stream, label, script=script)
+        if stream.too_long:
+            yield Unscanned(label, f"{stream.problem}; what follows was not read")
+        for begin, length in stream.payloads:
+            inside = stored(file, begin, length)
+            yield from self.file(f"{where}@{begin}", inside, depth=depth + 1)
+
+    def _search(self, where: str, file: BinaryIO, begin: int, depth: int) -> Found:
+        """Look for a pickle that begins somewhere behind the others."""
+        file.seek(begin)
+        data = file.read(_SEARCHED)
+        end = 0
+        for match in _HIDDEN.finditer(data):
+            if match.start() < end:
+                continue
+            stream = read_pickle(file, begin + match.start(), limit=self._opcodes)
+            if stream.imports and (stream.problem is None or any(map(is_dangerous, stream.imports))):
+                end = stream.end - begin
+                yield from self._stream(where, file, stream, depth)
+
+
+def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None) -> TorchZip | None:
+    """Return the zip that a file is, or ends in: readers of zips begin at the end."""
+    if found and found.zip:
+        return found.zip
+    if not head.startswith(b"PK\x03\x04"):
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - 22))
+        if file.read(4) != _END:
+            return None
+    try:
+        return TorchZip.read(file)
+    except NotZipError:
+        return None
+
+
+def _numbers(archive: TorchZip) -> frozenset[ZipEntry]:
+    """Return the members that torch reads as plain numbers, by what the pickles refer to."""
+    names = {
+        f"{folder}{key}"
+        for pickle, folder in _STORAGES.items()
+        if pickle in archive.members
+        for key in archive.pickle(pickle).storages
+    }
+    return frozenset(archive.members[name] for name in names if name in archive.members)
+
+
+def _matters(stream: Stream, file: BinaryIO, size: int) -> bool:
+    """Tell whether a stream is a pickle to anyone, and not text or numbers that begin like one."""
+    if stream.inert:
+        return False
+    file.seek(stream.start)
+    marked = file.read(1) == b"\x80"
+    if stream.problem is None:
+        return marked or bool(stream.imports) or stream.end == size
+    return marked or stream.too_long or stream.calls > 0 or any(map(is_dangerous, stream.imports))

@@ -1,0 +1,94 @@
+"""The small text members of an archive: labels, model config and requirements, as facts."""
+
+from typing import Any
+
+import msgspec
+
+from marpack.inspection.facts import ConfigFacts, LabelFacts
+
+_CONFIG_LIMIT = 1 << 20  # bytes
+_MOST_DEPTH = 64
+_MOST_EXPANDED = 50_000  # values that aliases may stand for: ten lines of YAML can otherwise mean a billion
+_SHOWN = 5
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def label_facts(data: bytes) -> LabelFacts:
+    """Return how many labels an index_to_name.json has, and the first of them (contract §6)."""
+    try:
+        mapping = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return LabelFacts(problem=f"it is not JSON: {error}")
+    if not isinstance(mapping, dict):
+        return LabelFacts(problem="it is not an object of class index to label")
+    names = mapping.get("object_type_names")
+    values = names if isinstance(names, list) else [mapping[key] for key in sorted(mapping, key=_by_index)]
+    labels = [value[-1] if isinstance(value, list) and value else value for value in values]
+    odd = next((label for label in labels if not isinstance(label, str)), None)
+    problem = None if odd is None else f"a label is no text: {odd!r:.60}"
+    return LabelFacts(count=len(labels), first=tuple(str(label) for label in labels[:_SHOWN]), problem=problem)
+
+
+def _by_index(key: str) -> tuple[int, str]:
+    return (int(key), "") if key.isdecimal() and len(key) < 12 else (1 << 60, key)
+
+
+def config_facts(file: str, data: bytes) -> ConfigFacts:
+    """Return a model config's values, read with the safe loader and within bounds."""
+    import yaml  # noqa: PLC0415 - an archive without a config need not wait for it
+
+    try:
+        if problem := _excess(data):
+            return ConfigFacts(file=file, problem=problem)
+        value = yaml.load(data, Loader=_loader())  # noqa: S506 - one of the two safe loaders
+        return ConfigFacts(file=file, value=_as_json(value))
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        return ConfigFacts(file=file, problem=f"{line}{error.problem or 'this is not YAML'}")
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return ConfigFacts(file=file, problem=f"it cannot be read: {str(error).splitlines()[0]}")
+
+
+def _loader() -> Any:  # Any: two unrelated classes with one interface
+    import yaml  # noqa: PLC0415 - as above
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _excess(data: bytes) -> str | None:
+    """Tell what is too much about a document, before any of it is composed."""
+    import yaml  # noqa: PLC0415 - as above
+
+    if len(data) > _CONFIG_LIMIT:
+        return f"it is larger than {_CONFIG_LIMIT >> 10} KiB"
+    depth = expanded = 0
+    opened: list[tuple[str | None, int]] = []
+    sizes: dict[str | None, int] = {}
+    for count, event in enumerate(yaml.parse(data, Loader=_loader())):
+        if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            opened.append((event.anchor, count + expanded))
+            depth = max(depth, len(opened))
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            anchor, start = opened.pop()
+            sizes[anchor] = count + expanded - start
+        elif isinstance(event, yaml.AliasEvent):
+            expanded += sizes.get(event.anchor, _MOST_EXPANDED if any(event.anchor == a for a, _ in opened) else 1)
+        if depth > _MOST_DEPTH:
+            return f"it nests deeper than {_MOST_DEPTH} levels"
+        if expanded >= _MOST_EXPANDED:
+            return f"its aliases stand for over {_MOST_EXPANDED:,} values"
+    return None
+
+
+def _as_json(value: Any) -> Any:  # Any: what a YAML document may hold, and what JSON may
+    if isinstance(value, dict):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_as_json(item) for item in value]
+    return value if isinstance(value, _PLAIN) else str(value)
+
+
+def requirement_lines(data: bytes) -> tuple[str, ...]:
+    """Return the lines of a requirements.txt that ask for something."""
+    lines = (line.partition(" #")[0].strip() for line in data.decode("utf-8-sig", "replace").splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))

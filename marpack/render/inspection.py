@@ -1,0 +1,163 @@
+"""What `marpack inspect` shows on a terminal."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.filesize import decimal
+
+from marpack.findings import Finding
+from marpack.inspection.facts import HandlerFacts, Inspection, WeightsFacts
+from marpack.inspection.pickles import PickleScan, Verdict
+from marpack.render.layout import clean, heading, paragraph, rows, terminal_width
+from marpack.render.tree import member_tree
+from marpack.weights.onnx_header import Port
+
+_COLOURS = {Verdict.SAFE: "green", Verdict.NEEDS_TRUST: "yellow", Verdict.DANGEROUS: "red"}
+_SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
+_SHOWN = 8  # of anything that may be long
+
+
+def inspection_lines(facts: Inspection, width: int | None = None) -> Iterator[str]:
+    """Yield the page line by line, in colours that click.echo takes off again where they are not wanted."""
+    width = width or terminal_width()
+    yield from _summary(facts, width)
+    for weights in facts.weights:
+        yield ""
+        yield from _weights(weights, width)
+    yield ""
+    yield heading("members", f"{len(facts.members):,}, {decimal(sum(member.size for member in facts.members))}")
+    yield from member_tree(facts.members, width)
+    yield ""
+    yield from _pickles(facts.pickles, width)
+    if facts.findings:
+        yield ""
+        yield heading("findings")
+        for finding in facts.findings:
+            yield from _finding(finding, width)
+
+
+def _summary(facts: Inspection, width: int) -> Iterator[str]:
+    model = facts.manifest["model"]
+    version = model.get("modelVersion") or ""
+    yield heading(clean(f"{model['modelName']} {version}".strip()), click.style(clean(facts.source), dim=True))
+    yield from paragraph("digest", facts.digest or "none: this archive has no MAR-INF/marpack.json", width=width)
+    if facts.verified:
+        yield from paragraph("bytes", _verified(facts), width=width)
+    if text := _origin(facts):
+        yield from paragraph("made", text, width=width)
+    yield from paragraph("entry", _entry(facts.handler), width=width)
+    yield from _texts(facts, width)
+
+
+def _verified(facts: Inspection) -> str:
+    verified = facts.verified
+    if verified is None or not verified.intact:
+        return "NOT what was packed: see the findings"
+    against = (
+        "the digests and CRCs recorded in it" if verified.signed_off else "the CRCs recorded in it; it has no digests"
+    )
+    return f"all {decimal(verified.bytes)} read, as {against}"
+
+
+def _origin(facts: Inspection) -> str:
+    manifest = facts.manifest
+    by = facts.provenance.get("builder") or (
+        manifest.get("archiverVersion") and f"archiver {manifest['archiverVersion']}"
+    )
+    parts = [
+        by and f"by {by}",
+        manifest.get("createdOn") and f"on {manifest['createdOn']}",
+        facts.target and f"for {facts.target}",
+        f"runtime {manifest.get('runtime')}",
+        facts.samples and f"with {facts.samples} samples",
+    ]
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _entry(handler: HandlerFacts) -> str:
+    if handler.problem:
+        return f"{handler.entry_point}: {handler.problem}"
+    if handler.function:
+        return f"{handler.file}: function {handler.function}"
+    if handler.class_name is None:
+        return f"{handler.entry_point}, a handler of the server's own"
+    bases = f"({', '.join(handler.bases)})" if handler.bases else ""
+    stages = ", ".join(handler.stages) or "nothing"
+    return f"{handler.file}: class {handler.class_name}{bases}, defines {stages}"
+
+
+def _texts(facts: Inspection, width: int) -> Iterator[str]:
+    if labels := facts.labels:
+        more = ", …" if labels.count > len(labels.first) else ""
+        text = labels.problem or f"{labels.count:,}: {', '.join(labels.first)}{more}"
+        yield from paragraph("labels", text, width=width)
+    if facts.requirements:
+        more = f" and {len(facts.requirements) - _SHOWN} more" if len(facts.requirements) > _SHOWN else ""
+        yield from paragraph("needs", ", ".join(facts.requirements[:_SHOWN]) + more, width=width)
+    if config := facts.config:
+        text = config.problem or "; ".join(_settings(config.value)) or "empty"
+        yield from paragraph("config", text, width=width)
+
+
+def _settings(value: Any, name: str = "") -> Iterator[str]:  # Any: JSON
+    """Yield a config's values under dotted names."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _settings(item, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        yield f"{name} [{', '.join(str(item) for item in value)}]"
+    elif value is not None or name:
+        yield f"{name} {'true' if value is True else 'false' if value is False else value}"
+
+
+def _weights(weights: WeightsFacts, width: int) -> Iterator[str]:
+    yield heading(clean(weights.member), click.style(weights.kind, fg="cyan"))
+    if weights.problem:
+        yield from paragraph("", click.style(clean(weights.problem), fg="red"), width=width)
+    if weights.tensors:
+        mixed = len(weights.dtypes) > 1
+        dtypes = ", ".join(f"{name} ({count})" if mixed else name for name, count in weights.dtypes.items())
+        text = f"{weights.parameters:,} parameters in {weights.tensors:,} tensors, {decimal(weights.bytes)}, {dtypes}"
+        yield from paragraph("holds", text, width=width)
+    for method in weights.methods[:_SHOWN]:
+        yield from paragraph("method", method.name + method.signature, width=width)
+    for label, ports in (("input", weights.inputs), ("output", weights.outputs)):
+        for port in ports[:_SHOWN]:
+            yield from paragraph(label, _port(port), width=width)
+    for key, value in (*weights.facts.items(), *weights.metadata.items()):
+        yield from paragraph("", f"{key}: {value:.300}", width=width)
+    table = [
+        (f"  {clean(tensor.name)}", tensor.dtype, str(list(tensor.shape)), decimal(tensor.bytes))
+        for tensor in weights.largest
+    ]
+    yield from rows(table, width=width, right=frozenset({3}))
+
+
+def _port(port: Port) -> str:
+    shape = "unknown rank" if port.shape is None else f"[{', '.join(map(str, port.shape))}]"
+    return f"{port.name} {port.dtype} {shape}" if port.dtype else port.name
+
+
+def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
+    count = len(scan.pickles)
+    if not count:
+        yield heading("pickles", "none")
+        return
+    verdict = click.style(scan.verdict, fg=_COLOURS[scan.verdict])
+    yield heading("pickles", f"{verdict}, {count:,} read")
+    risky = [pickle for pickle in scan.pickles if pickle.verdict is not Verdict.SAFE]
+    for pickle in risky[:_SHOWN]:
+        verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])
+        yield f"  {clean(pickle.where)}  {verdict}"
+        yield from paragraph("", ", ".join(pickle.globals), width=width)
+    if len(risky) > _SHOWN:
+        yield f"  … and {len(risky) - _SHOWN:,} more"
+
+
+def _finding(finding: Finding, width: int) -> Iterator[str]:
+    severity = click.style(finding.severity, fg=_SEVERITIES[finding.severity])
+    yield f"  {severity} {clean(finding.where or '')} {click.style(f'({finding.code})', dim=True)}"
+    yield from paragraph("", finding.message, width=width, column=4)
+    if finding.hint:
+        yield from paragraph("hint:", finding.hint, width=width, column=10)

@@ -1,0 +1,72 @@
+"""Plain text that fits a terminal: columns, trees and words, for pages that must be there at once.
+
+rich takes longer to import than inspecting an archive takes; what needs no bars and no wrapped tables is set here.
+"""
+
+import shutil
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+import click
+
+_NARROW, _WIDE = 60, 160
+_FULL_WIDTH = ("W", "F")
+
+
+def terminal_width() -> int:
+    """Return the terminal's width in cells, within reason; 80 where there is none."""
+    return max(_NARROW, min(_WIDE, shutil.get_terminal_size((80, 24)).columns))
+
+
+def clean(text: str) -> str:
+    """Return text of unknown origin on one line, with nothing in it that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def cells(text: str) -> int:
+    """Return how many cells a text without colours takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        (unicodedata.east_asian_width(letter) in _FULL_WIDTH) + (not unicodedata.combining(letter)) for letter in text
+    )
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Pad a text to `width` cells, or cut it there."""
+    if cells(text) > width:
+        while cells(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    space = " " * (width - cells(text))
+    return space + text if right else text + space
+
+
+def rows(table: Sequence[Sequence[str]], *, width: int, right: frozenset[int] = frozenset()) -> Iterator[str]:
+    """Yield the lines of a table whose first column gives way when the others need the space.
+
+    Args:
+        table: Rows of as many cells each.
+        width: Of a line.
+        right: Columns to align on the right.
+    """
+    if not table:
+        return
+    widths = [max(cells(row[number]) for row in table) for number in range(len(table[0]))]
+    widths[0] = max(8, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
+    for row in table:
+        parts = (fit(cell, widths[number], right=number in right) for number, cell in enumerate(row))
+        yield "  ".join(parts).rstrip()
+
+
+def paragraph(label: str, text: str, *, width: int, column: int = 9) -> Iterator[str]:
+    """Yield a labelled text, wrapped under itself."""
+    lines = textwrap.wrap(clean(text), width - column, break_on_hyphens=False) or [""]
+    yield click.style(f"  {label}".ljust(column), dim=True) + lines[0]
+    yield from (" " * column + line for line in lines[1:])
+
+
+def heading(title: str, rest: str = "") -> str:
+    """Return a section's first line."""
+    return click.style(title, bold=True) + (f"  {rest}" if rest else "")
