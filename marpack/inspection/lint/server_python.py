@@ -1,0 +1,71 @@
+"""The Python that a stock TorchServe 0.12 runs on: its standard library, what is installed, what it has loaded already.
+
+Facts: the standard libraries of Python 3.8 to 3.12; the requirement files of the server's images; `sys.modules` of
+a worker before it loads a handler, whose search path begins with the model folder.
+"""
+
+import sys
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# In the standard library of a Python that the server runs on, gone from later ones.
+_BYGONE = _names(
+    """
+    aifc asynchat asyncore audioop binhex cgi cgitb chunk crypt distutils dummy_threading formatter imghdr imp lib2to3
+    mailcap msilib nis nntplib ossaudiodev parser pipes smtpd sndhdr spwd sunau symbol telnetlib uu xdrlib
+    """
+)
+STANDARD = frozenset(sys.stdlib_module_names) | _BYGONE | {"tomllib", "graphlib", "zoneinfo"}
+
+# Found in the frozen or built-in part of some Python, or loaded before the search path counts: a file of this name
+# is not what `import` finds.
+UNREACHABLE = _names(
+    """
+    sys builtins time errno gc marshal posix pwd itertools atexit faulthandler abc codecs io os site stat genericpath
+    ntpath posixpath importlib zipimport runpy encodings
+    """
+)
+# Written in C, and built in or not as the Python goes.
+_COMPILED = _names("array binascii cmath fcntl grp math mmap resource select unicodedata zlib")
+# Loaded by a worker, from files, before it loads a handler: a module of this name in the model folder comes first.
+LOADED = _names(
+    """
+    argparse ast asyncio base64 bisect calendar collections concurrent contextlib contextvars copy copyreg ctypes
+    dataclasses datetime dis email enum fnmatch functools gettext glob gzip hashlib heapq http inspect json keyword
+    linecache locale logging lzma multiprocessing numbers opcode operator pathlib pickle pkgutil platform pprint queue
+    random re reprlib selectors shutil signal socket ssl string struct subprocess tempfile textwrap threading token
+    tokenize traceback types typing unittest urllib uuid warnings weakref zipfile
+    """
+)
+# Of those, the ones that were once packages of their own, and may be packed as complete substitutes.
+SUBSTITUTABLE = _names("argparse asyncio contextvars dataclasses enum pathlib typing unittest uuid")
+# Not the standard library's, and loaded just the same.
+SERVER_LOADED = frozenset({"torch", "numpy", "yaml", "psutil", "ts"})
+
+# By import name, what the server needs, what its images install, and what those bring along.
+INSTALLED = _names(
+    """
+    torch torchvision torchaudio torchtext torchgen functorch ts model_archiver numpy PIL psutil packaging wheel yaml
+    requests captum pynvml ninja setuptools pkg_resources _distutils_hack pip cython Cython cpuinfo
+    typing_extensions filelock sympy mpmath networkx jinja2 markupsafe fsspec triton tqdm matplotlib mpl_toolkits pylab
+    cycler kiwisolver pyparsing dateutil six contourpy fontTools urllib3 certifi idna charset_normalizer
+    """
+)
+
+
+def is_standard(top: str) -> bool:
+    """Say whether a top-level module belongs to the standard library of a Python that the server runs on."""
+    return top in STANDARD
+
+
+def never_found(top: str) -> bool:
+    """Say whether a module of this name in the model folder loses against one that is there already."""
+    return top in UNREACHABLE or top in _COMPILED
+
+
+def breaks_worker(top: str) -> bool:
+    """Say whether a module of this name in the model folder takes the place of one the worker itself needs."""
+    return top in LOADED or top in SERVER_LOADED
