@@ -40,3 +40,28 @@ def _sort_constants(code: bytes) -> bytes:
     """Put each class's constants in order; torch lists them as a set of strings falls out, so differently each run."""
     runs = groupby(code.splitlines(keepends=True), key=lambda line: b" : Final[" in line)
     return b"".join(b"".join(sorted(run) if constants else run) for constants, run in runs)
+
+
+def save_onnx(net: nn.Module, example: torch.Tensor, path: Path, *, input_name: str, output_name: str) -> None:
+    """Save a net of one input and one output as ONNX, for batches of any size."""
+    batch = {input_name: {0: "batch"}, output_name: {0: "batch"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the newer exporter needs one more package
+        torch.onnx.export(
+            net.eval(),
+            (example,),
+            str(path),
+            dynamo=False,
+            input_names=[input_name],
+            output_names=[output_name],
+            dynamic_axes=batch,
+        )
+
+
+def save_exported(net: nn.Module, example: torch.Tensor, path: Path) -> None:
+    """Save a net of one input as a torch.export program, for batches of any size."""
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(net.eval(), (example,), dynamic_shapes=({0: batch},))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it holds the absolute paths of all sources
+    torch.export.save(program, path)

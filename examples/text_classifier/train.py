@@ -9,6 +9,7 @@ import re
 import string
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -76,7 +77,7 @@ def documentation(module: object) -> set[str]:
 def tokens(text: str) -> list[str]:
     """Return words and pairs of words, as the handler `text_classifier` makes them of plain English."""
     words = text.lower().translate(str.maketrans("", "", string.punctuation)).split()
-    return words + [f"{first} {second}" for first, second in zip(words, words[1:], strict=False)]
+    return words + [f"{first} {second}" for first, second in pairwise(words)]
 
 
 def number(passages: list[Passage]) -> Counter[str]:

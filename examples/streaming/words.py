@@ -1,0 +1,25 @@
+"""Whole numbers in English words, and the words as the net numbers them."""
+
+ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+NEXT, END = "next", "end"  # asks for the number that follows; says that it is complete
+WORDS = [END, NEXT, *ONES, *TENS, "hundred", "thousand"]
+
+
+def spell(number: int) -> list[str]:
+    """Return a number from 0 to 9999 in words: 342 is three hundred forty two."""
+    for size, name in ((1000, "thousand"), (100, "hundred")):
+        if number >= size:
+            rest = number % size
+            return [ONES[number // size], name, *(spell(rest) if rest else [])]
+    if number < len(ONES):
+        return [ONES[number]]
+    return [TENS[number // 10 - 2], *([ONES[number % 10]] if number % 10 else [])]
+
+
+def encode(words: list[str]) -> list[int]:
+    """Return the net's numbers of words; raises ValueError for a word it does not know."""
+    return [WORDS.index(word) for word in words]
