@@ -1,0 +1,73 @@
+"""Fixtures of the conformance suite: the real server on its stage, marpack's rehearsals, and the count of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conformance.peer import find_peer, peer_required
+from conformance.probe import Probe
+from conformance.rehearsal import Rehearsal, rehearse
+from conformance.stage import Stage
+
+_PAIRS = pytest.StashKey[dict[str, set[tuple[str, str]]]]()
+
+Count = Callable[[str, Probe, str], None]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_PAIRS] = {}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for against, pairs in config.stash[_PAIRS].items():
+        archives = len({probe for probe, _ in pairs})
+        terminalreporter.write_line(f"conformance: {len(pairs)} pairs over {archives} archives ({against})")
+
+
+@pytest.fixture
+def count(pytestconfig: pytest.Config) -> Count:
+    """Note one compared pair of answers."""
+
+    def note(against: str, probe: Probe, call: str) -> None:
+        pytestconfig.stash[_PAIRS].setdefault(against, set()).add((probe.name, call))
+
+    return note
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """The real server; a reason to skip where there is none, to fail where it is demanded."""
+    peer = find_peer()
+    if isinstance(peer, str):
+        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {peer}")
+    stage = Stage(peer, tmp_path_factory.mktemp("stage"))
+    yield stage
+    stage.close()
+
+
+@pytest.fixture(scope="session")
+def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Probe], Rehearsal]:
+    """Ask marpack a probe, once a session."""
+    done: dict[str, Rehearsal | Exception] = {}
+    folder: Path = tmp_path_factory.mktemp("rehearsals")
+
+    def ask(probe: Probe) -> Rehearsal:
+        if probe.name not in done:
+            place = folder / probe.name
+            place.mkdir()
+            done[probe.name] = _rehearsed(probe, place)
+        said = done[probe.name]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    return ask
+
+
+def _rehearsed(probe: Probe, folder: Path) -> Rehearsal | Exception:
+    try:
+        return rehearse(probe, folder)
+    except Exception as error:  # noqa: BLE001 - every pair of the probe fails with it, at the price of one attempt
+        return error

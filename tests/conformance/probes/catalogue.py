@@ -1,0 +1,25 @@
+"""Every probe, those of one server setting together, so that the server is started as seldom as possible."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from conformance.probe import Probe
+from conformance.probes import batches, contexts, entries, failures, responses, returns, rows, streams
+
+_MODULES = (rows, returns, responses, failures, entries, contexts, batches, streams)
+
+
+# Those that wait for a timeout, or for many processes to start.
+SLOW = frozenset({"hangs", "deaths", "streams"})
+
+
+def _collected() -> tuple[Probe, ...]:
+    probes = [probe for module in _MODULES for probe in module.PROBES]
+    for names in ([probe.name for probe in probes], *([call.name for call in probe.calls] for probe in probes)):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        assert not twice, f"named twice: {twice}"
+    return tuple(sorted(probes, key=lambda probe: (probe.envelope or "", sorted(probe.settings))))
+
+
+PROBES = _collected()

@@ -1,0 +1,58 @@
+"""Streams: answers sent in pieces (contract §5)."""
+
+from __future__ import annotations
+
+from conformance.probe import Call, Probe, handler
+
+_STREAMS = {
+    "texts": "send(['a']); send(['b']); answer = 'c'",
+    "types": "send([{'a': 1}]); send([b'\\x00\\xff']); send([bytearray(b'x')]); answer = [1]",
+    "none-in-it": "send([None]); answer = None",
+    "empty-piece": "send(['']); send(['b']); answer = ''",
+    "empty-all": "send(['']); answer = ''",
+    "one": "send(['a']); answer = ''",
+    "many": "[send([str(i)]) for i in range(50)]; answer = 'end'",
+    "large": "send(['x' * 70_000]); answer = 'y' * 66_000",
+    "text-for-list": "send('a'); answer = 'b'",
+    "dict-for-list": "send({0: 'a'}); answer = 'b'",
+    "none-for-list": "send(None); answer = 'b'",
+    "headers": (
+        "context.set_response_header(0, 'x-a', '1'); context.set_response_content_type(0, 'text/a');"
+        "context.set_response_status(201, 'P'); send(['a']);"
+        "context.set_response_header(0, 'x-b', '2'); context.set_response_status(202, 'Q'); answer = 'z'"
+    ),
+    "deprecated-name": (
+        "from ts.protocol.otf_message_handler import send_intermediate_predict_response as old\n"
+        "old(['a'], context.request_ids, 'ok', 200, context); answer = 'b'"
+    ),
+    "tensor": "import torch; send([torch.tensor([1.0])]); answer = 'end'",
+    "read-back": "send(['a']); answer = context.get_response_headers(0)",
+    "too-short": "send([]); answer = 'b'",
+    "without-context": (
+        "from ts.protocol.otf_message_handler import send_intermediate_predict_response as old\n"
+        "old(['a'], context.request_ids, 'ok', 200); answer = 'b'"
+    ),
+    "status-204": "context.set_response_status(204, ''); send(['a']); answer = 'b'",
+    "status-404": "context.set_response_status(404, ''); send(['a']); answer = 'b'",
+    "then-exception": "send(['a']); raise ValueError",
+    "then-prediction-exception": "send(['a']); raise PredictionException('m', 404)",
+    "then-no-list": "send(['a']); answers = None",
+    "then-unserialisable": "send(['a']); answer = {1}",
+    "then-exit": "send(['a']); import time; time.sleep(0.2); os._exit(1)",
+    "criteria-none": "context.stopping_criteria = {0: lambda value: None}; answer = 'b'",
+    "criteria-kept": "answer = 'b'",
+    "criteria-removed": "context.stopping_criteria = None; answer = 'c'",
+    "criteria-after-pieces": ("context.stopping_criteria = {0: lambda value: True}; send(['a']); answer = 'b'"),
+    "criteria-raises": "context.stopping_criteria = {0: lambda value: 1 / 0}; answer = 'b'",
+}
+
+STREAMS = Probe(
+    name="streams",
+    files={"handler.py": handler("evaluate")},
+    steps=(
+        *(Call(name, source) for name, source in _STREAMS.items()),
+        Call("alive-again", "context.stopping_criteria = None; answer = 'alive'"),
+    ),
+)
+
+PROBES = (STREAMS,)

@@ -1,0 +1,83 @@
+"""A rehearsal: a probe's steps sent to marpack's own worker, and its answers as a client would have them."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance.archives import pack
+from conformance.probe import Batch, Call, Probe, Step
+from conformance.recording import Reply, arranged
+from conformance.requests import request_of
+
+from marpack.errors import HandlerError, WorkerError
+from marpack.runtime.messages import Load, Response, Trouble
+from marpack.worker.client import LoadError, Worker
+
+LOAD_SECONDS = 60.0
+
+
+@dataclass
+class Rehearsal:
+    """What marpack says of a probe: answers, or why its handler cannot be loaded."""
+
+    replies: dict[str, Reply] = field(default_factory=dict)
+    troubles: dict[str, tuple[Trouble, ...]] = field(default_factory=dict)
+    refusal: HandlerError | WorkerError | None = None
+
+    @property
+    def refused_with(self) -> int | None:
+        """The status that clients get of a model whose handler cannot be loaded."""
+        if self.refusal is None:
+            return None
+        return self.refusal.status if isinstance(self.refusal, LoadError) else 503
+
+
+def rehearse(probe: Probe, folder: Path) -> Rehearsal:
+    """Load a probe's archive in a worker of marpack's and send it the probe's steps, in order."""
+    rehearsal = Rehearsal()
+    remaining = list(probe.steps)
+    load = Load(model_dir=str(_unpacked(probe, folder)), batch_size=probe.batch_size, envelope=probe.envelope)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TS_")}
+    environment |= {"OMP_NUM_THREADS": "1", **probe.environment}
+    while True:
+        try:
+            with Worker.start(load, environment=environment, timeout=LOAD_SECONDS) as worker:
+                _ask(worker, probe, remaining, rehearsal)
+        except (HandlerError, WorkerError) as error:
+            rehearsal.refusal = error
+            return rehearsal
+        if not remaining:
+            return rehearsal
+
+
+def _ask(worker: Worker, probe: Probe, remaining: list[Step], rehearsal: Rehearsal) -> None:
+    timeout = probe.options.get("response_timeout")
+    while remaining:
+        step = remaining.pop(0)
+        calls: tuple[Call, ...] = step.calls if isinstance(step, Batch) else (step,)
+        seconds = float(timeout) if isinstance(timeout, int) else None
+        outcome = worker.predict(tuple(map(request_of, calls)), timeout=seconds)
+        for call, response in zip(calls, outcome.responses, strict=True):
+            rehearsal.replies[call.name] = reply_of(response)
+            rehearsal.troubles[call.name] = outcome.troubles
+        if outcome.died:
+            return
+
+
+def reply_of(response: Response) -> Reply:
+    """Return marpack's answer in the words of a recording."""
+    content_type = (("content-type", response.content_type),) if response.content_type is not None else ()
+    headers = arranged((*response.headers, *content_type))
+    pieces = tuple(filter(None, response.pieces))
+    end = "reset" if response.reset else "complete"
+    return Reply(response.status, response.phrase, headers, response.body, pieces, end)
+
+
+def _unpacked(probe: Probe, folder: Path) -> Path:
+    target = folder / "model"
+    with zipfile.ZipFile(pack(probe, folder)) as archive:
+        archive.extractall(target)
+    return target

@@ -1,0 +1,172 @@
+"""The server: one real TorchServe 0.12 on the loopback, started, fed with archives and stopped, all bounded in time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+from conformance.wire import Answer, Message, exchange, wait_for
+
+START_SECONDS = 60.0
+REGISTER_SECONDS = 60.0
+HOST = "127.0.0.1"
+_DOORS = ("inference", "management", "metrics", "grpc_inference", "grpc_management")
+
+
+class Server:
+    """A running server; a context manager that leaves no process behind."""
+
+    def __init__(
+        self,
+        programs: Path,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self._settings = settings or {}
+        self.store = folder / "store"
+        self._programs = programs
+        self._ports = dict(zip(_DOORS, _ports(len(_DOORS)), strict=True))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def inference(self) -> tuple[str, int]:
+        """The address that answers predictions."""
+        return HOST, self._ports["inference"]
+
+    @property
+    def management(self) -> tuple[str, int]:
+        """The address that registers models."""
+        return HOST, self._ports["management"]
+
+    @property
+    def log(self) -> str:
+        """Everything the server and its workers have said so far."""
+        return self.folder.joinpath("server.log").read_text(errors="replace")
+
+    def __enter__(self) -> Self:
+        self.store.mkdir(parents=True)
+        self.folder.joinpath("tmp").mkdir()
+        self.folder.joinpath("config.properties").write_text(self._config())
+        command = [self._programs / "torchserve", "--foreground", "--no-config-snapshots", "--model-store", self.store]
+        command += ["--ts-config", self.folder / "config.properties"]
+        with self.folder.joinpath("server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # one group: the server, its launcher and every worker
+            )
+        with ExitStack() as undo:
+            undo.callback(self.stop)
+            wait_for(self.inference, "/ping", seconds=START_SECONDS)
+            wait_for(self.management, "/models", seconds=START_SECONDS)
+            undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server and its workers: asked first, then made to."""
+        if self._process is None:
+            return
+        for sign, seconds in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
+            try:
+                os.killpg(self._process.pid, sign)
+                self._process.wait(seconds)
+            except ProcessLookupError:
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        _end_group(self._process.pid)
+        self._process = None
+
+    def register(self, archive: Path, name: str, **options: object) -> Answer:
+        """Put an archive into the store and register it with one worker, as an operator would; return the answer."""
+        target = self.store / archive.name
+        if archive != target:
+            shutil.copytree(archive, target) if archive.is_dir() else shutil.copyfile(archive, target)
+        query = {"url": archive.name, "model_name": name, "initial_workers": 1, "synchronous": "true"} | options
+        message = Message("POST", "/models?" + urlencode({key: str(value) for key, value in query.items()}))
+        return exchange(self.management, message, seconds=REGISTER_SECONDS)
+
+    def unregister(self, name: str) -> Answer:
+        """Take a model off the server; its worker ends with it."""
+        return exchange(self.management, Message("DELETE", f"/models/{quote(name)}"), seconds=REGISTER_SECONDS)
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Return what the management API says of a model."""
+        answer = exchange(self.management, Message("GET", f"/models/{quote(name)}"))
+        described: dict[str, Any] = json.loads(answer.body)[0]
+        return described
+
+    def _environment(self) -> dict[str, str]:
+        keep = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "PYTHON", "COVERAGE"))}
+        temporary = str(self.folder / "tmp")
+        return keep | {
+            "PATH": f"{self._programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "TMPDIR": temporary,  # the launcher's pid file
+            "TEMP": temporary,  # the unpacked models and the workers' sockets
+            "LOG_LOCATION": str(self.folder / "logs"),
+            "METRICS_LOCATION": str(self.folder / "logs"),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def _config(self) -> str:
+        settings: dict[str, object] = {
+            "inference_address": f"http://{HOST}:{self._ports['inference']}",
+            "management_address": f"http://{HOST}:{self._ports['management']}",
+            "metrics_address": f"http://{HOST}:{self._ports['metrics']}",
+            "grpc_inference_port": self._ports["grpc_inference"],
+            "grpc_management_port": self._ports["grpc_management"],
+            "disable_token_authorization": "true",
+            "enable_model_api": "true",
+            "model_api_enabled": "true",
+            "enable_envvars_config": "false",
+            "install_py_dep_per_model": "false",
+            "default_workers_per_model": 1,
+            "default_response_timeout": 20,
+            "default_startup_timeout": 30,
+            "unregister_model_timeout": 20,
+            "job_queue_size": 50,
+            "number_of_netty_threads": 2,
+            "netty_client_threads": 2,
+            "number_of_gpu": 0,
+            "metrics_mode": "log",
+            "disable_system_metrics": "true",
+            "vmargs": "-Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+        return "".join(f"{key}={value}\n" for key, value in (settings | dict(self._settings)).items())
+
+
+def _ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _end_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
