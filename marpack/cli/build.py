@@ -64,12 +64,12 @@ class LikeArgparse(click.Command):
 @click.option("-r", "--requirements-file", metavar="FILE", help="The model's requirements.txt.")
 @click.option("-c", "--config-file", metavar="FILE", help="The model's configuration, as YAML.")
 def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any: click gives each option its own type
-    r"""Pack a model into one archive.
+    """Pack a model into one archive.
 
     \b
     Examples:
       marpack build                     the project in this folder
-      marpack build --model-name resnet --version 1.0 --handler image_classifier \
+      marpack build --model-name resnet --version 1.0 --handler image_classifier \\
         --serialized-file resnet.pt --extra-files index_to_name.json
 
     PROJECT is a folder with a marpack.yaml. In its place, the flags of torch-model-archiver do what they do there.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.pass_context
 def inspect(context: click.Context, source: str | None, *, verify: bool, as_json: bool) -> None:
-    r"""Tell what is in an archive: nothing of it is run, imported or unpickled.
+    """Tell what is in an archive: nothing of it is run, imported or unpickled.
 
     \b
     Examples:

@@ -67,16 +67,8 @@ TABLE: dict[str, dict[str, str]] = {
         "HANDLER_METHODS": "marpack.runtime.micro_batching:HANDLER_METHODS",
     },
     "ts.handler_utils.text_utils": {
-        name: f"{_HANDLERS}.text_pipeline:{name}"
-        for name in (
-            "basic_english_normalize",
-            "construct_word_embeddings",
-            "ngrams_iterator",
-            "remove_html_tags",
-            "remove_accented_characters",
-            "expand_contractions",
-            "remove_punctuation",
-        )
+        "get_tokenizer": f"{_HANDLERS}.text_pipeline:get_tokenizer",
+        "ngrams_iterator": f"{_HANDLERS}.text_pipeline:ngrams_iterator",
     },
     "ts.handler_utils.hf_batch_streamer": {
         "TextIteratorStreamerBatch": f"{_HANDLERS}.batch_streamer:TextIteratorStreamerBatch"

@@ -15,6 +15,7 @@ from marpack.runtime.frontend import carried, kept_headers
 from marpack.runtime.messages import Response
 
 _INT32 = 1 << 31
+_TOO_LARGE = 413
 NEXT = "ts_stream_next"  # the header that says whether more pieces are to come
 
 
@@ -65,10 +66,14 @@ def _saved(tensor: Any) -> bytes:
     return buffer.getvalue()
 
 
-def check_error(code: Any, message: Any) -> None:
-    """Raise WorkerDeath for a code or message of a PredictionException that the server cannot encode."""
-    _number(code, "the error code")
-    _text(message, "the error message")
+def checked_error(code: Any, message: Any) -> tuple[int, str]:
+    """Return the code and message of a PredictionException as clients get them.
+
+    Raises WorkerDeath for what the server cannot encode.
+    """
+    number = _number(code, "the error code")
+    # The frontend takes a worker's 413 for a sign of too little memory.
+    return 507 if number == _TOO_LARGE else number, _text(message, "the error message")
 
 
 def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = False) -> Response:
@@ -84,8 +89,8 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
     code = _number(200 if status is None else status, "the response status")
     return Response(
         status=code,
-        phrase=_text(phrase or "", "the reason phrase"),
-        content_type=content_type or None,
+        phrase=_wire_text(phrase or "", "the reason phrase"),
+        content_type=None if content_type is None else _wire_text(content_type, "the content type"),
         headers=tuple(headers.items()),
         body=carried(code, encode_value(value)),
     )
@@ -117,6 +122,14 @@ def _number(value: Any, what: str) -> int:
     if value < 0:
         raise FrontendRefusal(f"{what} is {value}, less than 0")
     return int(value)
+
+
+def _wire_text(value: Any, what: str) -> str:
+    """Return a line of HTTP's head, which the worker and the frontend must count alike: ASCII without line ends."""
+    text = _text(value, what)
+    if not text.isascii() or set(text) & set("\r\n"):
+        raise FrontendRefusal(f"{what} is {text!r}: it may hold only ASCII and no line end")
+    return text
 
 
 def _text(value: Any, what: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from marpack.runtime.context import Context
 from marpack.runtime.frontend import error_response
 from marpack.runtime.messages import Piece, Response
@@ -50,10 +52,11 @@ def create_predict_response(
 
     Raises Unserialisable and WorkerDeath, as the final answer does.
     """
-    if ret is None or context is None:
+    if context is None:
         return PieceMessage(Piece({index: error_response(code, message) for index in req_id_map}))
+    values = dict.fromkeys(req_id_map, "error") if ret is None else ret
     return PieceMessage(
-        Piece({index: response_of(index, ret[index], context, stream_next=ts_stream_next) for index in req_id_map})
+        Piece({index: response_of(index, values[index], context, stream_next=ts_stream_next) for index in req_id_map})
     )
 
 
@@ -72,18 +75,13 @@ def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
     answers = [piece.responses[index] for piece in pieces if index in piece.responses]
     if not answers:
         return _unstarted(last)
+    first = answers[0]
+    if first.status >= 300:
+        # The frontend cannot stream under such a status: after the head it breaks off.
+        return replace(first, body=b"", reset=True)
     failed = last.failed
     bodies = tuple(answer.body for answer in answers) + (() if failed else (last.body,))
-    first = answers[0]
-    return Response(
-        status=first.status,
-        phrase=first.phrase,
-        headers=first.headers,
-        content_type=first.content_type,
-        pieces=bodies,
-        body=b"".join(bodies),
-        reset=failed,
-    )
+    return replace(first, pieces=bodies, body=b"".join(bodies), reset=failed)
 
 
 def _unstarted(last: Response) -> Response:
@@ -91,14 +89,5 @@ def _unstarted(last: Response) -> Response:
     if dict(last.headers).get(NEXT) == "false":
         return Response(status=0, phrase="no answer: the client waits for a stream that never began", body=b"")
     if dict(last.headers).get(NEXT) == "true":
-        headers = last.headers
-        return Response(
-            status=last.status,
-            phrase=last.phrase,
-            headers=headers,
-            content_type=last.content_type,
-            pieces=(last.body,),
-            body=last.body,
-            reset=True,  # the server waits for more until its response timeout
-        )
+        return replace(last, pieces=(last.body,), reset=True)  # the server waits for more until its response timeout
     return last

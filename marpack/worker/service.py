@@ -13,7 +13,7 @@ from marpack.runtime.context import Context
 from marpack.runtime.exceptions import PredictionException
 from marpack.runtime.frontend import error_response
 from marpack.runtime.messages import Answered, Piece, Request, Response, Trouble
-from marpack.runtime.respond import FrontendRefusal, Unserialisable, check_error, response_of
+from marpack.runtime.respond import FrontendRefusal, Unserialisable, checked_error, response_of
 from marpack.runtime.rows import Row, processor_of, row_of
 from marpack.runtime.streaming import PieceSocket, joined
 from marpack.worker.stages import StageClock
@@ -73,8 +73,7 @@ class Service:
         except MemoryError as error:
             return self._failed(error, count, 507, "Out of resources")
         except PredictionException as error:
-            check_error(error.error_code, error.message)
-            return self._failed(error, count, error.error_code, error.message)
+            return self._failed(error, count, *checked_error(error.error_code, error.message))
         except Exception as error:  # noqa: BLE001 - the worker's loop
             if "CUDA" in str(error):  # an exception whose text raises kills the real worker, and ours
                 return self._failed(error, count, 507, "Out of resources")

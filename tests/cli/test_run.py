@@ -1,0 +1,214 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HANDLER = textwrap.dedent(
+    """
+    import os, time
+    def handle(data, context):
+        if data is None:
+            print("ready"); return
+        print("rows", len(data))
+        return [answer(row, context, index) for index, row in enumerate(data)]
+
+    def answer(row, context, index):
+        body = row.get("body", row.get("data"))
+        if body == "raise": return {}["gone"]
+        if body == "exit": os._exit(1)
+        if body == "sleep": time.sleep(60)
+        if body == "raw": return b"\\x00\\xff"
+        context.set_response_content_type(index, "application/json")
+        return {"type": type(body).__name__, "text": str(body), "x": context.get_request_header(index, "X")}
+    """
+)
+
+
+def marpack(*args: str, cwd: Path | None = None, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "marpack", *args], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def results(*args: str, code: int = 0, **options: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(marpack("run", *args, "--json", code=code, **options).stdout)["results"]
+    return found
+
+
+@pytest.fixture
+def mar(make_mar) -> str:
+    return str(make_mar(HANDLER))
+
+
+def test_files_folders_and_globs_in_one_go(mar: str, tmp_path: Path):
+    for name in ("b.txt", "a.txt", "c/d.txt"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(name)
+    told = results(mar, "--input", "in", "in/b.txt", "in/*.txt", cwd=tmp_path)
+    assert [Path(item["input"]).name for item in told] == ["a.txt", "b.txt", "d.txt", "b.txt", "a.txt", "b.txt"]
+    assert json.loads(told[0]["body"]) == {"type": "str", "text": "a.txt", "x": None}
+
+
+def test_an_archive_after_the_inputs_is_the_source(mar: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text("a")
+    assert len(results("--input", "a.txt", "a.txt", mar, cwd=tmp_path)) == 2
+
+
+def test_json_tells_everything(mar: str):
+    report = json.loads(marpack("run", mar, "--data", '{"a": 1}', "-H", "X=y", "--json").stdout)
+    assert report["target"] == "torchserve"
+    assert report["load_logs"] == "ready\n"
+    (item,) = report["results"]
+    assert json.loads(item["body"]) == {"type": "dict", "text": "{'a': 1}", "x": "y"}
+    assert (item["status"], item["content_type"], item["body_encoding"]) == (200, "application/json", "text")
+    assert item["logs"] == "rows 1\n"
+    assert item["metrics"][0].startswith("PredictionTime.Milliseconds:")
+    assert report["summary"]["inputs"] == 1
+
+
+def test_a_body_that_is_no_text_is_base64(mar: str):
+    (item,) = results(mar, "--data", "raw")
+    assert (item["body"], item["body_encoding"]) == ("AP8=", "base64")
+
+
+def test_one_bad_input_never_costs_the_others(mar: str):
+    words = ["a", "raise", "b", "exit", "c"]
+    told = results(mar, *[word for text in words for word in ("--data", text)], code=1)
+    assert [item["status"] for item in told] == [200, 503, 200, 500, 200]
+    assert told[1]["troubles"][0]["kind"] == "KeyError"
+    assert told[3]["restarted"]
+
+
+def test_batches_go_to_the_handler_in_one_call(mar: str):
+    told = results(mar, "--batch-size", "2", *["--data", "x"] * 5)
+    assert [item["batch"] for item in told] == [2, 2, 2, 2, 1]
+    assert told[0]["logs"] == "rows 2\n"
+
+
+def test_a_form_is_one_request_and_stdin_an_input(mar: str, tmp_path: Path):
+    (form,) = results(mar, "--form", "data=v", "--form", "k=w")
+    assert json.loads(form["body"])["type"] == "bytearray"
+    (piped,) = results(mar, "--input", "-", "--content-type", "text/plain", stdin="from a pipe")
+    assert json.loads(piped["body"])["text"] == "from a pipe"
+
+
+def test_recorded_requests_are_replayed(mar: str, tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"body": "hi", "content_type": "text/plain", "batch": 1}\n{"json": [1], "batch": 1}\n')
+    told = results(mar, "--requests", str(path))
+    assert [json.loads(item["body"])["text"] for item in told] == ["hi", "[1]"]
+    assert [item["batch"] for item in told] == [2, 2]
+
+
+def test_jsonl_is_one_object_a_line(mar: str):
+    lines = marpack("run", mar, "--data", "a", "--data", "b", "--jsonl").stdout.splitlines()
+    assert [json.loads(line)["status"] for line in lines] == [200, 200]
+
+
+def test_fail_fast_stops_at_the_first_that_falls_short(mar: str):
+    assert len(results(mar, "--data", "raise", "--data", "a", "--fail-fast", code=1)) == 1
+
+
+def test_a_person_sees_answer_reason_and_place(mar: str):
+    done = marpack("run", mar, "--data", "raise", "--data", "ok", code=1)
+    assert "503" in done.stdout
+    assert "KeyError: 'gone'" in done.stdout
+    assert re.search(r"handler\.py:\d+ in answer", done.stdout)
+    assert "1 fell short" in done.stderr
+
+
+def test_a_timeout_costs_its_input(mar: str):
+    told = results(mar, "--data", "sleep", "--data", "a", "--timeout", "1", code=1)
+    assert [item["status"] for item in told] == [500, 200]
+
+
+def test_the_handlers_prints_are_shown_on_demand(mar: str):
+    assert "│ rows 1" in marpack("run", mar, "--data", "a", "--logs").stdout
+    assert "│ rows 1" not in marpack("run", mar, "--data", "a").stdout
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        ("def broken(:\n", "SyntaxError"),
+        ("import nowhere_to_be_found\n", "nowhere_to_be_found"),
+        ("def handle(data, context):\n    raise OSError('no disk')\n", "no disk"),
+    ],
+)
+def test_a_handler_that_does_not_load_is_exit_4(make_mar, handler: str, words: str):
+    path = str(make_mar(handler))
+    done = marpack("run", path, "--data", "x", code=4)
+    assert words in done.stderr
+    assert "handler.py:" in done.stderr
+    report = json.loads(marpack("run", path, "--data", "x", "--json", code=4).stdout)
+    assert words in report["trouble"]["message"] or report["trouble"]["kind"] == words
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ([], 2, "nothing to answer"),
+        (["--input", "nowhere.png"], 2, "no such input"),
+        (["--input"], 2, "requires an argument"),
+        (["--data", "x", "--requests", "r"], 2, "whole requests"),
+        (["--data", "x", "--json", "--jsonl"], 2, "two forms"),
+        (["--data", "x", "--header", "nothing"], 2, "name=value"),
+        (["--data", "x", "--device", "tpu"], 2, "no device"),
+        (["--data", "x", "--max-memory", "lots"], 2, "a size is"),
+        (["--data", "x", "--batch-size", "0"], 2, "batch-size"),
+        (["--data", "x", "--target", "other"], 2, "target"),
+        (["--data", "x", "--no-such-option"], 2, "No such option"),
+        (["--requests", "nowhere.jsonl"], 2, "cannot be read"),
+        (["--data", "x", "--envelope", "kserve3"], 4, "no envelope"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_a_code(mar: str, tmp_path: Path, args: list[str], code: int, words: str):
+    assert words in marpack("run", mar, *args, cwd=tmp_path, code=code).stderr
+
+
+def test_what_is_no_archive_and_no_project_is_said(tmp_path: Path):
+    (tmp_path / "not.mar").write_text("this is no zip")
+    assert "not.mar" in marpack("run", "not.mar", "--data", "x", cwd=tmp_path, code=3).stderr
+    assert "no marpack.yaml" in marpack("run", "--data", "x", cwd=tmp_path, code=2).stderr
+    assert "no such file" in marpack("run", "nowhere.mar", "--data", "x", cwd=tmp_path, code=2).stderr
+
+
+def test_ctrl_c_keeps_what_is_answered_and_leaves_no_process(mar: str):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "marpack", "run", mar, "--data", "a", "--data", "sleep", "--jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["status"] == 200
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    assert time.monotonic() - start < 2
+    process.communicate()
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(child), 0)
+
+
+def test_an_envelope_is_the_servers_setting_not_the_manifests(make_mar):
+    mar = str(make_mar("def handle(data, context):\n    return data if data else None\n", envelope="body"))
+    (plain,) = results(mar, "--data", "x")
+    assert json.loads(plain["body"]) == {"body": "x"}
+    (enveloped,) = results(mar, "--data", "x", "--envelope", "body")
+    assert enveloped["body"] == "x"
+    (ours,) = results(mar, "--data", "x", "--target", "marpack")
+    assert ours["body"] == "x"

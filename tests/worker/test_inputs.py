@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import UsageError
+from marpack.runtime.messages import Part
+from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input, paths_of, type_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.png", "a.json", "sub/c.txt", ".hidden", "sub/.x/y"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    return tmp_path
+
+
+def names(folder: Path, *sources: str) -> list[str]:
+    return [str(Path(path).relative_to(folder)) for path in paths_of(sources)]
+
+
+def test_folders_are_walked_in_order_without_hidden_files(folder: Path):
+    assert names(folder, str(folder)) == ["a.json", "b.png", "sub/c.txt"]
+
+
+def test_globs_match_files_recursively(folder: Path):
+    assert names(folder, f"{folder}/**/*.txt") == ["sub/c.txt"]
+
+
+def test_lists_name_further_inputs(folder: Path):
+    (folder / "list").write_text(f"# comment\n{folder}/b.png\n\n{folder}/sub\n")
+    assert names(folder, f"@{folder}/list") == ["b.png", "sub/c.txt"]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("nowhere.png", "no such input"), ("*.nothing", "matches no file"), ("@nolist", "cannot be read")],
+)
+def test_what_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str):
+    monkeypatch.chdir(folder)
+    with pytest.raises(UsageError, match=words) as caught:
+        list(paths_of([source]))
+    assert caught.value.exit_code == 2
+
+
+def test_an_empty_folder_is_no_input(tmp_path: Path):
+    with pytest.raises(UsageError, match="holds no files"):
+        list(paths_of([str(tmp_path)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("a.png", b"", "image/png"),
+        ("a.JPG", b"", "image/jpeg"),
+        ("a.json", b"", "application/json"),
+        ("a.txt", b"", "text/plain"),
+        ("a", b"\x89PNG\r\n\x1a\n...", "image/png"),
+        ("a.unknown", b"\xff\xd8\xff", "image/jpeg"),
+        ("a", b"???", "application/octet-stream"),
+    ],
+)
+def test_types_go_by_suffix_then_content(name: str, data: bytes, kind: str):
+    assert type_of(name, data) == kind
+
+
+def test_a_file_is_read_only_when_its_turn_comes(folder: Path):
+    inputs = file_inputs([str(folder / "a.json"), str(folder / "b.png")], Shape())
+    assert next(inputs).request.parts == (Part("body", b"{}", "application/json"),)
+    (folder / "b.png").write_bytes(b"later")
+    assert next(inputs).request.parts == (Part("body", b"later", "image/png"),)
+
+
+def test_a_content_type_given_by_hand_wins_and_is_sent_as_a_header(folder: Path):
+    shape = Shape(content_type="application/json; charset=utf-8", headers=(("X", "y"),), explain=True, describe=True)
+    (item,) = file_inputs([str(folder / "b.png")], shape)
+    assert item.request.parts == (Part("body", b"{}", "application/json"),)
+    assert item.request.headers == (
+        ("Content-Type", "application/json; charset=utf-8"),
+        ("X", "y"),
+        ("describe", "True"),
+    )
+    assert item.request.explain
+
+
+def test_text_given_as_such_is_json_where_it_is_json():
+    first, second = data_inputs(['{"a": 1}', "hello"], Shape())
+    assert first.request.parts[0].content_type == "application/json"
+    assert second.request.parts[0].content_type == "text/plain"
+    assert first.request.id != second.request.id
+
+
+def test_form_fields_are_one_request(folder: Path):
+    item = form_input([f"data=@{folder}/b.png", "k=v", "k=w"], Shape())
+    assert item.request.parts == (Part("data", b"{}", "image/png"), Part("k", b"w", ""))
+
+
+@pytest.mark.parametrize("field", ["nothing", "=v", "f=@nowhere.bin"])
+def test_wrong_fields_are_refused(field: str):
+    with pytest.raises(UsageError):
+        form_input([field], Shape())

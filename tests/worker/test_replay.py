@@ -1,0 +1,89 @@
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marpack.errors import UsageError
+from marpack.runtime.messages import Part
+from marpack.worker.inputs import Input
+from marpack.worker.replay import recorded_inputs
+from marpack.worker.runner import batched
+
+
+def replayed(tmp_path: Path, *requests: dict[str, Any]) -> list[Input]:
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join(json.dumps(request) for request in requests) + "\n\n")
+    return list(recorded_inputs(str(path)))
+
+
+B64 = base64.b64encode(b"\x00\xff").decode()
+
+
+@pytest.mark.parametrize(
+    ("request_", "parts"),
+    [
+        ({"body": "hi", "content_type": "text/plain"}, (Part("body", b"hi", "text/plain"),)),
+        ({"base64": B64}, (Part("body", b"\x00\xff", ""),)),
+        ({"file": "x.bin", "content_type": "image/png"}, (Part("body", b"file", "image/png"),)),
+        ({"json": {"a": [1]}}, (Part("body", b'{"a": [1]}', "application/json"),)),
+        ({}, (Part("body", b"", ""),)),
+        (
+            {"headers": {"content-type": "application/json; x=1"}, "body": "{}"},
+            (Part("body", b"{}", "application/json"),),
+        ),
+        (
+            {"form": {"a": "1", "f": {"file": "x.bin"}}},
+            (Part("a", b"1"), Part("f", b"file", "application/octet-stream")),
+        ),
+        (
+            {"form": [{"name": "a", "value": "1"}, {"name": "a", "base64": B64, "content_type": "image/png; q=1"}]},
+            (Part("a", b"\x00\xff", "image/png"),),
+        ),
+        ({"content_type": "application/x-www-form-urlencoded", "body": "a=1&b"}, (Part("a", b"1"),)),
+    ],
+)
+def test_a_line_becomes_the_parts_a_server_would_hand_on(tmp_path: Path, request_: dict[str, Any], parts):
+    (tmp_path / "x.bin").write_bytes(b"file")
+    (item,) = replayed(tmp_path, request_)
+    assert item.request.parts == parts
+
+
+def test_headers_path_and_kind_are_kept(tmp_path: Path):
+    (item,) = replayed(
+        tmp_path,
+        {"headers": [["X-A", "1"], ["X-A", "2"]], "url_path": "a/b", "explain": True, "describe": True, "id": "mine"},
+    )
+    assert item.request.headers == (("X-A", "1"), ("X-A", "2"), ("describe", "True"))
+    assert (item.request.url_path, item.request.explain, item.request.id) == ("a/b", True, "mine")
+
+
+def test_requests_with_one_batch_value_go_together(tmp_path: Path):
+    items = replayed(tmp_path, {"batch": 1}, {"batch": 1}, {}, {}, {"batch": "b"}, {"batch": "b"}, {"batch": "b"})
+    assert [len(group) for group in batched(items, 1)] == [2, 1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "truncated"),
+        ("[]", "object"),
+        ('{"bodi": "x"}', "bodi"),
+        ('{"body": "x", "form": {}}', "more than one"),
+        ('{"base64": "!"}', "base64|padding|character"),
+        ('{"form": [{"value": "x"}]}', "no name"),
+        ('{"file": "nowhere"}', "cannot be read"),
+        ('{"content_type": "application/x-www-form-urlencoded", "body": "a=%zz"}', "hexadecimal"),
+    ],
+)
+def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str, words: str):
+    path = tmp_path / "r.jsonl"
+    path.write_text(f"{{}}\n{line}\n")
+    with pytest.raises(UsageError, match=f"(?i){words}"):
+        list(recorded_inputs(str(path)))
+
+
+def test_a_requests_file_that_is_not_there_is_said(tmp_path: Path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        list(recorded_inputs(str(tmp_path / "no.jsonl")))
