@@ -34,7 +34,7 @@ def inspect(context: click.Context, source: str | None, *, verify: bool, as_json
     from marpack.inspection.inspect import inspect as look_into
 
     with open_archive(_archive(source)) as archive:
-        facts = look_into(archive, verify=verify)
+        facts = look_into(archive, verify=verify, parse_config=as_json)
     _show(facts, as_json=as_json)
     context.exit(_exit_code(facts))
 

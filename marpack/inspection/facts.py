@@ -34,7 +34,8 @@ class ConfigFacts(Struct, frozen=True, kw_only=True):
     """The model config."""
 
     file: str
-    value: Any = None  # Any: whatever YAML the author wrote, as JSON
+    text: str  # as it stands
+    value: Any = None  # Any: whatever YAML the author wrote, as JSON; None where nobody asked for it
     problem: str | None = None  # why it cannot be read
 
 

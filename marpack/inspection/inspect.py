@@ -30,12 +30,13 @@ class _Signed(Struct, frozen=True):
     problem: Finding | None = None
 
 
-def inspect(archive: Archive, *, verify: bool = False) -> Inspection:
+def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True) -> Inspection:
     """Look into an archive: facts, and findings about what is unsafe or not as it was signed off.
 
     Args:
         archive: Is read by range: its directory, the small files and the weights' headers.
         verify: Read every byte, and compare digests and CRCs.
+        parse_config: Give the model config's values beside its text, which takes a YAML parser.
 
     Raises ManifestError for a manifest that is missing or malformed.
     """
@@ -56,7 +57,7 @@ def inspect(archive: Archive, *, verify: bool = False) -> Inspection:
         members=tuple(_members(archive, index, sums)),
         handler=handler_facts(manifest.model.handler, read),
         labels=_labels(archive),
-        config=_config(archive, manifest.model.config_file),
+        config=_config(archive, manifest.model.config_file, parse=parse_config),
         requirements=requirement_lines(read(manifest.model.requirements_file) or b""),
         weights=tuple(item.weights for item in looked if item.weights),
         pickles=pickles,
@@ -102,9 +103,9 @@ def _labels(archive: Archive) -> LabelFacts | None:
     return None if data is None else label_facts(data)
 
 
-def _config(archive: Archive, name: str | None) -> ConfigFacts | None:
+def _config(archive: Archive, name: str | None, *, parse: bool) -> ConfigFacts | None:
     data = _text(archive, name)
-    return None if data is None or name is None else config_facts(name, data)
+    return None if data is None or name is None else config_facts(name, data, parse=parse)
 
 
 def _integrity(

@@ -33,20 +33,27 @@ def _by_index(key: str) -> tuple[int, str]:
     return (int(key), "") if key.isdecimal() and len(key) < 12 else (1 << 60, key)
 
 
-def config_facts(file: str, data: bytes) -> ConfigFacts:
-    """Return a model config's values, read with the safe loader and within bounds."""
-    import yaml  # noqa: PLC0415 - an archive without a config need not wait for it
+def config_facts(file: str, data: bytes, *, parse: bool = True) -> ConfigFacts:
+    """Return a model config's text and, with `parse`, its values: read with the safe loader and within bounds."""
+    text = data.decode("utf-8", "replace")
+    if not parse:
+        return ConfigFacts(file=file, text=text)
+    value, problem = _parsed(data)
+    return ConfigFacts(file=file, text=text, value=value, problem=problem)
+
+
+def _parsed(data: bytes) -> tuple[Any, str | None]:  # Any: JSON
+    import yaml  # noqa: PLC0415 - it takes as long to import as everything else that inspecting needs
 
     try:
         if problem := _excess(data):
-            return ConfigFacts(file=file, problem=problem)
-        value = yaml.load(data, Loader=_loader())  # noqa: S506 - one of the two safe loaders
-        return ConfigFacts(file=file, value=_as_json(value))
+            return None, problem
+        return _as_json(yaml.load(data, Loader=_loader())), None  # noqa: S506 - one of the two safe loaders
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        return ConfigFacts(file=file, problem=f"{line}{error.problem or 'this is not YAML'}")
+        return None, f"{line}{error.problem or 'this is not YAML'}"
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return ConfigFacts(file=file, problem=f"it cannot be read: {str(error).splitlines()[0]}")
+        return None, f"it cannot be read: {str(error).splitlines()[0]}"
 
 
 def _loader() -> Any:  # Any: two unrelated classes with one interface

@@ -1,7 +1,6 @@
 """What `marpack inspect` shows on a terminal."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import click
 from rich.filesize import decimal
@@ -9,13 +8,14 @@ from rich.filesize import decimal
 from marpack.findings import Finding
 from marpack.inspection.facts import HandlerFacts, Inspection, WeightsFacts
 from marpack.inspection.pickles import PickleScan, Verdict
-from marpack.render.layout import clean, heading, paragraph, rows, terminal_width
+from marpack.render.layout import clean, fit, heading, paragraph, rows, terminal_width
 from marpack.render.tree import member_tree
 from marpack.weights.onnx_header import Port
 
 _COLOURS = {Verdict.SAFE: "green", Verdict.NEEDS_TRUST: "yellow", Verdict.DANGEROUS: "red"}
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
 _SHOWN = 8  # of anything that may be long
+_LINES = 20  # of the model config
 
 
 def inspection_lines(facts: Inspection, width: int | None = None) -> Iterator[str]:
@@ -96,19 +96,17 @@ def _texts(facts: Inspection, width: int) -> Iterator[str]:
         more = f" and {len(facts.requirements) - _SHOWN} more" if len(facts.requirements) > _SHOWN else ""
         yield from paragraph("needs", ", ".join(facts.requirements[:_SHOWN]) + more, width=width)
     if config := facts.config:
-        text = config.problem or "; ".join(_settings(config.value)) or "empty"
-        yield from paragraph("config", text, width=width)
+        yield from _config(config.text, width)
 
 
-def _settings(value: Any, name: str = "") -> Iterator[str]:  # Any: JSON
-    """Yield a config's values under dotted names."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _settings(item, f"{name}.{key}" if name else key)
-    elif isinstance(value, list):
-        yield f"{name} [{', '.join(str(item) for item in value)}]"
-    elif value is not None or name:
-        yield f"{name} {'true' if value is True else 'false' if value is False else value}"
+def _config(text: str, width: int) -> Iterator[str]:
+    """Yield a model config as its author wrote it, without comments."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---"))]
+    for number, line in enumerate(lines[:_LINES]):
+        label = "config" if number == 0 else ""
+        yield click.style(f"  {label:7}", dim=True) + fit(clean(line), width - 9).rstrip()
+    if len(lines) > _LINES:
+        yield f"         … and {len(lines) - _LINES:,} more lines"
 
 
 def _weights(weights: WeightsFacts, width: int) -> Iterator[str]:
