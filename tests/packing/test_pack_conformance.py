@@ -1,0 +1,60 @@
+"""Every form that marpack writes, unpacked and loaded by a real TorchServe."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conformance.peer import find_peer, peer_required
+from conformance.server import Server
+from conformance.wire import Message, exchange
+
+from marpack.archive.manifest import Manifest, Model
+from marpack.packing.pack import pack
+from marpack.packing.plan import Format, Plan, PlannedMember, Role
+
+pytestmark = [pytest.mark.conformance, pytest.mark.slow]
+
+LISTS_ITS_FOLDER = b"""
+import os
+
+def handle(data, context):
+    if data is None:
+        return None
+    root = context.system_properties["model_dir"]
+    paths = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
+    return [{os.path.relpath(path, root): os.path.getsize(path) for path in paths if "__pycache__" not in path}]
+"""
+MEMBERS = (
+    PlannedMember("w.pt", bytes(3_000_000), Role.WEIGHTS),
+    PlannedMember("handler.py", LISTS_ITS_FOLDER),
+    PlannedMember("assets/é/vocab.txt", b"abc"),
+    PlannedMember("a/folder/below/a/folder/" + "x" * 120 + ".txt", b"12"),
+    PlannedMember("empty", b""),
+    PlannedMember("MAR-INF/samples/seven.png", b"1", Role.META),
+)
+OUTPUT = {Format.TGZ: "digits.tar.gz", Format.NO_ARCHIVE: "digits"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    peer = find_peer()
+    if isinstance(peer, str):
+        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to load archives: {peer}")
+    with Server(peer, tmp_path_factory.mktemp("server") / "home") as server:
+        yield server
+
+
+@pytest.mark.parametrize("form", Format)
+def test_the_server_unpacks_and_loads_every_form(server: Server, tmp_path: Path, form: Format) -> None:
+    manifest = Manifest(model=Model(name="digits", version="1.0", handler="handler.py", serialized_file="w.pt"))
+    output = tmp_path / OUTPUT.get(form, f"digits-{form}.mar")
+    built = pack(Plan(manifest=manifest, members=MEMBERS, output=output, format=form))
+    assert server.register(built.path, "digits").status == 200
+    answer = exchange(server.inference, Message("POST", "/predictions/digits", body=b"x"))
+    assert server.unregister("digits").status == 200
+    found = json.loads(answer.body)
+    assert {member.name: found.pop(member.name) for member in MEMBERS} == {
+        member.name: len(member.source) for member in MEMBERS
+    }
+    assert sorted(found) == ["MAR-INF/MANIFEST.json", "MAR-INF/marpack.json"]
