@@ -189,6 +189,27 @@ def test_a_model_folder_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert listing(tmp_path) == ["digits"]
 
 
+def test_a_swap_that_fails_half_way_puts_the_old_folder_back(tmp_path: Path) -> None:
+    target = model_folder(tmp_path / "digits", "old")
+    with pytest.raises(FileNotFoundError):
+        staging._take_turns(tmp_path / "nowhere", target)
+    assert (target / "MAR-INF/MANIFEST.json").read_text() == "old"
+    assert listing(tmp_path) == ["digits"]
+
+
+def test_a_file_swept_away_before_it_was_locked_is_made_again(tmp_path: Path) -> None:
+    path, made = tmp_path / "x", []
+
+    def create() -> int:
+        made.append(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR))
+        if len(made) == 1:
+            path.unlink()  # as another build's sweep does
+        return made[-1]
+
+    os.close(staging._claim(create))
+    assert (len(made), listing(tmp_path)) == (2, ["x"])
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux swaps two folders in one step")
 def test_linux_swaps_two_folders_in_one_step(tmp_path: Path) -> None:
     one, other = model_folder(tmp_path / "é", "one"), model_folder(tmp_path / "b", "other")
