@@ -20,7 +20,7 @@ MAX_FILES = 100_000  # in all of them together
 _SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for another
 _MOST_STREAMS = 1000  # pickles one after the other in one file
 _BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
-_HIDDEN = re.compile(rb"\x80[\x00-\x05]|c[\w.]+\n[\w.]+\n")
+_HIDDEN = re.compile(rb"\x80[\x00-\x05]|[ci][\w.]+\n[\w.]+\n|\x8c.[\w.]+\x94?\x8c.[\w.]+\x94?\x93", re.DOTALL)
 _END = b"PK\x05\x06"
 # The pickles that TorchScript's own reader, which is C++, loads.
 _SCRIPT = re.compile(r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl")
@@ -92,6 +92,9 @@ class Walk:
             if not _matters(stream, file, size):
                 break
             yield from self._stream(where, file, stream, depth, script=script)
+            if stream.has_arrays:  # judged as pickle.load reads it, and as joblib.load does
+                stream = read_pickle(file, end, limit=self._opcodes, joblib=True)
+                yield from self._stream(where, file, stream, depth)
             end = stream.end
             if stream.problem or end >= size:
                 break

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from struct import unpack
 
 from marpack.weights.bytestream import ByteStream
+from marpack.weights.joblib_arrays import WRAPPER, is_padded, raw_length
 from marpack.weights.values import UNKNOWN, Global, Made, Persistent, Skipped, Table, Unknown
 
 LONGEST_TEXT = 64 * 1024  # bytes; longer strings are jumped over
@@ -23,21 +24,14 @@ class Machine:
     """Stack, marks and memo of one pickle, and what it was seen to do."""
 
     __slots__ = (
-        "calls",
-        "computed",
-        "imports",
-        "indirect",
-        "marks",
-        "memo",
-        "payloads",
-        "running",
-        "source",
-        "stack",
-        "storages",
-    )
+        "calls", "computed", "frames", "imports", "indirect", "joblib", "marks", "memo", "payloads", "running",
+        "source", "stack", "storages",
+    )  # fmt: skip
 
-    def __init__(self, source: ByteStream) -> None:
+    def __init__(self, source: ByteStream, *, joblib: bool = False) -> None:
         self.source = source
+        self.joblib = joblib  # read it as joblib does, with raw arrays between the opcodes
+        self.frames: list[tuple[list[object], list[list[object]], dict[int, object]]] = []
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
@@ -71,6 +65,15 @@ class Machine:
             raise BrokenPickleError("it calls what is no function")
         self.calls += 1
         self.stack.append(Made(function, args))
+
+    def array(self, state: object) -> None:
+        """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
+        length = raw_length(state)
+        if length is None:
+            self.frames.append((self.stack, self.marks, self.memo))
+            self.stack, self.marks, self.memo = [], [], {}
+            return
+        self.source.skip(length + (self.length(1) if is_padded(state) else 0))
 
     def pop_mark(self) -> list[object]:
         """Return what was pushed since the last MARK."""
@@ -117,7 +120,10 @@ def _mark(machine: Machine) -> None:
 def _stop(machine: Machine) -> None:
     if not machine.stack:
         raise IndexError
-    machine.running = False
+    if machine.frames:
+        machine.stack, machine.marks, machine.memo = machine.frames.pop()
+    else:
+        machine.running = False
 
 
 def _pop(machine: Machine) -> None:
@@ -334,8 +340,11 @@ def _instance(machine: Machine) -> None:
 
 def _build(machine: Machine) -> None:
     state = machine.stack.pop()
-    if isinstance(target := machine.stack[-1], Made):
+    target = machine.stack[-1]
+    if isinstance(target, Made):
         target.state = state
+        if machine.joblib and target.made_by(WRAPPER):
+            machine.array(state)
 
 
 def _persistent(machine: Machine) -> None:

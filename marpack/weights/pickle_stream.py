@@ -5,6 +5,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
+from marpack.weights.joblib_arrays import WRAPPER
 from marpack.weights.pickle_opcodes import ACTIONS, BrokenPickleError, Machine
 from marpack.weights.values import Global
 
@@ -29,14 +30,26 @@ class Stream(Struct, frozen=True, kw_only=True):
     too_long: bool = False  # given up at the limit, not at a fault of the pickle's own
 
     @property
+    def has_arrays(self) -> bool:
+        """Tell whether joblib wrote it, with raw arrays between the opcodes."""
+        return any(item.path == WRAPPER for item in self.imports)
+
+    @property
     def inert(self) -> bool:
         """Tell whether it breaks off before it could do anything: a pickle to no one."""
         return self.problem is not None and not self.too_long and not self.imports and not self.computed
 
 
-def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT) -> Stream:
-    """Read the pickle that starts at `offset`, opcode by opcode; never raises on its content."""
-    machine = Machine(ByteStream(file, offset))
+def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, joblib: bool = False) -> Stream:
+    """Read the pickle that starts at `offset`, opcode by opcode; never raises on its content.
+
+    Args:
+        file: Seekable.
+        offset: Bytes from the file's start.
+        limit: How many opcodes are read.
+        joblib: Read it as joblib.load does, with raw arrays between the opcodes.
+    """
+    machine = Machine(ByteStream(file, offset), joblib=joblib)
     used = bytearray(256)
     count, problem = _run(machine, used, limit)
     return Stream(

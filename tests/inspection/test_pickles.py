@@ -1,0 +1,488 @@
+"""Verdicts on real files: what torch and pickle write, and what attackers do."""
+
+import builtins
+import bz2
+import collections
+import gzip
+import importlib
+import io
+import lzma
+import os
+import pickle
+import runpy
+import struct
+import subprocess
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from marpack.inspection.pickles import PickleScan, Verdict
+
+Scan = Callable[..., PickleScan]
+SYSTEM = b"cposix\nsystem\n(S'id'\ntR."  # protocol 0
+
+
+class Call:
+    """Pickles to a call of whatever it is given."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def tarred(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as file:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+# --- What must be safe -------------------------------------------------------------------------------------------
+
+
+def checkpoint() -> dict[str, Any]:
+    net = Net()
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.zeros(2, 4)).sum().backward()
+    optimizer.step()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    return {
+        "model": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": {key: value for key, value in scheduler.state_dict().items() if not callable(value)},
+        "epoch": 3,
+        "loss": 0.25,
+        "rng": torch.get_rng_state(),
+        "dtype": torch.bfloat16,
+        "device": torch.device("cpu"),
+        "shape": torch.Size([1, 2]),
+        "best": None,
+        "history": [0.5, 0.25],
+    }
+
+
+def exotic_tensors() -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            "parameter": nn.Parameter(torch.zeros(2, 2, dtype=torch.bfloat16)),
+            "quantized": torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8),
+            "channels": torch.quantize_per_channel(torch.zeros(2, 2), torch.ones(2), torch.zeros(2), 0, torch.quint8),
+            "sparse": torch.eye(3).to_sparse(),
+            "meta": torch.empty(3, 3, device="meta"),
+            "complex": torch.zeros(2, dtype=torch.complex64),
+            "float8": torch.zeros(4).to(torch.float8_e4m3fn),
+            "view": torch.zeros(3, 4).t(),
+        }
+
+
+SAFE = {
+    "state_dict": lambda: Net().state_dict(),
+    "ordered": lambda: collections.OrderedDict(a=torch.zeros(2)),
+    "checkpoint": checkpoint,
+    "exotic tensors": exotic_tensors,
+    "one tensor": lambda: torch.zeros(3),
+    "vocabulary": lambda: {f"word{number}": number for number in range(20_000)},
+    "vocabulary with lists": lambda: {
+        "stoi": {"a": 0, "été": 1},
+        "itos": ["a", "été"],
+        "freqs": collections.Counter("ab"),
+    },
+    "odd values": lambda: {"bytes": b"\x80\x02", "set": {1, 2}, "complex": 1 + 2j, "big": 1 << 80, "none": None},
+}
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage", "ignore::UserWarning:torch.*")  # of torch's own making
+@pytest.mark.parametrize("name", SAFE)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_what_weights_only_loads_is_safe(name: str, legacy: bool, scan: Scan, saved: Callable[..., bytes]) -> None:
+    value = SAFE[name]()
+    if legacy:  # which knows no untyped storages
+        value = {key: item for key, item in value.items() if key != "float8"} if isinstance(value, dict) else value
+    content = saved(value, _use_new_zipfile_serialization=not legacy)
+    torch.load(io.BytesIO(content), weights_only=True)
+
+    found = scan(content)
+
+    assert found.verdict is Verdict.SAFE
+    assert found.pickles
+    assert not found.unscanned
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_plain_pickle_of_plain_values_is_safe_in_every_protocol(protocol: int, scan: Scan) -> None:
+    value = {
+        "words": ["a", "ß", "\x80\x02"],
+        "ids": (1, -5, 2**70, 0.5, None, True),
+        "nested": {"x": [[]], "y": b"\x80\x04"},
+    }
+
+    found = scan(pickle.dumps(value, protocol=protocol))
+
+    assert found.verdict is Verdict.SAFE
+    assert [pickle.problem for pickle in found.pickles] == [None]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("make", ["script", "trace", "freeze"])
+def test_torchscript_is_safe(make: str, scan: Scan, tmp_path: Path) -> None:
+    net = Net().eval()
+    scripted = torch.jit.trace(net, torch.zeros(1, 4)) if make == "trace" else torch.jit.script(net)
+    if make == "freeze":
+        scripted = torch.jit.freeze(scripted)
+    scripted.save(str(tmp_path / "net.pt"))
+
+    found = scan((tmp_path / "net.pt").read_bytes())
+
+    assert found.verdict is Verdict.SAFE
+    assert any(pickle.where.endswith("data.pkl") for pickle in found.pickles)
+
+
+def test_random_numbers_and_text_are_no_pickles(scan: Scan) -> None:
+    random = np.random.default_rng(3)
+    texts = [
+        b"class Net:\n    pass\n(.\n",
+        b"import os\nos.system('id')\n",
+        b"cat\ndog\nelephant\n",
+        b"{}",
+        b"(a)\n.",
+        b"]\n.",
+    ]
+    blobs = [random.bytes(64) for _ in range(3000)]
+
+    for content in [*texts, *blobs]:
+        found = scan(content)
+        assert found.verdict is Verdict.SAFE, content
+        assert not found.unscanned, content
+
+
+def test_tensors_of_random_bytes_do_not_look_like_pickles(scan: Scan, saved: Callable[..., bytes]) -> None:
+    numbers = torch.frombuffer(bytearray(np.random.default_rng(5).bytes(8 * 4000)), dtype=torch.uint8).view(4000, 8)
+    content = saved({f"t{number}": row.clone() for number, row in enumerate(numbers)})
+
+    assert [pickle.where.rpartition("/")[2] for pickle in scan(content).pickles] == ["data.pkl"]
+
+
+# --- What needs trust --------------------------------------------------------------------------------------------
+
+
+class Vocab:
+    """As torchtext's: a class of its author's around a dict."""
+
+    def __init__(self) -> None:
+        self.stoi = collections.defaultdict(int, a=1)
+
+
+def test_a_whole_model_needs_trust_and_lists_what_it_imports(scan: Scan, saved: Callable[..., bytes]) -> None:
+    found = scan(saved(Net()))
+
+    assert found.verdict is Verdict.NEEDS_TRUST
+    names = {name for pickle in found.pickles for name in pickle.globals}
+    assert "torch.nn.modules.linear.Linear" in names
+    assert any(name.endswith(".Net") for name in names)
+
+
+def test_a_vocabulary_of_a_class_needs_trust(scan: Scan, saved: Callable[..., bytes]) -> None:
+    found = scan(saved(Vocab()))
+
+    assert found.verdict is Verdict.NEEDS_TRUST
+    assert {"collections.defaultdict", "builtins.int"} <= set(found.pickles[0].globals)
+
+
+def test_numpy_inside_a_checkpoint_needs_trust(scan: Scan, saved: Callable[..., bytes]) -> None:
+    found = scan(saved({"mean": np.zeros(3)}))
+
+    assert found.verdict is Verdict.NEEDS_TRUST
+    assert "numpy.ndarray" in found.pickles[0].globals
+
+
+def test_a_pickled_path_is_not_called_dangerous(scan: Scan) -> None:
+    assert scan(pickle.dumps(Path("x"))).verdict is Verdict.NEEDS_TRUST
+
+
+def test_a_tensor_pickled_without_torch_save_shows_the_file_inside(scan: Scan) -> None:
+    found = scan(pickle.dumps({"a": torch.zeros(2)}))
+
+    assert found.verdict is Verdict.NEEDS_TRUST
+    assert len(found.pickles) > 1  # the torch.save within the byte string is looked into, too
+
+
+# --- What is dangerous -------------------------------------------------------------------------------------------
+
+EVIL = {
+    "os.system": Call(os.system, "id"),
+    "eval": Call(eval, "1"),
+    "exec": Call(exec, "1"),
+    "compile": Call(compile, "1", "x", "eval"),
+    "subprocess": Call(subprocess.Popen, ["id"]),
+    "getattr": Call(getattr, "x", "upper"),
+    "import": Call(importlib.import_module, "os"),
+    "builtin import": Call(builtins.__import__, "os"),
+    "open": Call(open, "/tmp/x", "w"),
+    "runpy": Call(runpy.run_path, "x.py"),
+    "nested torch.load": Call(torch.load, "other.pt"),
+    "pickle.loads": Call(pickle.loads, b"N."),
+    "numpy.load": Call(np.load, "x.npy"),
+    "torch.hub": Call(torch.hub.load, "a", "b"),
+    "deep inside": {"weights": [torch.zeros(2), {"x": (Call(os.system, "id"),)}]},
+}
+
+
+@pytest.mark.parametrize("name", EVIL)
+@pytest.mark.parametrize("protocol", range(6))
+def test_known_bad_calls_are_dangerous_in_every_protocol(name: str, protocol: int, scan: Scan) -> None:
+    found = scan(pickle.dumps(EVIL[name], protocol=protocol))
+
+    assert found.verdict is Verdict.DANGEROUS
+    assert any("it imports" in reason for pickle in found.pickles for reason in pickle.reasons)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_bad_call_in_a_torch_file_is_dangerous(legacy: bool, scan: Scan, saved: Callable[..., bytes]) -> None:
+    content = saved({"a": torch.zeros(2), "b": Call(os.system, "id")}, _use_new_zipfile_serialization=not legacy)
+
+    assert scan(content).verdict is Verdict.DANGEROUS
+
+
+ID = b"\x8c\x02id\x85R."  # a call with the argument "id", then STOP
+
+
+def text(value: str) -> bytes:
+    return b"\x8c" + bytes([len(value)]) + value.encode()
+
+
+TRICKS = {
+    "protocol 0": SYSTEM,
+    "INST": b"(S'id'\nios\nsystem\n.",
+    "OBJ": b"(cos\nsystem\nS'id'\no.",
+    "NEWOBJ": b"\x80\x02cos\nsystem\nU\x02id\x85\x81.",
+    "NEWOBJ_EX": b"\x80\x04" + text("os") + text("system") + b"\x93" + text("id") + b"\x85}\x92.",
+    "Python 2's name": b"c__builtin__\neval\n(S'1'\ntR.",
+    "Python 2's commands": b"ccommands\ngetoutput\n(S'id'\ntR.",
+    "STACK_GLOBAL": b"\x80\x04" + text("posix") + text("system") + b"\x93" + ID,
+    "STACK_GLOBAL from the memo": b"\x80\x04"
+    + text("posix")
+    + b"\x940"
+    + text("system")
+    + b"\x940h\x00h\x01\x93"
+    + text("id")
+    + b"\x85R.",
+    "memo overwritten": b"\x80\x04"
+    + text("collections")
+    + b"q\x000"
+    + text("posix")
+    + b"q\x000h\x00"
+    + text("system")
+    + b"\x93"
+    + text("id")
+    + b"\x85R.",
+    "names duplicated on the stack": b"\x80\x04"
+    + text("posix")
+    + b"2"
+    + b"0"
+    + text("system")
+    + b"\x93"
+    + text("id")
+    + b"\x85R.",
+    "names out of a tuple that is dropped": b"\x80\x04("
+    + text("x")
+    + b"1"
+    + text("posix")
+    + text("system")
+    + b"\x93"
+    + text("id")
+    + b"\x85R.",
+    "name as UNICODE": b"\x80\x04Vposix\nVsystem\n\x93" + ID,
+    "name as escaped STRING": b"\x80\x04S'pos\\x69x'\nS'system'\n\x93" + ID,
+    "name as BINUNICODE8": b"\x80\x04\x8d"
+    + struct.pack("<Q", 5)
+    + b"posix"
+    + text("system")
+    + b"\x93"
+    + text("id")
+    + b"\x85R.",
+    "an attribute's attribute": b"\x80\x04"
+    + text("torch.serialization")
+    + text("os.system")
+    + b"\x93"
+    + text("id")
+    + b"\x85R.",
+    "no STOP": SYSTEM[:-1],
+    "garbage behind the call": SYSTEM[:-1] + b"\xff\xff",
+    "a lying frame": b"\x80\x04\x95" + struct.pack("<Q", 1 << 40) + SYSTEM,
+    "copyreg": b"ccopyreg\nadd_extension\n(S'os'\nS'system'\nI240\ntR0\x82\xf0(S'id'\ntR.",
+    "behind a STOP": pickle.dumps({"a": 1}) + SYSTEM,
+    "behind two STOPs": pickle.dumps(1) + pickle.dumps([]) + pickle.dumps(Call(os.system, "id")),
+    "behind rubbish": pickle.dumps({"a": 1}) + b"\0\xff" * 50 + pickle.dumps(Call(os.system, "id")),
+    "within a byte string": pickle.dumps({"blob": pickle.dumps(Call(os.system, "id"))}),
+    "behind a huge string": pickle.dumps(["x" * 300_000, b"y" * 300_000, Call(os.system, "id")]),
+    "a call without arguments it needs": b"cposix\nabort\n)R.",
+    "a computed name": b"\x80\x02c_codecs\nencode\n"
+    + text("posix")
+    + text("utf-8")
+    + b"\x86R"
+    + text("system")
+    + b"\x93.",
+    "only imported": b"cposix\nsystem\n.",
+    "picklescan's list": b"cuuid\n_get_command_stdout\n(S'id'\ntR.",
+}
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_tricks_do_not_hide_a_bad_call(name: str, scan: Scan) -> None:
+    assert scan(TRICKS[name]).verdict is Verdict.DANGEROUS
+
+
+WRAPPED = {
+    "zip": lambda evil: zipped({"a/readme.txt": evil}),
+    "deflated zip": lambda evil: zipped({"x": evil}, zipfile.ZIP_DEFLATED),
+    "zip in zip in zip": lambda evil: zipped({"x.zip": zipped({"y.jpg": zipped({"z": evil})})}),
+    "torch storage": lambda evil: zipped({"m/data.pkl": pickle.dumps({}, 2), "m/version": b"3", "m/data/0": evil}),
+    "second data.pkl": lambda evil: zipped({"m/data.pkl": pickle.dumps({}, 2), "m/version": b"3", "n/data.pkl": evil}),
+    "extra file of TorchScript": lambda evil: zipped(
+        {"m/data.pkl": pickle.dumps({}, 2), "m/constants.pkl": b"\x80\x02).", "m/code/x.py": b"", "m/extra/notes": evil}
+    ),
+    "TorchScript's own": lambda evil: zipped(
+        {"m/data.pkl": evil, "m/constants.pkl": b"\x80\x02).", "m/code/x.py": b""}
+    ),
+    "gzip": gzip.compress,
+    "zlib": zlib.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "two gzip members": lambda evil: gzip.compress(evil[:9]) + gzip.compress(evil[9:]),
+    "tar": lambda evil: tarred({"a/b": evil}),
+    "tar.gz": lambda evil: gzip.compress(tarred({"a/b": evil})),
+    "behind a picture": lambda evil: b"\x89PNG\r\n\x1a\n" + bytes(500) + zipped({"x": evil}),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_wrappings_do_not_hide_a_bad_call(wrap: str, scan: Scan) -> None:
+    evil = pickle.dumps(Call(os.system, "id"))
+
+    assert scan(WRAPPED[wrap](evil), "picture.png").verdict is Verdict.DANGEROUS
+
+
+def test_objects_in_numpys_format_are_looked_into(scan: Scan) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([Call(os.system, "id")], dtype=object), allow_pickle=True)
+    archive = io.BytesIO()
+    np.savez(archive, a=np.array([Call(os.system, "id")], dtype=object), b=np.zeros(3))
+
+    assert scan(buffer.getvalue()).verdict is Verdict.DANGEROUS
+    assert scan(archive.getvalue()).verdict is Verdict.DANGEROUS
+    assert scan(archive.getvalue()).unscanned == ()
+
+
+ARRAYS = {"floats": np.zeros((10, 100)), "objects": np.array([1, "x"], dtype=object), "texts": np.array(["a", "bcd"])}
+
+
+@pytest.mark.parametrize("compress", [0, 3])
+def test_joblib_files_are_read_to_their_end(compress: int, scan: Scan, tmp_path: Path) -> None:
+    joblib = pytest.importorskip("joblib")
+    joblib.dump({**ARRAYS, "last": [1]}, tmp_path / "plain", compress=compress)
+    joblib.dump({**ARRAYS, "evil": Call(os.system, "id")}, tmp_path / "evil", compress=compress)
+
+    plain = scan((tmp_path / "plain").read_bytes())
+
+    assert plain.verdict is Verdict.NEEDS_TRUST
+    assert plain.pickles[-1].problem is None
+    assert not plain.unscanned
+    assert scan((tmp_path / "evil").read_bytes()).verdict is Verdict.DANGEROUS
+
+
+def test_a_wrapper_of_joblibs_does_not_hide_what_pickle_load_would_call(scan: Scan) -> None:
+    state = b"(U\x05shape(K\x40tU\x05dtypecnumpy\ndtype\n(U\x02u1tRd"
+    wrapper = b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81" + state + b"b"
+
+    found = scan(b"\x80\x02" + wrapper + b"0" + SYSTEM + bytes(64) + b"N.")
+
+    assert found.verdict is Verdict.DANGEROUS
+
+
+def test_a_duplicate_member_is_not_overlooked(scan: Scan) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as file:
+            file.writestr("m/data.pkl", pickle.dumps({}, 2))
+            file.writestr("m/data.pkl", SYSTEM)
+            file.writestr("m/version", b"3")
+
+    assert scan(buffer.getvalue()).verdict is Verdict.DANGEROUS
+
+
+def test_flags_that_stop_other_scanners_do_not_stop_this_one(scan: Scan) -> None:
+    content = bytearray(zipped({"m/data.pkl": SYSTEM, "m/version": b"3"}))
+    entry = content.find(b"PK\x01\x02")
+    content[entry + 8] |= 1  # "encrypted", says the directory; torch does not look
+    content[entry + 16] ^= 0xFF  # a wrong CRC
+
+    assert scan(bytes(content)).verdict is Verdict.DANGEROUS
+
+
+# --- What cannot be looked into is said --------------------------------------------------------------------------
+
+DEEP = SYSTEM
+for _ in range(9):
+    DEEP = zipped({"x": DEEP})
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (DEEP, {}),
+        (pickle.dumps(list(range(1000))), {"opcodes": 100}),
+        (b"7z\xbc\xaf\x27\x1c" + bytes(100), {}),
+        (b"\x28\xb5\x2f\xfd" + bytes(100), {}),
+        (gzip.compress(bytes(65 << 20)), {}),
+        (zipped({"x": SYSTEM}, zipfile.ZIP_BZIP2), {}),
+    ],
+    ids=["too deep", "too many opcodes", "7z", "zstandard", "gzip bomb", "zip of bzip2"],
+)
+def test_nothing_is_passed_over_in_silence(content: bytes, options: dict[str, Any], scan: Scan) -> None:
+    found = scan(content, **options)
+
+    assert found.unscanned
+    assert all(part.reason for part in found.unscanned)
+
+
+@pytest.mark.parametrize("cut", range(0, 100, 7))
+def test_a_truncated_pickle_is_judged_by_what_it_would_have_done(cut: int, scan: Scan) -> None:
+    content = pickle.dumps([Call(os.system, "id"), list(range(30))], protocol=2)
+    stop = len(content) * cut // 100
+    expected = Verdict.DANGEROUS if b"\nsystem\n" in content[:stop] else Verdict.SAFE
+
+    assert scan(content[:stop]).verdict is expected
