@@ -1,19 +1,20 @@
 """SOURCE, as commands take it: an archive as it is, or a project whose archive is built first when it must be."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import NoProjectError, UsageError
-from marpack.findings import Finding
-from marpack.packing.plan import Built
-from marpack.project.building import build
-from marpack.project.load import load_project
-from marpack.project.planning import plan_project
-from marpack.project.schema import FILE_NAME, Project
-from marpack.project.staleness import is_stale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from marpack.findings import Finding
+    from marpack.packing.plan import Built
+    from marpack.project.schema import Project
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -41,6 +42,12 @@ def resolve(
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built.
     """
     path = Path(source if source is not None else ".")
+    if path.is_file() and path.suffix not in {".yaml", ".yml"}:
+        return Resolved(path=path)  # and nothing of what only projects need is imported
+    from marpack.archive.protocol import MANIFEST_NAME  # noqa: PLC0415
+    from marpack.project.load import load_project  # noqa: PLC0415
+    from marpack.project.schema import FILE_NAME  # noqa: PLC0415
+
     if not path.exists():
         raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
@@ -55,6 +62,10 @@ def resolve(
 
 
 def _resolve_project(project: Project, progress: Callable[[int], None] | None, created_on: str | None) -> Resolved:
+    from marpack.project.building import build  # noqa: PLC0415
+    from marpack.project.planning import plan_project  # noqa: PLC0415
+    from marpack.project.staleness import is_stale  # noqa: PLC0415
+
     draft = plan_project(project, check=False, created_on=created_on)
     if not is_stale(draft.plan):
         return Resolved(path=draft.plan.output, project=project)

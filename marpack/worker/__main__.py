@@ -89,4 +89,6 @@ def _flush() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))
+    code = main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3]))
+    _flush()
+    os._exit(code)  # tearing down an interpreter with torch in it takes longer than many a run

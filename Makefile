@@ -1,0 +1,62 @@
+# Two commands on a fresh machine: `make demo` does the main job on real data, `make test` checks what CI checks.
+# All they need is Python 3.11 or newer, and for the comparison with a real TorchServe, Java 11 or newer.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PEER := .venvs/peer
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DIGITS := examples/digits
+
+.PHONY: demo test lint types layers tests peer format bench clean
+
+demo: $(VENV)/.runtime
+	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
+	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack inspect digits.mar
+	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack run digits.mar --input samples/
+
+test: lint types layers tests
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports --no-cache
+
+# With Java there is a real TorchServe to compare with, in a venv of its own; without it those tests say so and skip.
+tests: $(VENV)/.dev peer
+	$(BIN)/coverage erase
+	MARPACK_PEER="$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))" \
+		$(BIN)/python -m pytest --cov --cov-report= $(TESTS)
+	$(BIN)/coverage report
+
+peer: $(VENV)/.dev
+	@if command -v java >/dev/null; then $(BIN)/python tests/conformance/make_peer.py $(PEER); \
+	elif [ -n "$$MARPACK_REQUIRE_PEER" ]; then echo "Java is needed to compare with a real TorchServe" >&2; exit 1; \
+	else echo "no Java here: the comparison with a real TorchServe is skipped"; fi
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .venvs .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by its exact version: a range would fetch gigabytes of CUDA where only the CPU is wanted.
+$(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(PIP) -e '.[dev,examples,explain,onnx]'
+	@touch $@
