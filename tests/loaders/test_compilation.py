@@ -1,0 +1,113 @@
+import copy
+
+import pytest
+import torch
+
+from marpack.loaders.compilation import CompileError, Pt2Error, compiled, explained, options_of
+from marpack.runtime import timings
+
+
+@pytest.mark.parametrize(
+    ("pt2", "wanted"),
+    [
+        ("inductor", {"backend": "inductor"}),
+        ("nonsense", {"backend": "nonsense"}),
+        ({}, {}),
+        ({"backend": "inductor", "mode": "reduce-overhead"}, {"backend": "inductor", "mode": "reduce-overhead"}),
+        ({"compile": {"enable": True}}, {}),
+        ({"compile": {"enable": False, "backend": "inductor"}}, None),
+        ({"compile": {"enable": "true", "backend": "inductor"}}, None),
+        (
+            {"compile": {"enable": True, "backend": "openvino", "fullgraph": True, "options": {"device": "CPU"}}},
+            {"backend": "openvino", "fullgraph": True, "options": {"device": "CPU"}},
+        ),
+        ({"export": {"aot_compile": True}}, None),
+        ({"export": {}, "compile": {"enable": True, "backend": "eager"}}, {"backend": "eager"}),
+    ],
+)
+def test_every_spelling(pt2, wanted):
+    before = copy.deepcopy(pt2)
+    assert options_of(pt2) == wanted
+    assert pt2 == before
+
+
+def test_options_are_a_copy():
+    pt2 = {"backend": "inductor"}
+    options_of(pt2)["mode"] = "default"
+    assert pt2 == {"backend": "inductor"}
+
+
+@pytest.mark.parametrize(
+    ("pt2", "exception"),
+    [(None, TypeError), (3, TypeError), ("compile", TypeError), ({"compile": {"backend": "eager"}}, KeyError)],
+)
+def test_what_the_server_stumbles_over(notes, pt2, exception):
+    with pytest.raises(exception), explained():
+        options_of(pt2)
+    assert "compile: {enable: true" in notes()["pt2-unreadable"].hint
+
+
+def test_a_list_is_no_section():
+    with pytest.raises(Pt2Error, match="pt2 is a list") as failure:
+        options_of(["inductor"])
+    assert isinstance(failure.value, ValueError)
+
+
+SKIPPED = [
+    ({"backend": "nope"}, "nope is not a backend", "inductor"),
+    ({"backend": "nvfuser"}, "Invalid backend: 'nvfuser'", "backends here: "),
+    ({"mode": "bogus"}, "Unrecognized mode=bogus", "check pt2's options (mode)"),
+    ({"colour": 1}, "unexpected keyword argument 'colour'", "check pt2's options (colour)"),
+    ({"options": {"bogus": 1}}, "Unexpected optimization option bogus", "check pt2's options"),
+]
+
+
+@pytest.mark.parametrize(("options", "message", "hint"), SKIPPED)
+def test_what_the_server_skips_runs_uncompiled_and_is_noted(net, notes, options, message, hint):
+    assert compiled(net, options, strict=False) is net
+    trouble = notes()["not-compiled"]
+    assert message in trouble.message
+    assert "runs uncompiled" in trouble.message
+    assert len(trouble.message) < 400
+    assert hint in trouble.hint
+
+
+@pytest.mark.parametrize(("options", "message", "hint"), SKIPPED)
+def test_what_the_server_skips_is_an_error_under_target_marpack(net, options, message, hint):
+    with pytest.raises(CompileError) as failure:
+        compiled(net, options, strict=True)
+    assert message in failure.value.what
+    assert hint in failure.value.hint
+
+
+def test_torchscript_is_not_compiled(tmp_path, notes):
+    torch.jit.trace(torch.nn.Identity(), torch.zeros(1)).save(tmp_path / "w.pt")
+    script = torch.jit.load(tmp_path / "w.pt")
+    assert compiled(script, {}, strict=False) is script
+    assert "TorchScript cannot be compiled" in notes()["not-compiled"].hint
+
+
+def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
+    torch._dynamo.reset()
+
+    class Talking(torch.nn.Module):
+        def forward(self, numbers):
+            torch._dynamo.graph_break()
+            return net(numbers)
+
+    model = compiled(Talking(), {"backend": "eager"}, strict=True)
+    timings.drain()
+    assert model(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
+    assert timings.drain()["compile"] > 0
+    assert "graph" in notes()["graph-break"].message
+    model(torch.ones(1, 3))
+    assert "compile" not in timings.drain()
+
+
+@pytest.mark.slow
+def test_inductor_answers_as_eager_does(net):
+    torch._dynamo.reset()
+    model = compiled(net, {"backend": "inductor"}, strict=True)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(torch.ones(1, 3)), net(torch.ones(1, 3)))
+    assert timings.drain()["compile"] > 100
