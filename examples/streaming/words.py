@@ -1,10 +1,14 @@
 """Whole numbers in English words, and the words as the net numbers them."""
 
-ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TEENS = [
+    "ten",
+    "eleven",
+    "twelve",
+    *(f"{stem}teen" for stem in ("thir", "four", "fif", "six", "seven", "eigh", "nine")),
+]
+ONES = DIGITS + TEENS
+TENS = [f"{stem}ty" for stem in ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")]
 NEXT, END = "next", "end"  # asks for the number that follows; says that it is complete
 WORDS = [END, NEXT, *ONES, *TENS, "hundred", "thousand"]
 
