@@ -110,8 +110,11 @@ def flags(folder: Path) -> list[str]:
 
 def run(command: list[Path | str], folder: Path) -> int:
     """Run a command to its end and return its peak memory in bytes."""
+    # As installed packages are, both are compiled to bytecode; the original copies everything through TMPDIR.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["TMPDIR"] = str(folder)
     with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(folder)})
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:

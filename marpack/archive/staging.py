@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -125,7 +124,7 @@ def _prefix(target: Path) -> str:
 
 def _beside(target: Path) -> Path:
     """Return a new name in the target's folder, which `_sweep` knows again."""
-    return target.parent / f"{_prefix(target)}{secrets.token_hex(4)}{_SUFFIX}"
+    return target.parent / f"{_prefix(target)}{os.urandom(4).hex()}{_SUFFIX}"
 
 
 def _open_temporary(path: Path) -> tuple[BinaryIO, bool]:
