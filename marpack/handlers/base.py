@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from marpack.handlers import explanations, loading, profiling
-from marpack.handlers.observed import explained_call, note_nonfinite
-from marpack.handlers.target import HandlerContext, Rows, remember
+from marpack.handlers.observed import explained_call, explained_output, note_nonfinite
+from marpack.handlers.protocol import HandlerContext, Rows
+from marpack.handlers.target import remember
 from marpack.handlers.timer import timed
 from marpack.loaders import aoti, eager, torchscript
 from marpack.loaders.device import use_tensor_cores
@@ -97,7 +98,8 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     def postprocess(self, data: Any) -> Any:  # Any: as above
         """Make nested lists of the model's output."""
         note_nonfinite(data)
-        return data.tolist()
+        with explained_output("a tensor", data):
+            return data.tolist()
 
     def handle(self, data: Rows, context: HandlerContext) -> Any:  # Any: what postprocess returns, a list by contract
         """Answer one batch: preprocess, inference, postprocess, or what its headers ask for instead.

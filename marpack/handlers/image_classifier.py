@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from marpack.handlers.naming import named
-from marpack.handlers.observed import note_nonfinite
+from marpack.handlers.observed import explained_output, note_nonfinite
 from marpack.handlers.target import better
 from marpack.handlers.timer import timed
 from marpack.handlers.transforms import ImageNet
@@ -38,7 +38,8 @@ class ImageClassifier(VisionHandler):
         Raises RuntimeError for fewer classes than `topk`; target marpack names as many as there are.
         """
         note_nonfinite(data)
-        probabilities = functional.softmax(data, dim=1)
+        with explained_output("logits [N, K]", data):
+            probabilities = functional.softmax(data, dim=1)
         clamp = better(self, Difference.TOPK_CLAMPED)
         values, classes = top(probabilities, self.topk, clamp=clamp)
         return named(values.tolist(), self.mapping, classes.tolist())

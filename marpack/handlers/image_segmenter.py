@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from marpack.handlers.observed import note_nonfinite
+from marpack.handlers.observed import explained_output, note_nonfinite
 from marpack.handlers.transforms import ImageNet
 from marpack.handlers.vision import VisionHandler
 
@@ -18,7 +18,8 @@ class ImageSegmenter(VisionHandler):
 
     def postprocess(self, data: Any) -> Any:  # Any: the model's {"out": logits}; nested lists
         """Turn `{"out": logits [N, K, H, W]}` into nested lists [N, H, W, 2] of class number and probability."""
-        logits = data["out"]
+        with explained_output('{"out": logits [N, K, H, W]}', data):
+            logits = data["out"]
         note_nonfinite(logits)
         best = torch.max(torch.softmax(logits, dim=1), dim=1)
         return torch.stack([best.indices.type(best.values.dtype), best.values], dim=3).tolist()

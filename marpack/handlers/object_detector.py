@@ -3,6 +3,7 @@
 from typing import Any
 
 from marpack.handlers.naming import named
+from marpack.handlers.observed import explained_output
 from marpack.handlers.transforms import Compose, ToTensor
 from marpack.handlers.vision import VisionHandler
 
@@ -20,7 +21,8 @@ class ObjectDetector(VisionHandler):
 
     def postprocess(self, data: list[Detections]) -> list[list[dict[str, Any]]]:  # Any: boxes and scores
         """Keep each picture's sure detections, in the model's order, and name them."""
-        return [_kept(found, self.threshold, self.mapping) for found in data]
+        with explained_output("a list of {boxes [M, 4], labels [M], scores [M]}, one per picture", data):
+            return [_kept(found, self.threshold, self.mapping) for found in data]
 
 
 def _kept(found: Detections, threshold: float, mapping: dict[str, str] | None) -> list[dict[str, Any]]:

@@ -57,3 +57,23 @@ def note_nonfinite(output: object) -> None:
     message = f"{count} of {output.numel()} numbers of the model's output are NaN or infinite"
     hint = "look for a division by zero, an overflow in half precision, or weights that never trained"
     note("not-finite", message, stage="postprocess", hint=hint)
+
+
+@contextmanager
+def explained_output(wanted: str, output: object) -> Iterator[None]:
+    """Note what the model returned and what the handler takes, if the two do not go together."""
+    try:
+        yield
+    except (AttributeError, IndexError, TypeError):
+        message = f"the model returned {_returned(output)}, and this handler takes {wanted}"
+        hint = "have the model return that, or override postprocess"
+        note("model-output", message, stage="postprocess", hint=hint)
+        raise
+
+
+def _returned(output: object) -> str:
+    if isinstance(output, dict):
+        return f"a dict of {', '.join(map(str, output)) or 'nothing'}"
+    if isinstance(output, (list, tuple)) and output:
+        return f"a {type(output).__name__} of {len(output)}, the first {described(output[0])}"
+    return described(output)

@@ -90,6 +90,9 @@ def _list_hint() -> str:
 
 def _file_refusal(content: bytes, error: Exception) -> tuple[str, str, str]:
     if isinstance(error, UnidentifiedImageError):
+        if content[:1] in {b"{", b"[", b'"'}:
+            message = "the body looks like JSON, but it was not sent as application/json, or is not valid"
+            return "undecoded-json", message, _send_hint()
         start = content[:12]
         message = f"the body ({len(content)} bytes, beginning {start!r}) is no picture that Pillow knows"
         return "not-a-picture", message, _send_hint()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from marpack.handlers.target import Rows
+from marpack.handlers.protocol import Rows
 
 if TYPE_CHECKING:
     from marpack.handlers.base import BaseHandler

@@ -9,8 +9,9 @@ import torch
 
 from marpack.handlers import contractions, explanations, options, text_pipeline, vocabulary
 from marpack.handlers.base import BaseHandler
+from marpack.handlers.protocol import HandlerContext
 from marpack.handlers.softmax import softmax
-from marpack.handlers.target import HandlerContext, settings_for
+from marpack.handlers.target import settings_for
 from marpack.runtime.diagnostics import note
 
 

@@ -8,9 +8,10 @@ import torch
 
 from marpack.handlers import explanations, text_pipeline, vocabulary
 from marpack.handlers.naming import named
-from marpack.handlers.observed import note_nonfinite
+from marpack.handlers.observed import explained_output, note_nonfinite
+from marpack.handlers.protocol import Rows
 from marpack.handlers.softmax import softmax
-from marpack.handlers.target import Rows, better
+from marpack.handlers.target import better
 from marpack.handlers.text import TextHandler
 from marpack.handlers.texts import explained, note_batch, note_no_words, offsets_of, text_of
 from marpack.runtime.targets import Difference
@@ -43,7 +44,9 @@ class TextClassifier(TextHandler):
     def postprocess(self, data: torch.Tensor) -> list[dict[str, Any]]:  # Any: probabilities
         """Turn logits [N, K] into one `{label: probability}` per text, over all classes."""
         note_nonfinite(data)
-        return named(softmax(data).tolist(), self.mapping)
+        with explained_output("logits [N, K]", data):
+            probabilities = softmax(data).tolist()
+        return named(probabilities, self.mapping)
 
     def get_insights(self, text_preprocess: Prepared, _: Any, target: Any = 0) -> list[dict[str, Any]]:  # Any: Captum's
         """Return `importances` of the text's n-grams for the class `target`, and the `words` they are made of."""

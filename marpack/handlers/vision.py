@@ -9,7 +9,8 @@ from PIL import Image
 
 from marpack.handlers import explanations, options, pictures
 from marpack.handlers.base import BaseHandler
-from marpack.handlers.target import HandlerContext, Rows, better
+from marpack.handlers.protocol import HandlerContext, Rows
+from marpack.handlers.target import better
 from marpack.handlers.timer import timed
 from marpack.runtime.targets import Difference
 

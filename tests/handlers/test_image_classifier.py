@@ -69,6 +69,7 @@ WRONG = [
     ("not base64!", ValueError, "not-base64", "not base64", "base64"),
     (["a"], ValueError, "not-numbers", "JSON list", "nested lists"),
     (photo("not-a-picture.jpg"), OSError, "not-a-picture", "no picture that Pillow knows", "curl"),
+    (bytearray(b'{"data": '), OSError, "undecoded-json", "application/json", "base64"),
     (photo("truncated.jpg"), OSError, "picture-damaged", "truncated", "whole"),
     (photo("bomb-300-megapixels.png"), Image.DecompressionBombError, "picture-too-large", "300000000", "limit_max"),
     (photo("photo-16bit.png"), TypeError, "picture-mode", "131 x 97 in mode I;16", "convert"),
