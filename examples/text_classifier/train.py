@@ -24,7 +24,7 @@ MODULES = ("cluster", "decomposition", "ensemble", "linear_model", "metrics", "p
 EPOCHS = 25
 BATCH = 32
 FORGET = 0.2  # so much of each text is made unknown in training, for texts of other people's words
-GOOD_ENOUGH = 0.8
+GOOD_ENOUGH = 0.75
 
 Passage = tuple[list[str], int]  # words and pairs of words, index into MODULES
 

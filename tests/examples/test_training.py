@@ -14,9 +14,12 @@ DIGITS = REPOSITORY / "examples" / "digits"
 pytest.importorskip("sklearn", reason="training needs marpack[examples]")
 
 
-def start_training(folder: Path) -> subprocess.Popen[str]:
+QUICK = ["batches_and_metrics", "function_handler", "onnx", "safetensors_compile", "text_classifier", "torch_export"]
+
+
+def start_training(folder: Path, name: str = "digits") -> subprocess.Popen[str]:
     folder.mkdir()
-    command = [sys.executable, "-m", "examples.digits.train", str(folder)]
+    command = [sys.executable, "-m", f"examples.{name}.train", str(folder)]
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
 
 
@@ -32,6 +35,17 @@ def test_digits_trains_to_97_percent_and_to_the_same_bytes_each_time(tmp_path):
     for path in made:
         assert (folders[0] / path).read_bytes() == (folders[1] / path).read_bytes(), path
         assert (DIGITS / path).stat().st_size == (folders[0] / path).stat().st_size, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_examples_train_to_what_they_demand_and_make_what_is_committed(tmp_path, name):
+    run = start_training(tmp_path / name, name)
+    said, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, said
+    made = {path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*") if path.is_file()}
+    assert made
+    assert all((REPOSITORY / "examples" / name / path).is_file() for path in made)
 
 
 def test_digits_samples_are_held_out(monkeypatch):
