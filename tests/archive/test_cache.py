@@ -1,0 +1,194 @@
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+
+from marpack.archive.cache import Cache
+from marpack.archive.reader import open_archive
+from marpack.errors import DamagedArchiveError, ExtractionError
+
+MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}})
+EXTRACT = """
+import sys
+from pathlib import Path
+from marpack.archive.cache import Cache
+from marpack.archive.reader import open_archive
+from marpack.errors import MarpackError
+try:
+    with open_archive(sys.argv[1], cache=Cache(Path(sys.argv[2]))) as archive:
+        print(archive.materialize())
+except MarpackError as error:
+    sys.exit(error.what)
+"""
+LITTLE_ROOM = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+"""
+
+
+def made(path, size=1000):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("w.bin", os.urandom(size))
+        archive.writestr("h.py", "x = 1\n")
+        archive.writestr("MAR-INF/MANIFEST.json", MANIFEST)
+    return path
+
+
+def extract(path, root, limit=1 << 30):
+    with open_archive(path, cache=Cache(root, limit=limit)) as archive:
+        return archive.materialize()
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "cache"
+
+
+def test_another_file_under_the_same_name_is_extracted_anew(tmp_path, root):
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    made(path)
+    second = extract(path, root)
+    assert second != first
+    assert (second / "w.bin").read_bytes() != (first / "w.bin").read_bytes()
+
+
+def test_a_touched_archive_is_extracted_anew(tmp_path, root):
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    os.utime(path, (1, 1))
+    assert extract(path, root) != first
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.unlink(),
+        lambda file: file.write_bytes(b"x = 2\n"),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.parent.rename(file.parent.with_name("elsewhere")),
+    ],
+)
+def test_a_folder_that_somebody_changed_is_not_used_again(tmp_path, root, spoil):
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    spoil(first / "h.py")
+    second = extract(path, root)
+    assert second != first
+    assert (second / "h.py").read_bytes() == b"x = 1\n"
+    assert extract(path, root) == second
+
+
+def test_files_that_a_handler_adds_do_no_harm(tmp_path, root):
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    (first / "__pycache__").mkdir()
+    assert extract(path, root) == first
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"folder": "../.."}', b"\xff"])
+def test_a_broken_stamp_is_no_stamp(tmp_path, root, text):
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    next(root.glob("*.json")).write_bytes(text)
+    second = extract(path, root)
+    assert second != first
+    assert (second / "h.py").exists()
+
+
+def test_the_least_recently_used_goes_first(tmp_path, root):
+    paths = [made(tmp_path / f"{n}.mar", 10_000) for n in range(3)]
+    folders = [extract(path, root) for path in paths[:2]]
+    for age, stamp in enumerate(sorted(root.glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True)):
+        os.utime(stamp, (time.time() - 100 * age - 100,) * 2)
+    assert extract(paths[0], root) == folders[0]  # used: now the second is the oldest
+    last = extract(paths[2], root, limit=25_000)
+    assert folders[0].exists()
+    assert last.exists()
+    assert not folders[1].parent.exists()
+    assert len(list(root.glob("*.json"))) == 2
+
+
+def test_what_is_in_use_is_never_evicted(tmp_path, root):
+    one, two = made(tmp_path / "1.mar", 10_000), made(tmp_path / "2.mar", 10_000)
+    with open_archive(one, cache=Cache(root)) as archive:
+        folder = archive.materialize()
+        extract(two, root, limit=1)
+        assert (folder / "h.py").exists()
+    extract(made(tmp_path / "3.mar"), root, limit=1)
+    assert not folder.exists()
+
+
+def test_an_archive_larger_than_the_bound_is_kept_until_the_next_one(tmp_path, root):
+    assert (extract(made(tmp_path / "1.mar", 10_000), root, limit=1) / "w.bin").exists()
+
+
+def test_leftovers_of_the_killed_are_swept_up(tmp_path, root):
+    extract(made(tmp_path / "1.mar"), root)
+    for name, age in (("abc-old", 3600), ("abc-new", 1)):
+        (root / name).mkdir()
+        os.utime(root / name, (time.time() - age,) * 2)
+    extract(made(tmp_path / "2.mar"), root)
+    assert not (root / "abc-old").exists()
+    assert (root / "abc-new").exists()
+
+
+def test_a_cache_that_others_may_write_is_refused(tmp_path, root):
+    root.mkdir()
+    root.chmod(0o777)
+    with pytest.raises(ExtractionError) as caught:
+        extract(made(tmp_path / "1.mar"), root)
+    assert "can be written by others" in caught.value.what
+    assert "MARPACK_CACHE_DIR" in caught.value.hint
+
+
+def test_a_cache_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ExtractionError, match=r"cannot be made: Not a directory$"):
+        extract(made(tmp_path / "1.mar"), tmp_path / "file" / "cache")
+
+
+def another_process(path, root, before=""):
+    command = [sys.executable, "-c", before + EXTRACT, path, root]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, root):
+    with another_process(made(tmp_path / "a.mar", 1_000_000), root, LITTLE_ROOM) as process:
+        assert process.stderr.read() == "the member 'w.bin' cannot be extracted: File too large\n"
+    assert list(root.iterdir()) == []
+
+
+def test_wrong_bytes_leave_nothing_behind(tmp_path, root):
+    path = made(tmp_path / "a.mar", 1_000_000)
+    data = bytearray(path.read_bytes())
+    data[500_000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedArchiveError):
+        extract(path, root)
+    assert list(root.iterdir()) == []
+
+
+def test_two_processes_at_once_extract_once(tmp_path, root):
+    path = made(tmp_path / "a.mar", 30_000_000)
+    with another_process(path, root) as one, another_process(path, root) as two:
+        assert one.stdout.read() == two.stdout.read()
+    assert len(list(root.glob("*-*"))) == 1
+    assert list(root.glob("*.lock")) == []
+
+
+def test_a_killed_process_spoils_nothing(tmp_path, root):
+    path = made(tmp_path / "a.mar", 50_000_000)
+    with another_process(path, root) as process:
+        end = time.monotonic() + 30
+        while not list(root.glob("*-*/model/w.bin")) and time.monotonic() < end:
+            time.sleep(0.001)
+        process.kill()
+    folder = extract(path, root)
+    assert (folder / "w.bin").stat().st_size == 50_000_000
+    assert len(list(root.glob("*.json"))) == 1

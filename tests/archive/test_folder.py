@@ -1,0 +1,116 @@
+import json
+import os
+import socket
+
+import pytest
+
+from marpack.archive.limits import Limits
+from marpack.archive.protocol import Form
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError, ExitCode
+
+MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}})
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "m"
+    (folder / "MAR-INF").mkdir(parents=True)
+    (folder / "MAR-INF" / "MANIFEST.json").write_text(MANIFEST)
+    (folder / "h.py").write_text("x = 1\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "labels.txt").write_text("one\n")
+    return folder
+
+
+def test_a_folder_is_an_archive_as_it_lies(model):
+    with open_archive(model) as archive:
+        assert archive.form is Form.FOLDER
+        assert archive.oddities == ()
+        assert list(archive.entries) == ["MAR-INF/MANIFEST.json", "data/labels.txt", "h.py"]
+        assert archive.entries["h.py"].size == 6
+        assert archive.manifest.model.name == "m"
+        assert archive.materialize() == model
+        with archive.open("data/labels.txt") as file:
+            assert file.read() == b"one\n"
+        with pytest.raises(KeyError):
+            archive.open("../m/h.py")
+
+
+def test_one_folder_inside_is_taken_for_the_model_as_the_server_does(model):
+    with open_archive(model.parent) as archive:
+        assert archive.materialize() == model
+
+
+def test_links_are_followed_since_the_server_does(model, tmp_path):
+    (tmp_path / "weights.pt").write_bytes(b"weights")
+    (model / "w.pt").symlink_to(tmp_path / "weights.pt")
+    with open_archive(model) as archive:
+        assert archive.entries["w.pt"].size == 7
+
+
+def fifo(model):
+    os.mkfifo(model / "f")
+
+
+def unix_socket(model):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(model / "s"))
+
+
+def circle(model):
+    (model / "data" / "up").symlink_to(model)
+
+
+def dangling(model):
+    (model / "gone").symlink_to(model / "nowhere")
+
+
+def backslash(model):
+    (model / "a\\b").touch()
+
+
+def not_utf8(model):
+    (model / os.fsdecode(b"\xff")).touch()
+
+
+def no_manifest(model):
+    (model / "MAR-INF" / "MANIFEST.json").unlink()
+
+
+BAD = [
+    (fifo, "the member 'f' is neither a file nor a folder"),
+    (unix_socket, "the member 's' is neither a file nor a folder"),
+    (circle, "the folder 'up' is a link to one that it lies in, or lies too deep"),
+    (dangling, "the member 'gone' cannot be read: No such file or directory"),
+    (backslash, "the member 'a\\\\b' has a backslash in its name, which Windows takes for a folder"),
+    (not_utf8, "the member '\\udcff' has a control or invisible character in its name"),
+    (no_manifest, "this folder is no model archive: it has no MAR-INF/MANIFEST.json"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "sentence"), BAD)
+def test_hostile_folders_are_refused(model, spoil, sentence):
+    spoil(model)
+    with pytest.raises(ArchiveError) as caught:
+        open_archive(model)
+    assert caught.value.what == sentence
+    assert caught.value.where == str(model)
+
+
+def test_a_folder_of_too_many_files_is_refused(model):
+    with pytest.raises(ArchiveError, match="holds more than 2 files"):
+        open_archive(model, limits=Limits(members=2))
+
+
+def test_no_such_path(tmp_path):
+    with pytest.raises(ArchiveError) as caught:
+        open_archive(tmp_path / "nothing.mar")
+    assert caught.value.what == "the archive cannot be opened: No such file or directory"
+    assert caught.value.exit_code is ExitCode.ARCHIVE
+
+
+def test_a_fifo_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "f.mar")
+    with pytest.raises(ArchiveError, match="neither a file nor a folder"):
+        open_archive(tmp_path / "f.mar")

@@ -1,0 +1,75 @@
+import json
+import zipfile
+
+import pytest
+
+from marpack.archive.cache import Cache
+from marpack.archive.manifest import MAX_BYTES
+from marpack.archive.protocol import MANIFEST_NAME
+from marpack.archive.reader import open_archive
+from marpack.errors import ExitCode, ManifestError
+
+MODEL = {"modelName": "m", "handler": "h.py"}
+
+
+def made(path, manifest, names=("h.py",)):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, "x = 1\n")
+        if manifest is not None:
+            archive.writestr(MANIFEST_NAME, manifest)
+    return path
+
+
+def manifest(**model):
+    return json.dumps({"runtime": "python", "model": {**MODEL, **model}})
+
+
+BAD = [
+    (None, f"the archive has no {MANIFEST_NAME}"),
+    ("", "the manifest is not valid JSON: Expecting value: line 1 column 1 (char 0)"),
+    ("[]", "the manifest is not a JSON object"),
+    ("[" * 500_000, "the manifest is nested too deeply"),
+    (" " * (MAX_BYTES + 1), f"the manifest has {MAX_BYTES + 1} bytes; {MAX_BYTES} is the most"),
+    ("\ufeff" + manifest(), "the manifest begins with a byte-order mark, which the server refuses"),
+    (manifest(serializedFile="w.pt"), "model.serializedFile points at 'w.pt', which is not in the archive"),
+    (manifest(modelFile="model.py"), "model.modelFile points at 'model.py', which is not in the archive"),
+    (manifest(handler="gone.py"), "model.handler points at 'gone.py', which is not in the archive"),
+    (manifest(handler="gone.py:run"), "model.handler points at 'gone.py', which is not in the archive"),
+    (manifest(requirementsFile="r.txt"), "model.requirementsFile points at 'r.txt', which is not in the archive"),
+    (manifest(configFile="c.yaml"), "model.configFile points at 'c.yaml', which is not in the archive"),
+    (manifest(configFile="../../etc/passwd"), "model.configFile points outside the archive: '../../etc/passwd'"),
+    (manifest(serializedFile="/etc/passwd"), "model.serializedFile points outside the archive: '/etc/passwd'"),
+    (manifest(modelFile="a\\..\\model.py"), "model.modelFile points outside the archive: 'a\\\\..\\\\model.py'"),
+    (manifest(handler="../h.py"), "model.handler points outside the archive: '../h.py'"),
+    (manifest(serializedFile="w\x00.pt"), "model.serializedFile points outside the archive: 'w\\x00.pt'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), BAD, ids=[str(number) for number in range(len(BAD))])
+def test_a_bad_manifest_is_refused_before_anything_is_written(tmp_path, text, sentence):
+    path = made(tmp_path / "m.mar", text)
+    with open_archive(path, cache=Cache(tmp_path / "cache")) as archive, pytest.raises(ManifestError) as caught:
+        archive.materialize()
+    assert caught.value.what == sentence
+    assert caught.value.where.startswith(str(path))
+    assert caught.value.exit_code is ExitCode.ARCHIVE
+    assert not (tmp_path / "cache").exists()
+
+
+GOOD = [
+    manifest(),
+    manifest(handler="h.py:run"),
+    manifest(handler="package/h.py"),  # the server imports the base name
+    manifest(handler="image_classifier"),
+    manifest(handler="h:run"),
+    manifest(serializedFile="w.pt", modelFile="model.py", requirementsFile="r.txt", configFile="c.yaml"),
+    manifest(serializedFile=None, configFile=""),
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_what_the_manifest_may_point_at(tmp_path, text):
+    path = made(tmp_path / "m.mar", text, ["h.py", "w.pt", "model.py", "r.txt", "c.yaml"])
+    with open_archive(path, cache=Cache(tmp_path / "cache")) as archive:
+        assert archive.manifest.model.name == "m"

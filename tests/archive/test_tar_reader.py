@@ -1,0 +1,305 @@
+import gzip
+import io
+import json
+import os
+import tarfile
+
+import pytest
+
+from marpack.archive.cache import Cache
+from marpack.archive.limits import Limits
+from marpack.archive.protocol import Form
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError, ExitCode
+
+MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}}).encode()
+FILES = {
+    "h.py": b"x = 1\n",
+    "big.bin": os.urandom(1_500_000),
+    "a/Größe.txt": b"1",
+    "MAR-INF/MANIFEST.json": MANIFEST,
+}
+LONG = "/".join(["long-step" * 5] * 5) + "/x.txt"
+
+
+def tar(members, *, root="m/", form=tarfile.PAX_FORMAT):
+    """Return a .tar.gz: a dict of names and bytes, or a list of (TarInfo, bytes)."""
+    out = io.BytesIO()
+    items = (
+        [(info(root + name, data), data) for name, data in members.items()] if isinstance(members, dict) else members
+    )
+    with tarfile.open(fileobj=out, mode="w:gz", format=form, compresslevel=1) as archive:
+        for header, data in items:
+            archive.addfile(header, io.BytesIO(data))
+    return out.getvalue()
+
+
+def info(name, data=b"", **fields):
+    header = tarfile.TarInfo(name)
+    header.size = len(data)
+    for key, value in fields.items():
+        setattr(header, key, value)
+    return header
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def opened(data, name="m.tar.gz", **options):
+        path = tmp_path / name
+        path.write_bytes(data)
+        return open_archive(path, cache=Cache(tmp_path / "cache"), **options)
+
+    return opened
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_what_went_in_comes_out(opened, form):
+    members = {**FILES, LONG: b"far away"} if form != tarfile.USTAR_FORMAT else {**FILES, LONG[-150:].lstrip("/"): b"2"}
+    with opened(tar(members, form=form)) as archive:
+        assert archive.form is Form.TGZ
+        assert archive.oddities == ()
+        assert archive.manifest.model.name == "m"
+        assert list(archive.entries) == list(members)
+        for name, data in members.items():
+            with archive.open(name) as file:
+                file.seek(-1, os.SEEK_END)
+                assert file.read() == data[-1:]
+                file.seek(0)
+                assert file.read() == data
+        folder = archive.materialize()
+        assert {name: (folder / name).read_bytes() for name in members} == members
+
+
+ROOTS = [
+    ("m/", []),
+    ("./", []),  # what `tar -C folder .` makes; the server drops the "."
+    ("", ["tgz-no-root-folder"]),
+    ("./m/", ["tgz-no-root-folder"]),
+]
+
+
+@pytest.mark.parametrize(("root", "codes"), ROOTS)
+def test_with_and_without_a_root_folder(opened, root, codes):
+    members = [(info(root.rstrip("/") or "a", type=tarfile.DIRTYPE), b"")]
+    members += [(info(root + name, data), data) for name, data in FILES.items()]
+    with opened(tar(members)) as archive:
+        assert [finding.code for finding in archive.oddities] == codes
+        assert list(archive.entries) == list(FILES)
+        assert (archive.materialize() / "h.py").read_bytes() == FILES["h.py"]
+        assert sorted(path.name for path in archive.materialize().iterdir()) == ["MAR-INF", "a", "big.bin", "h.py"]
+
+
+def test_several_roots_are_one_for_the_server(opened):
+    members = [(info(f"r{n}/{name}", data), data) for n, (name, data) in enumerate(FILES.items())]
+    with opened(tar(members)) as archive:
+        assert list(archive.entries) == list(FILES)
+
+
+def test_a_tgz_named_mar_opens_but_is_told(opened):
+    with opened(tar(FILES), "m.mar") as archive:
+        assert [finding.code for finding in archive.oddities] == ["archive-suffix"]
+
+
+def test_the_second_time_nothing_is_inflated(opened, tmp_path):
+    data = tar(FILES, root="")
+    with opened(data) as archive:
+        first = archive.materialize()
+        assert archive.materialize() == first
+    with open_archive(tmp_path / "m.tar.gz", cache=Cache(tmp_path / "cache")) as archive:
+        assert archive.manifest.model.name == "m"
+        assert [finding.code for finding in archive.oddities] == ["tgz-no-root-folder"]
+        assert archive.materialize() == first
+        assert "_contents" not in vars(archive)
+
+
+def test_a_name_that_is_not_there_is_a_key_error(opened):
+    with opened(tar(FILES)) as archive, pytest.raises(KeyError):
+        archive.open("m/h.py")
+
+
+def raw(*blocks):
+    """Return a .tar.gz of blocks as they are."""
+    return gzip.compress(b"".join(blocks), 1)
+
+
+def header(name=b"m/x.py", size=b"00000000006\0", kind=b"0", magic=b"ustar\x0000", prefix=b"", checksum=None):
+    block = name.ljust(100, b"\0") + b"0000644\0" * 3 + size.ljust(12, b"\0") + b"0" * 11 + b"\0" + b" " * 8
+    block = (block + kind + bytes(100) + magic + bytes(80) + prefix).ljust(512, b"\0")
+    return block[:148] + b"%06o\0 " % (sum(block) if checksum is None else checksum) + block[156:]
+
+
+def member(name=b"m/x.py", data=b"x = 1\n", **fields):
+    return header(name, b"%011o\0" % len(data), **fields) + data + bytes(-len(data) % 512)
+
+
+def pax(*records, kind=b"x"):
+    """Return an extended header; each record of 6 to 95 bytes, so that its length has two digits."""
+    text = b"".join(b"%d %s\n" % (len(record) + 4, record) for record in records)
+    return member(b"pax", text, kind=kind)
+
+
+END = bytes(1024)
+GOOD = member(b"m/h.py") + member(b"m/MAR-INF/MANIFEST.json", MANIFEST)
+
+CASES = {
+    "dot-dot": (tar([(info("m/../../x", b"x"), b"x")]), "the member 'm/../../x' climbs through '.' or '..'"),
+    "dot-dot-first": (tar([(info("../x", b"x"), b"x")]), "the member '../x' climbs through '.' or '..'"),
+    "dot-dot-second": (tar([(info("./../x", b"x"), b"x")]), "the member '../x' climbs through '.' or '..'"),
+    "sibling-prefix": (
+        tar([(info("m/../m-evil/x", b"x"), b"x")]),
+        "the member 'm/../m-evil/x' climbs through '.' or '..'",
+    ),
+    "absolute": (tar([(info("/m/x", b"x"), b"x")]), "the member '/m/x' has an absolute path"),
+    "absolute-folder": (tar([(info("//m", type=tarfile.DIRTYPE), b"")]), "the member '//m' has an absolute path"),
+    "drive": (tar([(info("C:/x", b"x"), b"x")]), "the member 'C:/x' begins with a drive letter"),
+    "backslash": (
+        tar([(info("m\\x", b"x"), b"x")]),
+        "the member 'm\\\\x' has a backslash in its name, which Windows takes for a folder",
+    ),
+    "control": (
+        tar([(info("m/\x1b", b"x"), b"x")]),
+        "the member 'm/\\x1b' has a control or invisible character in its name",
+    ),
+    "pax-nul": (
+        raw(pax(b"path=m/x.py\0.txt"), member(), END),
+        "the member 'm/x.py\\x00.txt' has a control or invisible character in its name",
+    ),
+    "not-utf8": (raw(member(b"m/\xff"), END), "the member 'm/ÿ' has a name that is not UTF-8"),
+    "no-name": (raw(member(b""), END), "the member '' has no name"),
+    "symlink": (
+        tar([(info("m/l", type=tarfile.SYMTYPE, linkname="/etc/passwd"), b"")]),
+        "the member 'm/l' is a symbolic link",
+    ),
+    "symlink-long": (
+        tar([(info("m/l", type=tarfile.SYMTYPE, linkname="x" * 300), b"")], form=tarfile.GNU_FORMAT),
+        "the member 'm/l' is a symbolic link",
+    ),
+    "hard-link": (
+        tar([(info("m/l", type=tarfile.LNKTYPE, linkname="m/h.py"), b"")]),
+        "the member 'm/l' is a hard link",
+    ),
+    "fifo": (tar([(info("m/f", type=tarfile.FIFOTYPE), b"")]), "the member 'm/f' is a FIFO"),
+    "character-device": (tar([(info("m/d", type=tarfile.CHRTYPE), b"")]), "the member 'm/d' is a device"),
+    "block-device": (tar([(info("m/d", type=tarfile.BLKTYPE), b"")]), "the member 'm/d' is a device"),
+    "unknown-type": (raw(member(kind=b"V"), END), "the member 'm/x.py' is of the unknown type b'V'"),
+    "sparse-gnu": (raw(member(kind=b"S"), END), "the member 'm/x.py' is a sparse file"),
+    "sparse-pax": (raw(pax(b"GNU.sparse.major=1"), member(), END), "the member 'm/x.py' is a sparse file"),
+    "sparse-global": (
+        raw(pax(b"GNU.sparse.size=9", kind=b"g"), GOOD, END),
+        "a global header of the tar sets 'GNU.sparse.size' for all members",
+    ),
+    "path-global": (
+        raw(pax(b"path=m/x.py", kind=b"g"), GOOD, END),
+        "a global header of the tar sets 'path' for all members",
+    ),
+    "pax-twice": (
+        raw(pax(b"path=m/x.py", b"path=m/y.py"), member(), END),
+        "the extended header 'pax' gives 'path' twice",
+    ),
+    "pax-garbled": (
+        raw(member(b"pax", b"99 path=x\n", kind=b"x"), member(), END),
+        "the extended header 'pax' is garbled",
+    ),
+    "pax-no-length": (
+        raw(member(b"pax", b"path=x\n", kind=b"x"), member(), END),
+        "the extended header 'pax' is garbled",
+    ),
+    "pax-size": (raw(pax(b"size=-1000"), member(), END), "the member 'm/x.py' has no readable size"),
+    "pax-size-lies": (raw(pax(b"size=999999"), member(), END), "the gzip stream ends in the middle of a member"),
+    "pax-huge": (
+        raw(header(b"pax", b"77777777777\0", kind=b"x")),
+        "the extended header 'pax' has more than 65536 bytes",
+    ),
+    "long-name-huge": (
+        raw(header(b"long", b"77777777777\0", kind=b"L")),
+        "the extended header 'long' has more than 65536 bytes",
+    ),
+    "name-alone": (raw(GOOD, pax(b"path=m/x.py"), END), "the tar ends after a name without its member"),
+    "folder-with-data": (raw(member(b"m/d/", kind=b"5"), END), "the member 'm/d/' is a folder with 6 bytes of data"),
+    "size-unreadable": (raw(header(size=b"9zz"), END), "the member 'm/x.py' has no readable size"),
+    "size-huge": (
+        raw(header(size=b"\x80" + b"\0" * 4 + b"\xff" * 7), END),
+        "the members have more than 274877906944 bytes",
+    ),
+    "size-lies": (raw(header(size=b"00000100000\0"), END), "the gzip stream ends in the middle of a member"),
+    "checksum": (raw(header(checksum=7), END), "a record of the tar has a wrong checksum, or this is no tar"),
+    "not-a-tar": (raw(b"hello" * 1000), "a record of the tar has a wrong checksum, or this is no tar"),
+    "empty": (raw(b""), "the tar has no end: it is truncated"),
+    "no-end": (raw(GOOD), "the tar has no end: it is truncated"),
+    "data-after-end": (raw(GOOD, END, member()), "there are bytes after the archive's last record"),
+    "data-after-gzip": (
+        raw(GOOD, END) + b"x",
+        "there are bytes after the end of the gzip stream; the server reads only the first stream",
+    ),
+    "second-gzip": (raw(GOOD) + raw(END), "the tar has no end: it is truncated"),
+    "twice": (raw(GOOD, member(b"m/h.py"), END), "the member 'm/h.py' is there twice"),
+    "twice-by-roots": (raw(GOOD, member(b"n/h.py"), END), "the member 'h.py' is there twice"),
+    "manifest-twice": (
+        raw(GOOD, member(b"n/MAR-INF/MANIFEST.json"), END),
+        "the member 'MAR-INF/MANIFEST.json' is there twice",
+    ),
+    "case": (
+        raw(GOOD, member(b"m/H.py"), END),
+        "the member 'm/H.py' differs from 'm/h.py' only in case or Unicode form",
+    ),
+    "file-for-folder": (
+        raw(GOOD, member(b"m/a"), member(b"m/a/b"), END),
+        "the member 'm/a' is a file where another member needs a folder",
+    ),
+    "file-for-root": (raw(member(b"m"), GOOD, END), "the member 'm' is a file where another member needs a folder"),
+    "gzip-bomb": (raw(header(b"m/bomb", b"%011o\0" % (80 << 20)), bytes(80 << 20)), "bytes more than 100 times"),
+    "no-manifest": (raw(member(b"m/h.py"), END), "the archive has no MAR-INF/MANIFEST.json"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_hostile_tars_are_refused_before_anything_is_written(opened, tmp_path, case):
+    data, sentence = CASES[case]
+    with opened(data) as archive, pytest.raises(ArchiveError) as caught:
+        archive.materialize()
+    assert sentence in caught.value.what
+    assert caught.value.what.isprintable()
+    assert caught.value.where.startswith(str(tmp_path / "m.tar.gz"))
+    assert caught.value.exit_code is ExitCode.ARCHIVE
+    assert not (tmp_path / "cache").exists()
+
+
+def test_an_archive_cut_anywhere_is_refused(opened):
+    whole = tar(FILES)
+    for tenth in range(1, 10):
+        with opened(whole[: len(whole) * tenth // 10]) as archive, pytest.raises(ArchiveError, match="is truncated"):
+            archive.materialize()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3, -8, -4, -1])
+def test_wrong_gzip_headers_and_sums_are_found(opened, place):
+    data = bytearray(tar(FILES))
+    data[place] ^= 0xFF
+    with pytest.raises(ArchiveError), opened(bytes(data)) as archive:
+        archive.materialize()
+
+
+def test_limits_can_be_lowered(opened):
+    data = tar(FILES)
+    with opened(data, limits=Limits(members=3)) as archive, pytest.raises(ArchiveError, match="more than 3 members"):
+        archive.materialize()
+    with (
+        opened(data, limits=Limits(total=1_000_000)) as archive,
+        pytest.raises(ArchiveError, match="more than 1000000"),
+    ):
+        archive.materialize()
+
+
+def test_plain_headers_of_old_tars_are_read(opened):
+    old = member(b"m/h.py", kind=b"\0", magic=bytes(8)) + member(b"MAR-INF/MANIFEST.json", MANIFEST, prefix=b"m")
+    with opened(raw(pax(b"comment=abc", kind=b"g"), old, END)) as archive:
+        assert list(archive.entries) == ["h.py", "MAR-INF/MANIFEST.json"]
+
+
+def test_an_archive_that_changes_meanwhile_is_found(opened, tmp_path):
+    with opened(tar(FILES)) as archive:
+        assert archive.manifest.model.name == "m"
+        (tmp_path / "m.tar.gz").write_bytes(tar({**FILES, "new.py": b""}))
+        with pytest.raises(ArchiveError):
+            archive.materialize()
+        assert [path.name for path in (tmp_path / "cache").iterdir()] == []
