@@ -14,6 +14,8 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a 
 class ByteSource(Protocol):
     """Bytes of a known number, read at any offset, from several threads at once."""
 
+    whole: int  # bytes up to which a member is read, and its CRC checked, when it is opened
+
     @property
     def where(self) -> str:
         """What messages call it: its path or address."""
@@ -41,6 +43,8 @@ class ByteSource(Protocol):
 
 class LocalFile:
     """A regular file on this machine."""
+
+    whole = 1 << 22
 
     def __init__(self, path: Path) -> None:
         """Open the file; raises NotAnArchiveError if it is none or cannot be read."""

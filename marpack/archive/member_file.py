@@ -12,8 +12,6 @@ from marpack.archive.blocks import member_blocks, wrong_bytes
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.zip_directory import ZipMember
 
-IN_MEMORY = 1 << 22  # bytes; up to here a member is read, and its CRC checked, when it is opened
-
 
 def open_member(data: ByteSource, member: ZipMember) -> BinaryIO:
     """Open a member, seekable.
@@ -21,10 +19,10 @@ def open_member(data: ByteSource, member: ZipMember) -> BinaryIO:
     A small one is checked here and now; of a large one, the CRC is checked when all of it has been read in order.
     Raises DamagedArchiveError.
     """
-    if member.size <= IN_MEMORY:
+    if member.size <= data.whole:
         return io.BytesIO(b"".join(map(bytes, member_blocks(data, member))))
     if member.stored:
-        return io.BufferedReader(StoredFile(data, member))
+        return io.BufferedReader(StoredFile(data, member), min(data.whole, io.DEFAULT_BUFFER_SIZE))
     return spool(member_blocks(data, member))
 
 

@@ -9,7 +9,7 @@ from marpack.archive.limits import Limits
 from marpack.archive.protocol import Archive
 from marpack.archive.tar_reader import TarArchive
 from marpack.archive.zip_reader import ZipArchive
-from marpack.errors import located
+from marpack.errors import NotAnArchiveError, located
 
 _GZIP = b"\x1f\x8b"
 
@@ -18,12 +18,14 @@ def open_archive(source: str | Path, *, limits: Limits | None = None, cache: Cac
     """Open a .mar, a .tar.gz or a model folder; what is in it is checked, nothing of it is run or written.
 
     Args:
-        source: The path.
+        source: The path, or the address of a .mar elsewhere (https, s3, …), of which only what is asked for is fetched.
         limits: What is refused for its mere size.
         cache: Where `materialize` extracts to; this user's by default.
 
     Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
     """
+    if isinstance(source, str) and "://" in source:
+        return _open_address(source, limits or Limits(), cache or Cache())
     with located(str(source)):
         return _open(Path(source), limits or Limits(), cache or Cache())
 
@@ -39,3 +41,13 @@ def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
     except BaseException:
         data.close()
         raise
+
+
+def _open_address(address: str, limits: Limits, cache: Cache) -> Archive:
+    from marpack.archive.remote import open_remote  # noqa: PLC0415 - local archives need no network
+
+    data = open_remote(address)
+    with located(data.where):
+        if data.read_at(0, min(2, data.size)) == _GZIP:
+            raise NotAnArchiveError("a .tar.gz cannot be read by range", hint="download it, and name the file")
+        return ZipArchive(data.where, data, limits=limits, cache=cache)
