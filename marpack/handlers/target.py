@@ -26,11 +26,6 @@ def settings_of(context: object) -> Settings:
     )
 
 
-def target_of(context: object) -> Target:
-    """Say whose behaviour a handler with this context shows."""
-    return settings_of(context).target
-
-
 def remember(handler: object, context: object) -> Settings:
     """Keep the settings with the handler, for stages that are called without a context."""
     settings = settings_of(context)

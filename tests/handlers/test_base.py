@@ -244,3 +244,16 @@ def test_profiler_explains(make_context, monkeypatch):
     handler = Recorder()
     handler.profiler_args = {"activities": [torch.profiler.ProfilerActivity.CPU], "on_trace_ready": lambda _: None}
     assert handler.handle([1], make_context(headers={"explain": "True"})) == ["explained"]
+
+
+def test_traces_go_where_the_servers_go(monkeypatch):
+    from marpack.handlers import profiling
+
+    folders = []
+    monkeypatch.setattr(torch.profiler, "tensorboard_trace_handler", folders.append)
+    handler = BaseHandler()
+    handler.manifest = {"model": {"modelName": "digits"}}
+    arguments = profiling._arguments(handler)
+    assert folders == ["/tmp/pytorch_profiler/digits"]
+    assert arguments["record_shapes"]
+    assert arguments is handler.profiler_args  # for its author to read back

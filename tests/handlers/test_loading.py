@@ -1,5 +1,6 @@
 """What BaseHandler does with weights of every format, under both targets."""
 
+import importlib.util
 import json
 import sys
 import zipfile
@@ -192,32 +193,6 @@ def test_an_unknown_backend(make_context, folder, net, notes):
         answer(make_context("w.pt", "netfile.py", config={"pt2": "warp"}, target=MARPACK))
 
 
-def with_torchvision_operator(source, target):
-    """Copy TorchScript and make its code call an operator of torchvision's."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name.endswith(".py") and b"def forward" in content:
-                content = content.replace(
-                    b"return ", b"_9 = ops.torchvision.nms(numbers, numbers, 0.5)\n    return ", 1
-                )
-            new.writestr(name, content)
-
-
-@pytest.mark.parametrize(
-    ("target", "kinds"),
-    [(TORCHSERVE, {"torchvision-operators"}), (MARPACK, {"torchvision-operators", "torchvision-missing"})],
-)
-def test_torchvisions_operators(make_context, folder, net, notes, target, kinds):
-    if "torchvision" in sys.modules or __import__("importlib").util.find_spec("torchvision"):
-        pytest.skip("torchvision is installed here")
-    write(net, folder / "plain.pt", "torchscript")
-    with_torchvision_operator(folder / "plain.pt", folder / "w.pt")
-    with pytest.raises(RuntimeError, match="torchvision"):
-        answer(make_context("w.pt", target=target))
-    assert notes().keys() == kinds
-
-
 def test_a_session_cannot_be_called_on_the_server(make_context, folder, notes):
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper
@@ -247,3 +222,56 @@ def test_mocks_show_the_server(folder, net):
     handler = BaseHandler()
     handler.initialize(context)  # under target marpack the backend would be an error
     assert handler.initialized
+
+
+TORCHVISION = """
+import torch
+
+library = torch.library.Library("torchvision", "FRAGMENT")
+library.define("marpack_probe(Tensor numbers) -> Tensor")
+library.impl("marpack_probe", lambda numbers: numbers, "CPU")
+"""
+
+
+@pytest.fixture
+def weights_with_operator(folder, net):
+    """TorchScript that calls an operator which only the torchvision beside it registers."""
+    write(net, folder / "plain.pt", "torchscript")
+    call = b"    _9 = ops.torchvision.marpack_probe(numbers)\n    layer = "
+    with zipfile.ZipFile(folder / "plain.pt") as old, zipfile.ZipFile(folder / "w.pt", "w") as new:
+        members = {name: old.read(name).replace(b"    layer = ", call) for name in old.namelist()}
+        assert any(call in content for content in members.values())
+        for name, content in members.items():
+            new.writestr(name, content)
+    yield folder / "w.pt"
+    sys.modules.pop("torchvision", None)
+
+
+def test_torchvision_is_imported_where_the_server_imports_it(make_context, folder, weights_with_operator, notes):
+    from marpack.handlers.image_classifier import ImageClassifier
+
+    (folder / "torchvision.py").write_text(TORCHVISION)
+    with pytest.raises(RuntimeError, match="torchvision"):  # the server's base_handler does not
+        answer(make_context("w.pt"))
+    assert "import torchvision in your handler" in notes()["torchvision-operators"].hint
+    handler = ImageClassifier()
+    handler.initialize(make_context("w.pt"))
+    assert handler.inference(torch.ones(1, 2)).tolist() == [[4.0]]
+    assert answer(make_context("w.pt", target=MARPACK)) == [[4.0]]
+
+
+def test_a_torchvision_that_fails_is_named(make_context, folder, weights_with_operator, notes):
+    (folder / "torchvision.py").write_text("raise OSError('undefined symbol')\n")
+    from marpack.loaders import torchvision_ops
+
+    torchvision_ops.register(weights_with_operator)
+    assert "undefined symbol" in notes()["torchvision-broken"].message
+
+
+def test_a_torchvision_that_is_not_there_is_named(weights_with_operator, notes):
+    from marpack.loaders import torchvision_ops
+
+    if importlib.util.find_spec("torchvision") is not None:
+        pytest.skip("torchvision is installed here")
+    torchvision_ops.register(weights_with_operator)
+    assert notes()["torchvision-missing"].hint == "pip install torchvision"

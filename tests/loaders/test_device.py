@@ -1,3 +1,6 @@
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 
@@ -84,3 +87,12 @@ def test_survey_asks_torch():
 
 def test_torch_device():
     assert torch_device(CPU) == torch.device("cpu")
+
+
+def test_xla_is_whatever_torch_xla_calls_it(monkeypatch):
+    model = ModuleType("torch_xla.core.xla_model")
+    model.xla_device = lambda: torch.device("meta")
+    for name in ("torch_xla", "torch_xla.core"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "torch_xla.core.xla_model", model)
+    assert torch_device(XLA) == torch.device("meta")
