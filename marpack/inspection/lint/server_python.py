@@ -54,6 +54,8 @@ INSTALLED = _names(
     cycler kiwisolver pyparsing dateutil six contourpy fontTools urllib3 certifi idna charset_normalizer
     """
 )
+# Of those, the ones that are one file, which `pip install -t` leaves at the archive's root.
+SINGLE_FILES = _names("typing_extensions six pylab pynvml cpuinfo")
 
 
 def is_standard(top: str) -> bool:

@@ -32,6 +32,8 @@ HANDLERS = {
         "dali_image_classifier": "DALIImageClassifier",
         "vllm_handler": "VLLMHandler",
         "trt_llm_handler": "TRTLLMHandler",
+        "distributed.base_pippy_handler": "BasePippyHandler",
+        "distributed.base_deepspeed_handler": "BaseDeepSpeedHandler",
     }.items()
 }
 

@@ -1,0 +1,189 @@
+"""Every import of the handler and the model file, followed into packed modules, as the server will resolve it."""
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from marpack.findings import Finding, Severity
+from marpack.inspection.lint import server_python
+from marpack.inspection.lint.classes import Library, absolute
+from marpack.inspection.lint.codes import Code
+from marpack.inspection.lint.distributions import provided, usual_provider
+from marpack.inspection.lint.entry import Absent, lookup
+from marpack.inspection.lint.files import Files, Module
+from marpack.inspection.lint.handler_file import broken
+from marpack.inspection.lint.import_statements import Import, Weight, changes_path, imports_of
+from marpack.inspection.lint.local_modules import not_packed, packed_tops
+from marpack.inspection.lint.requirements import Requirements
+from marpack.inspection.lint.scope import Imported
+from marpack.inspection.lint.search import Found, Located
+from marpack.inspection.lint.source import Broken
+from marpack.inspection.lint.spelling import suggestion
+from marpack.inspection.lint.ts_imports import check_ts_import
+
+RELATIVE = Code(
+    "import-relative",
+    "The server imports the handler and the model file as top-level modules, where relative imports have no package.",
+    "Import the packed module by its own name: `from model import Net`.",
+)
+UNLISTED = Code(
+    "import-unlisted",
+    "An import is neither Python's own, nor packed, nor listed in the requirements, nor on a stock server.",
+    "List its distribution in requirements.txt, or pack the module.",
+)
+NAME_MISSING = Code(
+    "import-name-missing",
+    "A name is imported from a packed module that does not have it.",
+    "Define the name there, or mend its spelling.",
+)
+SUBMODULE = Code(
+    "import-submodule-missing",
+    "A module is imported from a packed package that does not hold it.",
+    "Pack the module, or mend its name.",
+)
+
+
+class Need(Struct, frozen=True):
+    """One import, in the module where it stands."""
+
+    module: Module
+    statement: Import
+    weight: Weight  # of the statement and of the way that leads to it, the lighter one
+
+    @property
+    def where(self) -> str:
+        """Where the statement stands."""
+        return self.module.at(self.statement.line)
+
+    @property
+    def severity(self) -> Severity:
+        """How much it weighs that the import certainly fails where it runs."""
+        return Severity.ERROR if self.weight is Weight.CERTAIN else Severity.WARNING
+
+
+class Imports:
+    """Follows imports from module to module and asks of each whether the server will find it."""
+
+    def __init__(self, files: Files, library: Library, requirements: Requirements) -> None:
+        self._files = files
+        self._library = library
+        self._requirements = requirements
+        self._path_changed = False
+
+    def check(self, starts: list[Module]) -> Iterator[Finding]:
+        """Yield what is wrong with the imports of these modules, and of the packed ones that they lead to."""
+        reached = self._reached(starts)
+        self._path_changed = any(changes_path(module.tree) for module, _ in reached.values())
+        for module, weight in reached.values():
+            for statement in dict.fromkeys(imports_of(module.tree)):
+                need = Need(module, statement, min(weight, statement.weight))
+                if need.weight is not Weight.GUARDED:
+                    yield from self._check(need)
+
+    def _reached(self, starts: list[Module]) -> dict[str, tuple[Module, Weight]]:
+        """Return every packed module that is imported, with how sure that is."""
+        reached: dict[str, tuple[Module, Weight]] = {}
+        waiting = [(module, Weight.CERTAIN) for module in starts]
+        while waiting:
+            module, weight = waiting.pop(0)
+            if module.member in reached and reached[module.member][1] >= weight:
+                continue
+            reached[module.member] = (module, weight)
+            for statement in imports_of(module.tree):
+                lighter = min(weight, statement.weight)
+                waiting += [(inner, lighter) for inner in self._leads_to(module, statement)]
+        return reached
+
+    def _leads_to(self, module: Module, statement: Import) -> Iterator[Module]:
+        source = _source(module, statement)
+        for dotted in _prefixes(source, statement.name) if source else ():
+            inner = None if _is_elsewhere(dotted) else self._library.packed(dotted)
+            if inner is not None:
+                yield inner
+
+    def _check(self, need: Need) -> Iterator[Finding]:
+        source = _source(need.module, need.statement)
+        if source is None:
+            yield self._relative(need)
+        elif source.partition(".")[0] == "ts" and not self._locate("ts"):
+            yield from check_ts_import(source, need.statement, need.severity, need.where)
+        elif not _is_elsewhere(source):
+            name = source.partition(".")[0]
+            top = self._locate(name)
+            finding = self._packed(need, source, top) if top else self._foreign(need, name)
+            yield from [finding] if finding else []
+
+    def _locate(self, dotted: str) -> Located | None:
+        return self._files.members.locate(dotted, self._files.roots)
+
+    def _relative(self, need: Need) -> Finding:
+        dots = "." * need.statement.level + need.statement.module
+        message = f"'{dots}' is a relative import, and {need.module.member} belongs to no package there"
+        return RELATIVE.weigh(need.severity, message, need.where)
+
+    def _packed(self, need: Need, source: str, top: Located) -> Finding | None:
+        located = self._locate(source)
+        if located is None:
+            return None if self._is_provided(top.dotted) else self._no_submodule(need, source)
+        if located.kind is Found.SOURCE:
+            module = self._files.module(located.dotted, located.member, package=located.package)
+            if isinstance(module, Broken):
+                return broken(located.member, module, need.severity)
+            return self._check_name(need, source, module) if module else None
+        name = need.statement.name
+        if located.kind is Found.NAMESPACE and name not in (None, "*") and not self._locate(f"{source}.{name}"):
+            return None if self._is_provided(top.dotted) else self._no_submodule(need, f"{source}.{name}")
+        return None
+
+    def _check_name(self, need: Need, source: str, module: Module) -> Finding | None:
+        name = need.statement.name
+        if name is None or name == "*" or self._locate(f"{source}.{name}"):
+            return None
+        if not isinstance(lookup(self._library, module, name), Absent) or module is need.module:
+            return None
+        hint = suggestion(name, module.scope.names)
+        return NAME_MISSING.weigh(need.severity, f"{module.member} has no '{name}'", need.where, hint)
+
+    def _no_submodule(self, need: Need, source: str) -> Finding:
+        message = f"'{source}' is not in the archive, though {source.partition('.')[0]} is"
+        return SUBMODULE.weigh(need.severity, message, need.where)
+
+    def _is_provided(self, top: str) -> bool:
+        return top in server_python.INSTALLED or provided(top, self._requirements.names)
+
+    def _foreign(self, need: Need, top: str) -> Finding | None:
+        """Judge an import that nothing packed answers."""
+        if server_python.is_standard(top) or self._is_provided(top):
+            return None
+        finding = not_packed(self._files, top, need.severity, need.where)
+        if finding is None:
+            return self._unlisted(need, top)
+        light = self._path_changed or self._requirements.unnamed
+        return msgspec.structs.replace(finding, severity=Severity.NOTE) if light else finding
+
+    def _unlisted(self, need: Need, top: str) -> Finding:
+        message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
+        light = need.weight is Weight.DEFERRED or self._requirements.unnamed or self._path_changed
+        severity = Severity.NOTE if light else Severity.WARNING
+        listing = f"add {usual_provider(top)} to requirements.txt, or pack it"
+        hint = suggestion(top, packed_tops(self._files)) or listing
+        return UNLISTED.weigh(severity, message, need.where, hint)
+
+
+def _source(module: Module, statement: Import) -> str | None:
+    """Return the absolute name of the module that a statement imports from; None if there is no package for it."""
+    return absolute(module, Imported(statement.module, statement.name, statement.level))
+
+
+def _prefixes(source: str, name: str | None) -> Iterator[str]:
+    parts = source.split(".")
+    for end in range(1, len(parts) + 1):
+        yield ".".join(parts[:end])
+    if name and name != "*":
+        yield f"{source}.{name}"
+
+
+def _is_elsewhere(dotted: str) -> bool:
+    """Say whether Python has this module loaded before it looks into the model folder."""
+    return server_python.never_found(dotted.partition(".")[0])

@@ -1,0 +1,149 @@
+"""All static checks of one archive, in the order in which the server would meet what they are about."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from marpack.archive.manifest import Manifest
+from marpack.errors import LimitExceededError
+from marpack.findings import Finding
+from marpack.inspection.lint.classes import Library
+from marpack.inspection.lint.codes import Code
+from marpack.inspection.lint.compiling import CompileCheck
+from marpack.inspection.lint.config_keys import check_keys
+from marpack.inspection.lint.entry import Entry, decide
+from marpack.inspection.lint.files import Files, Module
+from marpack.inspection.lint.handler_class import check_entry
+from marpack.inspection.lint.handler_file import HandlerFile, find_handler, search_path
+from marpack.inspection.lint.imports import Imports
+from marpack.inspection.lint.labels import LabelsCheck
+from marpack.inspection.lint.loading import Loader, loader_of
+from marpack.inspection.lint.manifest_facts import check_manifest
+from marpack.inspection.lint.model_config import ModelConfig, read_config
+from marpack.inspection.lint.model_file import check_model_file
+from marpack.inspection.lint.requirements import Requirements, read_requirements
+from marpack.inspection.lint.shadows import check_shadows
+from marpack.inspection.lint.view import MemberView
+from marpack.inspection.lint.vocabulary import check_vocabulary
+from marpack.inspection.lint.weights import WeightsCheck
+from marpack.runtime.targets import Target
+
+MOST_FINDINGS = 100  # of one rule; who has more has seen enough
+
+GAVE_UP = Code(
+    "check-gave-up",
+    "A file is nested so deeply, or branches so often, that a check could not be finished.",
+    "Check it by running it: marpack run.",
+)
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """One archive with all that the rules need to know of it, worked out once."""
+
+    files: Files
+    manifest: Manifest
+    target: Target
+    library: Library
+    config: ModelConfig
+    requirements: Requirements
+    handler: HandlerFile
+    entry: Entry
+    loader: Loader
+
+
+Rule = Callable[[Subject], Iterable[Finding]]
+
+
+def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHSERVE) -> list[Finding]:
+    """Return everything that reading alone can find wrong with an archive; nothing is executed or unpickled.
+
+    Args:
+        view: The members, packed or about to be.
+        manifest: The manifest that names them.
+        target: Whose behaviour counts.
+
+    Never raises for what the members hold; a member that cannot be read is a finding.
+    """
+    files = Files(view, search_path(manifest))
+    subject = _subject(files, manifest, target)
+    if isinstance(subject, Finding):
+        return [*files.findings, subject]
+    found = [finding for rule in _rules(manifest) for finding in _run(rule, subject)]
+    return list(dict.fromkeys([*files.findings, *found]))
+
+
+def _subject(files: Files, manifest: Manifest, target: Target) -> Subject | Finding:
+    library = Library(files)
+    config = read_config(files, manifest)
+    requirements = read_requirements(files, manifest)
+    try:
+        handler = find_handler(files, manifest)
+        entry = decide(handler, library)
+        loader = loader_of(entry, library)
+    except (RecursionError, LimitExceededError):
+        return GAVE_UP.note("the handler could not be looked into", manifest.model.handler)
+    return Subject(
+        files=files,
+        manifest=manifest,
+        target=target,
+        library=library,
+        config=config,
+        requirements=requirements,
+        handler=handler,
+        entry=entry,
+        loader=loader,
+    )
+
+
+def _run(rule: Rule, subject: Subject) -> Iterator[Finding]:
+    try:
+        yield from islice(rule(subject), MOST_FINDINGS)
+    except (RecursionError, LimitExceededError):
+        yield GAVE_UP.note("a check could not be finished", subject.manifest.model.handler)
+
+
+def _rules(manifest: Manifest) -> tuple[Rule, ...]:
+    return _PLAIN if manifest.runtime == "LSP" else (*_PLAIN, *_PYTHON)
+
+
+def _handler(subject: Subject) -> Iterator[Finding]:
+    yield from subject.handler.findings
+    yield from subject.entry.findings
+    yield from check_entry(subject.entry, subject.library, awaited=subject.config.awaited)
+
+
+def _model_file(subject: Subject) -> Iterable[Finding]:
+    return check_model_file(subject.files, subject.library, subject.manifest, subject.loader.severity)
+
+
+def _imports(subject: Subject) -> Iterable[Finding]:
+    model = subject.manifest.model.model_file
+    used = model is not None and model in subject.files
+    second = subject.library.packed(model.split(".")[0]) if model and used else None
+    starts: list[Module] = [module for module in (subject.handler.module, second) if module is not None]
+    return Imports(subject.files, subject.library, subject.requirements).check(starts)
+
+
+def _weights(subject: Subject) -> Iterable[Finding]:
+    check = WeightsCheck(subject.files, subject.manifest, subject.target, subject.library, subject.loader)
+    return check.check(subject.config, subject.requirements)
+
+
+# What needs no Python, and what does.
+_PLAIN: tuple[Rule, ...] = (
+    lambda subject: check_manifest(subject.manifest),
+    lambda subject: subject.config.findings,
+    lambda subject: check_keys(subject.config),
+    lambda subject: subject.requirements.findings,
+)
+_PYTHON: tuple[Rule, ...] = (
+    _handler,
+    _model_file,
+    _imports,
+    lambda subject: check_shadows(subject.files, subject.manifest),
+    _weights,
+    lambda subject: check_vocabulary(subject.files, subject.manifest, subject.library, subject.loader),
+    lambda subject: LabelsCheck(subject.files, subject.library, subject.loader, subject.target).check(),
+    lambda subject: CompileCheck(subject.config, subject.loader, subject.target).check(),
+)

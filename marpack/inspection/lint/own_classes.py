@@ -1,0 +1,122 @@
+"""How many classes of its own a module has, counted as the server counts them.
+
+The server takes every name of the module that stands for a class whose `__module__` is the module: a dataclass, an
+enum or an exception beside the handler counts, an alias counts again, an imported class does not.
+"""
+
+import ast
+
+from msgspec import Struct
+
+from marpack.inspection.lint.files import Module
+from marpack.inspection.lint.scope import Binding, Expression, Names, Own, Value
+from marpack.inspection.lint.signature import decorator_name, dotted_name
+
+# Decorators that return the class they are given, or one in its place.
+_KEEPING = frozenset(
+    {"dataclass", "total_ordering", "runtime_checkable", "final", "unique", "define", "frozen", "s", "attrs", "mutable"}
+)
+# Calls that make a class which belongs to the module that calls: name → arguments needed to make one.
+_MAKERS = {
+    "namedtuple": 2,
+    "NamedTuple": 1,
+    "TypedDict": 1,
+    "Enum": 2,
+    "IntEnum": 2,
+    "StrEnum": 2,
+    "Flag": 2,
+    "IntFlag": 2,
+    "type": 3,
+}
+
+
+class Count(Struct, frozen=True):
+    """How many classes there are at least and at most, and which ones have a definition that can be read."""
+
+    low: int
+    high: int
+    certain: tuple[tuple[str, ast.ClassDef], ...]  # name, definition; bound for certain
+    names: tuple[str, ...]  # of everything that is, or may be, a class
+
+    @property
+    def the_one(self) -> ast.ClassDef | None:
+        """The class that the server takes, if there is exactly one for certain."""
+        return self.certain[0][1] if self.low == self.high == len(self.certain) == 1 else None
+
+
+def count(module: Module) -> Count:
+    """Count a module's own classes."""
+    names = module.scope.names
+    low, high = 0, 0
+    certain, listed = [], []
+    for name in sorted(names):
+        least, most = _range(name, names[name], names)
+        low, high = low + least, high + most
+        if most:
+            listed.append(name)
+        only = names[name].only
+        if least and isinstance(only, Own) and isinstance(only.node, ast.ClassDef):
+            certain.append((name, only.node))
+    return Count(low, high + (1 if module.scope.dynamic else 0), tuple(certain), tuple(listed))
+
+
+def _range(name: str, binding: Binding, names: Names) -> tuple[int, int]:
+    ranges = [_value_range(name, value, names) for value in binding.values] or [(0, 0)]
+    low = min(least for least, _ in ranges) if binding.sure else 0
+    return low, max(most for _, most in ranges)
+
+
+def _value_range(name: str, value: Value, names: Names) -> tuple[int, int]:
+    if isinstance(value, Own):
+        return _definition_range(value.node) if isinstance(value.node, ast.ClassDef) else (0, 0)
+    if isinstance(value, Expression) and value.node is not None:
+        return _expression_range(name, value.node, names)
+    return 0, 0
+
+
+def _definition_range(node: ast.ClassDef) -> tuple[int, int]:
+    if any(isinstance(target, ast.Name) and target.id == "__module__" for target in _assigned(node)):
+        return 0, 1
+    last = [(decorator_name(item) or "?").rpartition(".")[2] for item in node.decorator_list]
+    return (1, 1) if all(name in _KEEPING for name in last) else (0, 1)
+
+
+def _assigned(node: ast.ClassDef) -> list[ast.expr]:
+    return [target for inner in node.body if isinstance(inner, ast.Assign) for target in inner.targets]
+
+
+def _expression_range(name: str, node: ast.expr, names: Names) -> tuple[int, int]:
+    looks_like_class = name[:1].isupper() and not name.isupper()
+    if isinstance(node, ast.Call):
+        return _call_range(node, names, looks_like_class=looks_like_class)
+    if isinstance(node, ast.Subscript):
+        return (0, 1) if looks_like_class and _is_lookup(node, names) else (0, 0)
+    if isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr):
+        return 0, 1
+    return 0, 0
+
+
+def _is_lookup(node: ast.Subscript, names: Names) -> bool:
+    """Tell `Net = CLASSES[name]`, which may be a class, from `Vector = list[float]`, which is none."""
+    binding = names.get(dotted_name(node.value) or "")
+    return binding is not None and any(isinstance(value, Expression) for value in binding.values)
+
+
+def _call_range(node: ast.Call, names: Names, *, looks_like_class: bool) -> tuple[int, int]:
+    dotted = dotted_name(node.func) or ""
+    name = dotted.rpartition(".")[2]
+    if name in _MAKERS:
+        return (1, 1) if len(node.args) + len(node.keywords) >= _MAKERS[name] else (0, 1)
+    if name in {"NewType", "TypeVar", "ParamSpec", "TypeVarTuple"}:
+        return 0, 0
+    only = names[dotted].only if dotted in names else None
+    if isinstance(only, Own):
+        return (0, 1) if _makes_classes(only.node) else (0, 0)
+    return (0, 1) if looks_like_class else (0, 0)
+
+
+def _makes_classes(node: ast.AST) -> bool:
+    """Say whether calling this may give a class of the module: a function with one inside, a metaclass."""
+    if isinstance(node, ast.ClassDef):
+        return any(dotted_name(base) == "type" for base in node.bases)
+    return any(isinstance(inner, ast.ClassDef) for inner in ast.walk(node))

@@ -1,0 +1,121 @@
+"""requirements.txt as pip reads it: one requirement, option or path per line."""
+
+import codecs
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+from msgspec import Struct
+
+from marpack.inspection.lint.distributions import canonical
+
+_COMMENT = re.compile(r"(^|\s)#.*$")
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_LONGEST = 4096  # characters
+# Options that stand behind a requirement.
+_TRAILING = re.compile(r"\s--(hash|config-settings?|global-option|install-option)\b.*$")
+_URL = re.compile(r"^(\w+\+)?[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+class Sort(StrEnum):
+    """What a line is."""
+
+    REQUIREMENT = "requirement"
+    INCLUDE = "include"  # -r FILE
+    CONSTRAINT = "constraint"  # -c FILE
+    OPTION = "option"  # an option of pip's
+    PATH = "path"  # a file or folder
+    WRONG = "wrong"  # none that pip takes
+
+
+class Line(Struct, frozen=True):
+    """One line that says something."""
+
+    number: int
+    sort: Sort
+    text: str  # the option's value, the path, the requirement
+    name: str | None = None  # the distribution, canonical, where the line gives one
+    reason: str = ""  # why it is wrong
+
+
+def read_lines(data: bytes) -> list[Line]:
+    """Parse a requirements file; never raises."""
+    return [_line(number, text) for number, text in _logical(_decode(data)) if text]
+
+
+def _decode(data: bytes) -> str:
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return data.removeprefix(codecs.BOM_UTF8).decode(encoding, "replace")
+    return data.decode("utf-8", "replace")
+
+
+def _logical(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines joined at their backslashes, without comments, with the number of their first."""
+    start, parts = 0, []
+    for number, line in enumerate(text.splitlines(), 1):
+        start = start or number
+        bare = _COMMENT.sub("", line).rstrip()
+        if line.endswith("\\") and bare.endswith("\\"):
+            parts.append(bare[:-1])
+            continue
+        yield start, "".join([*parts, bare]).strip()
+        start, parts = 0, []
+    yield start, "".join(parts).strip()
+
+
+def _line(number: int, text: str) -> Line:
+    if text.startswith("-"):
+        return _option(number, text)
+    text = _TRAILING.sub("", text).strip()
+    if _is_path(text):
+        return Line(number, Sort.PATH, text)
+    if _URL.match(text):
+        return Line(number, Sort.REQUIREMENT, text, _name_in_url(text))
+    return _requirement(number, text)
+
+
+def _option(number: int, text: str) -> Line:
+    option, _, value = text.replace("=", " ", 1).partition(" ")
+    value = value.strip()
+    if option in {"-r", "--requirement"}:
+        return Line(number, Sort.INCLUDE, value)
+    if option in {"-c", "--constraint"}:
+        return Line(number, Sort.CONSTRAINT, value)
+    if option in {"-e", "--editable"}:
+        sort = Sort.REQUIREMENT if _URL.match(value) else Sort.PATH
+        return Line(number, sort, value, _name_in_url(value) if sort is Sort.REQUIREMENT else None)
+    return Line(number, Sort.OPTION, text)
+
+
+def _is_path(text: str) -> bool:
+    if _URL.match(text) or " @ " in text:
+        return False
+    return text.startswith((".", "/", "~")) or text.endswith((".whl", ".tar.gz", ".zip"))
+
+
+def _name_in_url(text: str) -> str | None:
+    """Return the distribution that an address names, or that its last part is called."""
+    egg = re.search(r"#.*\begg=([\w.-]+)", text)
+    if egg:
+        return canonical(egg[1])
+    last = PurePosixPath(re.split(r"[?#]", text)[0]).name.removesuffix(".git").partition("@")[0].removesuffix(".git")
+    return canonical(last.split("-")[0] if last.endswith(".whl") else last) or None
+
+
+def _requirement(number: int, text: str) -> Line:
+    if len(text) > _LONGEST:
+        return Line(number, Sort.WRONG, text[:60], reason=f"it is longer than {_LONGEST} characters")
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - few archives need it
+
+    try:
+        requirement = Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
+        return Line(number, Sort.WRONG, text, reason=str(error).splitlines()[0] if str(error) else "not a requirement")
+    return Line(number, Sort.REQUIREMENT, text, canonical(requirement.name))

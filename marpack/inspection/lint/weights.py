@@ -1,0 +1,197 @@
+"""The weights, by their content, held against what their use needs (contract §6)."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import PurePosixPath
+
+from marpack.archive.manifest import Manifest
+from marpack.errors import MarpackError
+from marpack.findings import Finding, Severity
+from marpack.inspection.lint.classes import Library
+from marpack.inspection.lint.codes import Code
+from marpack.inspection.lint.files import UNREADABLE, Files
+from marpack.inspection.lint.loading import Loader, is_servers_own
+from marpack.inspection.lint.model_config import ModelConfig
+from marpack.inspection.lint.requirements import Requirements
+from marpack.runtime.targets import Target
+from marpack.weights.kind import Kind, detect
+
+MANIFEST = "MAR-INF/MANIFEST.json: model.serializedFile"
+
+MISSING = Code(
+    "weights-missing",
+    "The manifest's weights file is not in the archive.",
+    "Pack the file at the archive's root, or leave serializedFile out.",
+)
+NONE = Code(
+    "weights-none",
+    "The handler loads its model as BaseHandler does, and there is neither a weights file nor a model file.",
+    "Pack the weights (--serialized-file), or override `initialize`.",
+)
+UNTRAINED = Code(
+    "weights-untrained",
+    "There is a model file and no weights file: the server serves the class as its constructor leaves it.",
+    "Pack the state_dict, unless the class loads its own weights.",
+)
+SUFFIX = Code(
+    "weights-suffix",
+    "Without a model file, the server picks its loader by the suffix: .pt, .onnx or .so; it has none for any other.",
+    "Save the model as TorchScript in a .pt file, pack a model file, or build with target: marpack.",
+)
+NEED_MODEL_FILE = Code(
+    "weights-need-model-file",
+    "The weights are tensors alone, and there is no model file to load them into.",
+    "Pack the model's class (--model-file), or save TorchScript: torch.jit.script(model).save(path).",
+)
+CONTENT = Code(
+    "weights-content",
+    "The weights file's content is not of the format that its use needs.",
+    "Save the weights in the format that is needed, or give the file its right suffix.",
+)
+PICKLED = Code(
+    "weights-pickled",
+    "The weights are a whole pickled model: torch 2.6 and later refuse it, and loading it runs whatever it holds.",
+    "Save the state_dict (torch.save(model.state_dict(), path)) and pack the model file.",
+)
+UNKNOWN = Code(
+    "weights-unknown",
+    "The weights file is of no format that is known; it may be damaged, or a Git LFS pointer.",
+    "Check that the file is whole; save it again.",
+)
+AOT = Code(
+    "weights-aot-setting",
+    "The server loads an AOTInductor library only if the model config says `pt2: {export: {aot_compile: true}}`.",
+    "Add `pt2: {export: {aot_compile: true}}` to the model config.",
+)
+ONNX_CALL = Code(
+    "weights-onnx-inference",
+    "BaseHandler's `inference` calls the model, and an ONNX Runtime session cannot be called: every request is a 503.",
+    "Override `inference` with self.model.run(None, {name: array}), or build with target: marpack.",
+)
+ONNX_RUNTIME = Code(
+    "weights-onnx-runtime",
+    "A stock server has no onnxruntime, and then refuses .onnx weights.",
+    "List onnxruntime in requirements.txt, or use a server image that has it.",
+)
+
+_NO_MODELS = (Kind.STATE_DICT, Kind.SAFETENSORS, Kind.PICKLED_MODULE, Kind.UNKNOWN)
+_EAGER = "a state_dict for the model file"
+# Suffix → (what the server takes it for, the method that loads it).
+_BY_SUFFIX = {
+    ".pt": (Kind.TORCHSCRIPT, "_load_torchscript_model"),
+    ".onnx": (Kind.ONNX, "initialize"),
+    ".so": (Kind.ELF, "_load_torch_export_aot_compile"),
+}
+
+
+class WeightsCheck:
+    """The weights of one archive, and all that their use depends on."""
+
+    def __init__(self, files: Files, manifest: Manifest, target: Target, library: Library, loader: Loader) -> None:
+        self._files = files
+        self._name = manifest.model.serialized_file
+        self._eager = bool(manifest.model.model_file)
+        self._lenient = target is Target.MARPACK
+        self._library = library
+        self._loader = loader
+
+    def check(self, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
+        """Yield what the loader will stumble over; of a handler that loads by itself, at most one note."""
+        if not self._name:
+            yield from self._without()
+        elif self._name not in self._files:
+            severity = Severity.WARNING if self._loader.own_way else Severity.ERROR
+            yield MISSING.weigh(severity, f"the weights file '{self._name}' is not in the archive", MANIFEST)
+        else:
+            kind = self._detect(self._name)
+            found = self._misuse(kind, config, requirements) if kind else ()
+            yield from islice(found, 1 if self._loader.own_way else None)
+
+    def _without(self) -> Iterator[Finding]:
+        if self._loader.own_way:
+            return
+        if self._eager:
+            yield UNTRAINED.note("there is a model file, and no weights to load into it", MANIFEST)
+        else:
+            message = "the handler loads a model as BaseHandler does, and the archive has none"
+            yield NONE.weigh(self._loader.severity, message, MANIFEST)
+
+    def _detect(self, name: str) -> Kind | None:
+        file = self._files.open(name)
+        if file is None:
+            return None
+        try:
+            with file:
+                return detect(file)
+        except (OSError, MarpackError) as error:
+            self._files.findings.append(UNREADABLE.error(f"it cannot be read: {error}", name))
+            return None
+
+    def _misuse(self, kind: Kind, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
+        if self._lenient:
+            yield from self._by_marpack(kind)
+        elif self._eager:
+            yield from self._as_state(kind, requirements)
+        elif self._suffix in _BY_SUFFIX:
+            yield from self._by_suffix(kind, config, requirements)
+        elif kind in _NO_MODELS:
+            yield self._misfit(kind, "TorchScript in a .pt file", self._loader.severity)
+        else:
+            message = f"the server has no loader for '{self._suffix}' files: 'No model weights could be loaded'"
+            yield SUFFIX.weigh(self._loader.severity, message, self._name)
+
+    @property
+    def _suffix(self) -> str:
+        return PurePosixPath(self._name or "").suffix
+
+    def _by_marpack(self, kind: Kind) -> Iterator[Finding]:
+        """Judge by content alone, as marpack's own runtime loads."""
+        if kind is Kind.PICKLED_MODULE:
+            yield PICKLED.warning("it is a whole pickled model, which is loaded only on trust", self._name)
+        elif self._eager and kind not in (Kind.STATE_DICT, Kind.SAFETENSORS):
+            yield self._misfit(kind, _EAGER, self._weigh("_load_pickled_model"))
+        elif not self._eager and kind in _NO_MODELS:
+            yield self._misfit(kind, "a whole model", self._loader.severity)
+
+    def _as_state(self, kind: Kind, requirements: Requirements) -> Iterator[Finding]:
+        severity = self._weigh("_load_pickled_model")
+        if kind is Kind.SAFETENSORS and "safetensors" in requirements.names:  # a recent torch.load takes it
+            severity = Severity.NOTE if severity is Severity.NOTE else Severity.WARNING
+        if kind is not Kind.STATE_DICT:
+            yield self._misfit(kind, _EAGER, severity)
+
+    def _by_suffix(self, kind: Kind, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
+        needed, method = _BY_SUFFIX[self._suffix]
+        if kind is not needed:
+            yield self._misfit(kind, str(needed), self._weigh(method))
+        if needed is Kind.ELF and not config.aot_compile:
+            message = "the model config does not set pt2.export.aot_compile"
+            yield AOT.weigh(self._loader.severity, message, self._name)
+        if needed is kind is Kind.ONNX and not self._loader.own_way:
+            yield from self._onnx(requirements)
+
+    def _onnx(self, requirements: Requirements) -> Iterator[Finding]:
+        if all(is_servers_own(self._library, self._loader, method) for method in ("inference", "handle")):
+            message = "BaseHandler's inference cannot call an ONNX Runtime session: every request is a 503"
+            yield ONNX_CALL.weigh(self._loader.severity, message, self._name)
+        if not requirements.names & {"onnxruntime", "onnxruntime-gpu"}:
+            yield ONNX_RUNTIME.warning("onnxruntime is not in the requirements, nor on a stock server", self._name)
+
+    def _weigh(self, method: str) -> Severity:
+        """Return how much it weighs that the server's own `method` cannot load the file."""
+        overridden = method != "initialize" and not is_servers_own(self._library, self._loader, method)
+        return Severity.NOTE if overridden else self._loader.severity
+
+    def _misfit(self, kind: Kind, needed: str, severity: Severity) -> Finding:
+        if kind is Kind.UNKNOWN:
+            lighter = Severity.NOTE if severity is Severity.NOTE else Severity.WARNING
+            return UNKNOWN.weigh(lighter, "it is of no format that is known", self._name)
+        if kind is Kind.PICKLED_MODULE:
+            return PICKLED.weigh(severity, f"it is a whole pickled model; {needed} is needed", self._name)
+        if kind in _NO_MODELS and not self._eager:
+            return NEED_MODEL_FILE.weigh(severity, f"it is {_article(kind)}, and there is no model file", self._name)
+        return CONTENT.weigh(severity, f"it is {_article(kind)}; {needed} is needed", self._name)
+
+
+def _article(kind: Kind) -> str:
+    return f"{'an' if kind[0] in 'AEIO' else 'a'} {kind}"
