@@ -8,6 +8,8 @@ import torch
 
 from marpack.runtime.diagnostics import note
 
+_COMPILER = ("torch._dynamo", "torch._inductor")
+
 
 @contextmanager
 def explained_call(model: Any, batch: Any) -> Iterator[None]:  # Any: whatever the handler calls, with whatever
@@ -17,6 +19,9 @@ def explained_call(model: Any, batch: Any) -> Iterator[None]:  # Any: whatever t
     except Exception as error:
         if not callable(model):
             _note_not_callable(model)
+        elif type(error).__module__.startswith(_COMPILER):
+            hint = "run with --no-compile to see the model alone, then mend it, or drop pt2 from the config"
+            note("compile-failed", f"torch.compile failed: {_first_line(error)}", stage="inference", hint=hint)
         else:
             hint = "compare shape and dtype with what the model was trained or exported with"
             message = f"the model was called with {described(batch)}: {_first_line(error)}"
@@ -45,8 +50,10 @@ def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    # TorchScript puts its own trace first and what really went wrong last.
-    return lines[-1] if "TorchScript" in lines[0] else lines[0]
+    # TorchScript puts its own trace first and what really went wrong last; the compiler names the backend first.
+    if "TorchScript" in lines[0]:
+        return lines[-1]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def note_nonfinite(output: object) -> None:

@@ -1,5 +1,6 @@
 """torch.compile as the model config's `pt2` section asks for it, in any of its spellings (contract §6)."""
 
+import importlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from marpack.runtime.backends import PT2Backend, check_valid_pt2_backend
 from marpack.runtime.diagnostics import note
 
 _SPELLING = "write pt2: {compile: {enable: true, backend: inductor}}"
+_PACKAGES = {"openvino": "openvino.torch", "tensorrt": "torch_tensorrt"}
 _LONGEST = 300  # characters of torch's message; it may list every option of a backend
 Options = dict[str, Any]  # Any: keyword arguments of torch.compile
 
@@ -75,6 +77,7 @@ def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what
     if "backend" in options and not check_valid_pt2_backend(options["backend"]):
         names = ", ".join(sorted(member.value for member in PT2Backend))
         return _uncompiled(model, f"{options['backend']} is not a backend the server knows", f"one of {names}", strict)
+    _register(options.get("backend"))
     began = time.perf_counter()
     try:
         result = torch.compile(model, **options)
@@ -83,6 +86,18 @@ def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what
     timings.add("compile", (time.perf_counter() - began) * 1000)
     watch()
     return result
+
+
+def _register(backend: object) -> None:
+    """Import the package that brings a backend of its own, as the server does for every one it finds."""
+    package = _PACKAGES.get(str(backend))
+    if package is None:
+        return
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        message = f"the backend {backend} comes with the package {package.partition('.')[0]}: {error}"
+        note("backend-missing", message, stage="initialize", hint="name it in requirements.txt, or drop pt2")
 
 
 def _uncompiled(model: Any, reason: str, hint: str, strict: bool) -> Any:

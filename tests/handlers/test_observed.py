@@ -59,3 +59,16 @@ def test_torchscripts_own_trace_is_skipped_for_what_went_wrong(notes):
     message = notes()["model-call"].message
     assert message.startswith("the model was called with a tensor [1, 2] float32 on cpu: ")
     assert "cannot be multiplied" in message
+
+
+def test_a_compiler_that_fails_at_the_first_call(notes):
+    def broken(graph, inputs):
+        raise ValueError("no kernel for that")
+
+    handler = BaseHandler()
+    handler.model, handler.device = torch.compile(torch.nn.Linear(2, 1), backend=broken), "cpu"
+    with pytest.raises(Exception, match="no kernel for that"):
+        handler.inference(TENSOR)
+    trouble = notes()["compile-failed"]
+    assert "no kernel for that" in trouble.message
+    assert "--no-compile" in trouble.hint

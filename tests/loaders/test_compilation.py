@@ -1,4 +1,5 @@
 import copy
+import sys
 
 import pytest
 import torch
@@ -111,3 +112,17 @@ def test_inductor_answers_as_eager_does(net):
     with torch.inference_mode():
         torch.testing.assert_close(model(torch.ones(1, 3)), net(torch.ones(1, 3)))
     assert timings.drain()["compile"] > 100
+
+
+def test_a_backend_of_another_package_is_imported_first(net, notes, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    compiled(net, {"backend": "tensorrt"}, strict=False)
+    assert notes().keys() == {"backend-missing", "not-compiled"}
+    (tmp_path / "torch_tensorrt.py").write_text(
+        "import torch\n\n"
+        "@torch._dynamo.register_backend(name='tensorrt')\n"
+        "def backend(graph, inputs):\n    return graph.forward\n"
+    )
+    assert compiled(net, {"backend": "tensorrt"}, strict=True)(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
+    assert not notes()
+    sys.modules.pop("torch_tensorrt")
