@@ -7,14 +7,15 @@ from pathlib import PurePosixPath
 from marpack.archive.manifest import Manifest
 from marpack.errors import MarpackError
 from marpack.findings import Finding, Severity
+from marpack.inspection.lint.checkpoint import check_state
 from marpack.inspection.lint.classes import Library
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.files import UNREADABLE, Files
+from marpack.inspection.lint.files import UNREADABLE, Files, Module
 from marpack.inspection.lint.loading import Loader, is_servers_own
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.requirements import Requirements
 from marpack.runtime.targets import Target
-from marpack.weights.kind import Kind, detect
+from marpack.weights.kind import Kind, recognize
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.serializedFile"
 
@@ -53,9 +54,14 @@ PICKLED = Code(
     "The weights are a whole pickled model: torch 2.6 and later refuse it, and loading it runs whatever it holds.",
     "Save the state_dict (torch.save(model.state_dict(), path)) and pack the model file.",
 )
+NO_WEIGHTS = Code(
+    "weights-absent",
+    "Something else stands in the weights file's place: nothing, a Git LFS pointer, a web page.",
+    "Fetch the file again.",
+)
 UNKNOWN = Code(
     "weights-unknown",
-    "The weights file is of no format that is known; it may be damaged, or a Git LFS pointer.",
+    "The weights file is of no format that is known; it may be damaged.",
     "Check that the file is whole; save it again.",
 )
 AOT = Code(
@@ -90,7 +96,8 @@ class WeightsCheck:
     def __init__(self, files: Files, manifest: Manifest, target: Target, library: Library, loader: Loader) -> None:
         self._files = files
         self._name = manifest.model.serialized_file
-        self._eager = bool(manifest.model.model_file)
+        self._model_file = manifest.model.model_file or ""
+        self._eager = bool(self._model_file)
         self._lenient = target is Target.MARPACK
         self._library = library
         self._loader = loader
@@ -103,9 +110,7 @@ class WeightsCheck:
             severity = Severity.WARNING if self._loader.own_way else Severity.ERROR
             yield MISSING.weigh(severity, f"the weights file '{self._name}' is not in the archive", MANIFEST)
         else:
-            kind = self._detect(self._name)
-            found = self._misuse(kind, config, requirements) if kind else ()
-            yield from islice(found, 1 if self._loader.own_way else None)
+            yield from islice(self._look(config, requirements), 1 if self._loader.own_way else None)
 
     def _without(self) -> Iterator[Finding]:
         if self._loader.own_way:
@@ -116,16 +121,22 @@ class WeightsCheck:
             message = "the handler loads a model as BaseHandler does, and the archive has none"
             yield NONE.weigh(self._loader.severity, message, MANIFEST)
 
-    def _detect(self, name: str) -> Kind | None:
+    def _look(self, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
+        """Look into the file, which stays open as long as anyone may read on."""
+        name = self._name or ""
         file = self._files.open(name)
         if file is None:
-            return None
+            return
         try:
             with file:
-                return detect(file)
+                head = file.read(256)
+                found = recognize(file)
+                nothing = list(_no_weights(head, name, self._loader.severity))
+                yield from nothing or self._misuse(found.kind, config, requirements)
+                if self._eager and found.kind is Kind.STATE_DICT and not self._loader.own_way:
+                    yield from check_state(found, self._model, name)
         except (OSError, MarpackError) as error:
             self._files.findings.append(UNREADABLE.error(f"it cannot be read: {error}", name))
-            return None
 
     def _misuse(self, kind: Kind, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
         if self._lenient:
@@ -182,6 +193,10 @@ class WeightsCheck:
         overridden = method != "initialize" and not is_servers_own(self._library, self._loader, method)
         return Severity.NOTE if overridden else self._loader.severity
 
+    @property
+    def _model(self) -> Module | None:
+        return self._library.packed(self._model_file.partition(".")[0]) if self._model_file in self._files else None
+
     def _misfit(self, kind: Kind, needed: str, severity: Severity) -> Finding:
         if kind is Kind.UNKNOWN:
             lighter = Severity.NOTE if severity is Severity.NOTE else Severity.WARNING
@@ -193,5 +208,18 @@ class WeightsCheck:
         return CONTENT.weigh(severity, f"it is {_article(kind)}; {needed} is needed", self._name)
 
 
+def _no_weights(head: bytes, name: str, severity: Severity) -> Iterator[Finding]:
+    """Yield what stands in a weights file's place."""
+    if not head:
+        yield NO_WEIGHTS.weigh(severity, "it is empty", name)
+    elif head.startswith(b"version https://git-lfs"):
+        yield NO_WEIGHTS.weigh(severity, "it is a Git LFS pointer, not the weights", name, "run git lfs pull")
+    elif head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+        yield NO_WEIGHTS.weigh(severity, "it is a web page, not the weights", name, "download it again")
+
+
 def _article(kind: Kind) -> str:
-    return f"{'an' if kind[0] in 'AEIO' else 'a'} {kind}"
+    if kind in (Kind.TORCHSCRIPT, Kind.ONNX):
+        return str(kind)
+    words = "safetensors file" if kind is Kind.SAFETENSORS else str(kind)
+    return f"{'an' if words[0] in 'AEIO' else 'a'} {words}"
