@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from marpack.errors import WeightsError
 from marpack.handlers.target import Settings, settings_for
-from marpack.loaders import aoti, compilation, device, onnx, registry, torchvision_ops
+from marpack.loaders import aoti, compilation, device, onnx, pickles, registry, torchvision_ops
 from marpack.loaders.diagnosis import explained, kind_of, way_out
 from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
@@ -121,7 +123,7 @@ def job_of(handler: "BaseHandler", weights: str, settings: Settings) -> Job:
     """Gather what a loader needs to know."""
     return Job(
         path=Path(weights),
-        device=handler.device,
+        device=torch.device(handler.device or "cpu"),  # authors set it as text, or call the loaders without
         map_location=handler.map_location,
         trust_pickle=settings.trust_pickle,
     )
@@ -130,22 +132,22 @@ def job_of(handler: "BaseHandler", weights: str, settings: Settings) -> Job:
 def state_reader(handler: "BaseHandler", weights: str) -> Callable[[], Any]:  # Any: a state_dict, if all is well
     """Return what reads a state_dict's file: pickles, and safetensors too under target marpack."""
     settings = settings_for(handler)
+    if not settings.target.has(Difference.MORE_FORMATS):
+        return lambda: _state_as_server(weights, handler.device, settings)
     job = job_of(handler, weights, settings)
-    if settings.target.has(Difference.MORE_FORMATS):
-        return lambda: registry.load_state(kind_of(job.path), job)
-    return lambda: _state_as_server(job)
+    return lambda: registry.load_state(kind_of(job.path), job)
 
 
-def _state_as_server(job: Job) -> Any:  # Any: a state_dict, if all is well
+def _state_as_server(weights: str, device: Any, settings: Settings) -> Any:  # Any: authors set devices as text, too
     """Hand the file to torch.load, whatever it holds."""
-    if job.path.suffix == ".safetensors":
+    if weights.endswith(".safetensors"):
         # Newest torch reads it if the package safetensors is there, which no TorchServe brings along.
         raise NoLoaderError(
             "the server reads no safetensors",
-            where=job.path.name,
+            where=Path(weights).name,
             hint='torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack',
         )
-    return registry.load_state(Kind.STATE_DICT, job)
+    return pickles.read(weights, device, trust=settings.trust_pickle)
 
 
 def asks_for_aot_compile(config: Any) -> bool:  # Any: YAML as it stands

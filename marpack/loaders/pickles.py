@@ -24,6 +24,8 @@ def read(path: str, map_location: torch.device | str | None, *, trust: bool = Fa
 
     Raises UnpicklingError for a pickle that needs more than tensors, after noting which names it asks for.
     """
+    if torch.device(map_location or "cpu").type == "xla":
+        map_location = None  # as on the server: read where it was saved, and moved with the model
     try:
         return torch.load(path, map_location=map_location, weights_only=not trust, mmap=_mappable(path))
     except pickle.UnpicklingError:
@@ -56,5 +58,5 @@ def _note_globals(path: str) -> None:
 
 
 def load_job(job: Job) -> Any:  # Any: as read
-    """Load a torch.save file to the device; on XLA, to where its tensors were saved, for the model to be moved."""
-    return read(str(job.path), job.device if job.map_location else None, trust=job.trust_pickle)
+    """Load a torch.save file to the device."""
+    return read(str(job.path), job.device, trust=job.trust_pickle)

@@ -12,5 +12,7 @@ def load_job(job: Job) -> dict[str, torch.Tensor]:
     """
     from safetensors.torch import load_file  # noqa: PLC0415 - only where there are safetensors to read
 
-    tensors: dict[str, torch.Tensor] = load_file(job.path, device=str(job.device) if job.map_location else "cpu")
+    tensors: dict[str, torch.Tensor] = load_file(
+        job.path, device=str(job.device) if job.device.type != "xla" else "cpu"
+    )
     return tensors

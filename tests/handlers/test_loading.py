@@ -275,3 +275,18 @@ def test_a_torchvision_that_is_not_there_is_named(weights_with_operator, notes):
         pytest.skip("torchvision is installed here")
     torchvision_ops.register(weights_with_operator)
     assert notes()["torchvision-missing"].hint == "pip install torchvision"
+
+
+@pytest.mark.parametrize("target", list(Target))
+@pytest.mark.parametrize("device", ["cpu", None, torch.device("cpu")])
+def test_authors_call_the_loaders_from_an_initialize_of_their_own(make_context, folder, net, target, device):
+    class Own(BaseHandler):
+        def initialize(self, context):
+            self.device, self.context = device, context
+            model_dir = context.system_properties["model_dir"]
+            self.model = self._load_pickled_model(model_dir, "netfile.py", f"{model_dir}/w.pt")
+
+    write(net, folder / "w.pt", "state_dict")
+    handler = Own()
+    handler.initialize(make_context("w.pt", target=target))
+    assert handler.model(torch.ones(1, 2)).tolist() == [[4.0]]
