@@ -44,7 +44,7 @@ OFF = Code(
 
 _GONE = frozenset({"nvfuser", "aot_nvfuser", "aot_cudagraphs", "ofi", "fx2trt", "torchxla_trace_once"})
 _PACKAGES = {
-    "onnxrt": "onnxscript and onnxruntime",
+    "onnxrt": "onnxscript, onnxruntime and an older torch",
     "ipex": "intel_extension_for_pytorch",
     "openvino": "openvino",
     "tensorrt": "torch_tensorrt",

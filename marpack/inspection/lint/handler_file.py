@@ -3,13 +3,13 @@
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.inspection.lint import server_python
 from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.search import Found, Located
-from marpack.inspection.lint.source import Broken
+from marpack.inspection.lint.sources import NOT_LOOKED_INTO, broken
 from marpack.inspection.lint.spelling import suggestion
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
@@ -49,16 +49,6 @@ NEEDS = Code(
     "The built-in handler needs a package that a stock server does not have.",
     "List the package in requirements.txt, or use a server image that has it.",
 )
-SYNTAX = Code(
-    "source-syntax",
-    "A Python file that the server imports cannot be parsed; the worker dies.",
-    "Mend the line; `python -m py_compile FILE` shows the same error.",
-)
-NOT_LOOKED_INTO = Code(
-    "source-unchecked",
-    "A Python file is too large, too deeply nested or too oddly encoded to be looked into.",
-    "Check it by running it: marpack run.",
-)
 
 
 class HandlerFile(Struct, frozen=True, kw_only=True):
@@ -93,14 +83,6 @@ def find_handler(files: Files, manifest: Manifest) -> HandlerFile:
         notes.append(SHADOWED.note(message, located.member))
     found = _packed(files, located)
     return HandlerFile(module=found.module, function=function or None, findings=(*notes, *found.findings))
-
-
-def broken(member: str, trouble: Broken, severity: Severity = Severity.ERROR) -> Finding:
-    """Return the finding for a Python file without a syntax tree."""
-    where = f"{member}:{trouble.line}" if trouble.line else member
-    if not trouble.certain:
-        return NOT_LOOKED_INTO.note(trouble.reason, where)
-    return SYNTAX.weigh(severity, f"it is no valid Python: {trouble.reason}", where)
 
 
 def _packed(files: Files, located: Located) -> HandlerFile:

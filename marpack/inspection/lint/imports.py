@@ -12,13 +12,13 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.distributions import provided, usual_provider
 from marpack.inspection.lint.entry import Absent, lookup
 from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.lint.handler_file import broken
 from marpack.inspection.lint.import_statements import Import, Weight, changes_path, imports_of
 from marpack.inspection.lint.local_modules import not_packed, packed_tops
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.lint.scope import Imported
 from marpack.inspection.lint.search import Found, Located
 from marpack.inspection.lint.source import Broken
+from marpack.inspection.lint.sources import broken
 from marpack.inspection.lint.spelling import suggestion
 from marpack.inspection.lint.ts_imports import check_ts_import
 

@@ -10,9 +10,9 @@ from marpack.inspection.lint.classes import Library, Packed, Plain
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.constructing import check_constructing
 from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.lint.handler_file import broken
 from marpack.inspection.lint.own_classes import Count, count
 from marpack.inspection.lint.server_python import never_found
+from marpack.inspection.lint.sources import broken
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.modelFile"
 
