@@ -12,7 +12,7 @@ from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
 from marpack.inspection.facts import ConfigFacts, Inspection, LabelFacts, MemberFacts, Verified
 from marpack.inspection.handler import handler_facts
-from marpack.inspection.looking import Looked, look
+from marpack.inspection.looking import Looked, is_elsewhere, look, too_costly
 from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import distrust, scan_of
 from marpack.inspection.texts import config_facts, label_facts, requirement_lines
@@ -42,9 +42,9 @@ def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True
     """
     manifest, signed = archive.manifest, _signed(archive)
     sums = dict(digests(archive)) if verify else {}
-    walk = Walk(raw="://" not in archive.source)
+    walk = Walk(fetched=is_elsewhere(archive))
     looked = [look(archive, name, walk) for name in archive.entries]
-    pickles = scan_of(looked)
+    pickles = scan_of(looked, unfetched=walk.unfetched)
     index, read = signed.index or Index(members=()), partial(_text, archive)
     return Inspection(
         source=archive.source,
@@ -92,7 +92,7 @@ def _members(archive: Archive, index: Index, sums: dict[str, str | Finding]) -> 
 
 
 def _text(archive: Archive, name: str | None) -> bytes | None:
-    if name is None or name not in archive.entries:
+    if name is None or name not in archive.entries or too_costly(archive, name):
         return None
     with archive.open(name) as file:
         return file.read(_TEXT_LIMIT)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from marpack.archive.protocol import Archive
+from marpack.archive.protocol import Archive, Method
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
 from marpack.inspection.facts import WeightsFacts
@@ -14,6 +14,8 @@ from marpack.weights.contents import read_contents
 from marpack.weights.kind import recognize
 from marpack.weights.kinds import Kind
 
+_MOST_FETCHED = 64 * 1024  # bytes of a compressed member elsewhere
+
 
 class Looked(Struct, frozen=True, kw_only=True):
     """What one member holds."""
@@ -22,6 +24,17 @@ class Looked(Struct, frozen=True, kw_only=True):
     pickles: tuple[PickleFacts, ...] = ()
     unscanned: tuple[Unscanned, ...] = ()
     damage: Finding | None = None
+
+
+def is_elsewhere(archive: Archive) -> bool:
+    """Tell whether the archive's bytes are fetched range by range."""
+    return "://" in archive.source
+
+
+def too_costly(archive: Archive, name: str) -> bool:
+    """Tell whether looking into a member means fetching more than a look is worth."""
+    entry = archive.entries[name]
+    return is_elsewhere(archive) and entry.method is not Method.STORED and entry.compressed_size > _MOST_FETCHED
 
 
 def look(archive: Archive, name: str, walk: Walk) -> Looked:
@@ -33,6 +46,8 @@ def look(archive: Archive, name: str, walk: Walk) -> Looked:
 
 
 def _look(archive: Archive, name: str, walk: Walk) -> Looked:
+    if too_costly(archive, name):
+        return Looked(unscanned=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
     with archive.open(name) as file:
         found = recognize(file)
         contents = None if found.kind is Kind.UNKNOWN else read_contents(file, found)

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO
 
 from marpack.inspection.danger import is_dangerous
@@ -12,7 +13,7 @@ from marpack.weights.kind import Recognized
 from marpack.weights.kinds import Kind
 from marpack.weights.pickle_stream import OPCODE_LIMIT, Stream, read_pickle
 from marpack.weights.slices import stored
-from marpack.weights.torch_zip import TorchZip
+from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zipdir import NotZipError, ZipEntry, open_entry
 
 MAX_DEPTH = 6  # files within files
@@ -21,10 +22,10 @@ _SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for anoth
 _MOST_STREAMS = 1000  # pickles one after the other in one file
 _BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
 _HIDDEN = re.compile(rb"\x80[\x00-\x05]|[ci][\w.]+\n[\w.]+\n|\x8c.[\w.]+\x94?\x8c.[\w.]+\x94?\x93", re.DOTALL)
+_ODD = frozenset(bytes([code]) for code in {*_BEGINNINGS, *b"PB7R\x1fx\xfd\x5d\x93\x28\x04"})
 _END = b"PK\x05\x06"
 # The pickles that TorchScript's own reader, which is C++, loads.
 _SCRIPT = re.compile(r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl")
-_STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
 
 Found = Iterator[PickleFacts | Unscanned]
 
@@ -32,16 +33,17 @@ Found = Iterator[PickleFacts | Unscanned]
 class Walk:
     """One look into everything; what is found is yielded, and so is what was not looked into."""
 
-    def __init__(self, *, raw: bool = True, opcodes: int = OPCODE_LIMIT) -> None:
+    def __init__(self, *, fetched: bool = False, opcodes: int = OPCODE_LIMIT) -> None:
         """Start with nothing seen.
 
         Args:
-            raw: Look into the storages that torch reads as plain numbers, too; of a remote file, each costs a request.
+            fetched: The bytes come from elsewhere: leave out, and count, what torch itself reads as numbers or code.
             opcodes: How many one pickle may have.
         """
-        self._raw = raw
+        self._thorough = not fetched
         self._opcodes = opcodes
         self._files = 0
+        self.unfetched = 0
 
     def file(self, where: str, file: BinaryIO, found: Recognized | None = None, depth: int = 0) -> Found:
         """Look into one file; `found` is what it was recognized as, where somebody did that already."""
@@ -51,7 +53,7 @@ class Walk:
             return
         file.seek(0)
         head = file.read(264)
-        if archive := _zip_of(file, head, found):
+        if archive := _zip_of(file, head, found, at_end=self._thorough or depth == 0):
             yield from self._zip(where, file, archive, depth)
         try:
             for name, inner in unwrap(file, head):
@@ -63,9 +65,10 @@ class Walk:
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is Kind.TORCHSCRIPT
-        numbers = frozenset() if self._raw else _numbers(archive)
+        plain = plain_members(archive)
+        self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
-            if entry.size == 0 or entry in numbers:
+            if entry.size == 0 or (entry in plain and not (self._thorough and _begins_oddly(file, entry))):
                 continue
             name = entry.name.removeprefix(archive.root)
             inside = f"{where}!{entry.name}"
@@ -98,7 +101,7 @@ class Walk:
             end = stream.end
             if stream.problem or end >= size:
                 break
-        if 0 < end < size and self._raw:
+        if 0 < end < size and self._thorough:
             yield from self._search(where, file, end, depth)
 
     def _stream(self, where: str, file: BinaryIO, stream: Stream, depth: int, *, script: bool = False) -> Found:
@@ -124,14 +127,15 @@ class Walk:
                 yield from self._stream(where, file, stream, depth)
 
 
-def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None) -> TorchZip | None:
+def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, *, at_end: bool) -> TorchZip | None:
     """Return the zip that a file is, or ends in: readers of zips begin at the end."""
     if found and found.zip:
         return found.zip
     if not head.startswith(b"PK\x03\x04"):
-        size = file.seek(0, io.SEEK_END)
-        file.seek(max(0, size - 22))
-        if file.read(4) != _END:
+        if not at_end:
+            return None
+        file.seek(max(0, file.seek(0, io.SEEK_END) - len(_END) - 18))
+        if file.read(len(_END)) != _END:
             return None
     try:
         return TorchZip.read(file)
@@ -139,15 +143,11 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None) -> TorchZip |
         return None
 
 
-def _numbers(archive: TorchZip) -> frozenset[ZipEntry]:
-    """Return the members that torch reads as plain numbers, by what the pickles refer to."""
-    names = {
-        f"{folder}{key}"
-        for pickle, folder in _STORAGES.items()
-        if pickle in archive.members
-        for key in archive.pickle(pickle).storages
-    }
-    return frozenset(archive.members[name] for name in names if name in archive.members)
+def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
+    """Tell whether numbers could be something else, by their first byte: the one look that all of them get."""
+    with suppress(NotZipError):
+        return open_entry(file, entry).read(1) in _ODD
+    return True
 
 
 def _matters(stream: Stream, file: BinaryIO, size: int) -> bool:

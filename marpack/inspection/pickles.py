@@ -59,6 +59,7 @@ class PickleScan(Struct, frozen=True, kw_only=True):
     verdict: Verdict = Verdict.SAFE  # the worst of all
     pickles: tuple[PickleFacts, ...] = ()
     unscanned: tuple[Unscanned, ...] = ()
+    unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
 
 
 def judge(stream: Stream, where: str, *, script: bool = False) -> PickleFacts:
@@ -92,11 +93,12 @@ def _dangers(stream: Stream, names: tuple[Global, ...]) -> Iterator[str]:
         yield from (f"it imports {path}, which picklescan lists as dangerous" for path in second_opinion(rest))
 
 
-def scan_of(parts: Sequence[Seen]) -> PickleScan:
+def scan_of(parts: Sequence[Seen], *, unfetched: int = 0) -> PickleScan:
     """Put the pickles of several members together, under the worst verdict of them all."""
     found = tuple(pickle for part in parts for pickle in part.pickles)
     worst = max((pickle.verdict for pickle in found), key=list(Verdict).index, default=Verdict.SAFE)
-    return PickleScan(verdict=worst, pickles=found, unscanned=tuple(item for part in parts for item in part.unscanned))
+    unscanned = tuple(item for part in parts for item in part.unscanned)
+    return PickleScan(verdict=worst, pickles=found, unscanned=unscanned, unfetched=unfetched)
 
 
 def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:

@@ -143,7 +143,8 @@ def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
         yield heading("pickles", "none")
         return
     verdict = click.style(scan.verdict, fg=_COLOURS[scan.verdict])
-    yield heading("pickles", f"{verdict}, {count:,} read")
+    rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
+    yield heading("pickles", f"{verdict}, {count:,} read{rest if scan.unfetched else ''}")
     risky = [pickle for pickle in scan.pickles if pickle.verdict is not Verdict.SAFE]
     for pickle in risky[:_SHOWN]:
         verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])

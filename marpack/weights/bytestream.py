@@ -40,11 +40,20 @@ class ByteStream:
 
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes. Raises TruncatedError."""
-        if not self.fill(count):
+        begin, end = self.at, self.at + count
+        if end > len(self.data):
+            if not self.fill(count):
+                raise TruncatedError
+            begin, end = 0, count
+        self.at = end
+        return self.data[begin:end]
+
+    def byte(self) -> int:
+        """Return the next byte. Raises TruncatedError."""
+        if self.at >= len(self.data) and not self.fill(1):
             raise TruncatedError
-        begin = self.at
-        self.at = begin + count
-        return self.data[begin : self.at]
+        self.at += 1
+        return self.data[self.at - 1]
 
     def line(self, limit: int = 4096) -> bytes:
         r"""Return the bytes up to the next newline, without it. Raises TruncatedError past `limit`."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from struct import unpack
+from struct import Struct
 
 from marpack.weights.bytestream import ByteStream
 from marpack.weights.joblib_arrays import WRAPPER, is_padded, raw_length
@@ -85,15 +85,19 @@ class Machine:
 
     def length(self, width: int) -> int:
         """Read the little-endian length in front of a string."""
-        return int.from_bytes(self.source.take(width), "little")
+        return self.source.byte() if width == 1 else int.from_bytes(self.source.take(width), "little")
 
     def text(self, size: int, decode: Callable[[bytes], object]) -> None:
         """Push a string of `size` bytes, or jump over one that is too long to name anything."""
-        if size > LONGEST_TEXT:
-            self.source.skip(size)
+        source, begin = self.source, self.source.at
+        if begin + size <= len(source.data):  # nearly always: the window is longer than names are
+            source.at = begin + size
+            self.stack.append(decode(source.data[begin : source.at]))
+        elif size > LONGEST_TEXT:
+            source.skip(size)
             self.stack.append(Skipped(size))
-            return
-        self.stack.append(decode(self.source.take(size)))
+        else:
+            self.stack.append(decode(source.take(size)))
 
     def payload(self, size: int) -> None:
         """Push a byte string, and note where it lies if it could be a pickle or a zip of its own."""
@@ -159,7 +163,7 @@ def _get(index: Callable[[Machine], int]) -> Callable[[Machine], None]:
 
 
 def _one(machine: Machine) -> int:
-    return machine.source.take(1)[0]
+    return machine.source.byte()
 
 
 def _four(machine: Machine) -> int:
@@ -181,11 +185,17 @@ def _constant(value: object) -> Callable[[Machine], None]:
     return action
 
 
-def _packed(form: str, size: int) -> Callable[[Machine], None]:
+def _packed(form: str) -> Callable[[Machine], None]:
+    layout = Struct(form)
+
     def action(machine: Machine) -> None:
-        machine.stack.append(unpack(form, machine.source.take(size))[0])
+        machine.stack.append(layout.unpack(machine.source.take(layout.size))[0])
 
     return action
+
+
+def _small(machine: Machine) -> None:
+    machine.stack.append(machine.source.byte())
 
 
 def _int_line(machine: Machine) -> None:
@@ -388,10 +398,10 @@ _TABLE: dict[bytes, Callable[[Machine], None]] = {
     b"2": _dup,
     b"F": _float_line,
     b"I": _int_line,
-    b"J": _packed("<i", 4),
-    b"K": _packed("<B", 1),
+    b"J": _packed("<i"),
+    b"K": _small,
     b"L": _int_line,
-    b"M": _packed("<H", 2),
+    b"M": _packed("<H"),
     b"N": _constant(None),
     b"P": _persistent_line,
     b"Q": _persistent,
@@ -421,7 +431,7 @@ _TABLE: dict[bytes, Callable[[Machine], None]] = {
     b"t": _marked_tuple,
     b")": _constant(()),
     b"u": _set_items,
-    b"G": _packed(">d", 8),
+    b"G": _packed(">d"),
     b"\x80": _protocol,
     b"\x81": _reduce,  # NEWOBJ
     b"\x82": _extension(1),

@@ -52,7 +52,7 @@ def _field(stream: ByteStream, number: int, wire: int, end: int) -> Field:
 def _varint(stream: ByteStream) -> int:
     value = 0
     for shift in range(0, 70, 7):
-        byte = stream.take(1)[0]
+        byte = stream.byte()
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value

@@ -9,6 +9,8 @@ from marpack.weights.pickle_stream import Stream, read_pickle
 from marpack.weights.zipdir import NotZipError, ZipEntry, open_entry, read_directory
 
 _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
+_EXPORTED_NUMBERS = ("data/weights/weight_", "data/constants/tensor_")
+_STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
 _EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
 
 
@@ -76,3 +78,18 @@ def _root(entries: tuple[ZipEntry, ...]) -> str:
         return ""
     top = f"{tops.pop()}/"
     return top if all(entry.name.startswith(top) for entry in entries) else ""
+
+
+def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
+    """Return the members that torch reads as numbers, or as code of its own language: it unpickles none of them."""
+    names = {
+        f"{folder}{key}"
+        for pickle, folder in _STORAGES.items()
+        if pickle in file.members
+        for key in file.pickle(pickle).storages
+    }
+    if file.kind is Kind.TORCHSCRIPT:
+        names.update(name for name in file.members if name.startswith("code/"))
+    elif file.kind is Kind.TORCH_EXPORT:
+        names.update(name for name in file.members if name.startswith(_EXPORTED_NUMBERS))
+    return frozenset(file.members[name] for name in names if name in file.members)

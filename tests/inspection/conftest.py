@@ -1,7 +1,10 @@
 """What looking inside is tried on: files in memory, each looked into as a member of an archive would be."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -38,3 +41,62 @@ def saved() -> Callable[..., bytes]:
         return buffer.getvalue()
 
     return saved
+
+
+class Served:
+    """A folder behind a web server on this machine, and what was asked of it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.requests: list[tuple[str, str | None]] = []  # path, Range
+        self.sent = 0  # bytes of bodies
+        self.headers: list[dict[str, str]] = []
+        self.answers: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}  # by path, in place of files
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Served]:
+    """Serve tmp_path with ranges; byte counts are those of the bodies."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            served.requests.append((self.path, self.headers.get("Range")))
+            served.headers.append(dict(self.headers))
+            if self.path in served.answers:
+                served.answers[self.path](self)
+                return
+            path = tmp_path / self.path.partition("?")[0].lstrip("/")
+            if not path.is_file():
+                self.send_error(404)
+                return
+            start, stop, size = _range(self.headers.get("Range"), path.stat().st_size)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+            self.send_header("Content-Length", str(stop - start))
+            self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
+            self.end_headers()
+            with path.open("rb") as file:
+                file.seek(start)
+                self.wfile.write(file.read(stop - start))
+            served.sent += stop - start
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served = Served(f"http://127.0.0.1:{server.server_port}")
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield served
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _range(text: str | None, size: int) -> tuple[int, int, int]:
+    first, _, last = (text or "bytes=0-").removeprefix("bytes=").partition("-")
+    if not first:
+        return max(0, size - int(last)), size, size
+    return int(first), min(size, int(last) + 1) if last else size, size
