@@ -13,10 +13,21 @@ from marpack.project.entry_point import BUILT_INS, near_built_in
 from marpack.project.gathering import Gathering
 from marpack.project.output import SUFFIXES
 from marpack.project.planned import Planned, settle
+from marpack.project.preflight import manifest_place
 from marpack.project.trees import is_pattern, matches, tree
 from marpack.version import __version__
 
 _LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")
+_MANIFEST_FLAGS = {
+    "runtime": "--runtime",
+    "model.modelName": "--model-name",
+    "model.modelVersion": "--version",
+    "model.handler": "--handler",
+    "model.serializedFile": "--serialized-file",
+    "model.modelFile": "--model-file",
+    "model.requirementsFile": "--requirements-file",
+    "model.configFile": "--config-file",
+}
 _LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 
 
@@ -70,7 +81,8 @@ def plan_flags(
         replace=replace,
     )
     planned = Planned(plan=plan, findings=tuple(gathering.findings))
-    return settle(planned, strict=strict, check=check)
+    places = {manifest_place(key): flag for key, flag in _MANIFEST_FLAGS.items()}
+    return settle(planned, places | gathering.places, strict=strict, check=check)
 
 
 def _check_name(flags: Flags, gathering: Gathering) -> None:

@@ -22,6 +22,7 @@ class Gathering:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
+        self.places: dict[str, str] = {}  # a member's name → the file that it is, or what made marpack make it
         self._members: dict[str, PlannedMember] = {}  # by the name that file systems would take for the same
 
     def add(self, name: str, source: Path | bytes, *, where: str, role: Role | None = None) -> bool:
@@ -40,6 +41,7 @@ class Gathering:
             return False
         before = self._members.setdefault(_folded(name), PlannedMember(name, source, role or _role_of(name, source)))
         if before.name == name and _is_same(before.source, source):
+            self.places.setdefault(name, str(source) if isinstance(source, Path) else where)
             return True
         self._report_collision(name, source, before, where)
         return False

@@ -7,7 +7,7 @@ from marpack.errors import OutputExistsError, ProjectError
 from marpack.findings import Finding, Severity
 from marpack.packing.plan import Plan
 from marpack.project.output import check_output
-from marpack.project.preflight import preflight
+from marpack.project.preflight import Places, preflight
 
 
 class Planned(Struct, frozen=True, kw_only=True):
@@ -18,11 +18,12 @@ class Planned(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
 
 
-def settle(planned: Planned, *, strict: bool, check: bool) -> Planned:
+def settle(planned: Planned, places: Places, *, strict: bool, check: bool) -> Planned:
     """Look a plan over once more, and return it only if nothing speaks against it.
 
     Args:
         planned: The plan with the findings so far, errors among them.
+        places: Where the author wrote what goes into the archive.
         strict: Warnings stop the build too.
         check: Look into the members (the preflight).
 
@@ -30,7 +31,7 @@ def settle(planned: Planned, *, strict: bool, check: bool) -> Planned:
     """
     plan, findings = planned.plan, list(planned.findings)
     if check:
-        findings += preflight(plan, findings)
+        findings += preflight(plan, places, findings)
     try:
         check_output(plan.output, plan.format, plan.members, replace=plan.replace)
     except OutputExistsError:
@@ -43,7 +44,7 @@ def settle(planned: Planned, *, strict: bool, check: bool) -> Planned:
     if _stops(findings):
         count = sum(finding.severity is Severity.ERROR for finding in findings)
         what = f"nothing was built: there {'are' if count > 1 else 'is'} {count} {'errors' if count > 1 else 'error'}"
-        raise ProjectError(what, findings=tuple(findings))
+        raise ProjectError(what, findings=tuple(f for f in findings if f.severity is not Severity.NOTE))
     return msgspec.structs.replace(planned, findings=tuple(findings))
 
 

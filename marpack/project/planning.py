@@ -12,12 +12,14 @@ from marpack.archive.names import MODEL_NAME
 from marpack.errors import ProjectError
 from marpack.packing.plan import Format, Plan, Role
 from marpack.project.contents import add_entries
+from marpack.project.document import parse_document
 from marpack.project.entry_point import EntryPoint, near_built_in
 from marpack.project.gathering import Gathering
 from marpack.project.imports import local_modules
 from marpack.project.labels import LABELS_NAME, labels_member
 from marpack.project.output import choose_output
 from marpack.project.planned import Planned, as_finding, settle
+from marpack.project.preflight import manifest_place
 from marpack.project.schema import Project, TextExpectation
 from marpack.version import __version__
 
@@ -63,7 +65,7 @@ def plan_project(
         target=project.target.value,
     )
     planned = Planned(plan=plan, findings=tuple(gathering.findings), modules=modules)
-    return settle(planned, strict=strict, check=check)
+    return settle(planned, _places(project) | gathering.places, strict=strict, check=check)
 
 
 def _gather(project: Project, gathering: Gathering) -> tuple[str, ...]:
@@ -125,9 +127,13 @@ def _add_config(project: Project, gathering: Gathering) -> None:
     if isinstance(project.config, str):
         gathering.add(Path(project.config).name, project.folder / project.config, where=project.place("config"))
     elif project.config is not None:
-        # ASCII, the rest escaped: the server's worker reads the file in its locale's encoding.
-        text = yaml.safe_dump(project.config, sort_keys=False, width=1 << 16)
-        gathering.add(CONFIG_NAME, text.encode("ascii"), where=project.place("config"))
+        gathering.add(CONFIG_NAME, _config_text(project.config).encode("ascii"), where=project.place("config"))
+
+
+def _config_text(config: dict[str, Any]) -> str:  # Any: the author's own keys
+    """Return an inline config as YAML in ASCII: the server's worker reads the file in its locale's encoding."""
+    text: str = yaml.safe_dump(config, sort_keys=False, width=1 << 16)
+    return text
 
 
 def _add_modules(project: Project, gathering: Gathering) -> tuple[str, ...]:
@@ -191,6 +197,25 @@ def _manifest(project: Project, created_on: str | None) -> Manifest:
 
 def _config_name(project: Project) -> str | None:
     return CONFIG_NAME if project.config is not None else None
+
+
+def _places(project: Project) -> dict[str, str]:
+    """Return where in marpack.yaml the manifest's keys and the lines of an inline config come from."""
+    keys = {
+        "model.modelName": "name",
+        "model.modelVersion": "version",
+        "model.handler": "handler",
+        "model.serializedFile": "weights",
+        "model.modelFile": "model_file",
+        "model.requirementsFile": "requirements",
+        "model.configFile": "config",
+    }
+    # A key that is not there has no line; what is missing is missed where the handler asks for it.
+    places = {manifest_place(key): project.place(ours) for key, ours in keys.items()}
+    if isinstance(project.config, dict):
+        made = parse_document(_config_text(project.config), file=CONFIG_NAME)
+        places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in made.lines.items()}
+    return places
 
 
 def _base(path: str | None) -> str | None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from rich.filesize import decimal
 from rich.markup import escape
 
-from marpack.findings import Finding
+from marpack.findings import Finding, Severity
 from marpack.packing.plan import Built, Format
 from marpack.render.console import page, show_findings, talk
 
@@ -45,9 +45,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
-def show_warnings(findings: Iterable[Finding]) -> None:
-    """Print a build's findings on stderr."""
-    show_findings(findings, talk())
+def show_noticed(findings: Iterable[Finding]) -> None:
+    """Print a build's warnings on stderr, and how many notes there are beside them."""
+    console, noticed = talk(), list(findings)
+    show_findings([finding for finding in noticed if finding.severity is not Severity.NOTE], console)
+    notes = sum(finding.severity is Severity.NOTE for finding in noticed)
+    if notes:
+        console.print(f"  [dim]{notes} note{'s' if notes > 1 else ''}, shown by --json[/]")
 
 
 @contextmanager

@@ -34,9 +34,9 @@ Build = Callable[..., Outcome]
 def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the digits project, which is the current folder."""
     folder = tmp_path / "digits"
-    leave = shutil.ignore_patterns("*.mar", "__pycache__")
-    shutil.copytree(DIGITS, folder, ignore=leave)
+    shutil.copytree(DIGITS, folder, ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
     monkeypatch.chdir(folder)
+    edit("marpack.yaml", "enable: false", "enable: true")  # there is a note on what is off
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     return folder
 
@@ -234,6 +234,21 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
     "name with spaces": (lambda: edit("marpack.yaml", "name: digits", "name: my digits"), [], "is no model name"),
     "sample missing": (lambda: Path("samples/one.png").unlink(), [], "samples[1].input: samples/one.png is not there"),
     "an empty label": (lambda: append("labels.txt", "\n\nb\n"), [], "an empty line stands where a label should"),
+    "handler that does not parse": (
+        lambda: append("handler.py", "def (:\n"),
+        [],
+        "handler.py:36: it is no valid Python",
+    ),
+    "function that is not there": (
+        lambda: (
+            Path("handler.py").write_text("def other(data, context):\n    return []\n"),
+            edit("marpack.yaml", "handler.py", "handler.py:handle"),
+        ),
+        [],
+        "there is no function 'handle'",
+    ),
+    "a state_dict without its model": (lambda: shutil.copy("state_dict.pt", "digits.pt"), [], "state_dict"),
+    "config that is no YAML": (lambda: Path("c.yaml").write_text("a: [\n"), [*FLAGS, "-c", "c.yaml"], "c.yaml:2: "),
     "two files, one name": (
         lambda: append("marpack.yaml", "files: [{from: train.py, to: handler.py}]\n"),
         [],

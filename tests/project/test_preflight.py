@@ -1,0 +1,160 @@
+"""What the static checks find in a plan's members is told where the author wrote it, and only once."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import ProjectError
+from marpack.findings import Finding, Severity
+from marpack.project.flags import Flags, plan_flags
+from marpack.project.load import load_project
+from marpack.project.planned import Planned
+from marpack.project.planning import plan_project
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+HEAD = "name: tiny\nversion: '1.0'\nhandler: {}\n"
+FUNCTION = "def handle(data, context):\n    return [1 for _ in data or []]\n"
+
+Make = Callable[..., Path]
+
+
+def told(find: Callable[[], Planned], folder: Path) -> list[tuple[str, str, str]]:
+    """Return what planning finds, as (severity, code, place without the folder), notes left out."""
+    findings: tuple[Finding, ...]
+    try:
+        findings = find().findings
+    except ProjectError as error:
+        findings = error.findings
+    return [
+        (str(finding.severity), finding.code, (finding.where or "").removeprefix(f"{folder}/"))
+        for finding in findings
+        if finding.severity is not Severity.NOTE
+    ]
+
+
+def found(folder: Path) -> list[tuple[str, str, str]]:
+    return told(lambda: plan_project(load_project(folder)), folder)
+
+
+CASES = {
+    "a sound function": (HEAD.format("handler.py"), {"handler.py": FUNCTION}, []),
+    "a handler that does not parse": (
+        HEAD.format("src/entry.py"),
+        {"src/entry.py": FUNCTION + "def broken(:\n"},
+        [("error", "source-syntax", "src/entry.py:3")],
+    ),
+    "a module that does not parse, two imports away": (
+        HEAD.format("src/entry.py"),
+        {"src/entry.py": "import near\n" + FUNCTION, "src/near.py": "import far\n", "far.py": "\n\nx = (\n"},
+        [("error", "source-syntax", "far.py:3")],
+    ),
+    "an import that nothing provides": (
+        HEAD.format("handler.py"),
+        {"handler.py": "import nowhere_at_all\n" + FUNCTION},
+        [("warning", "import-unlisted", "handler.py:1")],
+    ),
+    "an inline config with a misspelt key": (
+        HEAD.format("handler.py") + "config:\n  minWorkers: 1\n  batchsize: 8\n",
+        {"handler.py": FUNCTION},
+        [("warning", "config-unknown-key", "marpack.yaml:6: config.batchsize")],
+    ),
+    "a config file with a misspelt key": (
+        HEAD.format("handler.py") + "config: conf/my.yaml\n",
+        {"handler.py": FUNCTION, "conf/my.yaml": "minWorkers: 1\nbatchsize: 8\n"},
+        [("warning", "config-unknown-key", "conf/my.yaml:2")],
+    ),
+    "a config that is no YAML": (
+        HEAD.format("handler.py") + "config: conf/my.yaml\n",
+        {"handler.py": FUNCTION, "conf/my.yaml": "a: [\n"},
+        [("error", "config-syntax", "conf/my.yaml:2")],
+    ),
+    "a built-in without weights": (
+        HEAD.format("image_classifier"),
+        {},
+        [("error", "weights-none", "marpack.yaml: weights")],
+    ),
+    "what is missing is told once": (
+        HEAD.format("image_classifier") + "weights: tiny.pt\n",
+        {},
+        [("error", "missing-file", "marpack.yaml:4: weights")],
+    ),
+    "what is missing hides nothing else": (
+        HEAD.format("src/entry.py") + "weights: tiny.pt\nsamples: [{input: s.png}]\n",
+        {"src/entry.py": "def handle(:\n"},
+        [
+            ("error", "missing-file", "marpack.yaml:4: weights"),
+            ("error", "missing-file", "marpack.yaml:5: samples[0].input"),
+            ("error", "source-syntax", "src/entry.py:1"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("yaml", "files", "expected"), CASES.values(), ids=CASES)
+def test_findings_are_told_where_they_were_written(
+    make_project: Make, yaml: str, files: dict[str, str], expected: list[tuple[str, str, str]]
+) -> None:
+    assert found(make_project(yaml, **files)) == expected
+
+
+def test_weights_are_judged_by_their_content(make_project: Make) -> None:
+    folder = make_project(HEAD.format("image_classifier") + "weights: w/tiny.pt\n")
+    (folder / "w").mkdir()
+    shutil.copy(DIGITS / "state_dict.pt", folder / "w/tiny.pt")
+    ((severity, code, where),) = found(folder)
+    assert (severity, where) == ("error", "w/tiny.pt")
+    assert code.startswith("weights-")
+    shutil.copy(DIGITS / "digits.pt", folder / "w/tiny.pt")
+    assert found(folder) == []
+
+
+def test_labels_that_marpack_makes_are_told_at_their_key(make_project: Make) -> None:
+    folder = make_project(
+        HEAD.format("image_classifier") + "weights: tiny.pt\nlabels: l.csv\n", **{"l.csv": "0,a\n2,b\n"}
+    )
+    shutil.copy(DIGITS / "digits.pt", folder / "tiny.pt")
+    assert ("warning", "labels-gap", "marpack.yaml:5: labels") in found(folder)
+
+
+def test_the_same_in_flags(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workshop)
+    Path("broken.py").write_text("def handle(:\n")
+    Path("conf/broken.yaml").write_text("a: [\n")
+
+    def flags(**given: str) -> list[tuple[str, str, str]]:
+        return told(lambda: plan_flags(Flags(model_name="m", version="1.0", **given)), workshop)
+
+    assert flags(handler="functions") == []
+    assert flags(handler="broken") == [("error", "source-syntax", "broken.py:1")]
+    assert ("error", "handler-no-entry", "functions.py") in flags(handler="functions:nothing")
+    assert flags(handler="functions", config_file="conf/broken.yaml") == [
+        ("error", "config-syntax", "conf/broken.yaml:2")
+    ]
+    assert flags(handler="image_classifier") == [("error", "weights-none", "--serialized-file")]
+    assert flags(handler="image_classifier", serialized_file="a.pt") == [("error", "missing-file", "--serialized-file")]
+    assert flags(handler="libdigits", runtime="LSP") == [("warning", "runtime-lsp", "--runtime")]
+
+
+def test_a_target_decides_what_is_an_error(make_project: Make) -> None:
+    yaml = HEAD.format("base_handler") + "weights: weights.safetensors\nmodel_file: model.py\n"
+    folder = make_project(yaml)
+    for name in ("weights.safetensors", "model.py"):
+        shutil.copy(DIGITS.parent / "safetensors_compile" / name.replace("weights", "progression"), folder / name)
+    assert ("error", "weights.safetensors") in {(severity, where) for severity, _, where in found(folder)}
+    (folder / "marpack.yaml").write_text(yaml + "target: marpack\n")
+    assert found(folder) == []
+
+
+def test_strict_stops_at_warnings_and_lets_notes_pass(make_project: Make) -> None:
+    folder = make_project(
+        HEAD.format("handler.py") + "requirements: r.txt\n", **{"handler.py": FUNCTION, "r.txt": "numpy\n"}
+    )
+    planned = plan_project(load_project(folder), strict=True)
+    assert {finding.severity for finding in planned.findings} == {Severity.NOTE}
+    (folder / "marpack.yaml").write_text(HEAD.format("handler.py") + "config: {batchsize: 8}\n")
+    assert plan_project(load_project(folder)).findings[0].severity is Severity.WARNING
+    with pytest.raises(ProjectError) as caught:
+        plan_project(load_project(folder), strict=True)
+    assert [finding.severity for finding in caught.value.findings] == [Severity.ERROR]
