@@ -14,6 +14,7 @@ from marpack.packing.plan import PlannedMember, Role
 from marpack.project.trees import leads_out
 
 WEIGHTS_SUFFIXES = (".pt", ".pth", ".pt2", ".safetensors", ".onnx", ".so", ".bin", ".ckpt", ".gguf")
+_MADE = (".mar", ".gz")
 _LARGE = 1 << 20  # bytes: members of this size lie beside the weights, so that the archive's tail stays small
 
 
@@ -161,7 +162,8 @@ def _origin(source: Path | bytes) -> str:
 
 
 def _siblings(path: Path) -> list[str]:
+    """Return the files beside a path that a misspelt name can mean; an archive made from them is none."""
     try:
-        return [sibling.name for sibling in path.parent.iterdir()]
+        return [sibling.name for sibling in path.parent.iterdir() if sibling.suffix not in _MADE]
     except OSError:
         return []

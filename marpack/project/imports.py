@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from marpack.inspection.lint.source import Broken, parse
 from marpack.project.trees import tree
 
 _BYTECODE = (".pyc", ".pyo")
@@ -45,8 +46,10 @@ def local_modules(file: Path, roots: Iterable[Path]) -> Iterator[LocalModule]:
 def _imported(file: Path) -> list[str]:
     """Return the dotted names that a file imports absolutely; `from a import b` may mean the module a.b too."""
     try:
-        parsed = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
+        parsed = parse(file.read_bytes())
+    except OSError:
+        return []
+    if isinstance(parsed, Broken):
         return []  # the preflight says what is wrong with it
     names: dict[str, None] = {}
     for node in ast.walk(parsed):

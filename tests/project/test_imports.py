@@ -71,6 +71,13 @@ def test_finds_what_is_imported(tmp_path: Path, source: str, expected: list[str]
     assert [module.path for module in found] == [tmp_path / name for name in expected]
 
 
+def test_a_doubtful_escape_is_no_reason_to_complain(tmp_path: Path) -> None:
+    file = tmp_path / "handler.py"
+    file.write_text('import near\npattern = "\\d"\n')
+    (tmp_path / "near.py").touch()
+    assert [module.name for module in local_modules(file, [tmp_path])] == ["near.py"]
+
+
 def test_looks_beside_the_file_first_and_in_the_project_then(tmp_path: Path) -> None:
     lay_out(tmp_path)
     handler = tmp_path / "src" / "handler.py"
