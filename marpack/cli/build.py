@@ -76,7 +76,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     """
     from marpack.packing.pack import plan_size
     from marpack.project.building import build as write
-    from marpack.render.build import BuildReport, packing_bar, show_built, show_noticed
+    from marpack.render.build import BuildReport, packing_bar, show_built, show_warnings
     from marpack.render.json import show
 
     try:
@@ -86,7 +86,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
             show(BuildReport(error=str(error), findings=error.findings))
         raise
     if not as_json:
-        show_noticed(planned.findings)
+        show_warnings(planned.findings)
     with packing_bar(plan_size(planned.plan)) as progress:
         built = write(planned, progress)
     if not as_json:

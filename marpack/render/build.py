@@ -45,7 +45,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
-def show_noticed(findings: Iterable[Finding]) -> None:
+def show_warnings(findings: Iterable[Finding]) -> None:
     """Print a build's warnings on stderr, and how many notes there are beside them."""
     console, noticed = talk(), list(findings)
     show_findings([finding for finding in noticed if finding.severity is not Severity.NOTE], console)
