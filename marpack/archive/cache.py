@@ -9,9 +9,7 @@ A folder counts from the moment its stamp is renamed into place, whole. Nothing 
 
 import fcntl
 import os
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -106,6 +104,8 @@ class Cache:
             os.close(self._held.pop())
 
     def _extract(self, key: str, extract: Callable[[Path], tuple[Finding, ...]]) -> Cached:
+        import tempfile  # noqa: PLC0415 - as in _cache_root: looking into an archive extracts nothing
+
         folder = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=self.root))
         try:
             (folder / "lock").touch()
@@ -116,7 +116,7 @@ class Cache:
             stamp = Stamp(folder=folder.name, boot=_boot(), files=tuple(_files(model)), findings=findings)
             _replace(self._stamp_path(key), msgspec.json.encode(stamp))
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete(folder)
             raise
         return Cached(model, findings)
 
@@ -204,12 +204,18 @@ def _remove(folder: Path, stamp: Path | None = None) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if stamp:
                 stamp.unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete(folder)
     except BlockingIOError:
         return False
     except FileNotFoundError:
-        shutil.rmtree(folder, ignore_errors=True)
+        _delete(folder)
     return True
+
+
+def _delete(folder: Path) -> None:
+    import shutil  # noqa: PLC0415 - as for tempfile
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _replace(path: Path, data: bytes) -> None:

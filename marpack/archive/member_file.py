@@ -2,7 +2,6 @@
 
 import io
 import os
-import tempfile
 from collections.abc import Iterable
 from typing import IO, BinaryIO
 
@@ -28,6 +27,8 @@ def open_member(data: ByteSource, member: ZipMember) -> BinaryIO:
 
 def spool(blocks: Iterable[memoryview]) -> BinaryIO:
     """Return blocks as an unnamed temporary file, rewound: what is compressed cannot be read by range."""
+    import tempfile  # noqa: PLC0415 - large deflated members only
+
     file: IO[bytes] = tempfile.TemporaryFile(prefix="marpack-")  # noqa: SIM115 - the caller's to close
     for block in blocks:
         file.write(block)

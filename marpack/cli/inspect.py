@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +34,12 @@ def inspect(context: click.Context, source: str | None, *, verify: bool, as_json
     from marpack.archive.reader import open_archive
     from marpack.inspection.inspect import inspect as look_into
 
-    with open_archive(_archive(source)) as archive:
-        facts = look_into(archive, verify=verify, parse_config=as_json)
+    gc.disable()  # there is nothing to collect in what takes a twentieth of a second
+    try:
+        with open_archive(_archive(source)) as archive:
+            facts = look_into(archive, verify=verify, parse_config=as_json)
+    finally:
+        gc.enable()
     _show(facts, as_json=as_json)
     context.exit(_exit_code(facts))
 
@@ -55,9 +60,10 @@ def _show(facts: Inspection, *, as_json: bool) -> None:
         show(facts)
         return
     from marpack.render.inspection import inspection_lines
+    from marpack.render.layout import page_width
 
     colour = False if os.environ.get("NO_COLOR") else None
-    click.echo("\n".join(inspection_lines(facts)), color=colour)
+    click.echo("\n".join(inspection_lines(facts, page_width(os.environ.get("COLUMNS")))), color=colour)
 
 
 def _exit_code(facts: Inspection) -> ExitCode:

@@ -3,9 +3,9 @@
 import io
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import BinaryIO
 
+from marpack.archive.zip_records import LOCAL
 from marpack.inspection.danger import is_dangerous
 from marpack.inspection.pickles import PickleFacts, Unscanned, judge
 from marpack.inspection.wrappings import WrappingError, unwrap
@@ -22,7 +22,7 @@ _SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for anoth
 _MOST_STREAMS = 1000  # pickles one after the other in one file
 _BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
 _HIDDEN = re.compile(rb"\x80[\x00-\x05]|[ci][\w.]+\n[\w.]+\n|\x8c.[\w.]+\x94?\x8c.[\w.]+\x94?\x93", re.DOTALL)
-_ODD = frozenset(bytes([code]) for code in {*_BEGINNINGS, *b"PB7R\x1fx\xfd\x5d\x93\x28\x04"})
+_ODD = frozenset([b"", *(bytes([code]) for code in {*_BEGINNINGS, *b"PB7R\x1fx\xfd\x5d\x93\x28\x04"})])
 _END = b"PK\x05\x06"
 # The pickles that TorchScript's own reader, which is C++, loads.
 _SCRIPT = re.compile(r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl")
@@ -145,9 +145,10 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, *, at_end: bo
 
 def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
     """Tell whether numbers could be something else, by their first byte: the one look that all of them get."""
-    with suppress(NotZipError):
-        return open_entry(file, entry).read(1) in _ODD
-    return True
+    file.seek(entry.header)
+    data = file.read(512)
+    begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
+    return data[begin : begin + 1] in _ODD
 
 
 def _matters(stream: Stream, file: BinaryIO, size: int) -> bool:

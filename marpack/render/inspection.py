@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from marpack.findings import Finding
 from marpack.inspection.facts import HandlerFacts, Inspection, WeightsFacts
 from marpack.inspection.pickles import PickleScan, Verdict
-from marpack.render.layout import clean, fit, heading, paragraph, rows, terminal_width
+from marpack.render.layout import clean, fit, heading, paragraph, rows
 from marpack.render.tree import member_tree
 from marpack.weights.onnx_header import Port
 
@@ -18,9 +18,8 @@ _SHOWN = 8  # of anything that may be long
 _LINES = 20  # of the model config
 
 
-def inspection_lines(facts: Inspection, width: int | None = None) -> Iterator[str]:
+def inspection_lines(facts: Inspection, width: int) -> Iterator[str]:
     """Yield the page line by line, in colours that click.echo takes off again where they are not wanted."""
-    width = width or terminal_width()
     yield from _summary(facts, width)
     for weights in facts.weights:
         yield ""

@@ -3,7 +3,8 @@
 rich takes longer to import than inspecting an archive takes; what needs no bars and no wrapped tables is set here.
 """
 
-import shutil
+import os
+import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -14,9 +15,20 @@ _NARROW, _WIDE = 60, 160
 _FULL_WIDTH = ("W", "F")
 
 
-def terminal_width() -> int:
-    """Return the terminal's width in cells, within reason; 80 where there is none."""
-    return max(_NARROW, min(_WIDE, shutil.get_terminal_size((80, 24)).columns))
+def page_width(asked: str | None) -> int:
+    """Return a page's width in cells, within reason.
+
+    Args:
+        asked: What the environment says; without it the terminal's width is taken, or 80 where there is none.
+    """
+    if asked and asked.isdecimal():
+        width = int(asked)
+    else:
+        try:
+            width = os.get_terminal_size(sys.stdout.fileno()).columns
+        except (OSError, ValueError):
+            width = 80
+    return max(_NARROW, min(_WIDE, width or 80))
 
 
 def clean(text: str) -> str:
