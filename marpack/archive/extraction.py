@@ -4,10 +4,11 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from marpack.archive.blocks import member_blocks
+from marpack.archive.blocks import BLOCK, member_blocks
 from marpack.archive.bytesource import ByteSource, LocalFile
 from marpack.archive.names import shown
 from marpack.archive.zip_directory import ZipMember
@@ -42,6 +43,21 @@ def extract_blocks(blocks: Iterable[memoryview], folder: Path, name: str) -> Non
         _write(fd, blocks, name)
     finally:
         os.close(fd)
+
+
+def file_blocks(file: BinaryIO) -> Iterator[memoryview]:
+    """Yield the bytes of an open file, in blocks."""
+    while block := file.read(BLOCK):
+        yield memoryview(block)
+
+
+def make_folders(folder: Path, names: Iterable[str]) -> None:
+    """Make folders that stand in the archive by themselves; raises ExtractionError."""
+    for name in names:
+        try:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_write(name, error) from None
 
 
 def _new_file(folder: Path, name: str) -> int:
@@ -83,9 +99,13 @@ def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:
 
 
 def _cannot_write(name: str, error: OSError) -> ExtractionError:
-    """Say why a member could not be written."""
+    return cannot_extract(f"the member {shown(name)}", error)
+
+
+def cannot_extract(what: str, error: OSError) -> ExtractionError:
+    """Say why something could not be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return ExtractionError(
-        f"the member {shown(name)} cannot be extracted: {error.strerror}",
+        f"{what} cannot be extracted: {error.strerror}",
         hint="free some space, or extract to another disk" if full else None,
     )

@@ -2,12 +2,13 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 
+from marpack.archive.extraction import extract_blocks, file_blocks
 from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import MAX_DEPTH, check_member_name, shown
@@ -52,6 +53,13 @@ class FolderArchive:
         """Return the folder itself."""
         _ = self.manifest
         return self._path
+
+    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+        """Copy files into a folder; see `Archive.extract`."""
+        for name in self.entries:
+            if names is None or name in names:
+                with self.open(name) as file:
+                    extract_blocks(file_blocks(file), folder, name)
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""

@@ -16,7 +16,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     total: int = 256 * _GIB  # bytes, uncompressed, of all members
     ratio: int = 100  # uncompressed bytes per compressed one, of each member and of all together…
     allowance: int = 64 * _MIB  # …beyond this many uncompressed bytes
-    directory: int = 64 * _MIB  # bytes of a zip's central directory
+
+    @property
+    def directory(self) -> int:
+        """How many bytes a zip's central directory may have: a kilobyte for each member."""
+        return self.members * 1024
 
     def expands_too_much(self, size: int, compressed: int) -> bool:
         """Say whether so many bytes may not come out of so few."""

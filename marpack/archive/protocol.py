@@ -1,6 +1,6 @@
 """What every form of an archive offers: members by name, their bytes, and a safe copy on disk."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -74,6 +74,16 @@ class Archive(Protocol):
         """Return a folder that holds every member, extracted into the cache at the first call.
 
         Raises DamagedArchiveError, UnsafeArchiveError; nothing is left half-written.
+        """
+
+    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+        """Write members into a new, empty folder that nobody else writes to.
+
+        Args:
+            folder: Is there already; left half-filled when this raises.
+            names: Of the members wanted; with None all, and folders that hold nothing.
+
+        Raises DamagedArchiveError when a member's bytes are not those that were packed, ExtractionError.
         """
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """A .tar.gz, opened: read from its beginning each time, for gzip knows no other way."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +9,7 @@ from typing import BinaryIO, Self
 
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.cache import Cache, Cached
-from marpack.archive.extraction import extract_blocks
+from marpack.archive.extraction import extract_blocks, make_folders
 from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
 from marpack.archive.member_file import spool
@@ -78,20 +78,24 @@ class TarArchive:
         """Return the extracted folder; see `Archive.materialize`."""
         if not self._extracted:
             _ = self.manifest  # what is wrong with it is said before anything is written
-            self._extracted = self._cache.fill(self._data.identity, self._extract)
+            self._extracted = self._cache.fill(self._data.identity, self._fill)
         return self._extracted.folder
 
-    def _extract(self, folder: Path) -> tuple[Finding, ...]:
+    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+        """Write members into a folder; see `Archive.extract`."""
         contents = self._contents
-        for name in contents.folders:
-            (folder / name).mkdir(parents=True, exist_ok=True)
+        make_folders(folder, contents.folders if names is None else ())
         with located(self.source):
             for record, blocks in walk(self._data, self._limits):
                 if record.name not in contents.names:
                     raise self._changed()
-                if not record.folder:
-                    extract_blocks(blocks, folder, contents.names[record.name])
-        return contents.findings
+                name = contents.names[record.name]
+                if not record.folder and (names is None or name in names):
+                    extract_blocks(blocks, folder, name)
+
+    def _fill(self, folder: Path) -> tuple[Finding, ...]:
+        self.extract(folder)
+        return self._contents.findings
 
     def _changed(self) -> DamagedArchiveError:
         return DamagedArchiveError("the archive changed while it was being read", where=self.source)

@@ -88,7 +88,10 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
     """Return the directory's headers in their order, and the offset where it begins."""
     end = find_end(data)
     if end.entries > limits.members:
-        raise LimitExceededError(f"the zip says it has {end.entries} members; {limits.members} is the limit")
+        raise LimitExceededError(
+            f"the zip says it has {end.entries} members; {limits.members} is the limit",
+            hint="raise the limit if you trust it: --max-members",
+        )
     if end.size > limits.directory:
         raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
     if end.entries * CENTRAL.size > end.size:

@@ -1,13 +1,13 @@
 """A .mar, opened: a zip behind the protocol of archives."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.cache import Cache
-from marpack.archive.extraction import extract_member
+from marpack.archive.extraction import extract_member, make_folders
 from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
 from marpack.archive.member_file import open_member
@@ -55,16 +55,20 @@ class ZipArchive:
         if self._folder is None:
             _ = self.manifest  # what is wrong with it is said before anything is written
             key = self._data.identity
-            cached = self._cache.find(key) or self._cache.fill(key, self._extract)
+            cached = self._cache.find(key) or self._cache.fill(key, self._fill)
             self._folder = cached.folder
         return self._folder
 
-    def _extract(self, folder: Path) -> tuple[Finding, ...]:
-        for name in self._folders:
-            (folder / name).mkdir(parents=True, exist_ok=True)
+    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+        """Write members into a folder; see `Archive.extract`."""
+        make_folders(folder, self._folders if names is None else ())
         for name, member in self._members.items():
-            extract_member(self._data, member, folder, name)
-        return ()
+            if names is None or name in names:
+                extract_member(self._data, member, folder, name)
+
+    def _fill(self, folder: Path) -> tuple[Finding, ...]:
+        self.extract(folder)
+        return self.oddities
 
     def close(self) -> None:
         """Let go of the file, and of the folder in the cache."""
@@ -95,7 +99,7 @@ def _oddities(source: str, directory: Directory, root: str) -> tuple[Finding, ..
     found = []
     if root:
         found.append(rooted_mar(source, root))
-    if not source.endswith(".mar"):
+    if not source.removesuffix("?…").endswith(".mar"):  # an address is shown without its query
         found.append(wrong_suffix(source, "a zip"))
     if directory.streamed_zip64:
         found.append(streamed_zip64(source, directory.streamed_zip64))

@@ -18,6 +18,8 @@ COMMANDS = {
     "build": ("marpack.cli.build:build", "Pack weights, handler, labels and config into one .mar."),
     "inspect": ("marpack.cli.inspect:inspect", "Tell what is in an archive, running nothing."),
     "run": ("marpack.cli.run:run", "Load an archive and answer inputs as the server would."),
+    "check": ("marpack.cli.check:check", "Say whether an archive may be deployed."),
+    "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
 }
 
 

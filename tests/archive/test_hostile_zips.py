@@ -414,7 +414,6 @@ def test_limits_can_be_raised(tmp_path):
     [
         (Limits(members=2), "the zip says it has 3 members; 2 is the limit"),
         (Limits(total=70), "bytes together; 70 is the limit"),
-        (Limits(directory=100), "bytes; 100 is the limit"),
     ],
 )
 def test_limits_can_be_lowered(tmp_path, limits, sentence):

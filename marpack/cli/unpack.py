@@ -1,0 +1,88 @@
+"""The command `marpack unpack`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from marpack.cli.limits import chosen_limits, limit_options
+
+if TYPE_CHECKING:
+    from marpack.archive.limits import Limits
+    from marpack.archive.unpacking import Unpacked
+
+_SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
+
+
+@click.command()
+@click.argument("source")
+@click.option("-d", "--directory", metavar="DIR", help="The new folder; by default one of the archive's name, here.")
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Only members that match: '*.py', 'data/*', data. Repeatable."
+)
+@click.option("--force", is_flag=True, help="Replace DIR, if it holds an archive unpacked before.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@limit_options
+def unpack(
+    source: str,
+    directory: str | None,
+    only: tuple[str, ...],
+    *,
+    force: bool,
+    as_json: bool,
+    max_members: int | None,
+    max_size: int | None,
+    max_ratio: int | None,
+) -> None:
+    """Extract an archive into a new folder, safely, or not at all.
+
+    \b
+    Examples:
+      marpack unpack digits.mar                            into digits/
+      marpack unpack digits.mar -d look --only '*.py' --only MAR-INF
+
+    SOURCE is a .mar, a .tar.gz, a model folder or the address of a .mar. Names that lead elsewhere, links, bombs and
+    damaged bytes are refused (exit code 3) before the folder appears. Nothing that is there is overwritten.
+    """
+    limits = chosen_limits(max_members, max_size, max_ratio)
+    unpacked = _unpack(source, Path(directory) if directory else _folder(source), only, limits, force=force)
+    _show(unpacked, as_json=as_json)
+
+
+def _folder(source: str) -> Path:
+    """Return the folder named after the archive, in the current one."""
+    name = source.partition("?")[0].rstrip("/").rpartition("/")[2]
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    if name in ("", ".", ".."):
+        raise click.UsageError("Name the new folder: -d DIR")
+    return Path(name)
+
+
+def _unpack(source: str, folder: Path, only: tuple[str, ...], limits: Limits, *, force: bool) -> Unpacked:
+    from marpack.archive.reader import open_archive
+    from marpack.archive.unpacking import unpack as write
+
+    with open_archive(source, limits=limits) as archive:
+        return write(archive, folder, only=only, replace=force)
+
+
+def _show(unpacked: Unpacked, *, as_json: bool) -> None:
+    if as_json:
+        from marpack.render.json import show
+
+        show(unpacked)
+        return
+    from marpack.render.console import show_findings, talk
+
+    count = len(unpacked.files)
+    show_findings(unpacked.findings, talk())
+    click.echo(f"{unpacked.folder}: {count} {'file' if count == 1 else 'files'}, {_size(unpacked.bytes)}")
+
+
+def _size(count: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(count)

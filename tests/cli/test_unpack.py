@@ -1,0 +1,98 @@
+import json
+import zipfile
+
+import pytest
+
+from marpack.cli.main import main
+
+MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}})
+
+
+@pytest.fixture
+def marpack(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def marpack(*words):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        return end.value.code, *capsys.readouterr()
+
+    return marpack
+
+
+def make(path, *names, method=zipfile.ZIP_STORED, size=2, root=""):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name in names:
+            archive.writestr(root + name, bytes(size))
+        archive.writestr(root + "h.py", "x = 1\n")
+        archive.writestr(root + "MAR-INF/MANIFEST.json", MANIFEST)
+
+
+def test_the_folder_is_named_after_the_archive(marpack, tmp_path):
+    make(tmp_path / "digits-1.0.mar", "data/x")
+    code, out, err = marpack("unpack", "digits-1.0.mar")
+    assert (code, out, err) == (0, "digits-1.0: 3 files, 77 bytes\n", "")
+    assert (tmp_path / "digits-1.0" / "data" / "x").read_bytes() == b"\0\0"
+
+
+def test_the_result_as_json(marpack, tmp_path):
+    make(tmp_path / "m.mar", "data/x", root="top/")
+    code, out, err = marpack("unpack", "m.mar", "-d", "look", "--only", "*.py", "--only", "data", "--json")
+    result = json.loads(out)
+    findings = result.pop("findings")
+    assert (code, err) == (0, "")
+    assert result == {"source": "m.mar", "folder": "look", "files": ["data/x", "h.py"], "bytes": 8}
+    assert [finding["code"] for finding in findings] == ["mar-root-folder"]
+
+
+def test_what_the_server_refuses_is_told_on_stderr(marpack, tmp_path):
+    make(tmp_path / "m.mar", root="top/")
+    code, out, err = marpack("unpack", "m.mar")
+    assert code == 0
+    assert out == "m: 2 files, 75 bytes\n"
+    assert "mar-root-folder" in err
+
+
+def test_a_hostile_archive(marpack, tmp_path):
+    make(tmp_path / "m.mar", "../x")
+    code, out, err = marpack("unpack", "m.mar")
+    assert (code, out) == (3, "")
+    assert "the member '../x' climbs through '.' or '..'" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["m.mar"]
+
+
+def test_limits_are_raised_by_flags(marpack, tmp_path):
+    make(tmp_path / "m.mar", "zeros", method=zipfile.ZIP_DEFLATED, size=70 << 20)
+    code, _, err = marpack("unpack", "m.mar")
+    assert code == 3
+    assert "--max-ratio" in err
+    code, _, err = marpack("unpack", "m.mar", "--max-ratio", "2000", "--max-size", "1M")
+    assert code == 3
+    assert "--max-size" in err
+    code, _, err = marpack("unpack", "m.mar", "--max-ratio", "2000", "--max-size", "0.1G", "--max-members", "2")
+    assert code == 3
+    assert "--max-members" in err
+    assert marpack("unpack", "m.mar", "--max-ratio", "2000")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        ([], 2, "Missing argument 'SOURCE'"),
+        (["nothing.mar"], 3, "the archive cannot be opened: No such file or directory"),
+        (["."], 2, "Name the new folder: -d DIR"),
+        (["m.mar", "-d", "."], 2, "the output folder exists already"),
+        (["m.mar", "--only", "*.pt"], 2, "no member matches '*.pt'"),
+        (["m.mar", "--max-size", "many"], 2, "'many' is not a size such as 500M or 1.5T"),
+        (["m.mar", "--max-ratio", "0"], 2, "0 is not in the range"),
+        (["text.mar"], 3, "this is not a zip"),
+        (["empty.mar"], 3, "this is not a zip"),
+    ],
+)
+def test_wrong_words(marpack, tmp_path, words, code, sentence):
+    make(tmp_path / "m.mar")
+    (tmp_path / "text.mar").write_text("hello\n" * 100)
+    (tmp_path / "empty.mar").touch()
+    ended, out, err = marpack("unpack", *words)
+    assert (ended, out) == (code, "")
+    assert sentence in " ".join(err.split())
