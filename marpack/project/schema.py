@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from marpack.findings import Severity
 from marpack.runtime.targets import Target
 
 FILE_NAME = "marpack.yaml"
@@ -71,6 +72,9 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         dict[str, Any] | str | None, Meta(description="The model's configuration itself, or a path to a YAML file.")
     ] = None
     samples: Annotated[list[Sample], Meta(description="Inputs with the answers they must get.")] = []
+    checks: Annotated[
+        dict[str, Severity], Meta(description="How much a failed check of `marpack check` weighs, by its name.")
+    ] = {}
 
 
 class Project(ProjectFile, frozen=True, kw_only=True):

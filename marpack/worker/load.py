@@ -9,7 +9,7 @@ from typing import Any
 
 from marpack.compat import finder
 from marpack.compat.entry import Entry, find_entry
-from marpack.runtime import diagnostics
+from marpack.runtime import diagnostics, timings
 from marpack.runtime.config import get_yaml_config
 from marpack.runtime.context import SERVER_VERSION, Context
 from marpack.runtime.envelopes.registry import envelope_of
@@ -103,14 +103,17 @@ class Loader:
             metrics,
             config,
         )
-        context._target = self._load.target  # noqa: SLF001 - ours: what handlers may ask through handlers.target
+        # Ours, for handlers.target to read: the rest of the context is the server's.
+        vars(context).update(
+            _target=self._load.target, _compile=self._load.compile, _trust_pickle=self._load.trust_pickle
+        )
         return context
 
     def _loaded(self, entry: Entry) -> Loaded:
         device = getattr(entry.instance, "device", None)
         return Loaded(
             handler=entry.name,
-            stages=self._stages,
+            stages=self._stages | timings.drain(),
             troubles=diagnostics.drain(),
             device=None if device is None else str(device),
         )

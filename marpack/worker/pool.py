@@ -139,6 +139,10 @@ class LocalPool:
         for item in rest:
             feed.send(*item)
 
+    def resident_memory(self) -> int | None:
+        """Return the bytes that the first worker has resident now, where the system tells."""
+        return self._workers[0].worker.process.resident_memory()
+
     def _note_memory(self, worker: Worker) -> None:
         self.peak_memory = max(self.peak_memory, worker.process.peak_memory() or 0)
 

@@ -87,11 +87,18 @@ class WorkerProcess:
 
     def peak_memory(self) -> int | None:
         """Return the most bytes of memory the process has had resident so far, where the system tells."""
+        return self._status("VmHWM:")
+
+    def resident_memory(self) -> int | None:
+        """Return the bytes of memory the process has resident now, where the system tells."""
+        return self._status("VmRSS:")
+
+    def _status(self, field: str) -> int | None:
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:
             return None
-        kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+        kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(field)]
         return int(kilobytes[0]) * 1024 if kilobytes else None
 
     def close(self) -> None:

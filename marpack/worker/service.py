@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marpack.compat.entry import Entry
-from marpack.runtime import diagnostics
+from marpack.runtime import diagnostics, timings
 from marpack.runtime.context import Context
 from marpack.runtime.exceptions import PredictionException
 from marpack.runtime.frontend import error_response
@@ -48,7 +48,7 @@ class Service:
         start = time.perf_counter()
         answers = self._answers(rows)
         responses = tuple(joined(socket.sent, index, answer) for index, answer in enumerate(answers))
-        stages = self._clock.take() | {"handle": (time.perf_counter() - start) * 1000}
+        stages = self._clock.take() | timings.drain() | {"handle": (time.perf_counter() - start) * 1000}
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
 
     def _taken(self) -> list[Trouble]:
