@@ -1,8 +1,11 @@
 """A seekable file read through one small window: what is skipped is never read."""
 
+from struct import Struct
 from typing import BinaryIO
 
 _SMALLEST, _LARGEST = 512, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
+
+_FOUR = Struct("<I").unpack_from
 
 
 class TruncatedError(Exception):
@@ -54,6 +57,15 @@ class ByteStream:
             raise TruncatedError
         self.at += 1
         return self.data[self.at - 1]
+
+    def four(self) -> int:
+        """Return the next four bytes as a little-endian number. Raises TruncatedError."""
+        begin = self.at
+        if begin + 4 > len(self.data):
+            return int.from_bytes(self.take(4), "little")
+        self.at = begin + 4
+        number: int = _FOUR(self.data, begin)[0]
+        return number
 
     def line(self, limit: int = 4096) -> bytes:
         r"""Return the bytes up to the next newline, without it. Raises TruncatedError past `limit`."""

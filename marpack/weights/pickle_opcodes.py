@@ -1,119 +1,10 @@
-"""What each of the pickle machine's opcodes does, without consequences: names are noted, calls are not made."""
+"""What each of the pickle machine's opcodes does."""
 
-import re
-from collections.abc import Callable
-from struct import Struct
-
-from marpack.weights.bytestream import ByteStream
-from marpack.weights.joblib_arrays import WRAPPER, is_padded, raw_length
-from marpack.weights.values import UNKNOWN, Global, Made, Persistent, Skipped, Table, Unknown
-
-LONGEST_TEXT = 64 * 1024  # bytes; longer strings are jumped over
-_LATEST_PROTOCOL = 5
-_MOST_PAYLOADS = 10_000
-_IMPORTABLE = re.compile(r"""[^\s:()\[\]{}"'=#,;]+""")  # no module or class has another name
-_FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
-_COMPUTED = (Made, Persistent, Unknown)  # what may turn out to be anything at all
-
-
-class BrokenPickleError(Exception):
-    """A real unpickler would raise here; private to the readers of this package."""
-
-
-class Machine:
-    """Stack, marks and memo of one pickle, and what it was seen to do."""
-
-    __slots__ = (
-        "calls", "computed", "frames", "imports", "indirect", "joblib", "marks", "memo", "payloads", "running",
-        "source", "stack", "storages",
-    )  # fmt: skip
-
-    def __init__(self, source: ByteStream, *, joblib: bool = False) -> None:
-        self.source = source
-        self.joblib = joblib  # read it as joblib does, with raw arrays between the opcodes
-        self.frames: list[tuple[list[object], list[list[object]], dict[int, object]]] = []
-        self.stack: list[object] = []
-        self.marks: list[list[object]] = []
-        self.memo: dict[int, object] = {}
-        self.imports: dict[Global, None] = {}
-        self.calls = 0
-        self.computed = False
-        self.indirect = False
-        self.running = True
-        self.storages: set[str] = set()
-        self.payloads: list[tuple[int, int]] = []
-
-    def note(self, module: object, name: object) -> None:
-        """Push an imported name, and remember that it was imported."""
-        if isinstance(module, str) and isinstance(name, str):
-            if not (_IMPORTABLE.fullmatch(module) and _IMPORTABLE.fullmatch(name)):
-                raise BrokenPickleError("it imports what can have no such name")
-            found = Global(module, name)
-            self.imports[found] = None
-            self.stack.append(found)
-        elif isinstance(module, _COMPUTED) or isinstance(name, _COMPUTED):
-            self.computed = True
-            self.stack.append(UNKNOWN)
-        else:
-            raise BrokenPickleError("it imports a name that is no text")
-
-    def call(self, function: object, args: object) -> None:
-        """Push what a call would return."""
-        if isinstance(function, _COMPUTED):
-            self.indirect = True
-        elif not isinstance(function, Global):
-            raise BrokenPickleError("it calls what is no function")
-        self.calls += 1
-        self.stack.append(Made(function, args))
-
-    def array(self, state: object) -> None:
-        """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
-        length = raw_length(state)
-        if length is None:
-            self.frames.append((self.stack, self.marks, self.memo))
-            self.stack, self.marks, self.memo = [], [], {}
-            return
-        self.source.skip(length + (self.length(1) if is_padded(state) else 0))
-
-    def pop_mark(self) -> list[object]:
-        """Return what was pushed since the last MARK."""
-        if not self.marks:
-            raise BrokenPickleError("a MARK is missing")
-        items = self.stack
-        self.stack = self.marks.pop()
-        return items
-
-    def length(self, width: int) -> int:
-        """Read the little-endian length in front of a string."""
-        return self.source.byte() if width == 1 else int.from_bytes(self.source.take(width), "little")
-
-    def text(self, size: int, decode: Callable[[bytes], object]) -> None:
-        """Push a string of `size` bytes, or jump over one that is too long to name anything."""
-        source, begin = self.source, self.source.at
-        if begin + size <= len(source.data):  # nearly always: the window is longer than names are
-            source.at = begin + size
-            self.stack.append(decode(source.data[begin : source.at]))
-        elif size > LONGEST_TEXT:
-            source.skip(size)
-            self.stack.append(Skipped(size))
-        else:
-            self.stack.append(decode(source.take(size)))
-
-    def payload(self, size: int) -> None:
-        """Push a byte string, and note where it lies if it could be a pickle or a zip of its own."""
-        source = self.source
-        begins = source.data[source.at : source.at + 2] if size > 2 and source.fill(2) else b""
-        if begins in _FILES and len(self.payloads) < _MOST_PAYLOADS:
-            self.payloads.append((source.position, size))
-        self.text(size, bytes)
-
-
-def _utf8(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
-
-
-def _latin(data: bytes) -> str:
-    return data.decode("latin-1")  # Python 2 strings: names and keys are ASCII
+from marpack.weights import pickle_constants as push
+from marpack.weights.joblib_arrays import WRAPPER
+from marpack.weights.pickle_constants import Action
+from marpack.weights.pickle_machine import LATEST_PROTOCOL, BrokenPickleError, Machine
+from marpack.weights.values import Made, Persistent, Table
 
 
 def _mark(machine: Machine) -> None:
@@ -145,29 +36,28 @@ def _dup(machine: Machine) -> None:
     machine.stack.append(machine.stack[-1])
 
 
-def _put(index: Callable[[Machine], int]) -> Callable[[Machine], None]:
-    def action(machine: Machine) -> None:
-        machine.memo[index(machine)] = machine.stack[-1]
-
-    return action
+def _put(machine: Machine) -> None:
+    machine.memo[_decimal(machine)] = machine.stack[-1]
 
 
-def _get(index: Callable[[Machine], int]) -> Callable[[Machine], None]:
-    def action(machine: Machine) -> None:
-        key = index(machine)
-        if key not in machine.memo:
-            raise BrokenPickleError("it asks for a value it never kept")
-        machine.stack.append(machine.memo[key])
-
-    return action
+def _put_at_byte(machine: Machine) -> None:
+    machine.memo[machine.source.byte()] = machine.stack[-1]
 
 
-def _one(machine: Machine) -> int:
-    return machine.source.byte()
+def _put_at_four(machine: Machine) -> None:
+    machine.memo[machine.source.four()] = machine.stack[-1]
 
 
-def _four(machine: Machine) -> int:
-    return machine.length(4)
+def _get(machine: Machine) -> None:
+    machine.stack.append(machine.memo[_decimal(machine)])
+
+
+def _get_at_byte(machine: Machine) -> None:
+    machine.stack.append(machine.memo[machine.source.byte()])
+
+
+def _get_at_four(machine: Machine) -> None:
+    machine.stack.append(machine.memo[machine.source.four()])
 
 
 def _decimal(machine: Machine) -> int:
@@ -178,68 +68,7 @@ def _memoize(machine: Machine) -> None:
     machine.memo[len(machine.memo)] = machine.stack[-1]
 
 
-def _constant(value: object) -> Callable[[Machine], None]:
-    def action(machine: Machine) -> None:
-        machine.stack.append(value)
-
-    return action
-
-
-def _packed(form: str) -> Callable[[Machine], None]:
-    layout = Struct(form)
-
-    def action(machine: Machine) -> None:
-        machine.stack.append(layout.unpack(machine.source.take(layout.size))[0])
-
-    return action
-
-
-def _small(machine: Machine) -> None:
-    machine.stack.append(machine.source.byte())
-
-
-def _int_line(machine: Machine) -> None:
-    line = machine.source.line()
-    machine.stack.append({b"00": False, b"01": True}.get(line) if line in (b"00", b"01") else int(line.rstrip(b"L")))
-
-
-def _float_line(machine: Machine) -> None:
-    machine.stack.append(float(machine.source.line()))
-
-
-def _long(width: int) -> Callable[[Machine], None]:
-    def action(machine: Machine) -> None:
-        machine.text(machine.length(width), lambda data: int.from_bytes(data, "little", signed=True))
-
-    return action
-
-
-def _string(width: int, decode: Callable[[bytes], object]) -> Callable[[Machine], None]:
-    def action(machine: Machine) -> None:
-        machine.text(machine.length(width), decode)
-
-    return action
-
-
-def _bytes(width: int) -> Callable[[Machine], None]:
-    def action(machine: Machine) -> None:
-        machine.payload(machine.length(width))
-
-    return action
-
-
-def _quoted(machine: Machine) -> None:
-    line = machine.source.line(LONGEST_TEXT).strip()
-    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
-        raise BrokenPickleError("a quoted string has no quotes")
-    machine.stack.append(line[1:-1].decode("unicode_escape"))
-
-
-def _raw_unicode(machine: Machine) -> None:
-    machine.stack.append(machine.source.line(LONGEST_TEXT).decode("raw_unicode_escape"))
-
-
-def _tuple(count: int) -> Callable[[Machine], None]:
+def _tuple(count: int) -> Action:
     def action(machine: Machine) -> None:
         stack = machine.stack
         if len(stack) < count:
@@ -306,8 +135,8 @@ def _update(target: object, values: list[object]) -> None:
 
 
 def _global(machine: Machine) -> None:
-    module = _utf8(machine.source.line())
-    machine.note(module, _utf8(machine.source.line()))
+    module = push.utf8(machine.source.line())
+    machine.note(module, push.utf8(machine.source.line()))
 
 
 def _stack_global(machine: Machine) -> None:
@@ -315,7 +144,7 @@ def _stack_global(machine: Machine) -> None:
     machine.note(machine.stack.pop(), name)
 
 
-def _extension(width: int) -> Callable[[Machine], None]:
+def _extension(width: int) -> Action:
     def action(machine: Machine) -> None:
         machine.note("copyreg", f"extension {machine.length(width)}")  # a number registered by some other code
 
@@ -341,8 +170,8 @@ def _object(machine: Machine) -> None:
 
 
 def _instance(machine: Machine) -> None:
-    module = _utf8(machine.source.line())
-    name = _utf8(machine.source.line())
+    module = push.utf8(machine.source.line())
+    name = push.utf8(machine.source.line())
     args = tuple(machine.pop_mark())
     machine.note(module, name)
     machine.call(machine.stack.pop(), args)
@@ -366,7 +195,7 @@ def _persistent(machine: Machine) -> None:
 
 
 def _persistent_line(machine: Machine) -> None:
-    machine.stack.append(Persistent(_latin(machine.source.line())))
+    machine.stack.append(Persistent(push.latin(machine.source.line())))
 
 
 def _unsupported(machine: Machine) -> None:
@@ -374,11 +203,11 @@ def _unsupported(machine: Machine) -> None:
 
 
 def _protocol(machine: Machine) -> None:
-    if machine.length(1) > _LATEST_PROTOCOL:
+    if machine.length(1) > LATEST_PROTOCOL:
         raise BrokenPickleError("its protocol does not exist")
 
 
-def _jump(width: int) -> Callable[[Machine], None]:
+def _jump(width: int) -> Action:
     def action(machine: Machine) -> None:
         machine.source.take(width)
 
@@ -390,48 +219,48 @@ def _out_of_band(_machine: Machine) -> None:
 
 
 # The opcodes by their byte, as the standard library's pickletools documents them.
-_TABLE: dict[bytes, Callable[[Machine], None]] = {
+_TABLE: dict[bytes, Action] = {
     b"(": _mark,
     b".": _stop,
     b"0": _pop,
     b"1": _pop_mark,
     b"2": _dup,
-    b"F": _float_line,
-    b"I": _int_line,
-    b"J": _packed("<i"),
-    b"K": _small,
-    b"L": _int_line,
-    b"M": _packed("<H"),
-    b"N": _constant(None),
+    b"F": push.float_line,
+    b"I": push.int_line,
+    b"J": push.packed("<i"),
+    b"K": push.small,
+    b"L": push.int_line,
+    b"M": push.packed("<H"),
+    b"N": push.constant(None),
     b"P": _persistent_line,
     b"Q": _persistent,
     b"R": _reduce,
-    b"S": _quoted,
-    b"T": _string(4, _latin),
-    b"U": _string(1, _latin),
-    b"V": _raw_unicode,
-    b"X": _string(4, _utf8),
+    b"S": push.quoted,
+    b"T": push.string(4, push.latin),
+    b"U": push.string(1, push.latin),
+    b"V": push.raw_unicode,
+    b"X": push.text,
     b"a": _append,
     b"b": _build,
     b"c": _global,
     b"d": _marked_dict,
     b"}": _empty_dict,
     b"e": _appends,
-    b"g": _get(_decimal),
-    b"h": _get(_one),
+    b"g": _get,
+    b"h": _get_at_byte,
     b"i": _instance,
-    b"j": _get(_four),
+    b"j": _get_at_four,
     b"l": _marked_list,
     b"]": _empty_list,
     b"o": _object,
-    b"p": _put(_decimal),
-    b"q": _put(_one),
-    b"r": _put(_four),
+    b"p": _put,
+    b"q": _put_at_byte,
+    b"r": _put_at_four,
     b"s": _set_item,
     b"t": _marked_tuple,
-    b")": _constant(()),
+    b")": push.constant(()),
     b"u": _set_items,
-    b"G": _packed(">d"),
+    b"G": push.packed(">d"),
     b"\x80": _protocol,
     b"\x81": _reduce,  # NEWOBJ
     b"\x82": _extension(1),
@@ -440,15 +269,15 @@ _TABLE: dict[bytes, Callable[[Machine], None]] = {
     b"\x85": _tuple(1),
     b"\x86": _tuple(2),
     b"\x87": _tuple(3),
-    b"\x88": _constant(True),
-    b"\x89": _constant(False),
-    b"\x8a": _long(1),
-    b"\x8b": _long(4),
-    b"B": _bytes(4),
-    b"C": _bytes(1),
-    b"\x8c": _string(1, _utf8),
-    b"\x8d": _string(8, _utf8),
-    b"\x8e": _bytes(8),
+    b"\x88": push.constant(True),
+    b"\x89": push.constant(False),
+    b"\x8a": push.long(1),
+    b"\x8b": push.long(4),
+    b"B": push.byte_string(4),
+    b"C": push.byte_string(1),
+    b"\x8c": push.string(1, push.utf8),
+    b"\x8d": push.string(8, push.utf8),
+    b"\x8e": push.byte_string(8),
     b"\x8f": _empty_list,  # EMPTY_SET
     b"\x90": _appends,  # ADDITEMS
     b"\x91": _marked_list,  # FROZENSET
@@ -456,8 +285,8 @@ _TABLE: dict[bytes, Callable[[Machine], None]] = {
     b"\x93": _stack_global,
     b"\x94": _memoize,
     b"\x95": _jump(8),  # FRAME
-    b"\x96": _bytes(8),  # BYTEARRAY8
+    b"\x96": push.byte_string(8),  # BYTEARRAY8
     b"\x97": _out_of_band,
     b"\x98": _jump(0),  # READONLY_BUFFER
 }
-ACTIONS: tuple[Callable[[Machine], None], ...] = tuple(_TABLE.get(bytes([code]), _unsupported) for code in range(256))
+ACTIONS: tuple[Action, ...] = tuple(_TABLE.get(bytes([code]), _unsupported) for code in range(256))

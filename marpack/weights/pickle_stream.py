@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
 from marpack.weights.joblib_arrays import WRAPPER
-from marpack.weights.pickle_opcodes import ACTIONS, BrokenPickleError, Machine
+from marpack.weights.pickle_machine import BrokenPickleError, Machine
+from marpack.weights.pickle_opcodes import ACTIONS
 from marpack.weights.values import Global
 
 OPCODE_LIMIT = 10_000_000  # a vocabulary of three million words needs about as many
@@ -87,6 +88,8 @@ def _run(machine: Machine, used: bytearray, limit: int) -> tuple[int, str | None
         return count, str(error)
     except IndexError:
         return count, "its stack runs empty"
+    except KeyError:
+        return count, "it asks for a value that it never kept"
     except (ValueError, OverflowError):
         return count, "an argument cannot be read"
     return count, f"it has more than {limit:,} opcodes" if machine.running else None

@@ -1,0 +1,107 @@
+"""The pickle machine, run without consequences: names are noted instead of imported, calls instead of made."""
+
+import re
+from collections.abc import Callable
+
+from marpack.weights.bytestream import ByteStream
+from marpack.weights.joblib_arrays import is_padded, raw_length
+from marpack.weights.values import UNKNOWN, Global, Made, Persistent, Skipped, Unknown
+
+LONGEST_TEXT = 64 * 1024  # bytes; longer strings are jumped over
+LATEST_PROTOCOL = 5
+_MOST_PAYLOADS = 10_000
+_IMPORTABLE = re.compile(r"""[^\s:()\[\]{}"'=#,;]+""")  # no module or class has another name
+_FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(LATEST_PROTOCOL + 1))])
+_COMPUTED = (Made, Persistent, Unknown)  # what may turn out to be anything at all
+
+
+class BrokenPickleError(Exception):
+    """A real unpickler would raise here; private to the readers of this package."""
+
+
+class Machine:
+    """Stack, marks and memo of one pickle, and what it was seen to do."""
+
+    __slots__ = (
+        "calls", "computed", "frames", "imports", "indirect", "joblib", "marks", "memo", "payloads", "running",
+        "source", "stack", "storages",
+    )  # fmt: skip
+
+    def __init__(self, source: ByteStream, *, joblib: bool = False) -> None:
+        self.source = source
+        self.joblib = joblib  # read it as joblib does, with raw arrays between the opcodes
+        self.frames: list[tuple[list[object], list[list[object]], dict[int, object]]] = []
+        self.stack: list[object] = []
+        self.marks: list[list[object]] = []
+        self.memo: dict[int, object] = {}
+        self.imports: dict[Global, None] = {}
+        self.calls = 0
+        self.computed = False
+        self.indirect = False
+        self.running = True
+        self.storages: set[str] = set()
+        self.payloads: list[tuple[int, int]] = []
+
+    def note(self, module: object, name: object) -> None:
+        """Push an imported name, and remember that it was imported."""
+        if isinstance(module, str) and isinstance(name, str):
+            if not (_IMPORTABLE.fullmatch(module) and _IMPORTABLE.fullmatch(name)):
+                raise BrokenPickleError("it imports what can have no such name")
+            found = Global(module, name)
+            self.imports[found] = None
+            self.stack.append(found)
+        elif isinstance(module, _COMPUTED) or isinstance(name, _COMPUTED):
+            self.computed = True
+            self.stack.append(UNKNOWN)
+        else:
+            raise BrokenPickleError("it imports a name that is no text")
+
+    def call(self, function: object, args: object) -> None:
+        """Push what a call would return."""
+        if isinstance(function, _COMPUTED):
+            self.indirect = True
+        elif not isinstance(function, Global):
+            raise BrokenPickleError("it calls what is no function")
+        self.calls += 1
+        self.stack.append(Made(function, args))
+
+    def array(self, state: object) -> None:
+        """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
+        length = raw_length(state)
+        if length is None:
+            self.frames.append((self.stack, self.marks, self.memo))
+            self.stack, self.marks, self.memo = [], [], {}
+            return
+        self.source.skip(length + (self.length(1) if is_padded(state) else 0))
+
+    def pop_mark(self) -> list[object]:
+        """Return what was pushed since the last MARK."""
+        if not self.marks:
+            raise BrokenPickleError("a MARK is missing")
+        items = self.stack
+        self.stack = self.marks.pop()
+        return items
+
+    def length(self, width: int) -> int:
+        """Read the little-endian length in front of a string."""
+        return self.source.byte() if width == 1 else int.from_bytes(self.source.take(width), "little")
+
+    def text(self, size: int, decode: Callable[[bytes], object]) -> None:
+        """Push a string of `size` bytes, or jump over one that is too long to name anything."""
+        source, begin = self.source, self.source.at
+        if begin + size <= len(source.data):  # nearly always: the window is longer than names are
+            source.at = begin + size
+            self.stack.append(decode(source.data[begin : source.at]))
+        elif size > LONGEST_TEXT:
+            source.skip(size)
+            self.stack.append(Skipped(size))
+        else:
+            self.stack.append(decode(source.take(size)))
+
+    def payload(self, size: int) -> None:
+        """Push a byte string, and note where it lies if it could be a pickle or a zip of its own."""
+        source = self.source
+        begins = source.data[source.at : source.at + 2] if size > 2 and source.fill(2) else b""
+        if begins in _FILES and len(self.payloads) < _MOST_PAYLOADS:
+            self.payloads.append((source.position, size))
+        self.text(size, bytes)
