@@ -12,6 +12,7 @@ from marpack.packing.plan import Format, Plan, Role
 from marpack.project.entry_point import BUILT_INS, near_built_in
 from marpack.project.gathering import Gathering
 from marpack.project.output import SUFFIXES
+from marpack.project.paths import plain_refusals
 from marpack.project.planned import Planned, settle
 from marpack.project.preflight import manifest_place
 from marpack.project.trees import is_pattern, matches, tree
@@ -46,6 +47,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     config_file: str | None = None
 
 
+@plain_refusals()
 def plan_flags(
     flags: Flags,
     *,

@@ -6,10 +6,12 @@ import msgspec
 
 from marpack.errors import NoProjectError, ProjectError
 from marpack.project.document import read_document
+from marpack.project.paths import plain_refusals
 from marpack.project.reading import Reading
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
 
 
+@plain_refusals()
 def load_project(folder: Path) -> Project:
     """Read the project that lies in a folder.
 

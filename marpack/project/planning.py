@@ -18,6 +18,7 @@ from marpack.project.gathering import Gathering
 from marpack.project.imports import local_modules
 from marpack.project.labels import LABELS_NAME, labels_member
 from marpack.project.output import choose_output
+from marpack.project.paths import plain_refusals
 from marpack.project.planned import Planned, as_finding, settle
 from marpack.project.preflight import manifest_place
 from marpack.project.schema import Project, TextExpectation
@@ -27,6 +28,7 @@ CONFIG_NAME = "model-config.yaml"
 SAMPLES = "MAR-INF/samples/"
 
 
+@plain_refusals()
 def plan_project(
     project: Project,
     *,

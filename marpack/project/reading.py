@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Struct
 
+from marpack.archive.names import shown
 from marpack.findings import Finding, Severity
 from marpack.project.document import Document
 
@@ -52,6 +53,8 @@ class Reading:
                 return _WRONG if found is None else found
             if isinstance(value, list) and get_origin(option) is list:
                 return self._items(get_args(option)[0], value, path)
+            if isinstance(value, dict) and get_origin(option) is dict:
+                return self._table(get_args(option)[1], value, path)
             found = self._plain(option, value, path)
             if found is not _WRONG:
                 return found
@@ -62,11 +65,16 @@ class Reading:
         found = [self.value(wanted, item, f"{path}[{index}]") for index, item in enumerate(values)]
         return _WRONG if any(item is _WRONG for item in found) else found
 
+    def _table(self, wanted: Any, values: dict[Any, Any], path: str) -> Any:  # Any: see value
+        found = {key: self.value(wanted, item, f"{path}.{key}") for key, item in values.items()}
+        return _WRONG if any(item is _WRONG for item in found.values()) else found
+
     def _plain(self, option: Any, value: Any, path: str) -> Any:  # Any: see value
         if option is Any:
             return value
         if option is str and not isinstance(value, list | dict):
-            return self.document.texts.get(path, value)  # as it is written: version 1.10 is not 1.1
+            text = self.document.texts.get(path, str(value))  # as it is written: version 1.10 is not 1.1
+            return _WRONG if "\0" in text else text
         if isinstance(option, type) and issubclass(option, Enum):
             return next((member for member in option if member.value == value), _WRONG)
         plain = get_origin(option) or option
@@ -85,7 +93,7 @@ class Reading:
     def _mismatch(self, options: tuple[Any, ...], value: Any, path: str) -> None:  # Any: see value
         wanted = " or ".join(dict.fromkeys(_word(option) for option in options))
         is_text = isinstance(value, str)
-        actual = f"'{value}'" if is_text else _WORDS.get(type(value), "something else")
+        actual = shown(value) if is_text else _WORDS.get(type(value), "something else")
         near = difflib.get_close_matches(value, _choices(options), n=1) if is_text else []
         self._report("wrong-type", f"{path} must be {wanted}, not {actual}", path, _did_you_mean(near))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from marpack.errors import NoProjectError, UsageError
+from marpack.project.paths import plain_refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()  # warnings of that build
 
 
+@plain_refusals()
 def resolve(
     source: str | None,
     *,

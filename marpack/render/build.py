@@ -51,7 +51,7 @@ def show_warnings(findings: Iterable[Finding]) -> None:
     show_findings([finding for finding in noticed if finding.severity is not Severity.NOTE], console)
     notes = sum(finding.severity is Severity.NOTE for finding in noticed)
     if notes:
-        console.print(f"  [dim]{notes} note{'s' if notes > 1 else ''}, shown by --json[/]")
+        console.print(f"  [dim]{notes} note{'s' if notes > 1 else ''}: see marpack build --json[/]")
 
 
 @contextmanager

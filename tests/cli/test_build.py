@@ -264,6 +264,16 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
     "flags and output": (lambda: None, [*FLAGS, "-o", "x.mar"], "give --export-path"),
     "flags, missing file": (lambda: None, [*FLAGS, "--extra-files", "a,b"], "there are 2 errors"),
     "flags, output there": (lambda: Path("m.mar").touch(), FLAGS, "--force replaces it"),
+    "a path that is too long": (lambda: None, [f"{'a' * 300}/x"], "a path cannot be used: File name too long"),
+    "an output that is too long": (lambda: None, ["-o", "a" * 300 + ".mar"], "File name too long"),
+    "an output in a folder that is too long": (lambda: None, ["-o", "a" * 300 + "/x.mar"], "File name too long"),
+    "files that are too long": (lambda: append("marpack.yaml", f"files: [{'a' * 300}]\n"), [], "File name too long"),
+    "flags that are too long": (lambda: None, [*FLAGS, "--extra-files", "a" * 300], "File name too long"),
+    "a NUL in a path": (
+        lambda: append("marpack.yaml", 'requirements: "a\\0b"\n'),
+        [],
+        "requirements must be text, not 'a\\x00b'",
+    ),
     "no such format": (lambda: None, ["--archive-format", "zip"], "'zip' is not one of"),
     "no such flag": (lambda: None, ["--modelname", "m"], "No such option"),
 }

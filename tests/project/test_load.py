@@ -7,7 +7,7 @@ import pytest
 
 from marpack.errors import NoProjectError, ProjectError
 from marpack.project.load import load_project
-from marpack.project.schema import Expectation, FileMapping, Project, Sample, Target, TextExpectation
+from marpack.project.schema import Expectation, FileMapping, Project, ProjectFile, Sample, Target, TextExpectation
 
 EVERYTHING = """\
 name: digits
@@ -80,10 +80,7 @@ WRONG = {
         [
             "4: zzz",
             "there is no key zzz",
-            (
-                "known keys: name, version, handler, weights, model_file, labels, requirements, target, files, config, "
-                "samples"
-            ),
+            f"known keys: {', '.join(ProjectFile.__struct_fields__)}",
         ],
     ),
     "unknown, no text": (HEAD + "1: a\n", ["4: 1", "there is no key 1", None]),

@@ -134,6 +134,8 @@ def test_progress_counts_every_byte(project: Path) -> None:
 def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="there is no such file or folder"):
         resolve(str(tmp_path / "nowhere.mar"))
+    with pytest.raises(ProjectError, match="a path cannot be used: File name too long"):
+        resolve("a" * 300)
     (tmp_path / "empty").mkdir()
     with pytest.raises(NoProjectError, match="neither a project"):
         resolve(str(tmp_path / "empty"))
