@@ -74,6 +74,8 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     envelope: str | None = None  # None: the manifest's
     limit_max_image_pixels: bool = True
     torchserve: bool = False  # use the installed torchserve's `ts`, not ours
+    compile: bool = True  # False: leave torch.compile out, whatever the config says
+    trust_pickle: bool = False  # load weights that need more than `weights_only` allows
 
 
 class Predict(Struct, frozen=True, tag=True):

@@ -1,7 +1,8 @@
 """What a run tells of each input: the answer, and beside it what the author wants to know."""
 
 import base64
-from typing import Literal
+import json
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -42,6 +43,10 @@ class Result(Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """Whether a client would call this an answer."""
         return 200 <= self.status < 300 and not self.reset
+
+    def json(self) -> Any:  # Any: whatever the handler answered
+        """Return the body's JSON; raises ValueError where it is none."""
+        return json.loads(self.raw)
 
     @property
     def raw(self) -> bytes:

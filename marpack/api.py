@@ -1,0 +1,165 @@
+"""The Python API: `marpack.build`, `marpack.open`, `marpack.load`; the commands do the same."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from marpack.archive.protocol import Archive
+from marpack.archive.reader import open_archive
+from marpack.gate.devices import Device
+from marpack.gate.serving import Serving
+from marpack.packing.plan import Built
+from marpack.project.building import build_project
+from marpack.runtime.messages import Load, Part, Request
+from marpack.runtime.targets import Target
+from marpack.worker.inputs import Shape, type_of
+from marpack.worker.pool import Settings
+from marpack.worker.results import Result, results_of
+
+Input = str | Path | bytes | Mapping[str, Any] | list[Any]  # Any: JSON
+
+
+def build(project: str | Path = ".", *, output: str | Path | None = None, strict: bool = False) -> Built:
+    """Build a project's archive.
+
+    Args:
+        project: The folder of a marpack.yaml, or that file itself.
+        output: The archive's path, or a folder to put it in; `<name>.mar` beside marpack.yaml if None.
+        strict: Whether warnings stop the build, too.
+
+    Returns:
+        Path, size in bytes, digest, number of members and seconds.
+
+    Raises:
+        ProjectError: holding every finding that stops the build.
+        BuildError: the archive cannot be written.
+
+    """
+    return build_project(project, output=output, strict=strict)
+
+
+def open(source: str | Path) -> Archive:  # noqa: A001 - `marpack.open` reads best
+    """Open a .mar, a .tar.gz or a model folder, looking only: nothing of it is run, imported or unpickled.
+
+    Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError.
+    """
+    return open_archive(source)
+
+
+def load(
+    source: str | Path | None = None,
+    *,
+    target: str | None = None,
+    device: str = "auto",
+    envelope: str | None = None,
+    timeout: float | None = None,
+    workers: int = 1,
+) -> "Model":
+    """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
+
+    Args:
+        source: An archive, a model folder or a project (built first if need be); None: the current folder's project.
+        target: "torchserve" or "marpack", whose behaviour is shown; None: the project's or the archive's.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        envelope: The server's service_envelope: body, json, kserve or kservev2.
+        timeout: Seconds that one request may take; None: no bound.
+        workers: Processes that share the requests of `predict_many`.
+
+    Raises:
+        UsageError, ProjectError, ArchiveError: the source.
+        LoadError: the handler could not be imported, constructed or initialised.
+
+    """
+    chosen = Device.parse(device)
+    settings = Settings(workers=workers, timeout=timeout, environment=chosen.environment())
+    options = Load(model_dir="", gpu_id=chosen.gpu_id(), envelope=envelope)
+    name = None if source is None else str(source)
+    return Model(Serving.open(name, options=options, target=Target(target) if target else None, settings=settings))
+
+
+class Model:
+    """A loaded model: give it inputs, get what a client of the server would get."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._sent = 0
+
+    @property
+    def handler(self) -> str:
+        """The entry point: `module.Class` or `module:function`."""
+        return self._serving.loaded.handler
+
+    def predict(
+        self,
+        data: Input | None = None,
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        form: Mapping[str, str | bytes | Path] | None = None,
+        explain: bool = False,
+    ) -> Result:
+        """Answer one request.
+
+        Args:
+            data: A path to a file, `bytes` for a raw body, or anything else that JSON holds.
+            content_type: Of the body; by default the file's, `application/json`, or none for bytes.
+            headers: The request's headers.
+            form: Form fields instead of `data`; a path sends the file.
+            explain: Ask for an explanation instead of a prediction.
+
+        Returns:
+            The answer, with `status`, `body`, `json()` and, beside them, `troubles`: why it is what it is.
+
+        """
+        shape = Shape(content_type=content_type, headers=tuple((headers or {}).items()), explain=explain)
+        return self._answered([self._request(shape, data, form)])[0]
+
+    def predict_batch(self, batch: Iterable[Input]) -> list[Result]:
+        """Answer several requests in one call of the handler, as the server does with `batchSize`."""
+        return self._answered([self._request(Shape(), data, None) for data in batch])
+
+    def predict_many(self, inputs: Iterable[Input]) -> list[Result]:
+        """Answer several requests one by one, shared among the workers; results in the inputs' order."""
+        requests = [self._request(Shape(), data, None) for data in inputs]
+        outcomes = self._serving.pool.outcomes((request,) for request in requests)
+        return [results_of((request.id,), outcome)[0] for request, outcome in zip(requests, outcomes, strict=True)]
+
+    def _request(self, shape: Shape, data: Input | None, form: Mapping[str, str | bytes | Path] | None) -> Request:
+        self._sent += 1
+        if form is not None:
+            return shape.form(self._sent, tuple(_field(name, value) for name, value in form.items()))
+        content_type, body = _body(data)
+        return shape.raw(self._sent, content_type if shape.content_type is None else shape.content_type, body)
+
+    def _answered(self, requests: list[Request]) -> list[Result]:
+        (outcome,) = self._serving.pool.outcomes([tuple(requests)])
+        return list(results_of(tuple(request.id for request in requests), outcome))
+
+    def close(self) -> None:
+        """End the worker and close the archive."""
+        self._serving.__exit__(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _body(data: Input | None) -> tuple[str, bytes]:
+    if data is None:
+        return "", b""
+    if isinstance(data, bytes):
+        return "", data
+    if isinstance(data, str | Path):
+        content = Path(data).read_bytes()
+        return type_of(str(data), content), content
+    return "application/json", json.dumps(data).encode()
+
+
+def _field(name: str, value: str | bytes | Path) -> Part:
+    if isinstance(value, Path):
+        content = value.read_bytes()
+        return Part(name, content, type_of(str(value), content))
+    return Part(name, value.encode() if isinstance(value, str) else value)

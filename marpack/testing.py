@@ -1,0 +1,62 @@
+"""For handler authors' own tests: a real Context, and `import ts` without TorchServe.
+
+from marpack.testing import context, install
+
+install()                              # from here on `import ts` works in this process
+from handler import DigitsHandler
+
+def test_preprocess():
+handler = DigitsHandler()
+handler.initialize(context("."))
+assert handler.preprocess([{"body": open("7.png", "rb").read()}]).shape == (1, 1, 8, 8)
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marpack.compat import install
+from marpack.runtime.config import get_yaml_config
+from marpack.runtime.context import SERVER_VERSION, Context, RequestProcessor
+from marpack.runtime.metrics.cache import MetricsCache
+from marpack.runtime.targets import Target
+
+__all__ = ["context", "install"]
+
+
+def context(
+    model_dir: str | Path,
+    *,
+    model: Mapping[str, Any] | None = None,
+    requests: int = 1,
+    headers: Mapping[str, str] | None = None,
+    gpu_id: int | None = None,
+    batch_size: int = 1,
+    target: str = "torchserve",
+) -> Context:
+    """Return the Context a handler would get, with a batch of requests in it.
+
+    Args:
+        model_dir: The folder that holds weights, labels and the like.
+        model: The manifest's `model` object, e.g. `{"serializedFile": "digits.pt", "configFile": "config.yaml"}`.
+        requests: How many requests the batch has.
+        headers: The headers of each of them.
+        gpu_id: The GPU, or None.
+        batch_size: What `system_properties` say.
+        target: "torchserve" or "marpack", whose behaviour handlers show.
+    """
+    described = {"modelName": "test", "modelVersion": "1.0", "handler": "handler.py", **(model or {})}
+    config_file = described.get("configFile")
+    config = get_yaml_config(str(Path(model_dir, str(config_file)))) if config_file else {}
+    metrics = MetricsCache()
+    metrics.initialize_cache()
+    metrics.model_name = str(described["modelName"])
+    manifest = {"runtime": "python", "model": described}
+    made = Context(
+        str(described["modelName"]), str(model_dir), manifest, batch_size, gpu_id, SERVER_VERSION, True, metrics, config
+    )
+    vars(made)["_target"] = Target(target)
+    made.request_ids = {index: f"test-{index}" for index in range(requests)}
+    made.request_processor = [RequestProcessor({"explain": "False", **(headers or {})}) for _ in range(requests)]
+    metrics.request_ids = made.request_ids
+    return made

@@ -1,0 +1,80 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import marpack
+from marpack.errors import ProjectError
+from marpack.worker.client import LoadError
+
+HANDLER = """
+def handle(data, context):
+    if data is None: return
+    return [{"rows": len(data), "seen": {k: str(v) for k, v in row.items()}, "x": context.get_request_header(0, "X")}
+            for row in data]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "marpack.yaml").write_text("name: echo\nversion: '1.0'\nhandler: handler.py\n")
+    (tmp_path / "handler.py").write_text(HANDLER)
+    return tmp_path
+
+
+def test_build_open_and_load_are_the_commands(project: Path):
+    built = marpack.build(project)
+    with marpack.open(built.path) as archive:
+        assert archive.manifest.model.name == "echo"
+    with marpack.load(built.path) as model:
+        assert model.handler == "handler:handle"
+        assert model.predict({"a": 1}).json()["seen"] == {"body": "{'a': 1}"}
+
+
+def test_inputs_are_files_bytes_json_and_forms(project: Path):
+    (project / "note.txt").write_text("hi")
+    with marpack.load(project) as model:
+        assert model.predict(project / "note.txt").json()["seen"] == {"body": "hi"}
+        assert model.predict(b"\x00").json()["seen"] == {"body": "bytearray(b'\\x00')"}
+        assert model.predict(form={"k": "v", "f": project / "note.txt"}).json()["seen"] == {
+            "k": "bytearray(b'v')",
+            "f": "hi",
+        }
+        assert model.predict([1], headers={"X": "y"}).json()["x"] == "y"
+        assert [result.json()["rows"] for result in model.predict_batch([[1], [2]])] == [2, 2]
+        assert [result.json()["rows"] for result in model.predict_many([[1], [2]])] == [1, 1]
+
+
+def test_errors_are_of_the_rooted_tree(project: Path):
+    (project / "handler.py").write_text("def handle(data, context): raise ValueError('no')\n")
+    with pytest.raises(LoadError, match="ValueError: no"):
+        marpack.load(project)
+    (project / "marpack.yaml").write_text("name: echo\n")
+    with pytest.raises(ProjectError):
+        marpack.build(project)
+
+
+def test_importing_marpack_costs_nothing():
+    code = "import sys, marpack; print(*[m for m in sys.modules if m in {'msgspec', 'torch', 'click', 'yaml'}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+    with pytest.raises(AttributeError):
+        _ = marpack.bild  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_a_handlers_own_test_needs_no_server():
+    folder = Path(__file__).parents[1] / "examples" / "digits"
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from marpack.testing import context, install\n"
+        "install()\n"
+        "from handler import DigitsHandler\n"
+        "handler = DigitsHandler()\n"
+        "handler.initialize(context('.', model={'serializedFile': 'digits.pt'}))\n"
+        "row = {'body': bytearray(open('samples/seven.png', 'rb').read())}\n"
+        "assert handler.preprocess([row]).shape == (1, 1, 8, 8)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
