@@ -48,7 +48,9 @@ class LikeArgparse(click.Command):
 
 @click.command(cls=LikeArgparse)
 @click.argument("project", required=False)
-@click.option("-o", "--output", metavar="PATH", help="The archive to write, or a folder for it [NAME.mar beside it].")
+@click.option(
+    "-o", "--output", metavar="PATH", help="The archive to write, or a folder for it [NAME.mar in the project]."
+)
 @click.option("--archive-format", type=click.Choice(_FORMATS), help="A .mar, a .tar.gz or a plain folder.")
 @click.option("-f", "--force", is_flag=True, help="With flags: replace an existing output (a project's always is).")
 @click.option("--strict", is_flag=True, help="Warnings stop the build, too.")

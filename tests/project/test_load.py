@@ -119,6 +119,10 @@ WRONG = {
         HEAD + "config: [a]\n",
         ["4: config", "config must be a mapping or text, not a list", None],
     ),
+    "no such weight of a check": (
+        HEAD + "checks: {samples: warnin}\n",
+        ["4: checks.samples", "checks.samples must be error or warning or note, not 'warnin'", "did you mean warning?"],
+    ),
     "no such target": (
         HEAD + "target: torchsrve\n",
         ["4: target", "target must be torchserve or marpack, not 'torchsrve'", "did you mean torchserve?"],
