@@ -92,10 +92,15 @@ class Cache:
 
         Raises whatever `extract` raises, with nothing left behind; ExtractionError if the cache cannot be written.
         """
-        self._prepare()
-        with _locked(self.root / f"{key}.lock"):
-            cached = self.find(key) or self._extract(key, extract)
-        self._evict(keep=key)
+        try:
+            self._prepare()
+            with _locked(self.root / f"{key}.lock"):
+                cached = self.find(key) or self._extract(key, extract)
+            self._evict(keep=key)
+        except OSError as error:
+            raise ExtractionError(
+                f"the cache cannot be written: {error.strerror}", where=str(self.root), hint=_MOVE
+            ) from error
         return cached
 
     def close(self) -> None:
@@ -122,12 +127,7 @@ class Cache:
 
     def _prepare(self) -> None:
         """Make the root, and refuse one that somebody else could have put files into."""
-        try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExtractionError(
-                f"the cache cannot be made: {error.strerror}", where=str(self.root), hint=_MOVE
-            ) from None
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._is_ours():
             raise ExtractionError("the cache can be written by others", where=str(self.root), hint=_MOVE)
 
@@ -154,7 +154,8 @@ class Cache:
             fd = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        with suppress(OSError):  # no locks on this file system: then nothing is evicted there either
+            fcntl.flock(fd, fcntl.LOCK_SH)
         if not os.fstat(fd).st_nlink:  # evicted while we waited
             os.close(fd)
             return False
@@ -190,7 +191,8 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock, waiting for it as long as another process lives that does."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        with suppress(OSError):  # no locks on this file system: two processes at once both extract, and one wins
+            fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         path.unlink(missing_ok=True)  # who waits for it still does; a third one would only do the work twice
@@ -205,10 +207,10 @@ def _remove(folder: Path, stamp: Path | None = None) -> bool:
             if stamp:
                 stamp.unlink(missing_ok=True)
             _delete(folder)
-    except BlockingIOError:
-        return False
     except FileNotFoundError:
         _delete(folder)
+    except OSError:  # in use, or there are no locks to tell
+        return False
     return True
 
 

@@ -31,7 +31,7 @@ def open_archive(source: str | Path, *, limits: Limits | None = None, cache: Cac
 
 
 def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
-    if path.is_dir():
+    if _is_folder(path):
         return FolderArchive(str(path), path, limits=limits)
     data = LocalFile(path)
     try:
@@ -41,6 +41,13 @@ def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
     except BaseException:
         data.close()
         raise
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:  # a folder above it that may not be entered, a name that is too long
+        raise NotAnArchiveError(f"the archive cannot be opened: {error.strerror}") from None
 
 
 def _open_address(address: str, limits: Limits, cache: Cache) -> Archive:

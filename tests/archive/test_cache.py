@@ -149,7 +149,7 @@ def test_a_cache_that_others_may_write_is_refused(tmp_path, root):
 
 def test_a_cache_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ExtractionError, match=r"cannot be made: Not a directory$"):
+    with pytest.raises(ExtractionError, match=r"the cache cannot be written: Not a directory$"):
         extract(made(tmp_path / "1.mar"), tmp_path / "file" / "cache")
 
 

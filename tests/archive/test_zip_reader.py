@@ -1,5 +1,7 @@
+import fcntl
 import json
 import os
+import struct
 import zipfile
 
 import pytest
@@ -7,12 +9,13 @@ import pytest
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import Form, Method
 from marpack.archive.reader import open_archive
+from marpack.errors import DamagedArchiveError, NotAnArchiveError
 
 MANIFEST = {"runtime": "python", "model": {"modelName": "digits", "handler": "handler.py", "serializedFile": "w.pt"}}
 FILES = {
     "w.pt": os.urandom(5_000_000),
     "handler.py": b"def handle(data, context): return data\n",
-    "data/Größe.txt": "eins\nzwei\n".encode(),
+    "data/Größe.txt": b"eins\nzwei\n",
     "empty": b"",
     "MAR-INF/MANIFEST.json": json.dumps(MANIFEST).encode(),
 }
@@ -111,3 +114,97 @@ def test_a_root_folder_opens_but_is_told(tmp_path, cache):
 def test_a_zip_by_another_name_opens_but_is_told(tmp_path, cache):
     with open_archive(make_zip(tmp_path / "a.zip"), cache=cache) as archive:
         assert [finding.code for finding in archive.oddities] == ["archive-suffix"]
+
+
+LARGE = {**FILES, "w.pt": os.urandom(9_000_000)}
+
+
+def spoiled(path, place):
+    """Invert a byte of the large member."""
+    with open_archive(make_zip(path, LARGE)) as archive:
+        offset = archive.entries["w.pt"].data_offset
+    with path.open("r+b") as file:
+        file.seek(offset + place)
+        byte = file.read(1)[0]
+        file.seek(offset + place)
+        file.write(bytes([byte ^ 0xFF]))
+    return path
+
+
+def test_wrong_bytes_of_a_large_member_are_found_by_the_time_all_was_read(tmp_path):
+    with open_archive(spoiled(tmp_path / "a.mar", 8_000_000)) as archive, archive.open("w.pt") as file:
+        assert file.read(7_000_000) == LARGE["w.pt"][:7_000_000]
+        with pytest.raises(DamagedArchiveError, match=r"member 'w\.pt' do not match"):
+            file.read()
+
+
+def test_jumping_about_does_not_spoil_the_check(tmp_path):
+    with open_archive(spoiled(tmp_path / "a.mar", 100)) as archive, archive.open("w.pt") as file:
+        file.seek(5_000_000)
+        assert file.read(10) == LARGE["w.pt"][5_000_000:5_000_010]
+        file.seek(0)
+        file.read(6_000_000)
+        file.seek(2_000_000)
+        with pytest.raises(DamagedArchiveError):
+            file.read()
+    path = make_zip(tmp_path / "b.mar", LARGE)
+    with open_archive(path) as archive, archive.open("w.pt") as file:
+        file.read(3_000_000)
+        file.seek(1_000_000)
+        assert file.read() == LARGE["w.pt"][1_000_000:]
+
+
+def test_a_position_before_the_beginning_is_refused(tmp_path):
+    path = make_zip(tmp_path / "a.mar", LARGE)
+    with open_archive(path) as archive, archive.open("w.pt") as file, pytest.raises(ValueError, match="negative"):
+        file.seek(-1)
+
+
+def test_a_file_cut_while_it_is_open_is_found(tmp_path, cache):
+    path = make_zip(tmp_path / "a.mar", LARGE)
+    with open_archive(path, cache=cache) as archive:
+        os.truncate(path, 5_000_000)
+        with archive.open("w.pt") as file, pytest.raises(DamagedArchiveError, match="ends at byte 5000000"):
+            file.read()
+        with pytest.raises(DamagedArchiveError):
+            archive.materialize()
+
+
+def test_a_name_too_long_for_any_file_system(tmp_path):
+    with pytest.raises(NotAnArchiveError, match="File name too long"):
+        open_archive(tmp_path / ("x" * 300))
+
+
+def test_aligned_weights_are_cloned_where_the_file_system_can(tmp_path, cache):
+    if not _can_clone(tmp_path):
+        pytest.skip("the temporary folder's file system cannot clone (btrfs and XFS can)")
+    path = tmp_path / "a.mar"
+    with zipfile.ZipFile(path, "w") as archive:
+        member = zipfile.ZipInfo("w.pt")
+        gap = -(30 + len("w.pt") + 4) % 4096
+        member.extra = struct.pack("<2H", 0xD935, gap) + bytes(gap)
+        archive.writestr(member, LARGE["w.pt"])
+        archive.writestr("handler.py", FILES["handler.py"])
+        archive.writestr("MAR-INF/MANIFEST.json", FILES["MAR-INF/MANIFEST.json"])
+    with open_archive(path, cache=cache) as archive:
+        weights = archive.materialize() / "w.pt"
+        assert weights.read_bytes() == LARGE["w.pt"]
+        assert _shares_blocks(weights)
+
+
+def _can_clone(folder):
+    (folder / "one").write_bytes(bytes(4096))
+    with (folder / "one").open("rb") as one, (folder / "two").open("wb") as two:
+        try:
+            fcntl.ioctl(two, 0x40049409, one.fileno())  # FICLONE
+        except OSError:
+            return False
+    return True
+
+
+def _shares_blocks(path):
+    """Ask the file system (FS_IOC_FIEMAP) whether the file's first extent is shared with another file."""
+    answer = bytearray(struct.pack("=QQIIII", 0, 1 << 62, 1, 0, 1, 0) + bytes(56))
+    with path.open("rb") as file:
+        fcntl.ioctl(file, 0xC020660B, answer)
+    return bool(struct.unpack_from("=I", answer, 32 + 40)[0] & 0x2000)
