@@ -32,9 +32,12 @@ class HttpFetch:
     """Ranges over http and https; see `marpack.archive.remote.Fetch`."""
 
     def __init__(self, address: str) -> None:
-        """Note where to ask; nothing is asked yet."""
+        """Note where to ask; nothing is asked yet. Raises NotAnArchiveError for what is no address."""
         self._where = public_address(address)
-        self._address, self._credentials = _split_credentials(address)
+        try:
+            self._address, self._credentials = _split_credentials(address)
+        except ValueError as error:
+            raise self._unreachable(f"this is no address: {error}") from None
         self._opener = _opener()
 
     def last(self, count: int) -> Piece:
