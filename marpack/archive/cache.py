@@ -118,7 +118,7 @@ class Cache:
             model = folder / "model"
             model.mkdir()
             findings = extract(model)
-            stamp = Stamp(folder=folder.name, boot=_boot(), files=tuple(_files(model)), findings=findings)
+            stamp = Stamp(folder=folder.name, boot=_boot(), files=tuple(_files(str(model))), findings=findings)
             _replace(self._stamp_path(key), msgspec.json.encode(stamp))
         except BaseException:
             _delete(folder)
@@ -226,12 +226,14 @@ def _replace(path: Path, data: bytes) -> None:
     new.replace(path)
 
 
-def _files(folder: Path) -> Iterator[Kept]:
-    for base, _, names in os.walk(folder):
-        for name in names:
-            path = Path(base, name)
-            status = path.stat()
-            yield Kept(path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns)
+def _files(folder: str, prefix: str = "") -> Iterator[Kept]:
+    with os.scandir(folder) as inside:
+        for entry in inside:
+            if entry.is_dir():
+                yield from _files(entry.path, f"{prefix}{entry.name}/")
+            else:
+                status = entry.stat()
+                yield Kept(prefix + entry.name, status.st_size, status.st_mtime_ns)
 
 
 def _unchanged(folder: Path, files: tuple[Kept, ...]) -> bool:
