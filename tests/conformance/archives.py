@@ -1,38 +1,47 @@
-"""Archives: a probe's members packed into a `.mar`."""
+"""Archives: a probe as a `.mar`, packed by marpack itself wherever marpack would pack such a thing."""
 
 from __future__ import annotations
 
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
 
 from conformance.probe import Probe
 
-
-def manifest_of(probe: Probe) -> dict[str, Any]:
-    """Return the manifest, with a handler.py unless the probe says otherwise."""
-    model = {"modelName": probe.name, "modelVersion": "1.0", "handler": "handler.py", **probe.model}
-    return {"createdOn": "01/01/2025 00:00:00", "runtime": "python", "model": model, "archiverVersion": "0.12.0"}
-
-
-def members_of(probe: Probe, folder: Path) -> dict[str, bytes]:
-    """Return every member but the manifest; weights are made in the folder."""
-    contents = dict(probe.files) | (dict(probe.make(folder)) if probe.make else {})
-    return {name: _bytes(content) for name, content in contents.items()}
+from marpack.archive.manifest import Manifest
+from marpack.packing.pack import pack as marpack_pack
+from marpack.packing.plan import Plan, PlannedMember, Role
 
 
 def pack(probe: Probe, folder: Path) -> Path:
     """Write a probe's archive into a folder and return its path."""
+    if probe.archive is not None:
+        return probe.archive(folder)
     path = folder / f"{probe.name}.mar"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members_of(probe, folder).items():
-            archive.writestr(name, content)
-        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest_of(probe)))
+    if probe.manifest is not None:
+        return _odd(probe, probe.manifest, path)
+    model = {"modelName": probe.name, "modelVersion": "1.0", "handler": "handler.py", **probe.model}
+    manifest = {"createdOn": "01/01/2025 00:00:00", "runtime": "python", "model": model, "archiverVersion": "0.12.0"}
+    members = [PlannedMember(name, _source(content)) for name, content in probe.files.items()]
+    made = probe.make(folder) if probe.make else {}
+    members += [PlannedMember(name, weights, Role.WEIGHTS) for name, weights in made.items()]
+    marpack_pack(Plan(manifest=Manifest.from_json(json.dumps(manifest).encode()), members=tuple(members), output=path))
     return path
 
 
-def _bytes(content: str | bytes | Path) -> bytes:
-    if isinstance(content, Path):
-        return content.read_bytes()
+def _odd(probe: Probe, manifest: bytes, path: Path) -> Path:
+    # marpack would not write such a manifest.
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in probe.files.items():
+            archive.writestr(name, _bytes(content))
+        archive.writestr("MAR-INF/MANIFEST.json", manifest)
+    return path
+
+
+def _source(content: str | bytes | Path) -> bytes | Path:
     return content.encode() if isinstance(content, str) else content
+
+
+def _bytes(content: str | bytes | Path) -> bytes:
+    source = _source(content)
+    return source.read_bytes() if isinstance(source, Path) else source

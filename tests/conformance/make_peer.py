@@ -10,22 +10,23 @@ import os
 import subprocess
 import sys
 import venv
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-# What the server, the archiver and Captum need; torchvision comes apart, without its own idea of torch.
+# What the server, the archiver and the built-in handlers need; torchvision comes apart, without its own idea of torch.
 REQUIREMENTS = (
     "torch==2.13.0",
     "torchserve==0.12.0",
     "torch-model-archiver==0.12.0",
     "captum==0.9.0",
-    "numpy",
     "packaging",
-    "pillow",
     "psutil",
     "pyyaml",
     "setuptools",
     "wheel",
 )
+# What decodes pictures and computes numbers must be the same on both sides for the same bytes to come out.
+AS_HERE = ("numpy", "onnxruntime", "pillow")
 WITHOUT_DEPENDENCIES = ("torchvision==0.28.0",)
 
 # torchvision from the public index is built against the CUDA wheel of torch. Beside a CPU wheel its native operators
@@ -58,9 +59,21 @@ sys.meta_path.insert(0, _Declare())
 '''
 
 
+def requirements() -> list[str]:
+    """Return everything to install with its dependencies; of what is installed here too, the same version."""
+    return [*REQUIREMENTS, *map(_as_here, AS_HERE)]
+
+
+def _as_here(package: str) -> str:
+    try:
+        return f"{package}=={version(package)}"
+    except PackageNotFoundError:
+        return package
+
+
 def recipe() -> str:
     """Return the digest of everything a finished venv depends on."""
-    parts = (*REQUIREMENTS, *WITHOUT_DEPENDENCIES, SITE_CUSTOMIZE, sys.version)
+    parts = (*requirements(), *WITHOUT_DEPENDENCIES, SITE_CUSTOMIZE, sys.version)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -71,7 +84,7 @@ def make_peer(folder: Path) -> Path:
     if stamp.is_file() and stamp.read_text() == recipe():
         return programs
     venv.create(folder, with_pip=True, clear=True)
-    _install(programs, *REQUIREMENTS)
+    _install(programs, *requirements())
     _install(programs, "--no-deps", *WITHOUT_DEPENDENCIES)
     _site_packages(programs).joinpath("sitecustomize.py").write_text(SITE_CUSTOMIZE)
     stamp.write_text(recipe())

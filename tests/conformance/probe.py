@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HANDLERS = Path(__file__).parent / "handlers"
+PICTURES = Path(__file__).parent / "pictures"
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,17 @@ class Call:
     """One request: a raw body, or a form."""
 
     name: str  # unique in its probe; a recording is found by it
-    body: bytes | str | Form = b""
+    body: bytes | str | Path | Form = b""
     content_type: str | None = None  # of a raw body; a form brings its own
     headers: tuple[tuple[str, str], ...] = ()
     route: str = "predictions"  # or explanations
     url_path: str = ""  # what follows the version in the path
-    seen_as: tuple[Field, ...] | None = None  # what the server's frontend makes of the body, where that is not obvious
 
     def raw(self) -> bytes:
         """Return the bytes of a raw body."""
         assert not isinstance(self.body, Form)
+        if isinstance(self.body, Path):
+            return self.body.read_bytes()
         return self.body.encode() if isinstance(self.body, str) else self.body
 
 
@@ -65,11 +67,15 @@ class Probe:
     files: Mapping[str, str | bytes | Path] = field(default_factory=dict)  # member → content, or a file to take
     make: Callable[[Path], Mapping[str, Path]] | None = None  # makes further members (weights) in a folder
     model: Mapping[str, Any] = field(default_factory=dict)  # the manifest's "model", over name, version and handler
+    manifest: bytes | None = None  # the whole manifest, where it is one that marpack would not write
+    archive: Callable[[Path], Path] | None = None  # writes the whole archive into a folder, in place of all these
     steps: tuple[Step, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)  # of the registration: response_timeout, …
     batch_size: int = 1
     envelope: str | None = None  # the server's setting service_envelope: nothing in an archive can ask for one
-    peer_only: str | None = None  # why marpack is not asked
+    numeric: bool = False  # answers hold floats whose last digits are the machine's: recordings hold to 1e-5
+    live_only: bool = False  # too large to record
+    stricter: str | None = None  # why marpack refuses what the server takes
     settings: Mapping[str, str] = field(default_factory=dict)  # of the server, in config.properties
     environment: Mapping[str, str] = field(default_factory=dict)  # what those settings are to a worker
 

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conformance.peer import find_peer
-from conformance.probes.catalogue import PROBES
+from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.recording import store
 from conformance.stage import Stage
 
@@ -22,8 +22,8 @@ def record(names: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         stage = Stage(peer, Path(folder))
         try:
-            for probe in PROBES:
-                if not names or probe.name in names:
+            for probe in (*FRONTEND, *PROBES):
+                if not probe.live_only and (not names or probe.name in names):
                     recording = stage.recording(probe)
                     store(probe, recording)
                     print(f"{probe.name}: {recording.registered.status}, {len(recording.replies)} answers")  # noqa: T201

@@ -62,7 +62,14 @@ class Recording:
 
 def question_of(probe: Probe) -> str:
     """Return the digest of what a probe asks; the same for as long as its recording holds."""
-    digest = hashlib.sha256(repr((sorted(probe.model.items()), probe.batch_size, probe.envelope)).encode())
+    shape = (
+        sorted(probe.model.items()),
+        probe.manifest,
+        probe.batch_size,
+        probe.envelope,
+        sorted(probe.settings.items()),
+    )
+    digest = hashlib.sha256(repr(shape).encode())
     for name, content in sorted(probe.files.items()):
         data = content.read_bytes() if isinstance(content, Path) else content
         digest.update(name.encode() + b"\0" + (data.encode() if isinstance(data, str) else data) + b"\0")

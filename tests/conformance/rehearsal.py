@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from conformance.probe import Batch, Call, Probe, Step
 from conformance.recording import Reply, arranged
 from conformance.requests import request_of
 
-from marpack.errors import HandlerError, WorkerError
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError, HandlerError, WorkerError
 from marpack.runtime.messages import Load, Response, Trouble
 from marpack.worker.client import LoadError, Worker
 
@@ -21,15 +21,15 @@ LOAD_SECONDS = 60.0
 
 @dataclass
 class Rehearsal:
-    """What marpack says of a probe: answers, or why its handler cannot be loaded."""
+    """What marpack says of a probe: answers, or why the archive cannot be served."""
 
     replies: dict[str, Reply] = field(default_factory=dict)
     troubles: dict[str, tuple[Trouble, ...]] = field(default_factory=dict)
-    refusal: HandlerError | WorkerError | None = None
+    refusal: ArchiveError | HandlerError | WorkerError | None = None
 
     @property
     def refused_with(self) -> int | None:
-        """The status that clients get of a model whose handler cannot be loaded."""
+        """The status that clients get of a model that cannot be loaded; None for one that can."""
         if self.refusal is None:
             return None
         return self.refusal.status if isinstance(self.refusal, LoadError) else 503
@@ -38,27 +38,35 @@ class Rehearsal:
 def rehearse(probe: Probe, folder: Path) -> Rehearsal:
     """Load a probe's archive in a worker of marpack's and send it the probe's steps, in order."""
     rehearsal = Rehearsal()
-    remaining = list(probe.steps)
-    load = Load(model_dir=str(_unpacked(probe, folder)), batch_size=probe.batch_size, envelope=probe.envelope)
+    path = pack(probe, folder)
+    try:
+        with open_archive(path) as archive:
+            _ = archive.manifest  # raises where it is none
+            model_dir = archive.materialize()
+            _perform(probe, model_dir, rehearsal)
+    except (ArchiveError, HandlerError, WorkerError) as error:
+        rehearsal.refusal = error
+    return rehearsal
+
+
+def _perform(probe: Probe, model_dir: Path, rehearsal: Rehearsal) -> None:
+    load = Load(model_dir=str(model_dir), batch_size=probe.batch_size, envelope=probe.envelope)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TS_")}
     environment |= {"OMP_NUM_THREADS": "1", **probe.environment}
-    while True:
-        try:
-            with Worker.start(load, environment=environment, timeout=LOAD_SECONDS) as worker:
-                _ask(worker, probe, remaining, rehearsal)
-        except (HandlerError, WorkerError) as error:
-            rehearsal.refusal = error
-            return rehearsal
+    remaining = list(probe.steps)
+    while True:  # a worker that died is followed by another, as on the server
+        with Worker.start(load, environment=environment, timeout=LOAD_SECONDS) as worker:
+            _ask(worker, probe, remaining, rehearsal)
         if not remaining:
-            return rehearsal
+            return
 
 
 def _ask(worker: Worker, probe: Probe, remaining: list[Step], rehearsal: Rehearsal) -> None:
-    timeout = probe.options.get("response_timeout")
+    limit = probe.options.get("response_timeout")
     while remaining:
         step = remaining.pop(0)
         calls: tuple[Call, ...] = step.calls if isinstance(step, Batch) else (step,)
-        seconds = float(timeout) if isinstance(timeout, int) else None
+        seconds = float(limit) if isinstance(limit, int) else None
         outcome = worker.predict(tuple(map(request_of, calls)), timeout=seconds)
         for call, response in zip(calls, outcome.responses, strict=True):
             rehearsal.replies[call.name] = reply_of(response)
@@ -74,10 +82,3 @@ def reply_of(response: Response) -> Reply:
     pieces = tuple(filter(None, response.pieces))
     end = "reset" if response.reset else "complete"
     return Reply(response.status, response.phrase, headers, response.body, pieces, end)
-
-
-def _unpacked(probe: Probe, folder: Path) -> Path:
-    target = folder / "model"
-    with zipfile.ZipFile(pack(probe, folder)) as archive:
-        archive.extractall(target)
-    return target

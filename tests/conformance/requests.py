@@ -7,7 +7,8 @@ from urllib.parse import quote_from_bytes
 from conformance.probe import Call, Field, Form
 from conformance.wire import Message
 
-from marpack.runtime.messages import Part, Request
+from marpack.runtime.forms import parts_of
+from marpack.runtime.messages import Request
 
 BOUNDARY = "----conformance"
 
@@ -21,13 +22,18 @@ def message_of(call: Call, model: str) -> Message:
 
 
 def request_of(call: Call) -> Request:
-    """Return a call as the server's frontend would hand it to the worker."""
+    """Return a call as the server's frontend would hand it to the worker.
+
+    Raises marpack.runtime.forms.FormError for a form that the frontend refuses.
+    """
     message = message_of(call, "model")
     headers = (*message.headers, ("Host", "127.0.0.1:8080"), ("Content-Length", str(len(message.body))))
+    read = tuple((name, value.strip(" ")) for name, value in headers)  # as HTTP reads them
+    content_type = next((value for name, value in read if name.lower() == "content-type"), None)
     return Request(
         id=f"request-{call.name}",
-        parts=_parts(call),
-        headers=tuple((name, value.strip(" ")) for name, value in headers),  # as HTTP reads them
+        parts=parts_of(content_type, message.body),
+        headers=read,
         url_path=call.url_path,
         explain=call.route == "explanations",
     )
@@ -57,20 +63,3 @@ def _head(one: Field) -> bytes:
     content_type = f"\r\nContent-Type: {one.content_type}" if one.content_type is not None else ""
     disposition = f'Content-Disposition: form-data; name="{one.name}"{filename}'
     return f"--{BOUNDARY}\r\n{disposition}{content_type}\r\n\r\n".encode()
-
-
-def _parts(call: Call) -> tuple[Part, ...]:
-    if call.seen_as is not None:
-        return tuple(Part(one.name, one.value, one.content_type or "") for one in call.seen_as)
-    if isinstance(call.body, Form):
-        return tuple(Part(one.name, one.value, _part_type(one)) for one in call.body.fields)
-    return (Part("body", call.raw(), _bare(call.content_type or "")),)
-
-
-def _part_type(one: Field) -> str:
-    # Only files carry a type; one that says nothing is of the type that says nothing.
-    return _bare(one.content_type or "application/octet-stream") if one.filename is not None else ""
-
-
-def _bare(content_type: str) -> str:
-    return content_type.partition(";")[0].strip()

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import pytest
+from conformance.likeness import alike
 from conformance.probes.catalogue import PROBES
 from conformance.test_recorded import PAIRS, recorded
 
 pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("probe", [pytest.param(probe, id=probe.name) for probe in PROBES])
+LIVE_PAIRS = [
+    *PAIRS,
+    *(
+        pytest.param(probe, call, id=f"{probe.name}:{call.name}")
+        for probe in PROBES
+        for call in probe.calls
+        if probe.live_only
+    ),
+]
+
+
+@pytest.mark.parametrize("probe", [pytest.param(probe, id=probe.name) for probe in PROBES if not probe.live_only])
 def test_the_recording_still_holds(probe, stage):
-    assert stage.recording(probe) == recorded(probe)
+    live, kept = stage.recording(probe), recorded(probe)
+    assert live.registered == kept.registered
+    assert list(live.replies) == list(kept.replies)
+    differing = [
+        name for name in live.replies if not alike(live.replies[name], kept.replies[name], numeric=probe.numeric)
+    ]
+    assert not differing, {name: (live.replies[name], kept.replies[name]) for name in differing}
 
 
-@pytest.mark.parametrize(("probe", "call"), PAIRS)
+@pytest.mark.parametrize(("probe", "call"), LIVE_PAIRS)
 def test_answers_as_the_server_does(probe, call, stage, rehearsal, count):
     live, said = stage.recording(probe), rehearsal(probe)
     assert said.replies[call.name] == live.replies[call.name], said.troubles[call.name]

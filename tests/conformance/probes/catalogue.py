@@ -5,9 +5,41 @@ from __future__ import annotations
 from collections import Counter
 
 from conformance.probe import Probe
-from conformance.probes import batches, contexts, entries, failures, responses, returns, rows, streams
+from conformance.probes import (
+    batches,
+    builtins,
+    contexts,
+    entries,
+    envelopes,
+    examples,
+    failures,
+    manifests,
+    metrics,
+    models,
+    names,
+    responses,
+    returns,
+    rows,
+    streams,
+)
 
-_MODULES = (rows, returns, responses, failures, entries, contexts, batches, streams)
+_MODULES = (
+    rows,
+    returns,
+    responses,
+    failures,
+    entries,
+    contexts,
+    batches,
+    streams,
+    metrics,
+    names,
+    models,
+    builtins,
+    manifests,
+    examples,
+    envelopes,
+)
 
 
 # Those that wait for a timeout, or for many processes to start.
@@ -16,10 +48,12 @@ SLOW = frozenset({"hangs", "deaths", "streams"})
 
 def _collected() -> tuple[Probe, ...]:
     probes = [probe for module in _MODULES for probe in module.PROBES]
-    for names in ([probe.name for probe in probes], *([call.name for call in probe.calls] for probe in probes)):
-        twice = [name for name, count in Counter(names).items() if count > 1]
+    for given in ([probe.name for probe in probes], *([call.name for call in probe.calls] for probe in probes)):
+        twice = [name for name, count in Counter(given).items() if count > 1]
         assert not twice, f"named twice: {twice}"
     return tuple(sorted(probes, key=lambda probe: (probe.envelope or "", sorted(probe.settings))))
 
 
 PROBES = _collected()
+# What the server's frontend answers before a worker hears of it.
+FRONTEND = (rows.REFUSED_FORMS,)

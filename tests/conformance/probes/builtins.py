@@ -1,0 +1,315 @@
+"""Built-in handlers on inputs of every kind (contract §7)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from conformance.probe import PICTURES, Batch, Call, Field, Form, Probe
+
+JSON = "application/json"
+_SMALL = PICTURES.joinpath("mode-RGB.png").read_bytes()
+_BASE64 = base64.b64encode(_SMALL).decode()
+_TENSOR = [[[0.5, -0.5], [0.25, 1.0]]] * 3
+_CLASSES = 6
+_NAMES = {str(index): name for index, name in enumerate(("red", "green", "blue", "red", "grey", "black"))}
+
+
+def _script(net: str, *arguments: int) -> Callable[[Path], Mapping[str, Path]]:
+    def make(folder: Path) -> Mapping[str, Path]:
+        from conformance import nets  # torch is not imported to collect tests
+
+        return {"w.pt": nets.script(getattr(nets, net)(*arguments), folder / "w.pt")}
+
+    return make
+
+
+def _picture_calls() -> tuple[Call, ...]:
+    return (
+        *(Call(path.name, path, "image/png") for path in sorted(PICTURES.iterdir())),
+        Call("untyped", _SMALL),
+        Call("form-file", Form(fields=(Field("data", _SMALL, "a.png", "image/png"),))),
+        Call("form-field", Form(fields=(Field("data", _SMALL),))),
+        Call("form-body", Form(fields=(Field("body", _SMALL, "a.png"),))),
+        Call("form-other-name", Form(fields=(Field("image", _SMALL, "a.png"),))),
+        Call("form-empty-data", Form(fields=(Field("data", b""), Field("body", _SMALL)))),
+        Call("text-base64", _BASE64, "text/plain"),
+        Call("text-base64-lines", "\n".join(_BASE64[i : i + 76] for i in range(0, len(_BASE64), 76)), "text/plain"),
+        Call("text-base64-cut", _BASE64[:-7], "text/plain"),
+        Call("text-data-url", f"data:image/png;base64,{_BASE64}", "text/plain"),
+        Call("text", "hello", "text/plain"),
+        Call("json-base64", json.dumps(_BASE64), JSON),
+        Call("json-object", json.dumps({"data": _BASE64}), JSON),
+        Call("json-list", json.dumps(_TENSOR), JSON),
+        Call("json-ragged", "[[1, 2], [3]]", JSON),
+        Call("json-number", "5", JSON),
+        Call("json-null", "null", JSON),
+        Call("nothing", ""),
+        Call("not-a-picture", b"\x00\x01\x02\x03"),
+        Call("described", _SMALL, "image/png", (("describe", "True"),)),
+    )
+
+
+CLASSIFIER = Probe(
+    name="classifier",
+    files={"index_to_name.json": json.dumps(_NAMES)},
+    make=_script("Shades", _CLASSES),
+    model={"handler": "image_classifier", "serializedFile": "w.pt"},
+    numeric=True,
+    steps=_picture_calls(),
+)
+
+UNLABELLED = Probe(
+    name="classifier-unlabelled",
+    make=_script("Shades", 7),
+    model={"handler": "image_classifier", "serializedFile": "w.pt"},
+    numeric=True,
+    steps=(Call("picture", _SMALL, "image/png"),),
+)
+
+FEW = Probe(
+    name="classifier-few-classes",
+    make=_script("Shades", 3),
+    model={"handler": "image_classifier", "serializedFile": "w.pt"},
+    steps=(Call("picture", _SMALL, "image/png"),),
+)
+
+SHORT_LABELS = Probe(
+    name="classifier-short-labels",
+    files={"index_to_name.json": '{"0": "a", "1": "b"}'},
+    make=_script("Shades", _CLASSES),
+    model={"handler": "image_classifier", "serializedFile": "w.pt"},
+    steps=(Call("picture", _SMALL, "image/png"),),
+)
+
+_TOP_TWO = """
+from ts.torch_handler.image_classifier import ImageClassifier
+
+
+class Top(ImageClassifier):
+    topk = 2
+
+    def postprocess(self, data):
+        answers = super().postprocess(data)
+        self.set_max_result_classes(1)
+        return [[answers[0], self.get_max_result_classes(), list(data.shape)]]
+"""
+
+SUBCLASSED = Probe(
+    name="classifier-subclassed",
+    files={"handler.py": _TOP_TWO},
+    make=_script("Shades", _CLASSES),
+    model={"serializedFile": "w.pt"},
+    numeric=True,
+    steps=(Call("first", _SMALL, "image/png"), Call("second", _SMALL, "image/png")),
+)
+
+CLASSIFIER_BATCH = Probe(
+    name="classifier-batch",
+    make=_script("Shades", _CLASSES),
+    model={"handler": "image_classifier", "serializedFile": "w.pt"},
+    batch_size=2,
+    numeric=True,
+    steps=(
+        Batch("two", (Call("first", _SMALL, "image/png"), Call("second", PICTURES / "320x49.png", "image/png"))),
+        Batch("one-gray", (Call("colour", _SMALL), Call("gray", PICTURES / "mode-L.png"))),
+        Batch("list-and-picture", (Call("list", json.dumps(_TENSOR), JSON), Call("picture", _SMALL))),
+    ),
+)
+
+# Attributions of 150,528 pixels: too long to record.
+EXPLAINED = Probe(
+    name="classifier-explained",
+    make=_script("Shades", _CLASSES),
+    model={"handler": "image_classifier", "serializedFile": "w.pt"},
+    live_only=True,
+    options={"response_timeout": 20},
+    steps=(
+        Call("picture", _SMALL, "image/png", route="explanations"),
+        Call(
+            "target",
+            Form(fields=(Field("data", _SMALL, "a.png"), Field("target", b"2", "t", JSON))),
+            route="explanations",
+        ),
+        Call(
+            "target-bytes", Form(fields=(Field("data", _SMALL, "a.png"), Field("target", b"2"))), route="explanations"
+        ),
+    ),
+)
+
+# Attributions of a few numbers: the same code on inputs that fit a recording.
+EXPLAINED_LIST = Probe(
+    name="classifier-explained-list",
+    make=_script("Shades", _CLASSES),
+    model={"handler": "image_classifier", "serializedFile": "w.pt"},
+    numeric=True,
+    steps=(
+        Call("list", json.dumps(_TENSOR), JSON, route="explanations"),
+        Call("not-explained", json.dumps(_TENSOR), JSON),
+        Call("bad-picture", b"x", route="explanations"),
+    ),
+)
+
+DETECTOR = Probe(
+    name="detector",
+    files={"index_to_name.json": '{"1": "thing", "2": ["n", "part"]}'},
+    make=_script("Finder"),
+    model={"handler": "object_detector", "serializedFile": "w.pt"},
+    numeric=True,
+    steps=(
+        Call("small", _SMALL, "image/png"),
+        Call("wide", PICTURES / "320x49.png", "image/png"),
+        Call("gray", PICTURES / "mode-L.png", "image/png"),
+        Call("alpha", PICTURES / "mode-RGBA.png", "image/png"),
+        Call("palette", PICTURES / "mode-P.png", "image/png"),
+        Call("list", json.dumps(_TENSOR), JSON),
+        Call("not-a-picture", b"x"),
+    ),
+)
+
+DETECTOR_UNLABELLED = Probe(
+    name="detector-unlabelled",
+    make=_script("Finder"),
+    model={"handler": "object_detector", "serializedFile": "w.pt"},
+    numeric=True,
+    batch_size=2,
+    steps=(
+        Batch("same-size", (Call("first", _SMALL), Call("second", PICTURES / "plain.bmp"))),
+        Batch("two-sizes", (Call("small", _SMALL), Call("large", PICTURES / "256x256.png"))),
+    ),
+)
+
+# Two numbers for each of 224 by 224 pixels: too long to record.
+SEGMENTER = Probe(
+    name="segmenter",
+    make=_script("Segments"),
+    model={"handler": "image_segmenter", "serializedFile": "w.pt"},
+    live_only=True,
+    steps=(
+        Call("picture", PICTURES / "256x256.png", "image/png"),
+        Call("gray", PICTURES / "mode-L.png", "image/png"),
+        Call("list", json.dumps(_TENSOR), JSON),
+    ),
+)
+
+SEGMENTER_LIST = Probe(
+    name="segmenter-list",
+    make=_script("Segments"),
+    model={"handler": "image_segmenter", "serializedFile": "w.pt"},
+    numeric=True,
+    steps=(Call("list", json.dumps(_TENSOR), JSON),),
+)
+
+_WORDS = "the a cat dog sat on mat is not it i am do good bad film very would have cannot 5 2000 cafe"
+_TOKENS = [*_WORDS.split(), *(f"{one} {other}" for one, other in pairwise(_WORDS.split()))]
+
+_TEXT_MODEL = """
+import torch
+from torch import nn
+
+
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.EmbeddingBag(64, 4)
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, text, offsets):
+        return self.out(self.embedding(text, offsets))
+"""
+
+_TEXTS = {
+    "plain": "the cat sat on the mat",
+    "case": "The CAT sat",
+    "punctuation": "the cat, sat. on! the? mat;",
+    "contractions": "it's good, i'm bad, don't, wouldn't've, can't",
+    "html": "<b>the</b> cat &amp; <br/> dog",
+    "html-alone": "<p></p>",
+    "accents": "caf\u00e9 the",
+    "unknown-word": "the zebra sat",
+    "one-word": "cat",
+    "numbers": "2,000 5",
+    "blanks": "  the \n\t cat ",
+    "empty": "",
+    "punctuation-alone": "?!",
+    "emoji": "the cat \U0001f600 sat",
+    "curly-quote": "it\u2019s the cat",
+}
+
+
+def _text_members(folder: Path) -> Mapping[str, Path]:
+    from conformance import nets
+
+    numbers = {token: number for number, token in enumerate(_TOKENS, 1)}
+    return {
+        "w.pt": nets.save(nets.seeded(_TEXT_MODEL, "Bag").state_dict(), folder / "w.pt"),
+        "source_vocab.pt": nets.save(Counter(numbers), folder / "source_vocab.pt"),  # other words are number 0
+    }
+
+
+_TEXT_FILES = {"model.py": _TEXT_MODEL, "index_to_name.json": '{"0": "bad", "1": "so so", "2": "good"}'}
+_TEXT = {"handler": "text_classifier", "serializedFile": "w.pt", "modelFile": "model.py"}
+
+TEXT = Probe(
+    name="text",
+    files=_TEXT_FILES,
+    make=_text_members,
+    model=_TEXT,
+    numeric=True,
+    steps=(
+        *(Call(name, text, "text/plain") for name, text in _TEXTS.items()),
+        Call("untyped", "the cat sat"),
+        Call("latin-bytes", b"caf\xe9"),
+        Call("json-string", '"the cat"', JSON),
+        Call("json-object", '{"data": "the cat"}', JSON),
+        Call("json-list", '["the cat"]', JSON),
+        Call("form", Form(fields=(Field("data", b"the cat"),))),
+        Call("explained", "the cat sat", "text/plain", route="explanations"),
+        Call("explained-one-word", "cat", "text/plain", route="explanations"),
+        Call(
+            "explained-target",
+            Form(fields=(Field("data", b"the cat"), Field("target", b"1", "t", JSON))),
+            route="explanations",
+        ),
+        Call("described", "the", "text/plain", (("describe", "True"),)),
+    ),
+)
+
+TEXT_BATCH = Probe(
+    name="text-batch",
+    files=_TEXT_FILES,
+    make=_text_members,
+    model=_TEXT,
+    batch_size=2,
+    steps=(Batch("two", (Call("first", "the cat", "text/plain"), Call("second", "the dog", "text/plain"))),),
+)
+
+TEXT_WITHOUT_VOCABULARY = Probe(
+    name="text-without-vocabulary",
+    files=_TEXT_FILES,
+    make=lambda folder: {"w.pt": _text_members(folder)["w.pt"]},
+    model=_TEXT,
+    steps=(Call("ask", "the", "text/plain"),),
+)
+
+PROBES = (
+    CLASSIFIER,
+    UNLABELLED,
+    FEW,
+    SHORT_LABELS,
+    SUBCLASSED,
+    CLASSIFIER_BATCH,
+    EXPLAINED,
+    EXPLAINED_LIST,
+    DETECTOR,
+    DETECTOR_UNLABELLED,
+    SEGMENTER,
+    SEGMENTER_LIST,
+    TEXT,
+    TEXT_BATCH,
+    TEXT_WITHOUT_VOCABULARY,
+)
