@@ -11,7 +11,7 @@ from marpack.inspection.lint.classes import Class, Library, Packed, Server, abso
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.handler_file import MANIFEST, HandlerFile
-from marpack.inspection.lint.own_classes import Count, count
+from marpack.inspection.lint.own_classes import Count, count, odd_line
 from marpack.inspection.lint.scope import Binding, Imported, Own, Value
 from marpack.inspection.lint.server_python import INSTALLED, is_standard
 
@@ -162,8 +162,8 @@ def _class(library: Library, module: Module) -> Entry:
 def _many(module: Module, counted: Count) -> Entry:
     listed = ", ".join(counted.names[:6]) + (", …" if len(counted.names) > 6 else "")
     message = f"it has {counted.low} classes of its own ({listed}) where the server wants exactly one, and no 'handle'"
-    line = module.scope.names[counted.names[1]].line
-    return Entry(kind=Kind.NOTHING, module=module, findings=(MANY_CLASSES.error(message, module.at(line)),))
+    where = module.at(odd_line(module, counted, "handle"))
+    return Entry(kind=Kind.NOTHING, module=module, findings=(MANY_CLASSES.error(message, where),))
 
 
 def _none(library: Library, module: Module) -> Entry:

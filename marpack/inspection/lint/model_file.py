@@ -10,7 +10,7 @@ from marpack.inspection.lint.classes import Library, Packed, Plain
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.constructing import check_constructing
 from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.lint.own_classes import Count, count
+from marpack.inspection.lint.own_classes import Count, count, odd_line
 from marpack.inspection.lint.server_python import never_found
 from marpack.inspection.lint.sources import broken
 
@@ -95,7 +95,7 @@ def _not_one(module: Module, counted: Count, severity: Severity) -> Finding:
     listed = ", ".join(counted.names[:6]) + (", …" if len(counted.names) > 6 else "")
     if counted.low > 1:
         message = f"it has {counted.low} classes of its own ({listed}) where the server wants exactly one"
-        return MANY_CLASSES.weigh(severity, message, module.at(module.scope.names[counted.names[1]].line))
+        return MANY_CLASSES.weigh(severity, message, module.at(odd_line(module, counted, "forward")))
     if counted.high == 0:
         return NO_CLASS.weigh(severity, "it has no class of its own", module.member)
     return UNDECIDED.note(f"only running it would tell how many classes it has ({listed})", module.member)

@@ -60,6 +60,14 @@ def count(module: Module) -> Count:
     return Count(low, high + (1 if module.scope.dynamic else 0), tuple(certain), tuple(listed))
 
 
+def odd_line(module: Module, counted: Count, method: str) -> int:
+    """Return the line of the first class that should stand elsewhere: one without the right one's method."""
+    right = {name for name, node in counted.certain if any(getattr(item, "name", "") == method for item in node.body)}
+    lines = {name: module.scope.names[name].line for name in counted.names}
+    odd = sorted(line for name, line in lines.items() if name not in right)
+    return odd[0] if odd else sorted(lines.values())[1]
+
+
 def _range(name: str, binding: Binding, names: Names) -> tuple[int, int]:
     ranges = [_value_range(name, value, names) for value in binding.values] or [(0, 0)]
     low = min(least for least, _ in ranges) if binding.sure else 0

@@ -105,7 +105,8 @@ def _name_in_url(text: str) -> str | None:
     egg = re.search(r"#.*\begg=([\w.-]+)", text)
     if egg:
         return canonical(egg[1])
-    last = PurePosixPath(re.split(r"[?#]", text)[0]).name.removesuffix(".git").partition("@")[0].removesuffix(".git")
+    path = re.split(r"[?#]", text.partition("://")[2])[0].partition("/")[2]
+    last = PurePosixPath(path).name.partition("@")[0].removesuffix(".git")
     return canonical(last.split("-")[0] if last.endswith(".whl") else last) or None
 
 

@@ -67,7 +67,7 @@ def _check_name(located: Located, *, named: bool) -> Iterator[Finding]:
         if not named:  # the handler's and the model's own rules say it louder
             yield LOST.warning(f"every Python has its own '{top}' loaded before this file is looked for", member)
     elif server_python.breaks_worker(top) and not _is_substitute(located, named=named):
-        yield BREAKS.error(f"the worker itself imports '{top}', and gets this file; it dies before it starts", member)
+        yield BREAKS.error(f"the worker itself imports '{top}', and gets this file in its place", member)
     elif server_python.is_standard(top):
         yield SHADOWS.warning(f"it takes the place of Python's own '{top}', for every library on the server", member)
     elif top in server_python.INSTALLED and not located.package and top not in server_python.SINGLE_FILES:

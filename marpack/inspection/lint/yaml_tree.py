@@ -34,8 +34,8 @@ def read_yaml(text: str) -> Tree | Wrong:
     """Parse one YAML document as Python's safe loader would; never raises."""
     import yaml  # noqa: PLC0415 - archives without a config need not wait for it
 
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         return Tree(value=None) if node is None else _Reader(loader).read(node)
     except yaml.MarkedYAMLError as error:
@@ -49,8 +49,6 @@ def read_yaml(text: str) -> Tree | Wrong:
         return Wrong("it is nested too deeply")
     except (ValueError, OverflowError, TypeError) as error:  # an impossible date, an endless number, an unhashable key
         return Wrong(str(error).splitlines()[0][:200] or type(error).__name__)
-    finally:
-        loader.dispose()
 
 
 class _Reader:

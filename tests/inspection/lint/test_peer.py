@@ -1,0 +1,115 @@
+"""The static checks against the server's own loader: an error where it fails, and no error where it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from conformance.peer import find_peer, peer_required
+from inspection.lint.case import Case
+from inspection.lint.content_cases import CASES as CONTENTS
+from inspection.lint.handler_cases import CASES as HANDLERS
+
+from marpack.findings import Severity
+from marpack.inspection.lint import torchserve_names
+from marpack.inspection.lint.server_python import LOADED, SERVER_LOADED, UNREACHABLE
+
+pytestmark = [pytest.mark.conformance, pytest.mark.slow]
+
+# Rows about the frontend, about installing, or about files that the loader does not read.
+CASES = [*HANDLERS, *CONTENTS]
+Verdicts = dict[str, dict[str, str | None]]
+
+
+@pytest.fixture(scope="module")
+def peer() -> Path:
+    found = find_peer()
+    if isinstance(found, str):
+        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {found}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def verdicts(peer: Path, tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    root = tmp_path_factory.mktemp("folders")
+    lines = [_written(case, root / str(number)) for number, case in enumerate(CASES)]
+    program = Path(__file__).with_name("loading_peer.py")
+    done = subprocess.run(
+        [peer / "python", program], input="\n".join(lines), text=True, capture_output=True, check=True, timeout=300
+    )
+    return {answer["name"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+
+
+def _written(case: Case, folder: Path) -> str:
+    for name, content in case.members.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    folder.joinpath("MAR-INF").mkdir(parents=True)
+    folder.joinpath("MAR-INF/MANIFEST.json").write_bytes(case.manifest.to_json())
+    handler = case.manifest.model.handler
+    return json.dumps({"name": case.name, "folder": str(folder), "handler": handler})
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+def test_the_server_agrees(case: Case, verdicts: Verdicts) -> None:
+    verdict = verdicts[case.name]
+    trouble = verdict["load"] or (verdict["answer"] if case.answers else None)
+    errors = [finding for finding in case.findings() if finding.severity is Severity.ERROR]
+    expected = bool(errors) if case.fails is None else case.fails
+    assert bool(trouble) is expected, (trouble, errors)
+
+
+LOADED_BY_WORKER = """
+import sys
+import ts.model_service_worker
+def origin(name):
+    return getattr(getattr(sys.modules[name], "__spec__", None), "origin", None)
+tops = {name for name in sys.modules if "." not in name}
+print(" ".join(name for name in tops if origin(name) not in (None, "built-in", "frozen")))
+print(" ".join(tops))
+"""
+
+
+def _says(program: str, folder: Path, peer: Path) -> list[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run([peer / "python", "-c", program], env=environment, cwd=folder, text=True, capture_output=True)
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def test_the_worker_loads_what_shadowing_would_break(peer: Path, tmp_path: Path) -> None:
+    from_files, loaded = (set(line.split()) for line in _says(LOADED_BY_WORKER, tmp_path, peer))
+    assert from_files >= LOADED | SERVER_LOADED
+    assert loaded >= UNREACHABLE - {"genericpath", "ntpath", "runpy", "pwd", "faulthandler", "gc", "encodings"}
+
+
+@pytest.mark.parametrize("name", ["types.py", "json/__init__.py", "random.py", "yaml.py", "ts.py"])
+def test_a_shadowed_module_breaks_the_worker(name: str, peer: Path, tmp_path: Path) -> None:
+    assert _says(LOADED_BY_WORKER, tmp_path, peer)
+    tmp_path.joinpath(name).parent.mkdir(exist_ok=True)
+    tmp_path.joinpath(name).write_text("")
+    assert not _says(LOADED_BY_WORKER, tmp_path, peer)
+
+
+NAMES_OF_TS = """
+import contextlib, importlib, io, json, sys
+rows = {}
+for name in json.loads(sys.argv[1]):
+    with contextlib.suppress(ImportError), contextlib.redirect_stdout(io.StringIO()):
+        rows[name] = sorted(n for n in dir(importlib.import_module(name)) if not n.startswith("__"))
+print(json.dumps(rows))
+"""
+
+
+def test_the_servers_names_are_what_it_has(peer: Path) -> None:
+    modules = list(torchserve_names.modules())
+    done = subprocess.run(
+        [peer / "python", "-c", NAMES_OF_TS, json.dumps(modules)], text=True, capture_output=True, check=True
+    )
+    rows = json.loads(done.stdout.splitlines()[-1])
+    assert len(rows) > 40
+    for module, names in rows.items():
+        assert set(names) <= torchserve_names.names_of(module), module
