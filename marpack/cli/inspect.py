@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,25 +31,17 @@ def inspect(context: click.Context, source: str | None, *, verify: bool, as_json
     in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged or not as it was built.
     """
     from marpack.archive.reader import open_archive
+    from marpack.cli.source import archive_of
     from marpack.inspection.inspect import inspect as look_into
 
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
-        with open_archive(_archive(source)) as archive:
+        with open_archive(archive_of(source)) as archive:
             facts = look_into(archive, verify=verify, parse_config=as_json)
     finally:
         gc.enable()
     _show(facts, as_json=as_json)
     context.exit(_exit_code(facts))
-
-
-def _archive(source: str | None) -> str | Path:
-    """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
-    if source is not None and ("://" in source or Path(source).is_file()):
-        return source
-    from marpack.project.source import resolve
-
-    return resolve(source).path
 
 
 def _show(facts: Inspection, *, as_json: bool) -> None:

@@ -15,12 +15,23 @@ if TYPE_CHECKING:
 
 # name → (module:command, one line of help): `--help` must not pay for what it only lists.
 COMMANDS = {
+    "init": ("marpack.cli.init:init", "Start a project, or turn an archive back into one."),
     "build": ("marpack.cli.build:build", "Pack weights, handler, labels and config into one .mar."),
     "inspect": ("marpack.cli.inspect:inspect", "Tell what is in an archive, running nothing."),
+    "diff": ("marpack.cli.diff:diff", "Compare two archives, down to single tensors."),
     "run": ("marpack.cli.run:run", "Load an archive and answer inputs as the server would."),
     "check": ("marpack.cli.check:check", "Say whether an archive may be deployed."),
     "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
+    "completion": ("marpack.cli.completion:completion", "Print the script that completes marpack in a shell."),
 }
+# What one does with them → commands, in the order one meets them.
+GROUPS = {
+    "Make an archive": ("init", "build"),
+    "Look into it": ("inspect", "diff", "unpack"),
+    "Try it": ("run", "check"),
+    "Your shell": ("completion",),
+}
+_WIDEST = max(map(len, COMMANDS))
 
 
 class LazyGroup(click.Group):
@@ -28,7 +39,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the commands in the order one meets them."""
-        return list(COMMANDS)
+        return [name for names in GROUPS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import one command."""
@@ -51,13 +62,34 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands from the table, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        """List the commands by what one does with them, without importing them."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(_WIDEST), COMMANDS[name][1]) for name in names])
+
+
+_VERSION_HELP = "Show the versions of marpack, Python, torch and onnxruntime."
+
+
+def _show_versions(context: click.Context, parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's
+    """Print the versions that matter for an answer, none of them by importing what it is of."""
+    if not asked or context.resilient_parsing:
+        return
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    click.echo(f"marpack {__version__}")
+    click.echo(f"Python {platform.python_version()}")
+    for package in ("torch", "onnxruntime"):
+        try:
+            click.echo(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            click.echo(f"{package} is not installed")
+    context.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="marpack")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_versions, help=_VERSION_HELP)
 def marpack() -> None:
     """From trained weights to a model archive you can trust, before it is deployed."""
 

@@ -4,30 +4,18 @@ from collections.abc import Iterator
 from functools import partial
 
 import msgspec
-from msgspec import Struct
 
-from marpack.archive.index import Index, archive_digest
-from marpack.archive.protocol import INDEX_NAME, Archive
-from marpack.errors import DamagedArchiveError
+from marpack.archive.index import Index
+from marpack.archive.protocol import Archive
 from marpack.findings import Finding
 from marpack.inspection.facts import ConfigFacts, Inspection, LabelFacts, MemberFacts, Verified
 from marpack.inspection.handler import handler_facts
-from marpack.inspection.looking import Looked, is_elsewhere, look, too_costly
+from marpack.inspection.looking import Looked, look
 from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import distrust, scan_of
+from marpack.inspection.reading import LABELS_NAME, Signed, is_elsewhere, read_text, signed_index
 from marpack.inspection.texts import config_facts, label_facts, requirement_lines
-from marpack.inspection.verification import changed, digests, unlisted
-
-_LABELS = "index_to_name.json"
-_TEXT_LIMIT = 8 * 1024 * 1024  # bytes of one text member
-
-
-class _Signed(Struct, frozen=True):
-    """What MAR-INF/marpack.json says, if there is one."""
-
-    digest: str | None = None
-    index: Index | None = None
-    problem: Finding | None = None
+from marpack.inspection.verification import changed, digests
 
 
 def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True) -> Inspection:
@@ -40,12 +28,12 @@ def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True
 
     Raises ManifestError for a manifest that is missing or malformed.
     """
-    manifest, signed = archive.manifest, _signed(archive)
+    manifest, signed = archive.manifest, signed_index(archive)
     sums = dict(digests(archive)) if verify else {}
     walk = Walk(fetched=is_elsewhere(archive))
     looked = [look(archive, name, walk) for name in archive.entries]
     pickles = scan_of(looked, unfetched=walk.unfetched)
-    index, read = signed.index or Index(members=()), partial(_text, archive)
+    index, read = signed.index or Index(members=()), partial(read_text, archive)
     return Inspection(
         source=archive.source,
         form=archive.form,
@@ -66,18 +54,6 @@ def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True
     )
 
 
-def _signed(archive: Archive) -> _Signed:
-    if INDEX_NAME not in archive.entries:
-        return _Signed()
-    with archive.open(INDEX_NAME) as file:
-        data = file.read()
-    digest = archive_digest(data)
-    try:
-        return _Signed(digest, Index.from_json(data))
-    except DamagedArchiveError as error:
-        return _Signed(digest, problem=unlisted(error.what, f"{archive.source}!{INDEX_NAME}"))
-
-
 def _members(archive: Archive, index: Index, sums: dict[str, str | Finding]) -> Iterator[MemberFacts]:
     recorded = {member.name: member.sha256 for member in index.members}
     for entry in archive.entries.values():
@@ -91,25 +67,18 @@ def _members(archive: Archive, index: Index, sums: dict[str, str | Finding]) -> 
         )
 
 
-def _text(archive: Archive, name: str | None) -> bytes | None:
-    if name is None or name not in archive.entries or too_costly(archive, name):
-        return None
-    with archive.open(name) as file:
-        return file.read(_TEXT_LIMIT)
-
-
 def _labels(archive: Archive) -> LabelFacts | None:
-    data = _text(archive, _LABELS)
+    data = read_text(archive, LABELS_NAME)
     return None if data is None else label_facts(data)
 
 
 def _config(archive: Archive, name: str | None, *, parse: bool) -> ConfigFacts | None:
-    data = _text(archive, name)
+    data = read_text(archive, name)
     return None if data is None or name is None else config_facts(name, data, parse=parse)
 
 
 def _integrity(
-    archive: Archive, signed: _Signed, sums: dict[str, str | Finding], looked: list[Looked]
+    archive: Archive, signed: Signed, sums: dict[str, str | Finding], looked: list[Looked]
 ) -> Iterator[Finding]:
     """Yield where the archive is damaged, or not what its index says."""
     if signed.problem:
@@ -121,7 +90,7 @@ def _integrity(
         yield from changed(archive, signed.index, sums)
 
 
-def _verified(archive: Archive, signed: _Signed, sums: dict[str, str | Finding]) -> Verified:
+def _verified(archive: Archive, signed: Signed, sums: dict[str, str | Finding]) -> Verified:
     whole = all(isinstance(item, str) for item in sums.values())
     same = signed.problem is None and (signed.index is None or not any(changed(archive, signed.index, sums)))
     return Verified(

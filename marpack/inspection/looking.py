@@ -2,19 +2,18 @@
 
 from msgspec import Struct
 
-from marpack.archive.protocol import Archive, Method
+from marpack.archive.protocol import Archive
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
 from marpack.inspection.facts import WeightsFacts
 from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import PickleFacts, Unscanned
+from marpack.inspection.reading import too_costly
 from marpack.inspection.verification import damaged
 from marpack.inspection.weights import weights_facts
 from marpack.weights.contents import read_contents
 from marpack.weights.kind import recognize
 from marpack.weights.kinds import Kind
-
-_MOST_FETCHED = 64 * 1024  # bytes of a compressed member elsewhere
 
 
 class Looked(Struct, frozen=True, kw_only=True):
@@ -24,17 +23,6 @@ class Looked(Struct, frozen=True, kw_only=True):
     pickles: tuple[PickleFacts, ...] = ()
     unscanned: tuple[Unscanned, ...] = ()
     damage: Finding | None = None
-
-
-def is_elsewhere(archive: Archive) -> bool:
-    """Tell whether the archive's bytes are fetched range by range."""
-    return "://" in archive.source
-
-
-def too_costly(archive: Archive, name: str) -> bool:
-    """Tell whether looking into a member means fetching more than a look is worth."""
-    entry = archive.entries[name]
-    return is_elsewhere(archive) and entry.method is not Method.STORED and entry.compressed_size > _MOST_FETCHED
 
 
 def look(archive: Archive, name: str, walk: Walk) -> Looked:

@@ -15,18 +15,27 @@ _PLAIN = (str, int, float, bool, type(None))
 
 def label_facts(data: bytes) -> LabelFacts:
     """Return how many labels an index_to_name.json has, and the first of them (contract §6)."""
-    try:
-        mapping = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return LabelFacts(problem=f"it is not JSON: {error}")
-    if not isinstance(mapping, dict):
-        return LabelFacts(problem="it is not an object of class index to label")
-    names = mapping.get("object_type_names")
-    values = names if isinstance(names, list) else [mapping[key] for key in sorted(mapping, key=_by_index)]
-    labels = [value[-1] if isinstance(value, list) and value else value for value in values]
+    mapping = label_mapping(data)
+    if isinstance(mapping, str):
+        return LabelFacts(problem=mapping)
+    labels = [mapping[key] for key in sorted(mapping, key=_by_index)]
     odd = next((label for label in labels if not isinstance(label, str)), None)
     problem = None if odd is None else f"a label is no text: {odd!r:.60}"
     return LabelFacts(count=len(labels), first=tuple(str(label) for label in labels[:_SHOWN]), problem=problem)
+
+
+def label_mapping(data: bytes) -> dict[str, Any] | str:  # Any: a label is text, unless the file is wrong
+    """Return the labels by class index, or what is wrong with the file."""
+    try:
+        mapping = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"it is not JSON: {error}"
+    if not isinstance(mapping, dict):
+        return "it is not an object of class index to label"
+    names = mapping.get("object_type_names")
+    if isinstance(names, list):
+        return {str(index): name for index, name in enumerate(names)}
+    return {key: value[-1] if isinstance(value, list) and value else value for key, value in mapping.items()}
 
 
 def _by_index(key: str) -> tuple[int, str]:

@@ -19,12 +19,13 @@ def digests(archive: Archive) -> Iterator[tuple[str, str | Finding]]:
     """Yield each member's name with the SHA-256 of its bytes, or with what is wrong with them."""
     for name in archive.entries:
         try:
-            yield name, _sha256(archive, name)
+            yield name, member_digest(archive, name)
         except DamagedArchiveError as error:
             yield name, damaged(error, archive, name)
 
 
-def _sha256(archive: Archive, name: str) -> str:
+def member_digest(archive: Archive, name: str) -> str:
+    """Read a member to its end and return its SHA-256, lower-case hex. Raises DamagedArchiveError."""
     digest = hashlib.sha256()
     with archive.open(name) as file:
         while block := file.read(_BLOCK):

@@ -12,7 +12,7 @@ from marpack.weights.library import library_facts
 from marpack.weights.onnx_header import Port
 from marpack.weights.protobuf import ProtobufError
 from marpack.weights.script import ScriptMethod
-from marpack.weights.tensors import Placed, placed_tensors
+from marpack.weights.tensors import Placed, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zipdir import NotZipError
 
@@ -61,9 +61,13 @@ def _read(file: BinaryIO, found: Recognized) -> Contents:
 
 def _saved(found: Recognized) -> Contents:
     saved = found.zip.pickle("data.pkl") if found.zip else legacy.saved_object(found.pickles)
-    tensors = placed_tensors(saved.root if saved else None)
+    tensors = tuple(placed_tensors(saved.root if saved else None))
+    if found.zip:
+        tensors = tuple(in_folder(placed, "data/") for placed in tensors)
+    else:
+        tensors = tuple(legacy.with_places(found.pickles, tensors))
     problem = saved.problem if saved else None
-    return Contents(kind=found.kind, tensors=tuple(tensors), problem=problem and f"its pickle is not read: {problem}")
+    return Contents(kind=found.kind, tensors=tensors, problem=problem and f"its pickle is not read: {problem}")
 
 
 def _exported(file: TorchZip) -> Contents:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct, field
 
 from marpack.weights.onnx_header import Port
-from marpack.weights.tensors import Placed, Tensor, placed_tensors
+from marpack.weights.tensors import ITEM_SIZES, Placed, Tensor, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 
 T = TypeVar("T")
@@ -131,10 +131,13 @@ def _tensors(file: TorchZip) -> Iterator[Placed]:
 
 def _placed(name: str, member: str, meta: _Meta, file: TorchZip) -> Placed:
     entry = file.members.get(member)
+    dtype = _DTYPES.get(meta.dtype, "unknown")
     return Placed(
-        tensor=Tensor(name=name, dtype=_DTYPES.get(meta.dtype, "unknown"), shape=_known(meta.sizes)),
+        tensor=Tensor(name=name, dtype=dtype, shape=_known(meta.sizes)),
         storage=member,
+        inside=member,
         storage_bytes=entry.size if entry else 0,
+        offset=(meta.storage_offset.as_int or 0) * ITEM_SIZES.get(dtype, 0),
         stride=_known(meta.strides),
     )
 

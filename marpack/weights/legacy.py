@@ -1,11 +1,15 @@
 """What torch.save wrote before torch 1.6: five pickles in a row, then the storages, raw."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+from msgspec.structs import replace
+
 from marpack.weights.pickle_stream import Stream, read_pickle
+from marpack.weights.tensors import Placed
 
 _MAGIC = 0x1950A86A20F9469CFC6C
+_COUNT = 8  # bytes before each storage: how many elements it has
 _PICKLES = 5  # magic number, protocol, system, object, storage keys
 
 
@@ -35,3 +39,21 @@ def storage_keys(streams: Sequence[Stream]) -> list[str]:
     """Return the storages' keys in the order in which they lie in the file."""
     root = streams[4].root if len(streams) > 4 else None
     return [key for key in root if isinstance(key, str)] if isinstance(root, list) else []
+
+
+def with_places(streams: Sequence[Stream], tensors: Iterable[Placed]) -> Iterator[Placed]:
+    """Yield tensors with their offsets in the file, as far as the sizes of the storages before them are known."""
+    found = list(tensors)
+    sizes = {placed.storage: placed.storage_bytes for placed in found if placed.storage is not None}
+    begins: dict[str, int] = {}
+    at = streams[-1].end if streams else 0
+    for key in storage_keys(streams):
+        if key not in sizes:
+            break
+        begins[key] = at + _COUNT
+        at += _COUNT + sizes[key]
+    for placed in found:
+        if placed.storage in begins:
+            yield replace(placed, offset=begins[placed.storage] + placed.offset)
+        else:
+            yield replace(placed, storage=None)

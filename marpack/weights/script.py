@@ -5,7 +5,7 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.weights.tensors import Placed, placed_tensors
+from marpack.weights.tensors import Placed, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.values import Global, Made
 
@@ -49,7 +49,7 @@ def script_tensors(file: TorchZip) -> tuple[Placed, ...]:
 
 def _moved(placed: Placed, folder: str, name: str | None = None) -> Placed:
     tensor = replace(placed.tensor, name=name) if name else placed.tensor
-    return replace(placed, tensor=tensor, storage=placed.storage and f"{folder}{placed.storage}")
+    return in_folder(replace(placed, tensor=tensor), folder)
 
 
 def _signature(args: str, result: str) -> str:

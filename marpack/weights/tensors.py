@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import prod
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.weights.values import Global, Made, Persistent, Table
 
@@ -56,7 +57,8 @@ class Placed(Struct, frozen=True, kw_only=True):
     tensor: Tensor
     storage: str | None = None  # the storage's key; None where it keeps none, as on the meta device
     storage_bytes: int = 0
-    offset: int = 0  # bytes from the storage's start
+    inside: str | None = None  # the member of a torch zip that the storage is; None: the weights file itself
+    offset: int = 0  # bytes from the start of that
     stride: tuple[int, ...] = ()  # elements
 
     @property
@@ -85,6 +87,12 @@ def placed_tensors(root: object) -> Iterator[Placed]:
             if children:
                 seen.add(id(value))
             waiting.extend(reversed(children))
+
+
+def in_folder(placed: Placed, folder: str) -> Placed:
+    """Return a tensor whose storage is a member of a torch zip, in this folder of it."""
+    member = placed.storage and f"{folder}{placed.storage}"
+    return replace(placed, storage=member, inside=member)
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:

@@ -1,0 +1,45 @@
+"""The command `marpack diff`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from marpack.errors import ExitCode
+
+
+@click.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option("--verify", is_flag=True, help="Read every member, instead of trusting recorded digests.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@click.pass_context
+def diff(context: click.Context, before: str, after: str, *, verify: bool, as_json: bool) -> None:
+    r"""Compare two archives: manifest, members, config, labels and, number by number, the tensors.
+
+    \b
+    Examples:
+      marpack diff digits-1.0.mar digits-1.1.mar          what a release changes
+      marpack diff https://host/digits.mar . --json       what is served, and what this project builds
+
+    A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder. The exit code is
+    0 if they are the same, 1 if they differ.
+    """
+    from marpack.archive.reader import open_archive
+    from marpack.cli.source import archive_of
+    from marpack.inspection.diff import diff as compare
+
+    with open_archive(archive_of(before)) as old, open_archive(archive_of(after)) as new:
+        found = compare(old, new, verify=verify)
+    if as_json:
+        from marpack.render.json import show
+
+        show(found)
+    else:
+        from marpack.render.diff import diff_lines
+        from marpack.render.layout import page_width
+
+        colour = False if os.environ.get("NO_COLOR") else None
+        click.echo("\n".join(diff_lines(found, page_width(os.environ.get("COLUMNS")))), color=colour)
+    context.exit(ExitCode.OK if found.same else ExitCode.SHORT)

@@ -1,0 +1,14 @@
+"""SOURCE, as the commands that only look take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def archive_of(source: str | None) -> str | Path:
+    """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
+    if source is not None and ("://" in source or Path(source).is_file()):
+        return source
+    from marpack.project.source import resolve
+
+    return resolve(source).path
