@@ -65,6 +65,7 @@ def no_op_throughput(count: int) -> float:
     from marpack.runtime.messages import Load
     from marpack.worker.inputs import Shape, file_inputs
     from marpack.worker.runner import run
+    from marpack.worker.sources import paths_of
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -77,7 +78,7 @@ def no_op_throughput(count: int) -> float:
             (folder / "in" / f"{number}.bin").write_bytes(b"x" * 100)
         with Serving.open(str(folder / "model"), options=Load(model_dir="")) as serving:
             start = time.perf_counter()
-            answers = sum(result.ok for result in run(serving.pool, file_inputs([str(folder / "in")], Shape())))
+            answers = sum(result.ok for result in run(serving.pool, file_inputs(paths_of([str(folder / "in")]), Shape())))
             spent = time.perf_counter() - start
     if answers != count:
         raise SystemExit(f"{count - answers} inputs were not answered")

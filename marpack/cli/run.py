@@ -113,10 +113,14 @@ def _check(options: dict[str, Any]) -> None:
 def _inputs(options: dict[str, Any]) -> Iterator[Input]:
     from itertools import chain
 
-    from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input, paths_of
-    from marpack.worker.replay import recorded_inputs
+    from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input
+    from marpack.worker.replay import check_requests, recorded_inputs
+    from marpack.worker.sources import check_sources, paths_of
 
+    # What is not there is said before a model is loaded; only names are held, not contents.
     if options["recorded"]:
+        if options["recorded"] != "-":
+            check_requests(options["recorded"])
         return recorded_inputs(options["recorded"])
     shape = Shape(
         content_type=options["content_type"],
@@ -124,9 +128,8 @@ def _inputs(options: dict[str, Any]) -> Iterator[Input]:
         explain=options["explain"],
         describe=options["describe"],
     )
-    # What is not there is said before a model is loaded; only names are held, not contents.
-    first = next(paths_of(options["inputs"]), None)
-    files = file_inputs(options["inputs"], shape) if first is not None else iter(())
+    check_sources(options["inputs"])
+    files = file_inputs(paths_of(options["inputs"]), shape)
     form = iter((form_input(options["form"], shape),)) if options["form"] else iter(())
     return chain(files, data_inputs(options["data"], shape), form)
 

@@ -1,20 +1,19 @@
-"""What is sent to a handler: files, folders, globs and lists, one request each, read only when their turn comes."""
+"""What is sent to a handler: files, texts and forms, one request each, read only when their turn comes."""
 
-import glob
 import json
 import mimetypes
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from functools import lru_cache
 
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.runtime.forms import bare_type, last_wins, parts_of
-from marpack.runtime.messages import Part, Request
+from marpack.runtime.forms import FormError, bare_type, last_wins, parts_of
+from marpack.runtime.frontend import refusal
+from marpack.runtime.messages import Part, Request, Response, Trouble
 
-_GLOB = set("*?[")
 # Types that the standard table of suffixes lacks or that systems disagree on.
 _TYPES = {
     ".json": "application/json",
@@ -29,6 +28,8 @@ _MAGIC = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF8", "image/gif"),
     (b"BM", "image/bmp"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
 )
 
 
@@ -38,6 +39,8 @@ class Input(Struct, frozen=True):
     name: str
     request: Request
     batch: str | None = None
+    refused: Response | None = None  # what a client gets without any handler's being asked; status 0: nothing
+    why: Trouble | None = None  # it is refused
 
 
 class Shape(Struct, frozen=True, kw_only=True):
@@ -47,6 +50,13 @@ class Shape(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     explain: bool = False
     describe: bool = False
+
+    def input(self, name: str, number: int, content_type: str, body: bytes) -> Input:
+        """Return the input with a body, which may be a form, and one that the frontend refuses."""
+        try:
+            return Input(name, self.raw(number, content_type, body))
+        except FormError as error:
+            return Input(name, self.form(number, ()), refused=refusal(error), why=WRONG_FORM)
 
     def raw(self, number: int, content_type: str, body: bytes) -> Request:
         """Return the request with a body, which may be a form; raises FormError."""
@@ -62,75 +72,42 @@ class Shape(Struct, frozen=True, kw_only=True):
         )
 
 
+WRONG_FORM = Trouble(
+    kind="refused-form",
+    message="the server's frontend refuses this form; no handler gets to see it",
+    stage="receive",
+    hint="send a form that is whole, with named fields",
+)
+
+
+def unreadable(name: str, error: UsageError) -> Input:
+    """Return an input that cannot be read: it is told among the answers, and costs only itself."""
+    why = Trouble(kind="unreadable-input", message=error.what, stage="read", hint=error.hint)
+    return Input(name, Request(id="", parts=()), refused=Response(status=0, body=b""), why=why)
+
+
 def request_id(number: int) -> str:
     """Return the id of the n-th request: of a server's form, and the same in every run."""
     return f"00000000-0000-4000-8000-{number:012x}"
 
 
-def paths_of(sources: Iterable[str]) -> Iterator[str]:
-    """Yield the files that `--input` names: files, folders (recursively), globs, `@list`, `-` and addresses.
-
-    Raises UsageError for what is not there.
-    """
-    for source in sources:
-        if source == "-" or "://" in source:
-            yield source
-        elif source.startswith("@"):
-            yield from paths_of(_listed(Path(source[1:])))
-        elif Path(source).is_dir():
-            yield from _below(source)
-        elif Path(source).exists():
-            yield source
-        elif set(source) & _GLOB:
-            yield from _matching(source)
-        else:
-            raise UsageError("there is no such input", where=source, hint="name a file, a folder or a glob in quotes")
-
-
-def _listed(path: Path) -> list[str]:
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the list of inputs cannot be read: {error}", where=str(path)) from error
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
-def _below(folder: str) -> Iterator[str]:
-    found = False
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith("."):
-                found = True
-                yield str(Path(root, name))
-    if not found:
-        raise UsageError("the folder holds no files", where=folder, hint="name a folder with inputs in it")
-
-
-def _matching(pattern: str) -> Iterator[str]:
-    found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - patterns may be absolute
-    matches = [path for path in found if Path(path).is_file()]
-    if not matches:
-        raise UsageError("the pattern matches no file", where=pattern, hint="check it with ls")
-    yield from matches
-
-
-def file_inputs(sources: Iterable[str], shape: Shape) -> Iterator[Input]:
-    """Yield one input per file that `sources` name, each read only when it is asked for.
-
-    Raises UsageError for one that cannot be read.
-    """
-    for number, path in enumerate(paths_of(sources)):
-        data = read_input(path)
-        content_type = shape.content_type if shape.content_type is not None else type_of(path, data)
-        yield Input("stdin" if path == "-" else path, shape.raw(number, content_type, data))
+def file_inputs(paths: Iterable[str], shape: Shape) -> Iterator[Input]:
+    """Yield one input per file, `-` or address, each read only when it is asked for."""
+    for number, path in enumerate(paths):
+        try:
+            data = read_input(path)
+        except UsageError as error:
+            yield unreadable(path, error)
+            continue
+        content_type = type_of(path, data) if shape.content_type is None else shape.content_type
+        yield shape.input("stdin" if path == "-" else path, number, content_type, data)
 
 
 def data_inputs(texts: Iterable[str], shape: Shape, *, start: int = 0) -> Iterator[Input]:
     """Yield one input per text given as such: JSON where it is JSON, else plain text."""
     for number, text in enumerate(texts, start):
         content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
-        yield Input(f"data[{number}]", shape.raw(number, content_type, text.encode()))
+        yield shape.input(f"data[{number}]", number, content_type, text.encode())
 
 
 def _type_of_text(text: str) -> str:
@@ -170,7 +147,8 @@ def read_input(path: str) -> bytes:
     if "://" in path:
         return _fetched(path)
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - of thousands a second; a Path each is slow
+            return file.read()
     except OSError as error:
         raise UsageError(f"the input cannot be read: {error.strerror}", where=path) from error
 
@@ -190,8 +168,11 @@ def _fetched(address: str) -> bytes:
 
 def type_of(path: str, data: bytes) -> str:
     """Return a file's content type, by its suffix, else by its first bytes."""
-    suffix = Path(path).suffix.lower()
-    known = _TYPES.get(suffix) or mimetypes.guess_type(path)[0]
-    if known is not None:
-        return known
-    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "application/octet-stream")
+    known = type_of_suffix(os.path.splitext(path)[1].lower())  # noqa: PTH122
+    return known or next((kind for magic, kind in _MAGIC if data.startswith(magic)), "application/octet-stream")
+
+
+@lru_cache
+def type_of_suffix(suffix: str) -> str | None:
+    """Return the content type that a suffix such as ".png" stands for, if it does."""
+    return _TYPES.get(suffix) or mimetypes.guess_type(f"x{suffix}")[0]

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from msgspec import Struct
 
 from marpack.errors import UsageError
 from marpack.runtime.forms import FormError, bare_type, last_wins, parts_of
+from marpack.runtime.frontend import refusal
 from marpack.runtime.messages import Part, Request
-from marpack.worker.inputs import Input, read_input, request_id
+from marpack.worker.inputs import WRONG_FORM, Input, read_input, request_id, unreadable
 
 
 class Field(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -49,18 +51,36 @@ _DECODER = msgspec.json.Decoder(Recorded)
 def recorded_inputs(path: str, lines: Iterable[bytes] | None = None) -> Iterator[Input]:
     """Yield one input per line of a requests file (`-` for stdin); empty lines are skipped.
 
-    Raises UsageError naming the line that is no request.
+    A line that is no request is yielded as an input that is refused. Raises UsageError for a file that cannot be read.
     """
-    folder = Path() if path == "-" else Path(path).parent
-    source = _lines(path) if lines is None else lines
-    for number, line in enumerate(source, 1):
+    for where, number, line in _numbered(path, lines):
+        try:
+            yield _input(where, number, line, _folder(path))
+        except UsageError as error:
+            yield unreadable(where, error)
+
+
+def check_requests(path: str) -> None:
+    """Raise UsageError if a requests file cannot be read or begins with what is no request: it is the wrong file."""
+    for where, number, line in _numbered(path, None):
+        _input(where, number, line, _folder(path))
+        return
+    raise UsageError("the file holds no requests", where=path, hint=_HINT)
+
+
+def _numbered(path: str, lines: Iterable[bytes] | None) -> Iterator[tuple[str, int, bytes]]:
+    for number, line in enumerate(_lines(path) if lines is None else lines, 1):
         if line.strip():
-            yield _input(f"{path}:{number}", number, line, folder)
+            yield f"{path}:{number}", number, line
+
+
+def _folder(path: str) -> Path:
+    return Path() if path == "-" else Path(path).parent
 
 
 def _lines(path: str) -> Iterator[bytes]:
     if path == "-":
-        yield from read_input(path).splitlines()
+        yield from sys.stdin.buffer
         return
     try:
         with Path(path).open("rb") as file:
@@ -69,13 +89,18 @@ def _lines(path: str) -> Iterator[bytes]:
         raise UsageError(f"the requests cannot be read: {error.strerror}", where=path) from error
 
 
+_HINT = "each line is one JSON object: docs/requests.md shows its keys"
+
+
 def _input(where: str, number: int, line: bytes, folder: Path) -> Input:
+    refused = None
     try:
         recorded = _DECODER.decode(line)
         parts, content_type = _parts(recorded, folder)
-    except (msgspec.DecodeError, binascii.Error, FormError, ValueError) as error:
-        hint = "each line is one JSON object: docs/requests.md shows its keys"
-        raise UsageError(f"this line is no request: {error}", where=where, hint=hint) from error
+    except FormError as error:
+        parts, content_type, refused = (), recorded.content_type, refusal(error)
+    except (msgspec.DecodeError, binascii.Error, ValueError) as error:
+        raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
     request = Request(
         id=recorded.id or request_id(number),
         parts=parts,
@@ -84,7 +109,7 @@ def _input(where: str, number: int, line: bytes, folder: Path) -> Input:
         explain=recorded.explain,
     )
     batch = None if recorded.batch is None else str(recorded.batch)
-    return Input(recorded.name or where, request, batch)
+    return Input(recorded.name or where, request, batch, refused, WRONG_FORM if refused else None)
 
 
 def _parts(recorded: Recorded, folder: Path) -> tuple[tuple[Part, ...], str | None]:

@@ -111,6 +111,16 @@ def test_recorded_requests_are_replayed(mar: str, tmp_path: Path):
     assert [item["batch"] for item in told] == [2, 2]
 
 
+def test_a_form_that_the_frontend_refuses_is_told_in_its_place(mar: str, tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    form = '{"content_type": "application/x-www-form-urlencoded", "body": "=1"}'
+    path.write_text(f'{form}\n{{"body": "a"}}\n{form}\n{form}\n{{"body": "b"}}\n{form}\n')
+    told = results(mar, "--requests", str(path), code=1)
+    assert [item["status"] for item in told] == [500, 200, 500, 500, 200, 500]
+    assert json.loads(told[0]["body"])["type"] == "ErrorDataDecoderException"
+    assert told[0]["troubles"][0]["kind"] == "refused-form"
+
+
 def test_jsonl_is_one_object_a_line(mar: str):
     lines = marpack("run", mar, "--data", "a", "--data", "b", "--jsonl").stdout.splitlines()
     assert [json.loads(line)["status"] for line in lines] == [200, 200]

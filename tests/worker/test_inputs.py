@@ -4,7 +4,7 @@ import pytest
 
 from marpack.errors import UsageError
 from marpack.runtime.messages import Part
-from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input, paths_of, type_of
+from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input, type_of
 
 
 @pytest.fixture
@@ -14,39 +14,6 @@ def folder(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     return tmp_path
-
-
-def names(folder: Path, *sources: str) -> list[str]:
-    return [str(Path(path).relative_to(folder)) for path in paths_of(sources)]
-
-
-def test_folders_are_walked_in_order_without_hidden_files(folder: Path):
-    assert names(folder, str(folder)) == ["a.json", "b.png", "sub/c.txt"]
-
-
-def test_globs_match_files_recursively(folder: Path):
-    assert names(folder, f"{folder}/**/*.txt") == ["sub/c.txt"]
-
-
-def test_lists_name_further_inputs(folder: Path):
-    (folder / "list").write_text(f"# comment\n{folder}/b.png\n\n{folder}/sub\n")
-    assert names(folder, f"@{folder}/list") == ["b.png", "sub/c.txt"]
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [("nowhere.png", "no such input"), ("*.nothing", "matches no file"), ("@nolist", "cannot be read")],
-)
-def test_what_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str):
-    monkeypatch.chdir(folder)
-    with pytest.raises(UsageError, match=words) as caught:
-        list(paths_of([source]))
-    assert caught.value.exit_code == 2
-
-
-def test_an_empty_folder_is_no_input(tmp_path: Path):
-    with pytest.raises(UsageError, match="holds no files"):
-        list(paths_of([str(tmp_path)]))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +37,15 @@ def test_a_file_is_read_only_when_its_turn_comes(folder: Path):
     assert next(inputs).request.parts == (Part("body", b"{}", "application/json"),)
     (folder / "b.png").write_bytes(b"later")
     assert next(inputs).request.parts == (Part("body", b"later", "image/png"),)
+
+
+def test_a_file_that_is_gone_by_its_turn_costs_only_itself(folder: Path):
+    first, gone, last = file_inputs([str(folder / name) for name in ("a.json", "gone.json", "b.png")], Shape())
+    assert (first.refused, last.refused) == (None, None)
+    assert gone.refused is not None
+    assert gone.refused.status == 0
+    assert gone.why is not None
+    assert "No such file" in gone.why.message
 
 
 def test_a_content_type_given_by_hand_wins_and_is_sent_as_a_header(folder: Path):

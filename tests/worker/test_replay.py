@@ -1,5 +1,6 @@
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from marpack.errors import UsageError
 from marpack.runtime.messages import Part
 from marpack.worker.inputs import Input
-from marpack.worker.replay import recorded_inputs
+from marpack.worker.replay import check_requests, recorded_inputs
 from marpack.worker.runner import batched
 
 
@@ -74,16 +75,37 @@ def test_requests_with_one_batch_value_go_together(tmp_path: Path):
         ('{"base64": "!"}', "base64|padding|character"),
         ('{"form": [{"value": "x"}]}', "no name"),
         ('{"file": "nowhere"}', "cannot be read"),
-        ('{"content_type": "application/x-www-form-urlencoded", "body": "a=%zz"}', "hexadecimal"),
     ],
 )
-def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str, words: str):
+def test_a_line_that_is_no_request_is_named_and_costs_only_itself(tmp_path: Path, line: str, words: str):
     path = tmp_path / "r.jsonl"
-    path.write_text(f"{{}}\n{line}\n")
-    with pytest.raises(UsageError, match=f"(?i){words}"):
-        list(recorded_inputs(str(path)))
+    path.write_text(f"{{}}\n{line}\n{{}}\n")
+    first, second, third = recorded_inputs(str(path))
+    assert (first.refused, third.refused) == (None, None)
+    assert second.refused is not None
+    assert second.refused.status == 0
+    assert second.why is not None
+    assert re.search(f"(?i){words}", second.why.message)
+    assert second.name.endswith("r.jsonl:2")
+
+
+@pytest.mark.parametrize(("text", "words"), [("a,b,c\n1,2,3\n", "no request"), ("\n\n", "no requests")])
+def test_a_file_that_is_no_requests_file_is_told_at_once(tmp_path: Path, text: str, words: str):
+    path = tmp_path / "r.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        check_requests(str(path))
 
 
 def test_a_requests_file_that_is_not_there_is_said(tmp_path: Path):
     with pytest.raises(UsageError, match="cannot be read"):
         list(recorded_inputs(str(tmp_path / "no.jsonl")))
+
+
+def test_a_form_that_the_frontend_refuses_is_answered_without_a_handler(tmp_path: Path):
+    form = {"content_type": "application/x-www-form-urlencoded", "body": "a=%zz", "batch": 1}
+    items = replayed(tmp_path, {"batch": 1}, form, {"batch": 1})
+    assert [item.refused is not None for item in items] == [False, True, False]
+    assert [len(group) for group in batched(items, 1)] == [1, 1, 1]
+    assert items[1].refused is not None
+    assert items[1].refused.status == 500
