@@ -92,6 +92,12 @@ class BuildError(MarpackError):
     code = "build"
 
 
+class ScaffoldError(MarpackError):
+    """A project's files could not be written (disk full, no permission, something in their place)."""
+
+    code = "scaffold"
+
+
 class MissingExtraError(UsageError):
     """An optional dependency is not installed."""
 

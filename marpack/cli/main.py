@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
 _VERSION_HELP = "Show the versions of marpack, Python, torch and onnxruntime."
 
 
-def _show_versions(context: click.Context, parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's
+def _show_versions(context: click.Context, _: click.Parameter, asked: bool) -> None:
     """Print the versions that matter for an answer, none of them by importing what it is of."""
     if not asked or context.resilient_parsing:
         return

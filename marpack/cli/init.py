@@ -1,0 +1,156 @@
+"""The command `marpack init`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from marpack.cli.completing import template_names
+from marpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from marpack.project.scaffold.proposal import Answers
+    from marpack.project.scaffold.survey import Survey
+    from marpack.render.init import InitReport
+
+# What describes a project to be, and says nothing where the project is an archive's.
+_DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "-t", "--template", metavar="NAME", shell_complete=template_names, help="The kind of project [as the weights need]."
+)
+@click.option("--from", "archive", metavar="ARCHIVE", help="Turn an archive back into the project that rebuilds it.")
+@click.option("--name", metavar="NAME", help="The model's name [after the weights, or the folder].")
+@click.option("--version", metavar="TEXT", help="The model's version [1.0].")
+@click.option("--weights", metavar="FILE", type=click.Path(path_type=Path), help="The weights [those in DIR].")
+@click.option("--model-file", metavar="FILE", type=click.Path(path_type=Path), help="For a state_dict: its class.")
+@click.option("--handler", metavar="NAME|FILE", help="A built-in, file.py, or file.py:function.")
+@click.option("--labels", metavar="FILE", type=click.Path(path_type=Path), help="The labels [those in DIR].")
+@click.option("--target", type=click.Choice(["torchserve", "marpack"]), help="Who will serve it [torchserve].")
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing; take what is proposed.")
+@click.option("-f", "--force", is_flag=True, help="Replace files that are there already.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+def init(folder: Path | None, *, archive: str | None, as_json: bool, **options: Any) -> None:  # Any: click's
+    """Start a project: a marpack.yaml, and what else it needs.
+
+    \b
+    Examples:
+      marpack init                           around the weights and labels in this folder
+      marpack init shop -t text_classifier   a new folder with a project that works as it is
+      marpack init --from old.mar            an archive's project, which rebuilds the same members
+
+    Files that are there already are used as they are and never overwritten.
+    """
+    from marpack.render.init import show_init
+    from marpack.render.json import show
+
+    if archive is not None:
+        report = _from_archive(archive, folder, options)
+    else:
+        report = _from_template(folder or Path(), options, quiet=as_json)
+    if as_json:
+        show(report)
+    else:
+        show_init(report)
+
+
+def _from_archive(archive: str, folder: Path | None, options: dict[str, Any]) -> InitReport:  # Any: click's
+    from marpack.archive.reader import open_archive
+    from marpack.project.scaffold.placing import place
+    from marpack.project.scaffold.reclaim import reclaim
+    from marpack.render.init import report_of
+
+    given = [name for name in _DESCRIBING if options[name] is not None]
+    if given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
+    with open_archive(archive) as opened:
+        found = reclaim(opened)
+        target = folder or Path(found.name)
+        placed = place(_checked(target), found.files, replace=options["force"])
+    return report_of(target, found.name, placed, template=None, findings=found.findings)
+
+
+def _from_template(folder: Path, options: dict[str, Any], *, quiet: bool) -> InitReport:  # Any: click's
+    from marpack.project.scaffold.assembling import assemble
+    from marpack.project.scaffold.placing import place
+    from marpack.project.scaffold.proposal import propose
+    from marpack.project.scaffold.survey import survey
+    from marpack.render.init import report_of, show_survey
+    from marpack.render.templates import folder as templates
+
+    found = survey(_checked(folder))
+    if not quiet:
+        show_survey(found)
+    answers = _answers(folder, options)
+    if not options["yes"] and sys.stdin.isatty() and sys.stderr.isatty():
+        answers = _ask(folder, found, answers)
+    proposal = propose(folder, found, answers, templates())
+    placed = place(folder, assemble(proposal, templates()), replace=options["force"])
+    return report_of(folder, proposal.name, placed, template=proposal.template.name, findings=proposal.findings)
+
+
+def _checked(folder: Path) -> Path:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="name another folder")
+    return folder
+
+
+def _answers(folder: Path, options: dict[str, Any]) -> Answers:  # Any: click's
+    from marpack.project.scaffold.proposal import Answers
+    from marpack.runtime.targets import Target
+
+    return Answers(
+        name=options["name"],
+        version=options["version"] or "1.0",
+        template=options["template"],
+        handler=options["handler"],
+        weights=_inside(folder, options["weights"]),
+        model_file=_inside(folder, options["model_file"]),
+        labels=_inside(folder, options["labels"]),
+        target=Target(options["target"]) if options["target"] else None,
+    )
+
+
+def _inside(folder: Path, path: Path | None) -> str | None:
+    """Return a path as marpack.yaml names it; one that is not in the project's folder may be given from here."""
+    if path is None or (folder / path).exists():
+        return path.as_posix() if path else None
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def _ask(folder: Path, found: Survey, answers: Answers) -> Answers:
+    """Ask for what no flag says, each with what marpack would take."""
+    import msgspec
+
+    from marpack.project.scaffold.proposal import propose
+    from marpack.project.scaffold.template import load_template, template_names
+    from marpack.render.templates import folder as templates
+
+    proposal = propose(folder, found, answers, templates())
+    asked: dict[str, Any] = {}  # Any: fields of Answers
+    if answers.template is None and not found.handlers:
+        for name in template_names(templates()):
+            click.echo(f"  {name:17}{load_template(templates(), name).title}", err=True)
+        click.echo(f"  ({proposal.template.name} is proposed: {proposal.fit.reason})", err=True)
+        choice = click.Choice(template_names(templates()))
+        asked["template"] = _prompt("Template", proposal.template.name, choice)
+        proposal = propose(folder, found, msgspec.structs.replace(answers, **asked), templates())
+    if answers.weights is None and len(found.weights) > 1:
+        asked["weights"] = _prompt("Weights", proposal.weights, click.Choice([each.name for each in found.weights]))
+    if answers.name is None:
+        asked["name"] = _prompt("Name of the model", proposal.name, str)
+    asked["version"] = _prompt("Version", answers.version, str)
+    return msgspec.structs.replace(answers, **asked)
+
+
+def _prompt(question: str, default: str, kind: Any) -> str:  # Any: click's parameter types
+    answer: str = click.prompt(question, default=default, type=kind, show_choices=False, err=True)
+    return answer

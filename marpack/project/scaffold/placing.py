@@ -1,0 +1,106 @@
+"""Files put into a folder, all of them or none; what is there already stays, unless it may be replaced."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from marpack.archive.staging import staged_folder
+from marpack.errors import ScaffoldError
+
+Source = bytes | Callable[[], BinaryIO]  # a file's content, or what opens it for reading
+
+_BLOCK = 1 << 20  # bytes
+
+
+class Placed(Struct, frozen=True, kw_only=True):
+    """What became of the files; every name is in one of the three."""
+
+    written: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()  # there already, and not to be replaced
+
+
+def place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> Placed:
+    """Write files into a folder, which need not be there.
+
+    Args:
+        folder: Where to.
+        files: By their names below it, with "/".
+        replace: Whether files that are there may be replaced.
+
+    Raises ScaffoldError if one cannot be written; then the folder is as it was.
+    """
+    try:
+        return _place(folder, files, replace=replace)
+    except OSError as error:
+        where = str(error.filename or folder)
+        raise ScaffoldError(f"the project cannot be written: {error.strerror or error}", where=where) from error
+
+
+def _place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> Placed:
+    if not folder.exists():
+        with staged_folder(folder, replace=False) as staging:
+            _write_all(staging, files)
+        return Placed(written=tuple(files))
+    there = [name for name in files if _is_there(folder, name)]
+    wanted = {name: source for name, source in files.items() if replace or name not in there}
+    with tempfile.TemporaryDirectory(prefix=".marpack-init-", dir=folder) as staging:
+        _write_all(Path(staging, "new"), wanted)
+        _move_all(Path(staging), folder, list(wanted))
+    return Placed(
+        written=tuple(name for name in wanted if name not in there),
+        replaced=tuple(name for name in wanted if name in there),
+        skipped=tuple(name for name in there if name not in wanted),
+    )
+
+
+def _is_there(folder: Path, name: str) -> bool:
+    """Say whether a file is there; raises ScaffoldError for what no file can be put in the place of."""
+    path = folder / name
+    for parent in (*reversed(path.relative_to(folder).parents[:-1]),):
+        if os.path.lexists(folder / parent) and not (folder / parent).is_dir():
+            raise ScaffoldError(f"{parent} is a file, and {name} needs a folder there", where=str(folder / parent))
+    if path.is_dir():
+        raise ScaffoldError(f"{name} is a folder, where a file is to be", where=str(path), hint="move it away")
+    return os.path.lexists(path)
+
+
+def _write_all(folder: Path, files: Mapping[str, Source]) -> None:
+    for name, source in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(source, bytes):
+            path.write_bytes(source)
+            continue
+        with source() as data, path.open("wb") as file:
+            shutil.copyfileobj(data, file, _BLOCK)
+
+
+def _move_all(staging: Path, folder: Path, names: list[str]) -> None:
+    """Move the new files to their places, and put back everything if one cannot be moved."""
+    with _undone_on_error() as undo:
+        for name in names:
+            target, old = folder / name, staging / "old" / name
+            for parent in reversed([each for each in target.parents if not each.exists()]):
+                parent.mkdir()
+                undo.callback(parent.rmdir)
+            if os.path.lexists(target):
+                old.parent.mkdir(parents=True, exist_ok=True)
+                target.rename(old)
+                undo.callback(old.rename, target)
+            (staging / "new" / name).rename(target)
+            undo.callback(target.unlink)
+
+
+@contextmanager
+def _undone_on_error() -> Iterator[ExitStack]:
+    """Give a stack of what to undo, last first, if the block fails; otherwise it is forgotten."""
+    with ExitStack() as undo:
+        yield undo
+        undo.pop_all()

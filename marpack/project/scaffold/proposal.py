@@ -1,0 +1,201 @@
+"""A folder's parts and the author's answers → the project to write."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from marpack.archive.names import MODEL_NAME
+from marpack.errors import UsageError
+from marpack.findings import Finding
+from marpack.project.entry_point import BUILT_INS
+from marpack.project.scaffold.fitting import TOPK, Fit, fit
+from marpack.project.scaffold.labelled import count_classes, count_labels
+from marpack.project.scaffold.misgivings import misgivings
+from marpack.project.scaffold.samples import Chosen, own_samples, toy_samples
+from marpack.project.scaffold.survey import Labels, Survey, Weights, read_weights
+from marpack.project.scaffold.template import Template, load_template
+from marpack.runtime.targets import Target
+from marpack.weights.kinds import Kind
+
+_PLAIN_STEMS = re.compile(
+    r"(?i)(model|weights?|state_?dict|checkpoint|best|last|final|net|pytorch_model|traced|scripted)"
+)
+_SERVED = (Kind.TORCHSCRIPT, Kind.STATE_DICT, Kind.PICKLED_MODULE, Kind.ONNX, Kind.ELF)
+_TOY_LABELS = ("labels.txt", "toy-labels.txt")
+
+
+class Answers(Struct, frozen=True, kw_only=True):
+    """What the author says; None is for what marpack shall find out. Paths are relative to the project."""
+
+    name: str | None = None
+    version: str = "1.0"
+    template: str | None = None
+    handler: str | None = None
+    weights: str | None = None
+    model_file: str | None = None
+    labels: str | None = None
+    target: Target | None = None
+
+
+class Proposal(Struct, frozen=True, kw_only=True):
+    """A project to be: the keys of its marpack.yaml, and the files that it brings along."""
+
+    template: Template
+    fit: Fit
+    name: str
+    version: str
+    handler: str
+    weights: str
+    kind: Kind | None  # of the author's own weights; None for the toy model
+    model_file: str | None
+    labels: str | None
+    requirements: str | None
+    config: str | None
+    target: Target | None
+    files: tuple[str, ...]
+    samples: Chosen
+    brought: dict[str, bytes]  # files of the template that are there as they are
+    made: tuple[str, ...]  # files that are rendered
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the handler is the server's own."""
+        return self.handler in BUILT_INS
+
+
+def propose(folder: Path, found: Survey, answers: Answers, templates: Path) -> Proposal:
+    """Decide what goes into a project: the author's answers first, then what is there, then the template's.
+
+    Args:
+        folder: The project's, there or not.
+        found: What is in it.
+        answers: From flags or questions.
+        templates: The folder of marpack's templates.
+
+    Raises UsageError for an answer that cannot be.
+    """
+    weights = _weights(folder, found, answers)
+    labels = _labels(folder, found, answers, weights)
+    fitting = fit(found, weights, labels.count if labels else None)
+    template = load_template(templates, answers.template or fitting.template)
+    if weights and answers.template and not answers.weights and not _suits(template, weights):
+        weights = None
+    handler = _handler(found, answers, template, fitting)
+    samples = own_samples(template, found, weights, fitting) if weights else toy_samples(template)
+    brought = {} if weights else _toy_files(template, found)
+    requirements = found.requirements or template.requirements
+    if requirements and not found.requirements:
+        brought[requirements] = template.read(requirements)
+    return Proposal(
+        template=template,
+        fit=fitting,
+        name=_name(folder, answers, weights),
+        version=answers.version,
+        handler=handler,
+        weights=weights.name if weights else template.weights,
+        kind=weights.kind if weights else None,
+        model_file=answers.model_file or _model_file(found, weights),
+        labels=(labels.name if labels else None) if weights else _toy_labels(found),
+        requirements=requirements,
+        config=next(iter(found.configs), None),
+        target=answers.target or _target(weights),
+        files=_files(found, template, weights),
+        samples=samples,
+        brought=brought | samples.brought,
+        made=tuple(_made(handler, found)),
+        findings=tuple(misgivings(found, weights, labels, has_model_file=answers.model_file is not None)),
+    )
+
+
+def suggested_name(folder: Path, weights: str | None) -> str:
+    """Return a model name made from the weights' file, or the folder's name where that says nothing."""
+    stem = Path(weights).stem if weights else ""
+    text = folder.absolute().name if not stem or _PLAIN_STEMS.fullmatch(stem) else stem
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-._")
+    return name if MODEL_NAME.fullmatch(name) else "model"
+
+
+def _name(folder: Path, answers: Answers, weights: Weights | None) -> str:
+    if answers.name is None:
+        return suggested_name(folder, weights.name if weights else None)
+    if not MODEL_NAME.fullmatch(answers.name):
+        hint = "it begins with a letter or digit and goes on with those, '_', '-' and '.'"
+        raise UsageError(f"'{answers.name}' is no model name", where="--name", hint=hint)
+    return answers.name
+
+
+def _weights(folder: Path, found: Survey, answers: Answers) -> Weights | None:
+    if answers.weights is None:
+        return next(iter(found.weights), None)
+    _check_there(folder, answers.weights, "--weights")
+    weights = read_weights(folder, answers.weights)
+    if weights is None:
+        hint = "save a model with torch.jit.save, torch.onnx.export or torch.save(model.state_dict(), …)"
+        raise UsageError(f"{answers.weights} holds no weights that marpack knows", where="--weights", hint=hint)
+    return weights
+
+
+def _labels(folder: Path, found: Survey, answers: Answers, weights: Weights | None) -> Labels | None:
+    """Return the labels: of several files one with as many as the model has classes, else one whose name says so."""
+    if answers.labels is not None:
+        _check_there(folder, answers.labels, "--labels")
+        return Labels(name=answers.labels, count=count_labels(folder / answers.labels) or 0, named=True)
+    classes = count_classes(weights.contents) if weights else None
+    likely = [each for each in found.labels if each.named or (each.count == classes and each.count > 1)]
+    return min(likely, key=lambda each: (each.count != classes, not each.named), default=None)
+
+
+def _check_there(folder: Path, name: str, flag: str) -> None:
+    if not (folder / name).is_file():
+        raise UsageError(f"there is no file {folder / name}", where=flag)
+
+
+def _suits(template: Template, weights: Weights) -> bool:
+    return (template.name == "onnx") == (weights.kind is Kind.ONNX)
+
+
+def _handler(found: Survey, answers: Answers, template: Template, fitting: Fit) -> str:
+    if answers.handler is not None:
+        return answers.handler
+    if answers.template is None and found.handlers:
+        return found.handlers[0]
+    if template.name == "image_classifier" and fitting.classes is not None and fitting.classes < TOPK:
+        return "handler.py"  # the server's own fails with so few
+    return template.handler
+
+
+def _model_file(found: Survey, weights: Weights | None) -> str | None:
+    is_eager = weights is not None and weights.kind in {Kind.STATE_DICT, Kind.SAFETENSORS}
+    return next(iter(found.model_files), None) if is_eager else None
+
+
+def _target(weights: Weights | None) -> Target | None:
+    """Return marpack where the server could not load the weights, whatever they are called."""
+    return None if weights is None or weights.kind in _SERVED else Target.MARPACK
+
+
+def _toy_files(template: Template, found: Survey) -> dict[str, bytes]:
+    names = (template.weights, *template.files)
+    return {name: template.read(name) for name in names} | {_toy_labels(found): template.read("labels.txt")}
+
+
+def _toy_labels(found: Survey) -> str:
+    """Return where the toy model's labels go: an author's labels, there before their weights, stay what they are."""
+    return _TOY_LABELS["labels.txt" in found.names and not found.weights]
+
+
+def _files(found: Survey, template: Template, weights: Weights | None) -> tuple[str, ...]:
+    if weights is None:
+        return tuple(template.files)
+    return (found.vocabulary,) if found.vocabulary else ()
+
+
+def _made(handler: str, found: Survey) -> Iterator[str]:
+    yield "marpack.yaml"
+    if handler not in BUILT_INS and handler not in found.handlers:
+        yield f"{handler.partition(':')[0].removesuffix('.py')}.py"
+    yield "test_model.py"
+    yield "README.md"

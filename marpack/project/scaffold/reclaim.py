@@ -1,0 +1,172 @@
+"""An archive → the project that rebuilds it: the same members, by name and bytes."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from marpack.archive.index import Index
+from marpack.archive.manifest import Manifest
+from marpack.archive.names import MODEL_NAME
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
+from marpack.findings import Finding, Severity
+from marpack.project.entry_point import EntryPoint
+from marpack.project.labels import LABELS_NAME
+from marpack.project.planning import SAMPLES
+from marpack.project.scaffold.placing import Source
+from marpack.project.schema import FILE_NAME
+
+_META = "MAR-INF/"
+_APART = "members/"  # where a member goes whose name the project needs itself
+_LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})  # what a folder under `files` leaves out
+
+
+class Reclaimed(Struct, frozen=True, kw_only=True):
+    """A project to write, and what of the archive cannot be said in it."""
+
+    name: str
+    files: dict[str, Source]  # marpack.yaml among them
+    members: frozenset[str]  # that a rebuild must have
+    findings: tuple[Finding, ...]
+
+
+def reclaim(archive: Archive) -> Reclaimed:
+    """Return the project of an archive; its members are read only when they are written.
+
+    Raises ManifestError for a manifest that is missing or malformed, DamagedArchiveError for an index that is.
+    """
+    manifest = archive.manifest
+    index = _index(archive)
+    kept = [name for name in archive.entries if not name.startswith(_META)]
+    name = manifest.model.name if MODEL_NAME.fullmatch(manifest.model.name) else "model"
+    places = {member: _place_of(member, name) for member in kept}
+    project = {"name": name} | _project(manifest, index, places, archive)
+    project["files"] = list(_files(places, manifest, project))
+    places |= {member: _sample_place(member) for member in archive.entries if member.startswith(SAMPLES)}
+    files: dict[str, Source] = {FILE_NAME: _text({key: value for key, value in project.items() if value})}
+    files |= {place: partial(_open, archive, member) for member, place in places.items()}
+    findings = tuple(_losses(manifest, archive, project))
+    return Reclaimed(name=name, files=files, members=frozenset(places), findings=findings)
+
+
+def _open(archive: Archive, member: str) -> BinaryIO:
+    return archive.open(member)
+
+
+def _index(archive: Archive) -> Index:
+    if INDEX_NAME not in archive.entries:
+        return Index(members=())
+    with archive.open(INDEX_NAME) as file:
+        return Index.from_json(file.read())
+
+
+def _project(manifest: Manifest, index: Index, places: dict[str, str], archive: Archive) -> dict[str, Any]:  # Any: YAML
+    """Return the keys of marpack.yaml but the name, `files` still empty; one whose file is not there is left out."""
+    model = manifest.model
+    labels = LABELS_NAME if LABELS_NAME in places and _is_object(archive, LABELS_NAME) else None
+    return {
+        "version": model.version or "1.0",
+        "weights": _named(model.serialized_file, places),
+        "model_file": _named(model.model_file, places),
+        "handler": _handler(model.handler, places),
+        "labels": _named(labels, places),
+        "requirements": _named(model.requirements_file, places),
+        "target": index.target if index.target != "torchserve" else None,
+        "files": [],
+        "config": _named(model.config_file, places),
+        "samples": [_sample(sample) for sample in index.samples if sample.get("input") in archive.entries],
+    }
+
+
+def _named(member: str | None, places: dict[str, str]) -> str | None:
+    """Return where the file lies that the manifest names; a project can name only what has no folder in the archive."""
+    return places.get(member) if member and "/" not in member else None
+
+
+def _handler(text: str, places: dict[str, str]) -> str:
+    """Return the handler as marpack.yaml names it: where its file lies, and its function."""
+    entry = EntryPoint.parse(text, Path())
+    if entry.file is None:
+        return text
+    file, colon, function = entry.manifest.partition(":")
+    return f"{places.get(file, file)}{colon}{function}"
+
+
+def _is_object(archive: Archive, name: str) -> bool:
+    """Say whether a member is a JSON object, which is packed as it stands."""
+    with archive.open(name) as file:
+        try:
+            return isinstance(msgspec.json.decode(file.read()), dict)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+
+
+def _sample(sample: dict[str, Any]) -> dict[str, Any]:  # Any: an expectation
+    return {**sample, "input": _sample_place(sample["input"])}
+
+
+def _sample_place(name: str) -> str:
+    return f"samples/{name.removeprefix(SAMPLES)}"
+
+
+def _place_of(name: str, model: str) -> str:
+    """Return where a member goes: under its own name, unless that is the project's or the built archive's."""
+    taken = {FILE_NAME, f"{model}.mar"}
+    return f"{_APART}{name}" if name in taken or name.startswith(("samples/", _APART)) else name
+
+
+def _files(places: dict[str, str], manifest: Manifest, project: dict[str, Any]) -> Iterator[Any]:  # Any: YAML
+    """Yield the entries of `files`: every member that no other key brings, whole folders where they are whole."""
+    handler = EntryPoint.parse(manifest.model.handler, Path()).file
+    brought = {project[key] for key in ("weights", "model_file", "labels", "requirements", "config")}
+    rest = [name for name in places if places[name] not in brought and name != (handler and handler.name)]
+    folders: dict[str, list[str]] = {}
+    for name in rest:
+        folders.setdefault(name.partition("/")[0] if "/" in name else "", []).append(name)
+    for folder, names in folders.items():
+        if folder and all(_is_plain(name) and places[name] == name for name in names):
+            yield f"{folder}/"
+        else:
+            yield from (name if places[name] == name else {"from": places[name], "to": name} for name in names)
+
+
+def _is_plain(name: str) -> bool:
+    """Say whether a folder under `files` would bring a file along."""
+    return not any(part.startswith(".") or part in _LEFT_BEHIND for part in name.split("/"))
+
+
+def _text(project: dict[str, Any]) -> bytes:  # Any: YAML
+    text = yaml.safe_dump(project, sort_keys=False, allow_unicode=True, width=110)
+    return text.encode()
+
+
+def _losses(manifest: Manifest, archive: Archive, project: dict[str, Any]) -> Iterator[Finding]:
+    """Yield what the archive says that a project cannot."""
+    model = manifest.model
+    if project["name"] != model.name:
+        yield _lost(f"'{model.name}' is no model name, so the project's is '{project['name']}'")
+    if not model.version:
+        yield _lost(f"the archive has no version, so the project's is {project['version']}")
+    if manifest.runtime != "python":
+        yield _lost(f"the runtime '{manifest.runtime}' of the manifest becomes 'python'")
+    dropped = [key for key in ("envelope", "description") if getattr(model, key) is not None]
+    dropped += [*model.extra, *manifest.extra]
+    if dropped:
+        yield _lost(f"the manifest's {', '.join(dropped)} cannot be said in {FILE_NAME}")
+    named = {"serializedFile": model.serialized_file, "modelFile": model.model_file, "configFile": model.config_file}
+    for key, name in (named | {"requirementsFile": model.requirements_file}).items():
+        if name and (name not in archive.entries or "/" in name):
+            why = "which lies in a folder" if name in archive.entries else "which is not in the archive"
+            yield _lost(f"the manifest's {key} is {name}, {why}")
+    others = [name for name in archive.entries if name.startswith(_META)]
+    others = [name for name in others if name not in {MANIFEST_NAME, INDEX_NAME} and not name.startswith(SAMPLES)]
+    if others:
+        yield _lost(f"{', '.join(others[:3])} under {_META} is left out: the server ignores it")
+
+
+def _lost(message: str) -> Finding:
+    return Finding(code="not-carried-over", severity=Severity.WARNING, message=message)

@@ -1,0 +1,109 @@
+"""The templates of `marpack init`: what each brings along, and the texts made from it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from marpack.errors import UsageError
+
+_FOLDER = "init"
+_ABOUT = "template.yaml"
+_WIDE = 1 << 20  # columns: no line is ever folded
+
+
+class _OneLine(yaml.SafeDumper):
+    """Writes a text of several lines on one."""
+
+
+_OneLine.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"' if "\n" in text else None)
+)
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """One kind of project."""
+
+    title: str  # what goes in and what comes out, on one line
+    handler: str  # as marpack.yaml names it
+    weights: str  # the toy model's file
+    takes: str  # pictures, numbers or text: what its samples are
+    model: str  # what the toy model does
+    test: str  # Python: what the toy model must answer
+    handler_test: str = ""  # Python: what its handler's stages must do
+    samples: list[dict[str, Any]] = []  # Any: as in marpack.yaml
+    files: list[str] = []
+    requirements: str | None = None
+    folder: Path = Path()
+
+    @property
+    def name(self) -> str:
+        """The template's name."""
+        return self.folder.name
+
+    @property
+    def built_in(self) -> bool:
+        """Whether its handler is the server's own."""
+        return ".py" not in self.handler
+
+    def read(self, name: str) -> bytes:
+        """Return one of the files that it brings along."""
+        return (self.folder / name).read_bytes()
+
+
+def template_names(templates: Path) -> list[str]:
+    """Return the names there are.
+
+    Args:
+        templates: The folder of marpack's templates.
+    """
+    return sorted(path.parent.name for path in (templates / _FOLDER).glob(f"*/{_ABOUT}"))
+
+
+def load_template(templates: Path, name: str) -> Template:
+    """Read one template; see `template_names`. Raises UsageError if there is none of that name."""
+    folder = templates / _FOLDER / name
+    if name not in template_names(templates):
+        known = ", ".join(template_names(templates))
+        raise UsageError(f"there is no template '{name}'", hint=f"one of {known}")
+    found = msgspec.convert(yaml.safe_load((folder / _ABOUT).read_bytes()), Template)
+    return msgspec.structs.replace(found, folder=folder)
+
+
+def render(templates: Path, name: str, values: dict[str, Any]) -> bytes:  # Any: what the templates ask for
+    """Return the text that a template file makes of some values.
+
+    Args:
+        templates: The folder of marpack's templates.
+        name: Of the file, below `init/`.
+        values: By the names that the file uses; one that is missing is an error.
+    """
+    import jinja2  # noqa: PLC0415 - no other command needs it
+
+    source = jinja2.FileSystemLoader(templates / _FOLDER)
+    environment = jinja2.Environment(  # noqa: S701 - YAML, Python and Markdown, never HTML
+        loader=source, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["flow"] = _flow
+    environment.filters["quoted"] = _quoted
+    environment.filters["python"] = _python
+    text = environment.get_template(name).render(values)
+    return f"{text.strip()}\n".encode()
+
+
+def _flow(value: Any) -> str:  # Any: what YAML can say
+    """Return a value as YAML on one line."""
+    text = yaml.dump(value, Dumper=_OneLine, default_flow_style=True, sort_keys=False, allow_unicode=True, width=_WIDE)
+    return str(text).removesuffix("...\n").strip()
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML would never take for a number."""
+    return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=_WIDE).strip()
+
+
+def _python(value: Any) -> str:  # Any: texts and lists of them
+    """Return a value as Python code."""
+    return msgspec.json.encode(value).decode().replace('","', '", "')
