@@ -58,7 +58,7 @@ class TsModule(ModuleType):
         if target is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         module, _, attribute = target.partition(":")
-        value = getattr(import_module(module), attribute)
+        value = getattr(import_module(module), attribute) if attribute else import_module(module)
         setattr(self, name, value)
         return value
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from marpack.runtime.config import get_yaml_config
-from marpack.runtime.context import SERVER_VERSION, Context
+from marpack.runtime.context import SERVER_VERSION, Context, RequestProcessor
+from marpack.runtime.streaming import PieceMessage, create_predict_response
 
 PREDICTION_METRIC = "PredictionTime"
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Service:
         config_file = ((manifest or {}).get("model") or {}).get("configFile")
         config = get_yaml_config(f"{model_dir}/{config_file}") if config_file else {}
         self._entry_point = entry_point
+        self.cl_socket: Any = None  # Any: whatever takes `sendall`
         self._context = Context(
             model_name,
             model_dir,
@@ -44,6 +46,36 @@ class Service:
     def context(self) -> Context:
         """The context handed to the handler."""
         return self._context
+
+    def set_cl_socket(self, cl_socket: Any) -> None:
+        """Set where streaming handlers send their pieces."""
+        self.cl_socket = cl_socket
+
+    @staticmethod
+    def retrieve_data_for_inference(
+        batch: list[dict[str, Any]] | None,
+    ) -> tuple[list[RequestProcessor], list[dict[str, Any]], dict[int, str]]:
+        """Return the headers, rows and ids of a batch in the server's own form; ValueError for None."""
+        if batch is None:
+            raise ValueError("there is no batch to take apart")
+        ids = {index: request["requestId"].decode("utf-8") for index, request in enumerate(batch)}
+        rows = [{part["name"]: part["value"] for part in request["parameters"]} for request in batch]
+        return [_processor(request) for request in batch], rows, ids
+
+    def predict(self, batch: list[dict[str, Any]]) -> PieceMessage:
+        """Answer a batch in the server's own form; what the handler raises is raised."""
+        context = self._context
+        context.request_processor, rows, context.request_ids = self.retrieve_data_for_inference(batch)
+        context.cl_socket = self.cl_socket
+        answers = self._entry_point(rows, context)
+        return create_predict_response(answers, context.request_ids, "Prediction success", 200, context)
+
+
+def _processor(request: dict[str, Any]) -> RequestProcessor:
+    headers: dict[str, Any] = {part["name"]: {"content-type": part["contentType"]} for part in request["parameters"]}
+    sent = request.get("headers") or ()
+    headers.update({header["name"].decode("utf-8"): header["value"].decode("utf-8") for header in sent})
+    return RequestProcessor(headers)
 
 
 def emit_metrics(metrics: Mapping[str, Any] | list[Any] | None) -> None:

@@ -23,7 +23,7 @@ BUILT_INS = {
 }
 
 TABLE: dict[str, dict[str, str]] = {
-    "ts": {"__version__": f"{_CONTEXT}:SERVER_VERSION"},
+    "ts": {"__version__": f"{_CONTEXT}:SERVER_VERSION", "version": "ts.version"},
     "ts.version": {"__version__": f"{_CONTEXT}:SERVER_VERSION"},
     "ts.context": {
         "Context": f"{_CONTEXT}:Context",

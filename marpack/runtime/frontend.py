@@ -5,6 +5,7 @@ Facts read off a real TorchServe 0.12; docs/conformance.md lists them.
 
 import json
 
+from marpack.runtime.forms import FormError
 from marpack.runtime.messages import Response
 
 # Statuses under which HTTP carries no body.
@@ -116,11 +117,16 @@ def _spread_hash(name: str) -> int:
     return code ^ (code >> 16)
 
 
-def error_response(status: int, message: str) -> Response:
+def refusal(error: FormError) -> Response:
+    """Return the frontend's own answer to a form that it cannot take apart."""
+    return error_response(error.status, error.message, kind=error.kind)
+
+
+def error_response(status: int, message: str, *, kind: str = "InternalServerException") -> Response:
     """Return the frontend's JSON for a batch that failed with a status and a message."""
     if status == 200:  # an "error" that claims success goes out as the worker's placeholder
         return Response(status=200, body=b"error", failed=True)
-    fields = {"code": status, "type": "InternalServerException", "message": message}
+    fields = {"code": status, "type": kind, "message": message}
     text = json.dumps(fields, indent=2, ensure_ascii=False).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     body = carried(status, f"{text}\n".encode())
     return Response(status=status, phrase=phrase_of(status), body=body, content_type=_JSON, failed=True)
