@@ -110,6 +110,7 @@ class Worker:
         """
         self._since = time.monotonic()
         self._pipe.post(load)
+        self._pipe.flush()
         try:
             message = self._awaited(timeout)
         except BaseException:
@@ -153,10 +154,11 @@ class Worker:
 
     def submit(self, requests: tuple[Request, ...]) -> None:
         """Send one batch, ahead of the answers to those before it."""
-        if not self._waiting:
-            self._since = time.monotonic()
-        self._waiting.append(requests)
         self._pipe.post(Predict(requests))
+        if not self._waiting:  # an idle worker begins at once, for a busy one several are sent together
+            self._since = time.monotonic()
+            self._pipe.flush()
+        self._waiting.append(requests)
 
     def predict(self, requests: tuple[Request, ...], *, timeout: float | None = None) -> Outcome:
         """Have one batch handled; a worker that dies or exceeds `timeout` seconds costs this batch only."""
@@ -199,7 +201,8 @@ class Worker:
 
     def _answered(self, message: Answered) -> Outcome:
         self._waiting.popleft()
-        self._logs.drain()
+        if not self._logs.complete:
+            self._logs.drain()
         self._pieces.clear()
         now = time.monotonic()
         seconds, self._since = now - self._since, now

@@ -54,6 +54,11 @@ class LogPipe:
         del self._kept[half : len(self._kept) - _MOST // 2]
         self._dropped += excess
 
+    @property
+    def complete(self) -> bool:
+        """Whether all of the oldest batch's output has been read."""
+        return self._marker in self._kept
+
     def take(self) -> str:
         """Return what was printed up to the next marker (all, if there is none), as text."""
         end = self._kept.find(self._marker)

@@ -36,9 +36,8 @@ class Pipe:
         self._sock.sendall(self._frame(message))
 
     def post(self, message: object) -> None:
-        """Queue one message and send what can be sent without waiting (the socket must not block)."""
+        """Queue one message, to be sent by `flush` (the socket must not block)."""
         self._leaving += self._frame(message)
-        self.flush()
 
     def flush(self) -> bool:
         """Send what can be sent of the queue; True once it is empty."""

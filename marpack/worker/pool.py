@@ -3,6 +3,7 @@
 The one seam for other kinds of pool: it takes an iterator of batches and yields outcomes in their order.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, Self
 
@@ -101,17 +102,19 @@ class LocalPool:
         """Send batches ahead to whoever has room; False at the end of the stream."""
         # Answers that are done wait for the one before them: the window bounds how many.
         window = following + _AHEAD_FAST * 2 * len(self._workers)
-        while True:
-            feed = min(self._workers, key=lambda feed: len(feed.sent))
+        while self._sent < window:
+            feed = self._freest()
             if not feed.has_room():
-                return True
-            if self._sent >= window:
                 return True
             item = next(source, None)
             if item is None:
                 return False
             self._sent += 1
             feed.send(*item)
+        return True
+
+    def _freest(self) -> "_Feed":
+        return self._workers[0] if len(self._workers) == 1 else min(self._workers, key=_Feed.load)
 
     def _listen(self, done: dict[int, Outcome]) -> None:
         busy = tuple(feed.worker for feed in self._workers if feed.sent)
@@ -124,8 +127,7 @@ class LocalPool:
     def _collect(self, done: dict[int, Outcome]) -> None:
         for feed in self._workers:
             while feed.sent and (outcome := feed.worker.outcome()) is not None:
-                feed.learn(outcome.seconds)
-                done[feed.sent.pop(0)[0]] = outcome
+                done[feed.answered(outcome.seconds)] = outcome
 
     def _replace(self, feed: "_Feed", done: dict[int, Outcome], *, timed_out: bool) -> None:
         """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
@@ -135,7 +137,8 @@ class LocalPool:
         self.restarts += 1
         feed.worker = self._spawn()
         self._begin(feed.worker)
-        feed.sent = []
+        feed.sent.clear()
+        feed.weight = 0
         for item in rest:
             feed.send(*item)
 
@@ -176,22 +179,32 @@ class _Feed:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.sent: list[tuple[int, Batch]] = []
+        self.sent: deque[tuple[int, Batch]] = deque()
+        self.weight = 0  # bytes of all that was sent and not answered
         self._pace = 1.0  # seconds per batch, smoothed
+
+    def load(self) -> int:
+        return len(self.sent)
 
     def has_room(self) -> bool:
         ahead = _AHEAD_FAST if self._pace < _FAST else _AHEAD_SLOW
-        return len(self.sent) < ahead and (not self.sent or self._weight() < _AHEAD_BYTES)
-
-    def _weight(self) -> int:
-        return sum(len(part.value) for _, batch in self.sent for request in batch for part in request.parts)
+        return len(self.sent) < ahead and (not self.sent or self.weight < _AHEAD_BYTES)
 
     def send(self, index: int, batch: Batch) -> None:
         self.sent.append((index, batch))
+        self.weight += _weight(batch)
         self.worker.submit(batch)
 
-    def learn(self, seconds: float) -> None:
+    def answered(self, seconds: float) -> int:
+        """Take note that the oldest batch is done, and return its number."""
+        index, batch = self.sent.popleft()
+        self.weight -= _weight(batch)
         self._pace = 0.8 * self._pace + 0.2 * seconds
+        return index
 
     def is_late(self, timeout: float | None) -> bool:
         return timeout is not None and self.worker.late(timeout)
+
+
+def _weight(batch: Batch) -> int:
+    return sum([len(part.value) for request in batch for part in request.parts])
