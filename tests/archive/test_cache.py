@@ -158,8 +158,9 @@ def another_process(path, root, before=""):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, root):
-    with another_process(made(tmp_path / "a.mar", 1_000_000), root, LITTLE_ROOM) as process:
+@pytest.mark.parametrize("size", [700_000, 2_000_000])
+def test_a_full_disk_leaves_nothing_behind(tmp_path, root, size):
+    with another_process(made(tmp_path / "a.mar", size), root, LITTLE_ROOM) as process:
         assert process.stderr.read() == "the member 'w.bin' cannot be extracted: File too large\n"
     assert list(root.iterdir()) == []
 
