@@ -6,7 +6,7 @@ import pytest
 
 from marpack.errors import WorkerError
 from marpack.runtime.messages import Load, Part, Request
-from marpack.worker.client import LoadError, Outcome, Worker
+from marpack.worker.client import LoadError, Outcome, Worker, wait
 
 HANDLER = textwrap.dedent(
     """
@@ -96,7 +96,11 @@ def test_prints_belong_to_the_batch_that_printed_them(worker: Worker):
         worker.submit(one(f"n{number}"))
     outcomes = [worker.predict(one("last"))]
     while worker.waiting:
-        outcomes.append(worker.outcome() or pytest.fail("an answer is missing"))
+        outcome = worker.outcome()
+        if outcome is not None:
+            outcomes.append(outcome)
+        elif not wait((worker,), 10):
+            pytest.fail("an answer is missing")
     words = [outcome.responses[0].body.decode() for outcome in outcomes]
     assert [outcome.logs.splitlines()[0] for outcome in outcomes] == [f"handling {word}" for word in words]
 
