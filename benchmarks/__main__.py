@@ -1,0 +1,21 @@
+"""Every benchmark, one after the other: `python -m benchmarks`, or `make bench`.
+
+Figures are ratios against a peer or a physical limit in the same run; each module takes options of its own.
+"""
+
+import subprocess
+import sys
+
+MODULES = ("build", "extract", "inspect", "run")
+
+
+def main() -> int:
+    codes = []
+    for name in MODULES:
+        print(f"\n== benchmarks.{name}", flush=True)
+        codes.append(subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False).returncode)
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
