@@ -86,7 +86,7 @@ class Loader:
 
     def _context(self, manifest: dict[str, Any]) -> Context:
         model = manifest["model"]
-        config = read_config(self._load.model_dir, model.get("configFile"))
+        config = read_config(self._load.model_dir, model["configFile"]) if "configFile" in model else {}
         name = self._load.model_name or str(model["modelName"])
         metrics = MetricsCache()
         metrics.initialize_cache()
@@ -126,10 +126,10 @@ def read_manifest(model_dir: str) -> dict[str, Any]:
     return manifest
 
 
-def read_config(model_dir: str, config_file: str | None) -> dict[str, Any]:
-    """Return the model config, `{}` where the manifest names none; raises ConfigError for what is no mapping."""
-    if config_file is None:
-        return {}
+def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: whatever the manifest says
+    """Return the model config; raises ConfigError for what is no mapping, and for a name that is none."""
+    if not isinstance(config_file, str):
+        raise ConfigError(f"the manifest's configFile is {config_file!r}: the server cannot load the model")
     config = get_yaml_config(str(Path(model_dir, config_file)))
     if not isinstance(config, dict):
         # The frontend, which reads it before any worker does, cannot register the model.

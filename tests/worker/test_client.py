@@ -266,3 +266,12 @@ def test_a_handler_without_torch_never_waits_for_it(make_folder):
     source = "import sys\ndef handle(data, context):\n    return [str('torch' in sys.modules)] if data else None\n"
     with Worker.start(Load(model_dir=str(make_folder(source)))) as worker:
         assert worker.predict(one("x")).responses[0].body == b"False"
+
+
+@pytest.mark.parametrize("config", [None, 3, "empty.yaml", "list.yaml", "nowhere.yaml"])
+def test_a_config_that_the_server_refuses_is_refused(make_folder, config: object):
+    files = {"empty.yaml": "# nothing\n", "list.yaml": "- 1\n"}
+    folder = make_folder("def handle(data, context): ...\n", files=files, configFile=config)
+    with pytest.raises(LoadError) as caught:
+        Worker.start(Load(model_dir=str(folder)))
+    assert caught.value.trouble.stage == "config"
