@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from marpack.archive.zip_records import LOCAL
+from marpack.archive.zip_records import DEFLATED, LOCAL, LOCAL_MAGIC
 from marpack.inspection.danger import is_dangerous
 from marpack.inspection.pickles import PickleFacts, Unscanned, judge
-from marpack.inspection.wrappings import WrappingError, unwrap
+from marpack.inspection.wrappings import EXPANDED_LIMIT, WrappingError, unwrap
 from marpack.weights.kind import Recognized
 from marpack.weights.kinds import Kind
 from marpack.weights.pickle_stream import OPCODE_LIMIT, Stream, read_pickle
@@ -17,11 +17,15 @@ from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zipdir import NotZipError, ZipEntry, open_entry
 
 MAX_DEPTH = 6  # files within files
-MAX_FILES = 100_000  # in all of them together
+MAX_FILES = 100_000  # in all of them together, and so are the next two
+MAX_OPCODES = 100_000_000
+MAX_EXPANDED = 1 << 30  # bytes that come out of compressed files
 _SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for another
 _MOST_STREAMS = 1000  # pickles one after the other in one file
 _BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
-_HIDDEN = re.compile(rb"\x80[\x00-\x05]|[ci][\w.]+\n[\w.]+\n|\x8c.[\w.]+\x94?\x8c.[\w.]+\x94?\x93", re.DOTALL)
+_HIDDEN = re.compile(
+    rb"\x80[\x00-\x05]|[ci][\w.]{1,100}\n[\w.]{1,100}\n|\x8c.[\w.]{1,100}\x94?\x8c.[\w.]{1,100}\x94?\x93", re.DOTALL
+)
 _ODD = frozenset([b"", *(bytes([code]) for code in {*_BEGINNINGS, *b"PB7R\x1fx\xfd\x5d\x93\x28\x04"})])
 _END = b"PK\x05\x06"
 # The pickles that TorchScript's own reader, which is C++, loads.
@@ -42,13 +46,15 @@ class Walk:
         """
         self._thorough = not fetched
         self._opcodes = opcodes
-        self._files = 0
+        self._files_left = MAX_FILES
+        self._opcodes_left = MAX_OPCODES
+        self._bytes_left = MAX_EXPANDED
         self.unfetched = 0
 
     def file(self, where: str, file: BinaryIO, found: Recognized | None = None, depth: int = 0) -> Found:
         """Look into one file; `found` is what it was recognized as, where somebody did that already."""
-        self._files += 1
-        if self._files > MAX_FILES or depth > MAX_DEPTH:
+        self._files_left -= 1
+        if self._files_left < 0 or depth > MAX_DEPTH:
             yield Unscanned(where, "it lies too deep, or among too many other files, within the archive")
             return
         file.seek(0)
@@ -56,11 +62,12 @@ class Walk:
         if archive := _zip_of(file, head, found, at_end=self._thorough or depth == 0):
             yield from self._zip(where, file, archive, depth)
         try:
-            for name, inner in unwrap(file, head):
+            for name, inner in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
+                self._bytes_left -= inner.seek(0, io.SEEK_END) if inner.seekable() else 0
                 yield from self.file(f"{where}!{name}", inner, depth=depth + 1)
         except WrappingError as error:
             yield Unscanned(where, str(error))
-        if head[:1] != b"P" and head[0:1] and head[0] in _BEGINNINGS:  # an unpickler stops at a zip's P
+        if head and head[0] in _BEGINNINGS and not head.startswith(LOCAL_MAGIC):
             yield from self._streams(where, file, depth)
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
@@ -73,7 +80,7 @@ class Walk:
             name = entry.name.removeprefix(archive.root)
             inside = f"{where}!{entry.name}"
             try:
-                inner = open_entry(file, entry)
+                inner = self._entry(file, entry)
             except NotZipError as error:
                 yield Unscanned(inside, str(error))
                 continue
@@ -83,6 +90,19 @@ class Walk:
             else:
                 yield from self.file(inside, inner, depth=depth + 1)
 
+    def _entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
+        """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
+        if entry.method == DEFLATED:
+            if entry.size > min(EXPANDED_LIMIT, self._bytes_left):
+                raise NotZipError(f"it expands to {entry.size:,} bytes")
+            self._bytes_left -= entry.size
+        return open_entry(file, entry)
+
+    def _read(self, file: BinaryIO, offset: int, *, joblib: bool = False) -> Stream:
+        stream = read_pickle(file, offset, limit=min(self._opcodes, self._opcodes_left), joblib=joblib)
+        self._opcodes_left -= stream.opcodes
+        return stream
+
     def _streams(
         self, where: str, file: BinaryIO, depth: int, *, first: Stream | None = None, script: bool = False
     ) -> Found:
@@ -90,13 +110,13 @@ class Walk:
         size = file.seek(0, io.SEEK_END)
         end = 0
         for _ in range(_MOST_STREAMS):
-            stream = first or read_pickle(file, end, limit=self._opcodes)
+            stream = first or self._read(file, end)
             first = None
             if not _matters(stream, file, size):
                 break
             yield from self._stream(where, file, stream, depth, script=script)
             if stream.has_arrays:  # judged as pickle.load reads it, and as joblib.load does
-                stream = read_pickle(file, end, limit=self._opcodes, joblib=True)
+                stream = self._read(file, end, joblib=True)
                 yield from self._stream(where, file, stream, depth)
             end = stream.end
             if stream.problem or end >= size:
@@ -121,7 +141,7 @@ class Walk:
         for match in _HIDDEN.finditer(data):
             if match.start() < end:
                 continue
-            stream = read_pickle(file, begin + match.start(), limit=self._opcodes)
+            stream = self._read(file, begin + match.start())
             if stream.imports and (stream.problem is None or any(map(is_dangerous, stream.imports))):
                 end = stream.end - begin
                 yield from self._stream(where, file, stream, depth)
@@ -131,7 +151,7 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, *, at_end: bo
     """Return the zip that a file is, or ends in: readers of zips begin at the end."""
     if found and found.zip:
         return found.zip
-    if not head.startswith(b"PK\x03\x04"):
+    if not head.startswith(LOCAL_MAGIC):
         if not at_end:
             return None
         file.seek(max(0, file.seek(0, io.SEEK_END) - len(_END) - 18))
@@ -145,6 +165,8 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, *, at_end: bo
 
 def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
     """Tell whether numbers could be something else, by their first byte: the one look that all of them get."""
+    if entry.header < 0:
+        return True
     file.seek(entry.header)
     data = file.read(512)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")

@@ -17,8 +17,13 @@ class WrappingError(Exception):
     """The inner file cannot be looked into; the text says why."""
 
 
-def unwrap(file: BinaryIO, head: bytes) -> Iterator[tuple[str, BinaryIO]]:
+def unwrap(file: BinaryIO, head: bytes, *, limit: int = EXPANDED_LIMIT) -> Iterator[tuple[str, BinaryIO]]:
     """Yield the files that a file wraps, by a name for messages; nothing for a plain file.
+
+    Args:
+        file: Seekable.
+        head: Its first 264 bytes.
+        limit: How many bytes a compressed file may expand to.
 
     Raises WrappingError for what is wrapped but cannot be opened.
     """
@@ -27,7 +32,7 @@ def unwrap(file: BinaryIO, head: bytes) -> Iterator[tuple[str, BinaryIO]]:
             raise WrappingError(f"it is compressed with {name}, which marpack does not read")
     if found := _expander(head):
         name, start = found
-        if data := _expanded(file, start):
+        if data := _expanded(file, start, limit):
             yield name, io.BytesIO(data)
     elif head[257:262] == b"ustar":
         yield from _tar_members(file)
@@ -51,17 +56,17 @@ def _expander(head: bytes) -> tuple[str, Callable[[], Any]] | None:  # Any: the 
     return None
 
 
-def _expanded(file: BinaryIO, start: Callable[[], Any]) -> bytes:  # Any: as above
+def _expanded(file: BinaryIO, start: Callable[[], Any], limit: int) -> bytes:  # Any: as above
     """Return what a file expands to, up to where it is damaged. Raises WrappingError when that is too much."""
     file.seek(0)
     engine, out, pending = start(), bytearray(), b""
     while chunk := pending or file.read(_CHUNK):
         try:
-            out += engine.decompress(chunk, EXPANDED_LIMIT + 1 - len(out))
+            out += engine.decompress(chunk, limit + 1 - len(out))
         except Exception:  # noqa: BLE001 - zlib.error, OSError, LZMAError: nobody else can expand it further, either
             break
-        if len(out) > EXPANDED_LIMIT:
-            raise WrappingError(f"it expands to over {EXPANDED_LIMIT >> 20} MiB")
+        if len(out) > limit:
+            raise WrappingError(f"it expands to over {limit:,} bytes")
         pending = getattr(engine, "unconsumed_tail", b"")
         if engine.eof:
             pending, engine = engine.unused_data, start()

@@ -1,6 +1,7 @@
 """The header of an ONNX file: its graph's inputs, outputs and initializers, without the numbers and without onnx."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ _DTYPES = {
     23: "float4_e2m1", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
 }  # fmt: skip
 _NAME_LIMIT = 4096  # bytes
+_PART_LIMIT = 1_000_000  # of the graph: nodes, mostly
 _FIELD_LIMIT = 10_000  # of the model itself: local functions are its only long list
 
 
@@ -66,7 +68,9 @@ def read_header(file: BinaryIO) -> Onnx:
     graph = next((field for field in model if field.number == _GRAPH and field.wire == BYTES), None)
     if graph is None:
         raise ProtobufError("no graph")
-    parts = list(_inside(file, graph))
+    parts = list(islice(_inside(file, graph), _PART_LIMIT))
+    if len(parts) == _PART_LIMIT:
+        raise ProtobufError(f"a graph of over {_PART_LIMIT:,} parts")
     initializers = [_initializer(file, field) for field in parts if field.number == _INITIALIZER]
     fed = {placed.tensor.name for placed, _ in initializers}  # up to IR 3 initializers are listed as inputs, too
     inputs = (_port(file, field) for field in parts if field.number == _INPUT)

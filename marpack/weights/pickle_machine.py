@@ -7,7 +7,7 @@ from marpack.weights.bytestream import ByteStream
 from marpack.weights.joblib_arrays import is_padded, raw_length
 from marpack.weights.values import UNKNOWN, Global, Made, Persistent, Skipped, Unknown
 
-LONGEST_TEXT = 64 * 1024  # bytes; longer strings are jumped over
+LONGEST_TEXT = 4096  # bytes; longer strings are jumped over
 LATEST_PROTOCOL = 5
 _MOST_PAYLOADS = 10_000
 _IMPORTABLE = re.compile(r"""[^\s:()\[\]{}"'=#,;]+""")  # no module or class has another name
@@ -89,12 +89,12 @@ class Machine:
     def text(self, size: int, decode: Callable[[bytes], object]) -> None:
         """Push a string of `size` bytes, or jump over one that is too long to name anything."""
         source, begin = self.source, self.source.at
-        if begin + size <= len(source.data):  # nearly always: the window is longer than names are
-            source.at = begin + size
-            self.stack.append(decode(source.data[begin : source.at]))
-        elif size > LONGEST_TEXT:
+        if size > LONGEST_TEXT:
             source.skip(size)
             self.stack.append(Skipped(size))
+        elif begin + size <= len(source.data):  # nearly always: the window is longer than names are
+            source.at = begin + size
+            self.stack.append(decode(source.data[begin : source.at]))
         else:
             self.stack.append(decode(source.take(size)))
 

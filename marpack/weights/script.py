@@ -1,6 +1,7 @@
 """TorchScript: the methods of a scripted or traced model, from the code text that it carries."""
 
 import re
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,8 +11,10 @@ from marpack.weights.torch_zip import TorchZip
 from marpack.weights.values import Global, Made
 
 _CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
-_METHOD = re.compile(r"^  def (\w+)\((.*?)\)( -> .*?)?:$", re.MULTILINE | re.DOTALL)
-_SELF = re.compile(r"^\w+: [\w.]+(,\s*|$)")
+_METHOD = re.compile(r"^  def (\w+)\(", re.MULTILINE)
+_LONGEST = 8192  # characters of a signature
+_MOST = 1000  # methods
+_SELF = re.compile(r"^\w+: [\w.]+(?:, *|(?=\)))")
 
 
 class ScriptMethod(Struct, frozen=True):
@@ -31,7 +34,8 @@ def script_methods(file: TorchZip) -> tuple[ScriptMethod, ...]:
         text = code.read(_CODE_LIMIT).decode("utf-8", "replace")
     _, _, rest = text.partition(f"class {owner.name}(")
     body = re.split(r"^(?=class )", rest, maxsplit=1, flags=re.MULTILINE)[0]
-    found = [ScriptMethod(name, _signature(args, result)) for name, args, result in _METHOD.findall(body)]
+    matches = _METHOD.finditer(body)
+    found = [_method(match[1], body[match.end() : match.end() + _LONGEST]) for match in islice(matches, _MOST)]
     return tuple(sorted(found, key=lambda method: (method.name != "forward", method.name)))
 
 
@@ -52,7 +56,8 @@ def _moved(placed: Placed, folder: str, name: str | None = None) -> Placed:
     return in_folder(replace(placed, tensor=tensor), folder)
 
 
-def _signature(args: str, result: str) -> str:
-    """Return a signature on one line, without self and with the types' common prefix taken off."""
-    text = " ".join(args.split())
-    return f"({_SELF.sub('', text)}){result}".replace("__torch__.", "")
+def _method(name: str, text: str) -> ScriptMethod:
+    """Return a method from the text behind its opening bracket: on one line, without self and common prefixes."""
+    signature, _, _ = text.partition(":\n")
+    args = _SELF.sub("", " ".join(signature.split()))
+    return ScriptMethod(name, f"({args}".replace("__torch__.", ""))

@@ -31,6 +31,8 @@ _WRAPPERS = {
     "torch._utils._rebuild_device_tensor_from_cpu_tensor", "torch._utils._rebuild_device_tensor_from_numpy",
 }  # fmt: skip
 TENSOR_LIMIT = 1_000_000
+_DEEPEST = 100  # containers within containers
+_HOLDERS = (Table, Made, list, tuple)
 
 
 class Tensor(Struct, frozen=True, kw_only=True):
@@ -75,15 +77,15 @@ class Placed(Struct, frozen=True, kw_only=True):
 def placed_tensors(root: object) -> Iterator[Placed]:
     """Yield the tensors of a pickle's value, depth first, named by their path within it."""
     seen: set[int] = set()
-    waiting: list[tuple[str, object]] = [("", root)]
+    waiting: list[tuple[str, object, int]] = [("", root, 0)]
     left = TENSOR_LIMIT
     while waiting and left:
-        name, value = waiting.pop()
+        name, value, depth = waiting.pop()
         if found := _tensor(name, value):
             left -= 1
             yield found
-        elif id(value) not in seen:
-            children = list(_children(name, value))
+        elif id(value) not in seen and depth < _DEEPEST:
+            children = [(child, item, depth + 1) for child, item in _children(name, value)]
             if children:
                 seen.add(id(value))
             waiting.extend(reversed(children))
@@ -96,13 +98,14 @@ def in_folder(placed: Placed, folder: str) -> Placed:
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield what may hold tensors, under its name."""
     if isinstance(value, Table):
-        yield from ((_joined(name, key), item) for key, item in value.items)
+        yield from ((_joined(name, key), item) for key, item in value.items if isinstance(item, _HOLDERS))
     elif isinstance(value, list | tuple):
-        yield from ((_joined(name, number), item) for number, item in enumerate(value))
+        yield from ((_joined(name, number), item) for number, item in enumerate(value) if isinstance(item, _HOLDERS))
     elif isinstance(value, Made):
-        yield from ((_joined(name, key), item) for key, item in value.items)
-        yield from ((_joined(name, number), item) for number, item in enumerate(value.values))
+        yield from _children(name, Table(value.items))
+        yield from _children(name, value.values)
         yield name, value.state
         yield name, value.args
 

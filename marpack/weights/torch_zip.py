@@ -1,6 +1,7 @@
 """A zip that torch wrote: which of its formats it is, and the pickles in it, each read once."""
 
 import re
+from contextlib import suppress
 from typing import BinaryIO
 
 from marpack.weights.allowed import foreign
@@ -82,12 +83,10 @@ def _root(entries: tuple[ZipEntry, ...]) -> str:
 
 def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
     """Return the members that torch reads as numbers, or as code of its own language: it unpickles none of them."""
-    names = {
-        f"{folder}{key}"
-        for pickle, folder in _STORAGES.items()
-        if pickle in file.members
-        for key in file.pickle(pickle).storages
-    }
+    names: set[str] = set()
+    for pickle, folder in _STORAGES.items():
+        with suppress(KeyError, NotZipError):
+            names.update(f"{folder}{key}" for key in file.pickle(pickle).storages)
     if file.kind is Kind.TORCHSCRIPT:
         names.update(name for name in file.members if name.startswith("code/"))
     elif file.kind is Kind.TORCH_EXPORT:

@@ -22,6 +22,7 @@ from marpack.weights.slices import inflated, stored
 ENTRY_LIMIT = 200_000
 _DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
 _TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
+_FARTHEST = 1 << 62  # bytes; a file cannot be longer
 _FULL = 0xFFFFFFFF  # "see the zip64 field"
 
 
@@ -43,19 +44,25 @@ class NotZipError(Exception):
 def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
     """Return the entries of a zip in the directory's order, folders left out.
 
+    Where bytes stand before the zip, torch looks for the directory where its end record says, Python's zipfile just
+    before that record: the entries of both are returned, torch's first.
     Raises NotZipError when there is no directory, or one too large to be honest.
     """
     size = file.seek(0, 2)
     offset, length, count, base = _locate(file, size)
     if count > ENTRY_LIMIT or length > _DIRECTORY_LIMIT:
         raise NotZipError(f"a directory of {count:,} members, {length:,} bytes")
-    file.seek(offset + base)
-    data = file.read(length)
-    return tuple(entry for entry in _records(data, base) if not entry.name.endswith("/"))
+    found: dict[ZipEntry, None] = {}
+    for shift in {0: None, max(base, 0): None}:
+        file.seek(offset + shift)
+        found.update(dict.fromkeys(_records(file.read(length), shift)))
+    return tuple(entry for entry in found if not entry.name.endswith("/"))
 
 
 def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
+    if not 0 <= entry.header < _FARTHEST:
+        raise NotZipError(f"{entry.name} lies outside the file")
     file.seek(entry.header)
     local = file.read(LOCAL.size)
     if len(local) < LOCAL.size or local[:4] != LOCAL_MAGIC:
@@ -90,11 +97,13 @@ def _locate(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
 
 def _locate64(file: BinaryIO, end: int) -> tuple[int, int, int, int] | None:
     if end < LOCATOR64.size:
-        return None
+        return None  # no room for one
     file.seek(end - LOCATOR64.size)
     magic, _, where, _ = LOCATOR64.unpack(file.read(LOCATOR64.size))
     if magic != b"PK\x06\x07":
         return None
+    if where > end:
+        raise NotZipError("a zip64 end record outside the file")
     file.seek(where)
     record = file.read(END64.size)
     if len(record) < END64.size or record[:4] != b"PK\x06\x06":

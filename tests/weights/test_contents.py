@@ -1,0 +1,241 @@
+"""What headers say of real files, held against what torch, onnx and safetensors say when they load them."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from marpack.weights.contents import Contents, read_contents
+from marpack.weights.digests import tensor_digest
+from marpack.weights.kind import recognize
+from marpack.weights.kinds import Kind
+from marpack.weights.onnx_header import Port
+from marpack.weights.script import ScriptMethod
+
+Save = Callable[..., Path]
+
+
+def contents_of(path: Path) -> Contents:
+    with path.open("rb") as file:
+        return read_contents(file, recognize(file))
+
+
+def described(contents: Contents) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {placed.tensor.name: (placed.tensor.dtype, placed.tensor.shape) for placed in contents.tensors}
+
+
+def expected(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    "fixture", ["state_dict_file", "legacy_file", "module_file", "script_file", "safetensors_file", "exported_file"]
+)
+def test_tensors_are_those_of_the_state_dict(fixture: str, net: nn.Module, request: pytest.FixtureRequest) -> None:
+    contents = contents_of(request.getfixturevalue(fixture))
+
+    assert contents.problem is None
+    assert described(contents) == expected(net.state_dict())
+
+
+def test_the_layout_of_torch_2_6_shows_the_same_tensors(exported_2_6_file: Path, net: nn.Module) -> None:
+    assert described(contents_of(exported_2_6_file)) == expected(net.state_dict())
+
+
+@pytest.mark.parametrize(
+    "fixture", ["state_dict_file", "legacy_file", "module_file", "script_file", "safetensors_file", "exported_file"]
+)
+def test_the_same_numbers_have_the_same_digest_in_every_format(
+    fixture: str, net: nn.Module, request: pytest.FixtureRequest
+) -> None:
+    import hashlib
+
+    with request.getfixturevalue(fixture).open("rb") as file:
+        found = recognize(file)
+        digests = {
+            placed.tensor.name: tensor_digest(file, found, placed) for placed in read_contents(file, found).tensors
+        }
+
+    assert digests == {
+        name: hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for name, tensor in net.state_dict().items()
+    }
+
+
+def test_a_checkpoint_names_tensors_by_their_path(checkpoint_file: Path) -> None:
+    tensors = described(contents_of(checkpoint_file))
+
+    assert tensors["model.a.weight"] == ("float32", (3, 4))
+    assert tensors["optimizer.state.0.exp_avg"] == ("float32", (3, 4))
+    assert tensors["rng"][0] == "uint8"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of quantization and sparse layouts, by torch
+def test_every_way_that_torch_rebuilds_a_tensor(save: Save) -> None:
+    tensors = {
+        "parameter": nn.Parameter(torch.zeros(2, 2, dtype=torch.bfloat16)),
+        "quantized": torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8),
+        "sparse": torch.eye(3).to_sparse(),
+        "meta": torch.empty(3, 4, device="meta"),
+        "complex": torch.zeros(2, dtype=torch.complex64),
+        "float8": torch.zeros(4).to(torch.float8_e4m3fn),
+        "uint16": torch.zeros(2, dtype=torch.uint16),
+        "scalar": torch.tensor(1),
+        "empty": torch.zeros(0, 5),
+        "transposed": torch.zeros(3, 4).t(),
+    }
+
+    assert described(contents_of(save(tensors, "odd.pt"))) == expected(tensors)
+
+
+def test_tied_weights_and_views_share_their_storage(save: Save) -> None:
+    base = torch.zeros(10)
+    contents = contents_of(save({"a": base, "b": base, "c": base[2:5]}, "tied.pt"))
+
+    assert [placed.storage for placed in contents.tensors] == ["data/0"] * 3
+    assert [placed.offset for placed in contents.tensors] == [0, 0, 8]
+    assert {placed.storage_bytes for placed in contents.tensors} == {40}
+
+
+def test_a_transposed_tensor_is_not_the_same_as_its_numbers_in_order(save: Save) -> None:
+    base = torch.arange(12.0).reshape(3, 4)
+    path = save({"straight": base.t().contiguous(), "turned": base.t()}, "turned.pt")
+    with path.open("rb") as file:
+        found = recognize(file)
+        digests = [tensor_digest(file, found, placed) for placed in read_contents(file, found).tensors]
+
+    assert None not in digests
+    assert digests[0] != digests[1]
+
+
+def test_frozen_parameters_are_found_among_the_constants(traced_file: Path) -> None:
+    contents = contents_of(traced_file)
+
+    assert contents.kind is Kind.TORCHSCRIPT
+    assert any(name.startswith("constants.") for name in described(contents))
+
+
+class Talkative(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> tuple[torch.Tensor, float]:
+        return self.layer(x), scale
+
+    @torch.jit.export
+    def embed(self, words: list[str], first_long_argument: torch.Tensor, second_long: torch.Tensor) -> dict[str, int]:
+        return {"words": len(words)}
+
+    @torch.jit.export
+    def answer(self) -> int:
+        return 42
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_methods_have_their_signatures(weights_dir: Path) -> None:
+    path = weights_dir / "talkative.pt"
+    torch.jit.script(Talkative()).save(str(path))
+
+    assert contents_of(path).methods == (
+        ScriptMethod("forward", "(x: Tensor, scale: float=1.) -> Tuple[Tensor, float]"),
+        ScriptMethod("answer", "() -> int"),
+        ScriptMethod("embed", "(words: List[str], first_long_argument: Tensor, second_long: Tensor) -> Dict[str, int]"),
+    )
+
+
+def test_exported_programs_tell_inputs_and_outputs(exported_file: Path, exported_2_6_file: Path) -> None:
+    for path in (exported_file, exported_2_6_file):
+        contents = contents_of(path)
+        (port,) = contents.inputs
+
+        assert (port.name, port.dtype) == ("x", "float32")
+        assert isinstance(port.shape[0], str)  # the free batch size
+        assert port.shape[1] == 4
+        assert contents.outputs[0].shape[1] == 3
+
+
+def test_safetensors_metadata(safetensors_file: Path) -> None:
+    assert contents_of(safetensors_file).metadata == {"format": "pt", "note": "hello"}
+
+
+def test_onnx_headers_say_what_onnx_says(onnx_file: Path) -> None:
+    contents = contents_of(onnx_file)
+    model = onnx.load(onnx_file)
+
+    assert contents.inputs == (Port(name="x", dtype="float32", shape=("batch", 4)),)
+    assert contents.outputs == (Port(name="y", dtype="float32", shape=("batch", 3)),)
+    assert described(contents) == {tensor.name: ("float32", tuple(tensor.dims)) for tensor in model.graph.initializer}
+    assert contents.metadata == {"author": "tests"}
+    assert contents.facts["producer"] == "marpack 1"
+    assert contents.facts["nodes"] == str(len(model.graph.node))
+    assert contents.facts["opsets"] == f"ai.onnx {model.opset_import[0].version}"
+
+
+def test_onnx_with_external_data_says_so(tmp_path: Path, onnx_file: Path) -> None:
+    model = onnx.load(onnx_file)
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.bin", size_threshold=0)
+
+    assert "external data" in contents_of(tmp_path / "net.onnx").facts
+
+
+def test_onnx_inputs_of_every_type(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    tensor = helper.make_tensor_type_proto(TensorProto.INT64, None)
+    inputs = [
+        helper.make_tensor_value_info("scalar", TensorProto.DOUBLE, []),
+        helper.make_tensor_value_info("unknown", TensorProto.FLOAT16, [None, 3]),
+        helper.make_value_info("rankless", tensor),
+        helper.make_tensor_sequence_value_info("sequence", TensorProto.FLOAT, [2]),
+    ]
+    graph = helper.make_graph([helper.make_node("Identity", ["scalar"], ["y"])], "g", inputs, [inputs[0]])
+    onnx.save(helper.make_model(graph), tmp_path / "types.onnx")
+
+    assert contents_of(tmp_path / "types.onnx").inputs == (
+        Port(name="scalar", dtype="float64", shape=()),
+        Port(name="unknown", dtype="float16", shape=("?", 3)),
+        Port(name="rankless", dtype="int64", shape=None),
+        Port(name="sequence"),
+    )
+
+
+def test_nothing_is_unpickled(save: Save, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return Path.touch, (mark,)
+
+    contents = contents_of(save({"a": torch.zeros(2), "trap": Trap()}, "trap.pt"))
+
+    assert described(contents) == {"a": ("float32", (2,))}
+    assert not mark.exists()
+
+
+def test_headers_alone_are_read(save: Save) -> None:
+    class Counting(io.BytesIO):
+        read_bytes = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            data = super().read(size)
+            self.read_bytes += len(data)
+            return data
+
+    path = save({f"layer{number}": torch.zeros(50_000) for number in range(20)}, "large.pt")
+    file = Counting(path.read_bytes())
+    contents = read_contents(file, recognize(file))
+
+    assert len(contents.tensors) == 20
+    assert file.read_bytes < 20_000 < path.stat().st_size
+
+
+def test_damage_is_a_problem_and_no_error(exported_file: Path) -> None:
+    content = exported_file.read_bytes().replace(b"graph_module", b"\xff" * 12)
+    file = io.BytesIO(content)
+
+    assert "cannot be read" in str(read_contents(file, recognize(file)).problem)
