@@ -96,11 +96,12 @@ class Cache:
             self._prepare()
             with _locked(self.root / f"{key}.lock"):
                 cached = self.find(key) or self._extract(key, extract)
-            self._evict(keep=key)
         except OSError as error:
             raise ExtractionError(
                 f"the cache cannot be written: {error.strerror}", where=str(self.root), hint=_MOVE
             ) from error
+        with suppress(OSError):  # another process is at it, too
+            self._evict(keep=key)
         return cached
 
     def close(self) -> None:
@@ -109,7 +110,7 @@ class Cache:
             os.close(self._held.pop())
 
     def _extract(self, key: str, extract: Callable[[Path], tuple[Finding, ...]]) -> Cached:
-        import tempfile  # noqa: PLC0415 - as in _cache_root: looking into an archive extracts nothing
+        import tempfile  # noqa: PLC0415 - as in default_root: looking into an archive extracts nothing
 
         folder = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=self.root))
         try:

@@ -25,6 +25,7 @@ from marpack.archive.zip_records import (
 from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError
 
 _DESCRIPTOR_MAGIC = b"PK\7\x08"
+_NARROW_DESCRIPTOR = 16  # bytes, at most: magic, CRC and two sizes of 32 bits
 _FETCH = "copy or download the archive again"
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -51,7 +52,7 @@ class Directory(Struct, frozen=True, kw_only=True):
 
     members: tuple[ZipMember, ...]  # in the order of the central directory
     folders: tuple[str, ...]  # that have entries of their own, without the final slash
-    streamed_zip64: tuple[str, ...] = ()  # members with sizes in a zip64 record behind their data
+    streamed_zip64: tuple[str, ...] = ()  # members with needlessly wide sizes behind their data
 
 
 def read_directory(data: ByteSource, limits: Limits) -> Directory:
@@ -174,9 +175,10 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
         if place > end:
             raise DamagedArchiveError(f"the member {label} runs into the zip's directory", hint=_FETCH)
         if header.flags & DESCRIPTOR:
-            place += _descriptor(data, header, place, end)
-        if header.flags & DESCRIPTOR and local.zip64:
-            streamed.append(header.name)
+            behind = _descriptor(data, header, place, end)
+            place += behind
+            if (local.zip64 or behind > _NARROW_DESCRIPTOR) and _is_narrow(header):
+                streamed.append(header.name)
     if place != end:
         raise UnsafeArchiveError(f"{end - place} bytes between {before} and the zip's directory belong to no member")
     return offsets, tuple(streamed)
@@ -202,10 +204,13 @@ def _check_agreement(header: Header, local: Header) -> None:
 def _descriptor(data: ByteSource, header: Header, place: int, end: int) -> int:
     """Return the length of the record behind a streamed member's data: with or without magic, 32-bit or zip64."""
     record = data.read_at(place, min(24, end - place))
-    narrow = max(header.compressed_size, header.size) < 1 << 32
-    for form in ("<3I", "<I2Q") if narrow else ("<I2Q",):
+    for form in ("<3I", "<I2Q") if _is_narrow(header) else ("<I2Q",):
         expected = struct.pack(form, header.crc, header.compressed_size, header.size)
         for magic in (_DESCRIPTOR_MAGIC, b""):
             if record.startswith(magic + expected):
                 return len(magic + expected)
     raise DamagedArchiveError(f"the sizes behind the member {shown(header.name)} are not those in the directory")
+
+
+def _is_narrow(header: Header) -> bool:
+    return max(header.compressed_size, header.size) < 1 << 32
