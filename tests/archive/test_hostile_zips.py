@@ -389,6 +389,17 @@ def test_the_same_members_told_truly_are_taken(tmp_path):
         assert list(archive.entries) == ["h.py", "MAR-INF/MANIFEST.json"]
 
 
+def test_needlessly_wide_sizes_behind_the_data_open_but_are_told(tmp_path):
+    """The server's reader takes the wide record for a narrow one, and finds other sizes than it read."""
+    path = tmp_path / "streamed.mar"
+    wide = struct.pack("<4sI2Q", b"PK\7\x08", zlib.crc32(b"x = 1\n"), 8, 6)
+    told = {"crc": 0, "size": FULL, "compressed": FULL, "extra": zip64_extra(0, 0)}
+    path.write_bytes(zip_of(*GOOD, M(name="s.py", method=8, flags=0x808, local=told, after=wide)))
+    with open_archive(path) as archive:
+        assert [finding.code for finding in archive.oddities] == ["zip64-streamed"]
+        assert archive.open("s.py").read() == b"x = 1\n"
+
+
 def test_an_archive_cut_anywhere_is_refused(tmp_path):
     path = tmp_path / "bad.mar"
     whole = zip_of(*GOOD, M(name="w.pt", data=bytes(range(256)) * 40))
