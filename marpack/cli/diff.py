@@ -6,16 +6,19 @@ import os
 
 import click
 
+from marpack.cli.completing import sources
+from marpack.cli.limits import chosen_limits, limit_options
 from marpack.errors import ExitCode
 
 
 @click.command()
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", metavar="A", shell_complete=sources)
+@click.argument("after", metavar="B", shell_complete=sources)
 @click.option("--verify", is_flag=True, help="Read every member, instead of trusting recorded digests.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@limit_options
 @click.pass_context
-def diff(context: click.Context, before: str, after: str, *, verify: bool, as_json: bool) -> None:
+def diff(context: click.Context, before: str, after: str, *, verify: bool, as_json: bool, **limits: int | None) -> None:
     r"""Compare two archives: manifest, members, config, labels and, number by number, the tensors.
 
     \b
@@ -30,7 +33,9 @@ def diff(context: click.Context, before: str, after: str, *, verify: bool, as_js
     from marpack.cli.source import archive_of
     from marpack.inspection.diff import diff as compare
 
-    with open_archive(archive_of(before)) as old, open_archive(archive_of(after)) as new:
+    bounds = chosen_limits(**limits)
+    first, second = archive_of(before), archive_of(after)
+    with open_archive(first, limits=bounds) as old, open_archive(second, limits=bounds) as new:
         found = compare(old, new, verify=verify)
     if as_json:
         from marpack.render.json import show

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from marpack.cli.completing import sources
+from marpack.cli.limits import chosen_limits, limit_options
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -15,11 +17,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source", required=False)
+@click.argument("source", required=False, shell_complete=sources)
 @click.option("--verify", is_flag=True, help="Read every byte: recompute all digests and CRCs.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@limit_options
 @click.pass_context
-def inspect(context: click.Context, source: str | None, *, verify: bool, as_json: bool) -> None:
+def inspect(context: click.Context, source: str | None, *, verify: bool, as_json: bool, **limits: int | None) -> None:
     """Tell what is in an archive: nothing of it is run, imported or unpickled.
 
     \b
@@ -36,7 +39,7 @@ def inspect(context: click.Context, source: str | None, *, verify: bool, as_json
 
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
-        with open_archive(archive_of(source)) as archive:
+        with open_archive(archive_of(source), limits=chosen_limits(**limits)) as archive:
             facts = look_into(archive, verify=verify, parse_config=as_json)
     finally:
         gc.enable()

@@ -1,0 +1,42 @@
+"""docs/schemas: the shape of each command's `--json`, made by `python -m marpack.render.schemas docs/schemas`."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+# Command → the structs that its JSON may be, as module:name.
+REPORTS = {
+    "build": ("marpack.render.build:BuildReport",),
+    "diff": ("marpack.inspection.differences:Diff",),
+    "inspect": ("marpack.inspection.facts:Inspection",),
+    "run": ("marpack.render.run:RunReport", "marpack.render.run:RunFailure"),
+}
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_text(command: str) -> bytes:
+    """Return the JSON Schema of one command's output."""
+    shapes, components = msgspec.json.schema_components(report_types(command), ref_template="#/$defs/{name}")
+    top: dict[str, Any] = dict(shapes[0]) if len(shapes) == 1 else {"anyOf": list(shapes)}  # Any: JSON
+    tree = {"$schema": _DRAFT, "title": f"marpack {command} --json", **top, "$defs": components}
+    return msgspec.json.format(msgspec.json.encode(tree, order="deterministic"), indent=2) + b"\n"
+
+
+def report_types(command: str) -> list[type]:
+    """Import the structs that a command's JSON may be."""
+    names = (name.split(":") for name in REPORTS[command])
+    return [getattr(import_module(module), name) for module, name in names]
+
+
+def write_schemas(folder: Path) -> None:
+    """Write every schema into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for command in REPORTS:
+        (folder / f"{command}.json").write_bytes(schema_text(command))
+
+
+if __name__ == "__main__":
+    write_schemas(Path(sys.argv[1]))
