@@ -152,16 +152,18 @@ def _object(top: _Object, key: str, where: str) -> _Object:
 def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> _Object:
     """Return a struct's fields from a JSON object; a null known key is kept as an extra, for the way back."""
     known = {name: _text(table[key], prefix + key, where) for key, name in keys.items() if _has_text(table, key)}
-    for needed in ("modelName", "handler") if prefix else ("runtime",):
+    for needed in ("modelName", "handler") if prefix else ():
         if keys[needed] not in known:
             raise ManifestError(
                 f"the manifest has no '{prefix}{needed}', which the server needs",
                 where=where,
                 hint="build the archive again",
             )
-    if not prefix and known["runtime"] not in RUNTIMES:
+    # The server takes a missing runtime for python, and any case; what it does not know it does not register.
+    runtime = known.get("runtime", RUNTIMES[0])
+    if runtime.lower() not in map(str.lower, RUNTIMES):
         raise ManifestError(
-            f"'runtime' is {known['runtime'][:40]!r}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime"
+            f"'runtime' is {runtime[:40]!r}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime"
         )
     extra = {key: value for key, value in table.items() if key not in keys or (value is None and key != "model")}
     return {**known, "extra": extra}

@@ -29,7 +29,7 @@ class Members(Protocol):
 def read_manifest(archive: Members) -> Manifest:
     """Read an archive's manifest.
 
-    Raises ManifestError if it is missing, malformed, or names a file that is not in the archive.
+    Raises ManifestError if it is missing, malformed, or points outside the archive.
     """
     where = f"{archive.source}!{MANIFEST_NAME}"
     entry = archive.entries.get(MANIFEST_NAME)
@@ -40,8 +40,20 @@ def read_manifest(archive: Members) -> Manifest:
     with archive.open(MANIFEST_NAME) as file:
         manifest = Manifest.from_json(file.read(MAX_BYTES + 1), where=where)
     for key, name in pointers(manifest).items():
-        _check(key, name, archive.entries, where)
+        _check_inside(key, name, where)
     return manifest
+
+
+def require_files(archive: Members, manifest: Manifest) -> None:
+    """Raise ManifestError if the manifest names a file that is not in the archive.
+
+    The server loads such an archive all the same, if its handler never opens the file: so running one does not ask.
+    """
+    where = f"{archive.source}!{MANIFEST_NAME}"
+    for key, name in pointers(manifest).items():
+        if name not in archive.entries:
+            message = f"model.{key} points at {shown(name)}, which is not in the archive"
+            raise ManifestError(message, where=f"{where}: model.{key}", hint=_AGAIN)
 
 
 def pointers(manifest: Manifest) -> dict[str, str]:
@@ -54,23 +66,17 @@ def pointers(manifest: Manifest) -> dict[str, str]:
     named = {
         "serializedFile": model.serialized_file,
         "modelFile": model.model_file,
-        "handler": handler if handler.endswith(".py") else None,
+        "handler": handler.rpartition("/")[2] if handler.endswith(".py") else None,
         "requirementsFile": model.requirements_file,
         "configFile": model.config_file,
     }
     return {key: name for key, name in named.items() if name}
 
 
-def _check(key: str, name: str, entries: Mapping[str, Entry], where: str) -> None:
-    place = f"{where}: model.{key}"
+def _check_inside(key: str, name: str, where: str) -> None:
     try:
         check_member_name(name)
     except UnsafeArchiveError:
         raise ManifestError(
-            f"model.{key} points outside the archive: {shown(name)}", where=place, hint=_AGAIN
+            f"model.{key} points outside the archive: {shown(name)}", where=f"{where}: model.{key}", hint=_AGAIN
         ) from None
-    found = name.rpartition("/")[2] if key == "handler" else name
-    if found not in entries:
-        raise ManifestError(
-            f"model.{key} points at {shown(name)}, which is not in the archive", where=place, hint=_AGAIN
-        )

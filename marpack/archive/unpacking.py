@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from marpack.archive.extraction import cannot_extract
+from marpack.archive.pointers import require_files
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_folder
 from marpack.errors import UsageError, located
@@ -35,7 +36,7 @@ def unpack(archive: Archive, folder: Path, *, only: Iterable[str] = (), replace:
     Raises UsageError when a pattern matches nothing, OutputExistsError, ExtractionError, and ArchiveError for what is
     wrong with the archive: then there is no folder.
     """
-    _ = archive.manifest  # what is wrong with it is said before anything is written
+    require_files(archive, archive.manifest)  # what is wrong with it is said before anything is written
     patterns = tuple(only)
     names = _chosen(archive, patterns)
     empty = folder.is_dir() and not any(folder.iterdir())

@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 
 from marpack.archive.index import Index
+from marpack.archive.pointers import require_files
 from marpack.archive.protocol import Archive
 from marpack.findings import Finding
 from marpack.inspection.facts import ConfigFacts, Inspection, LabelFacts, MemberFacts, Verified
@@ -26,9 +27,10 @@ def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True
         verify: Read every byte, and compare digests and CRCs.
         parse_config: Give the model config's values beside its text, which takes a YAML parser.
 
-    Raises ManifestError for a manifest that is missing or malformed.
+    Raises ManifestError for a manifest that is missing, malformed, or names a file that is not there.
     """
     manifest, signed = archive.manifest, signed_index(archive)
+    require_files(archive, manifest)
     sums = dict(digests(archive)) if verify else {}
     walk = Walk(fetched=is_elsewhere(archive))
     looked = [look(archive, name, walk) for name in archive.entries]

@@ -108,7 +108,6 @@ BAD = [
     (dump({"runtime": "python"}), "no 'model'"),
     (dump({"runtime": "python", "model": []}), "'model' is a list, not an object"),
     (dump({"runtime": "python", "model": "m"}), "'model' is a string"),
-    (dump({"model": LEAST["model"]}), "no 'runtime'"),
     (dump({**LEAST, "runtime": "java"}), "'runtime' is 'java'"),
     (dump({**LEAST, "runtime": 3}), "'runtime' is '3'"),
     (dump({**LEAST, "model": {"handler": "h.py"}}), "no 'model.modelName'"),

@@ -7,7 +7,9 @@ from marpack.archive.cache import Cache
 from marpack.archive.manifest import MAX_BYTES
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.archive.reader import open_archive
+from marpack.archive.unpacking import unpack
 from marpack.errors import ExitCode, ManifestError
+from marpack.inspection.inspect import inspect
 
 MODEL = {"modelName": "m", "handler": "h.py"}
 
@@ -32,16 +34,9 @@ BAD = [
     ("[" * 500_000, "the manifest is nested too deeply"),
     (" " * (MAX_BYTES + 1), f"the manifest has {MAX_BYTES + 1} bytes; {MAX_BYTES} is the most"),
     ("\ufeff" + manifest(), "the manifest begins with a byte-order mark, which the server refuses"),
-    (manifest(serializedFile="w.pt"), "model.serializedFile points at 'w.pt', which is not in the archive"),
-    (manifest(modelFile="model.py"), "model.modelFile points at 'model.py', which is not in the archive"),
-    (manifest(handler="gone.py"), "model.handler points at 'gone.py', which is not in the archive"),
-    (manifest(handler="gone.py:run"), "model.handler points at 'gone.py', which is not in the archive"),
-    (manifest(requirementsFile="r.txt"), "model.requirementsFile points at 'r.txt', which is not in the archive"),
-    (manifest(configFile="c.yaml"), "model.configFile points at 'c.yaml', which is not in the archive"),
     (manifest(configFile="../../etc/passwd"), "model.configFile points outside the archive: '../../etc/passwd'"),
     (manifest(serializedFile="/etc/passwd"), "model.serializedFile points outside the archive: '/etc/passwd'"),
     (manifest(modelFile="a\\..\\model.py"), "model.modelFile points outside the archive: 'a\\\\..\\\\model.py'"),
-    (manifest(handler="../h.py"), "model.handler points outside the archive: '../h.py'"),
     (manifest(serializedFile="w\x00.pt"), "model.serializedFile points outside the archive: 'w\\x00.pt'"),
 ]  # fmt: skip
 
@@ -57,7 +52,33 @@ def test_a_bad_manifest_is_refused_before_anything_is_written(tmp_path, text, se
     assert not (tmp_path / "cache").exists()
 
 
+MISSING = [
+    (manifest(serializedFile="w.pt"), "model.serializedFile points at 'w.pt', which is not in the archive"),
+    (manifest(modelFile="model.py"), "model.modelFile points at 'model.py', which is not in the archive"),
+    (manifest(handler="gone.py"), "model.handler points at 'gone.py', which is not in the archive"),
+    (manifest(handler="gone.py:run"), "model.handler points at 'gone.py', which is not in the archive"),
+    (manifest(requirementsFile="r.txt"), "model.requirementsFile points at 'r.txt', which is not in the archive"),
+    (manifest(configFile="c.yaml"), "model.configFile points at 'c.yaml', which is not in the archive"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), MISSING, ids=[str(number) for number in range(len(MISSING))])
+def test_a_file_that_is_not_there_is_refused_by_all_but_running(tmp_path, text, sentence):
+    path = made(tmp_path / "m.mar", text)
+    with open_archive(path, cache=Cache(tmp_path / "cache")) as archive:
+        for refuses in (lambda: unpack(archive, tmp_path / "out"), lambda: inspect(archive)):
+            with pytest.raises(ManifestError) as caught:
+                refuses()
+            assert caught.value.what == sentence
+            assert caught.value.exit_code is ExitCode.ARCHIVE
+        assert not (tmp_path / "out").exists()
+        assert archive.materialize().is_dir()  # the server serves it, if the handler never opens the file
+
+
 GOOD = [
+    manifest(handler="/home/me/h.py"),
+    json.dumps({"model": MODEL}),
+    json.dumps({"runtime": "PYTHON", "model": MODEL}),
     manifest(),
     manifest(handler="h.py:run"),
     manifest(handler="package/h.py"),  # the server imports the base name
