@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Module
+from marpack.inspection.lint.nodes import walk
 from marpack.weights import legacy
 from marpack.weights.kind import Recognized
 from marpack.weights.values import Made, Table
@@ -63,4 +64,4 @@ def _holds_tensors(value: object) -> bool:
 
 
 def _mentions(model: Module, name: str) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(model.tree))
+    return any(isinstance(node, ast.Attribute) and node.attr == name for node in walk(model.tree))

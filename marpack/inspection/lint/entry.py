@@ -2,6 +2,7 @@
 
 import ast
 from enum import StrEnum
+from itertools import islice
 
 from msgspec import Struct
 
@@ -83,26 +84,32 @@ class Absent(Struct, frozen=True):
     """A name that a module does not have, for certain."""
 
 
-def lookup(library: Library, module: Module, name: str, depth: int = 0) -> Binding | Absent | None:
+def lookup(library: Library, module: Module, name: str) -> Binding | Absent | None:
     """Return what a module's attribute is bound to; None if only running it would tell."""
-    if name in module.scope.names:
-        return module.scope.names[name]
-    if module.scope.dynamic or depth > 20:
-        return None
-    answers = [_through_star(library, module, star, name, depth) for star in module.scope.stars]
-    bindings = [answer for answer in answers if isinstance(answer, Binding)]
-    if bindings:
-        return bindings[-1]
-    return None if None in answers else Absent()
+    answer: Binding | Absent | None = Absent()
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        current = waiting.pop(0)
+        if current.member in seen:
+            continue
+        seen.add(current.member)
+        if name in current.scope.names:
+            hidden = current is not module and (name.startswith("_") or "__all__" in current.scope.names)
+            return None if hidden else current.scope.names[name]
+        if current.scope.dynamic:
+            answer = None
+        for star in current.scope.stars:
+            packed = library.packed(absolute(current, star) or "")
+            if packed:
+                waiting.append(packed)
+            elif not isinstance(_from_outside(absolute(current, star), star, name), Absent):
+                answer = _from_outside(absolute(current, star), star, name)
+    return answer
 
 
-def _through_star(library: Library, module: Module, star: Imported, name: str, depth: int) -> Binding | Absent | None:
-    source = absolute(module, star)
-    packed = library.packed(source) if source else None
-    if packed:
-        hidden = name.startswith("_") or "__all__" in packed.scope.names
-        answer = lookup(library, packed, name, depth + 1)
-        return None if hidden and isinstance(answer, Binding) else answer
+def _from_outside(source: str | None, star: Imported, name: str) -> Binding | Absent | None:
+    """Return what `from source import *` binds a name to, of a module that is not packed."""
     if source and ts.has_module(source):
         return Binding((star,)) if name in ts.names_of(source) else Absent()
     top = (source or "?").partition(".")[0]
@@ -168,15 +175,12 @@ def _many(module: Module, counted: Count) -> Entry:
 
 def _none(library: Library, module: Module) -> Entry:
     message = "it has neither a function 'handle' nor a class of its own"
-    imported = [
-        name
-        for name, binding in module.scope.names.items()
-        if isinstance(binding.only, Imported) and _is_handler(library, module, name)
-    ]
+    imported = (name for name, binding in module.scope.names.items() if isinstance(binding.only, Imported))
+    handler = next((name for name in islice(imported, 100) if _is_handler(library, module, name)), None)
     hint = None
-    if imported:
-        message += f"; the imported {imported[0]} does not count"
-        hint = f"derive one class: class Handler({imported[0]}): pass"
+    if handler:
+        message += f"; the imported {handler} does not count"
+        hint = f"derive one class: class Handler({handler}): pass"
     return Entry(kind=Kind.NOTHING, module=module, findings=(NO_ENTRY.error(message, module.member, hint),))
 
 

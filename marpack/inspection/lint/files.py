@@ -13,7 +13,7 @@ from marpack.inspection.lint.search import Members
 from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse
 from marpack.inspection.lint.view import MemberView
 
-MAX_SOURCES = 8 << 20  # bytes of Python looked into, all modules together
+MAX_SOURCES = 4 << 20  # bytes of Python looked into, all modules together
 
 UNREADABLE = Code(
     "member-unreadable",

@@ -11,6 +11,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.constructing import check_constructing
 from marpack.inspection.lint.entry import Entry, Kind
 from marpack.inspection.lint.handler_file import MANIFEST
+from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.signature import is_async, refusal
 
 NO_METHOD = Code(
@@ -90,10 +91,10 @@ def _set_on_instance(library: Library, cls: Packed, name: str) -> bool:
     """Say whether a method of the class sets this attribute on the instance, or attributes are made on demand."""
     if library.find(cls, "__getattr__") is not None:
         return True
-    nodes = (node for base in library.order(cls) if isinstance(base, Packed) for node in ast.walk(base.node))
+    nodes = (node for base in library.order(cls) if isinstance(base, Packed) for node in walk(base.node))
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store) for node in nodes
-    ) or any(isinstance(node, ast.Call) and _is_setattr(node) for node in ast.walk(cls.node))
+    ) or any(isinstance(node, ast.Call) and _is_setattr(node) for node in walk(cls.node))
 
 
 def _is_setattr(node: ast.Call) -> bool:

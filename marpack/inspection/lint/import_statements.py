@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.scope import truth
 from marpack.inspection.lint.signature import dotted_name
 
@@ -43,7 +44,7 @@ def imports_of(tree: ast.Module) -> list[Import]:
 
 def changes_path(tree: ast.Module) -> bool:
     """Say whether a module changes the places where imports are looked for."""
-    names = (dotted_name(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    names = (dotted_name(node) for node in walk(tree) if isinstance(node, ast.Attribute))
     return any(
         name in {"sys.path", "site.addsitedir", "sys.meta_path", "sys.path_hooks", "sys.modules"} for name in names
     )

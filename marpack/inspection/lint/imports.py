@@ -1,6 +1,7 @@
 """Every import of the handler and the model file, followed into packed modules, as the server will resolve it."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import msgspec
 from msgspec import Struct
@@ -69,19 +70,29 @@ class Imports:
         self._files = files
         self._library = library
         self._requirements = requirements
-        self._path_changed = False
+        self._imports: dict[str, list[Import]] = {}
+        self._reached: list[Module] = []
 
     def check(self, starts: list[Module]) -> Iterator[Finding]:
         """Yield what is wrong with the imports of these modules, and of the packed ones that they lead to."""
-        reached = self._reached(starts)
-        self._path_changed = any(changes_path(module.tree) for module, _ in reached.values())
+        reached = self._follow(starts)
+        self._reached = [module for module, _ in reached.values()]
         for module, weight in reached.values():
-            for statement in dict.fromkeys(imports_of(module.tree)):
+            for statement in dict.fromkeys(self._imports_of(module)):
                 need = Need(module, statement, min(weight, statement.weight))
                 if need.weight is not Weight.GUARDED:
                     yield from self._check(need)
 
-    def _reached(self, starts: list[Module]) -> dict[str, tuple[Module, Weight]]:
+    def _imports_of(self, module: Module) -> list[Import]:
+        if module.member not in self._imports:
+            self._imports[module.member] = imports_of(module.tree)
+        return self._imports[module.member]
+
+    @cached_property
+    def _path_changed(self) -> bool:
+        return any(changes_path(module.tree) for module in self._reached)
+
+    def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, Weight]]:
         """Return every packed module that is imported, with how sure that is."""
         reached: dict[str, tuple[Module, Weight]] = {}
         waiting = [(module, Weight.CERTAIN) for module in starts]
@@ -90,7 +101,7 @@ class Imports:
             if module.member in reached and reached[module.member][1] >= weight:
                 continue
             reached[module.member] = (module, weight)
-            for statement in imports_of(module.tree):
+            for statement in self._imports_of(module):
                 lighter = min(weight, statement.weight)
                 waiting += [(inner, lighter) for inner in self._leads_to(module, statement)]
         return reached

@@ -1,6 +1,5 @@
 """index_to_name.json: the shapes that the server's loader takes, and the classes it leaves without a name."""
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
 from marpack.inspection.lint.labels_file import LABELS, read_labels
 from marpack.inspection.lint.loading import Loader
+from marpack.inspection.lint.nodes import walk
 from marpack.runtime.targets import Difference, Target
 
 TOPK = 5  # image_classifier's
@@ -178,7 +178,7 @@ def _label(value: Any) -> Any:  # Any: JSON
 
 def _sets_topk(base: Packed) -> bool:
     """Say whether a class mentions the number of classes to answer with."""
-    nodes = ast.walk(base.node)
+    nodes = walk(base.node)
     names = {getattr(node, "attr", None) or getattr(node, "id", None) for node in nodes}
     return bool(names & {"topk", "set_max_result_classes"})
 

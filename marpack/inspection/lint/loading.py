@@ -9,6 +9,7 @@ from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.classes import Attribute, Class, Library, Packed, Server
 from marpack.inspection.lint.entry import Entry, Kind
 from marpack.inspection.lint.files import Module
+from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.scope import Expression
 from marpack.inspection.lint.signature import own_nodes
 
@@ -87,13 +88,13 @@ def _touches_manifest(node: ast.AST) -> bool:
         isinstance(inner, ast.Attribute) and inner.attr in {"manifest", "_system_properties", "model_yaml_config"}
         for target in targets
         if isinstance(target, ast.Subscript)
-        for inner in ast.walk(target)
+        for inner in walk(target)
     )
 
 
 def _initialised_class(library: Library, module: Module, function: ast.AST) -> Class | None:
     """Return the class whose instance a handler function initialises: `_service.initialize(context)`."""
-    for node in ast.walk(function):
+    for node in walk(function):
         match node:
             case ast.Call(func=ast.Attribute(attr="initialize", value=ast.Name(id=name))):
                 return _class_of_instance(library, module, name)

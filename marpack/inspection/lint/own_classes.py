@@ -9,7 +9,8 @@ import ast
 from msgspec import Struct
 
 from marpack.inspection.lint.files import Module
-from marpack.inspection.lint.scope import Binding, Expression, Names, Own, Value
+from marpack.inspection.lint.nodes import walk
+from marpack.inspection.lint.scope import Expression, Names, Own, Value
 from marpack.inspection.lint.signature import decorator_name, dotted_name
 
 # Decorators that return the class they are given, or one in its place.
@@ -47,10 +48,11 @@ class Count(Struct, frozen=True):
 def count(module: Module) -> Count:
     """Count a module's own classes."""
     names = module.scope.names
+    counter = _Counter(names)
     low, high = 0, 0
     certain, listed = [], []
     for name in sorted(names):
-        least, most = _range(name, names[name], names)
+        least, most = counter.range_of(name)
         low, high = low + least, high + most
         if most:
             listed.append(name)
@@ -68,63 +70,79 @@ def odd_line(module: Module, counted: Count, method: str) -> int:
     return odd[0] if odd else sorted(lines.values())[1]
 
 
-def _range(name: str, binding: Binding, names: Names) -> tuple[int, int]:
-    ranges = [_value_range(name, value, names) for value in binding.values] or [(0, 0)]
-    low = min(least for least, _ in ranges) if binding.sure else 0
-    return low, max(most for _, most in ranges)
+class _Counter:
+    """Counts, for each name, how many classes of the module's own it stands for at least and at most."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._makers: dict[Own, bool] = {}
+
+    def range_of(self, name: str) -> tuple[int, int]:
+        binding = self._names[name]
+        ranges = [self._value(name, value) for value in binding.values] or [(0, 0)]
+        low = min(least for least, _ in ranges) if binding.sure else 0
+        return low, max(most for _, most in ranges)
+
+    def _value(self, name: str, value: Value) -> tuple[int, int]:
+        if isinstance(value, Own):
+            return _definition_range(value.node) if isinstance(value.node, ast.ClassDef) else (0, 0)
+        node = value.node if isinstance(value, Expression) else None
+        looks_like_class = name[:1].isupper() and not name.isupper()
+        if isinstance(node, ast.Call):
+            return self._call(node, looks_like_class=looks_like_class)
+        if isinstance(node, ast.Subscript):
+            return (0, 1) if looks_like_class and self._is_lookup(node) else (0, 0)
+        if isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr):
+            return (0, 1) if self._mentions_class(node) else (0, 0)
+        return 0, 0
+
+    def _call(self, node: ast.Call, *, looks_like_class: bool) -> tuple[int, int]:
+        dotted = dotted_name(node.func) or ""
+        name = dotted.rpartition(".")[2]
+        if name in _MAKERS:
+            return (1, 1) if len(node.args) + len(node.keywords) >= _MAKERS[name] else (0, 1)
+        if name in {"NewType", "TypeVar", "ParamSpec", "TypeVarTuple"}:
+            return 0, 0
+        only = self._names[dotted].only if dotted in self._names else None
+        if isinstance(only, Own) and not (looks_like_class and self._mentions_class(node)):
+            return (0, 1) if self._makes_classes(only) else (0, 0)
+        return (0, 1) if looks_like_class else (0, 0)
+
+    def _makes_classes(self, value: Own) -> bool:
+        """Say whether calling this may give a class of the module: a function with one inside, a metaclass."""
+        if value not in self._makers:
+            node = value.node
+            metaclass = isinstance(node, ast.ClassDef) and any(dotted_name(base) == "type" for base in node.bases)
+            inner = () if isinstance(node, ast.ClassDef) else walk(node)
+            self._makers[value] = metaclass or any(_makes_class(item) for item in inner)
+        return self._makers[value]
+
+    def _is_lookup(self, node: ast.Subscript) -> bool:
+        """Tell `Net = CLASSES[name]`, which may be a class, from `Vector = list[float]`, which is none."""
+        binding = self._names.get(dotted_name(node.value) or "")
+        return binding is not None and any(isinstance(value, Expression) for value in binding.values)
+
+    def _mentions_class(self, node: ast.expr) -> bool:
+        """Say whether a class of the module's own takes part in an expression, other than being called."""
+        called = {id(item.func) for item in walk(node) if isinstance(item, ast.Call)}
+        names = (item.id for item in walk(node) if isinstance(item, ast.Name) and id(item) not in called)
+        bindings = (self._names[name] for name in names if name in self._names)
+        return any(_is_class(value) for binding in bindings for value in binding.values)
 
 
-def _value_range(name: str, value: Value, names: Names) -> tuple[int, int]:
-    if isinstance(value, Own):
-        return _definition_range(value.node) if isinstance(value.node, ast.ClassDef) else (0, 0)
-    if isinstance(value, Expression) and value.node is not None:
-        return _expression_range(name, value.node, names)
-    return 0, 0
+def _is_class(value: Value) -> bool:
+    return isinstance(value, Own) and isinstance(value.node, ast.ClassDef)
+
+
+def _makes_class(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "type" and len(node.args) == 3
+    return isinstance(node, ast.ClassDef)
 
 
 def _definition_range(node: ast.ClassDef) -> tuple[int, int]:
-    if any(isinstance(target, ast.Name) and target.id == "__module__" for target in _assigned(node)):
+    targets = [target for inner in node.body if isinstance(inner, ast.Assign) for target in inner.targets]
+    if any(isinstance(target, ast.Name) and target.id == "__module__" for target in targets):
         return 0, 1
     last = [(decorator_name(item) or "?").rpartition(".")[2] for item in node.decorator_list]
     return (1, 1) if all(name in _KEEPING for name in last) else (0, 1)
-
-
-def _assigned(node: ast.ClassDef) -> list[ast.expr]:
-    return [target for inner in node.body if isinstance(inner, ast.Assign) for target in inner.targets]
-
-
-def _expression_range(name: str, node: ast.expr, names: Names) -> tuple[int, int]:
-    looks_like_class = name[:1].isupper() and not name.isupper()
-    if isinstance(node, ast.Call):
-        return _call_range(node, names, looks_like_class=looks_like_class)
-    if isinstance(node, ast.Subscript):
-        return (0, 1) if looks_like_class and _is_lookup(node, names) else (0, 0)
-    if isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr):
-        return 0, 1
-    return 0, 0
-
-
-def _is_lookup(node: ast.Subscript, names: Names) -> bool:
-    """Tell `Net = CLASSES[name]`, which may be a class, from `Vector = list[float]`, which is none."""
-    binding = names.get(dotted_name(node.value) or "")
-    return binding is not None and any(isinstance(value, Expression) for value in binding.values)
-
-
-def _call_range(node: ast.Call, names: Names, *, looks_like_class: bool) -> tuple[int, int]:
-    dotted = dotted_name(node.func) or ""
-    name = dotted.rpartition(".")[2]
-    if name in _MAKERS:
-        return (1, 1) if len(node.args) + len(node.keywords) >= _MAKERS[name] else (0, 1)
-    if name in {"NewType", "TypeVar", "ParamSpec", "TypeVarTuple"}:
-        return 0, 0
-    only = names[dotted].only if dotted in names else None
-    if isinstance(only, Own):
-        return (0, 1) if _makes_classes(only.node) else (0, 0)
-    return (0, 1) if looks_like_class else (0, 0)
-
-
-def _makes_classes(node: ast.AST) -> bool:
-    """Say whether calling this may give a class of the module: a function with one inside, a metaclass."""
-    if isinstance(node, ast.ClassDef):
-        return any(dotted_name(base) == "type" for base in node.bases)
-    return any(isinstance(inner, ast.ClassDef) for inner in ast.walk(node))

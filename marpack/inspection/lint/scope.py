@@ -1,12 +1,12 @@
 """What running a body of Python would leave bound to which name, told from its syntax tree alone."""
 
 import ast
-from collections.abc import Iterable
 from functools import reduce, singledispatchmethod
 
 from msgspec import Struct
 
 from marpack.errors import LimitExceededError
+from marpack.inspection.lint.nodes import walk
 
 _MOST_WORK = 1_000_000  # names carried into branches; what hands have written stays far below
 
@@ -65,9 +65,6 @@ class Scope(Struct, frozen=True, kw_only=True):
     dynamic: bool = False  # names may come and go in ways that no tree shows
 
 
-_DYNAMIC_CALLS = frozenset({"globals", "locals", "vars", "exec", "eval", "setattr", "__import__"})
-
-
 def scope_of(tree: ast.Module | ast.ClassDef) -> Scope:
     """Return the names that a module's or a class's body leaves bound.
 
@@ -76,10 +73,11 @@ def scope_of(tree: ast.Module | ast.ClassDef) -> Scope:
     runner = _Runner()
     runner.run(tree.body)
     names = dict(runner.names)
-    for name in _global_names(tree):
+    far, dynamic = _far_reaching(tree)
+    for name in far:
         known = names.get(name, Binding((), sure=False))
         names[name] = Binding((*known.values, Expression()), sure=known.sure, line=known.line)
-    return Scope(names=names, stars=tuple(runner.stars), dynamic=_is_dynamic(tree, names))
+    return Scope(names=names, stars=tuple(runner.stars), dynamic=dynamic or "__getattr__" in names)
 
 
 def truth(test: ast.expr) -> bool | None:
@@ -107,39 +105,39 @@ def ends(statement: ast.stmt) -> bool:
     return False
 
 
-def _global_names(tree: ast.Module | ast.ClassDef) -> Iterable[str]:
+def _far_reaching(tree: ast.Module | ast.ClassDef) -> tuple[set[str], bool]:
+    """Return the names that functions bind in the module, and whether some are bound in ways that no tree shows."""
     if isinstance(tree, ast.ClassDef):
-        return ()
-    return {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+        return set(), False
+    names: set[str] = set()
+    dynamic = False
+    for node in walk(tree):
+        if isinstance(node, ast.Global):
+            names.update(node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            dynamic = dynamic or _binds_unseen(node.func.id, node)
+    return names, dynamic
 
 
-def _is_dynamic(tree: ast.Module | ast.ClassDef, names: Names) -> bool:
-    if "__getattr__" in names:
-        return True
-    nodes: Iterable[ast.AST] = ast.walk(tree) if isinstance(tree, ast.Module) else tree.body
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _DYNAMIC_CALLS
-        and _reaches_module(node)
-        for node in nodes
-    )  # fmt: skip
-
-
-def _reaches_module(call: ast.Call) -> bool:
+def _binds_unseen(function: str, call: ast.Call) -> bool:
     """Tell `setattr(self, …)` and the like, which are everyday, from calls that may bind names of the module."""
-    function = call.func.id if isinstance(call.func, ast.Name) else ""
-    if function in ("setattr", "vars"):
-        return any(isinstance(node, ast.Name) and node.id == "sys" for node in ast.walk(call))
-    return function in ("globals", "exec")
+    if function in {"setattr", "vars"}:
+        return any(isinstance(node, ast.Name) and node.id == "sys" for node in walk(call))
+    return function in {"globals", "exec"}
 
 
 def merge(one: Names, other: Names) -> Names:
     """Return the names after a fork: bound for certain only where both ways bind them."""
     merged = {}
-    for name in {**one, **other}:
-        pair = [names[name] for names in (one, other) if name in names]
-        values = tuple(dict.fromkeys(value for binding in pair for value in binding.values))
-        sure = len(pair) == 2 and all(binding.sure for binding in pair)
-        merged[name] = Binding(values, sure=sure, line=pair[0].line)
+    for name in one | other:
+        first, second = one.get(name), other.get(name)
+        known = first or second
+        if known is None or first is second:  # the fork did not touch it
+            merged[name] = one[name]
+            continue
+        values = [value for binding in (first, second) if binding for value in binding.values]
+        sure = first is not None and second is not None and first.sure and second.sure
+        merged[name] = Binding(tuple(dict.fromkeys(values)), sure=sure, line=known.line)
     return merged
 
 
@@ -272,7 +270,7 @@ class _Runner:
         if isinstance(target, ast.Name):
             self.names[target.id] = self._value(value, target.lineno, sure=sure)
             return
-        for inner in ast.walk(target):  # unpacking
+        for inner in walk(target):  # unpacking
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 self.names[inner.id] = Binding((Expression(),), sure=sure, line=inner.lineno)
 
@@ -284,6 +282,6 @@ class _Runner:
 
     def _walrus(self, statement: ast.stmt) -> None:
         part = getattr(statement, "test", None) or getattr(statement, "value", None)
-        for node in ast.walk(part) if isinstance(part, ast.expr) else ():
+        for node in walk(part) if isinstance(part, ast.expr) else ():
             if isinstance(node, ast.NamedExpr):
                 self._assign(node.target, node.value)

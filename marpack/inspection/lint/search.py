@@ -32,7 +32,8 @@ class Members:
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(names)
         self._folders: dict[str, set[str]] = {}
-        for name in self.names:
+        self._compiled: dict[str, str] = {}  # name without suffix → member
+        for name in sorted(self.names):
             self._add(name)
 
     def files_in(self, folder: str) -> set[str]:
@@ -75,27 +76,25 @@ class Members:
     def _in_folder(self, folder: str, name: str, dotted: str) -> Located | None:
         inner = f"{folder}{name}/"
         for place, stem, package in ((inner, _INIT, True), (folder, name, False)):
-            for kind, file in _candidates(self.files_in(place), stem):
-                return Located(dotted, kind, place + file, package)
+            found = self._file(place, stem)
+            if found:
+                return Located(dotted, *found, package)
         return Located(dotted, Found.NAMESPACE, inner) if self.is_folder(inner) else None
+
+    def _file(self, folder: str, stem: str) -> tuple[Found, str] | None:
+        stem = folder + stem
+        if stem in self._compiled:
+            return Found.EXTENSION, self._compiled[stem]
+        if f"{stem}.py" in self.names:
+            return Found.SOURCE, f"{stem}.py"
+        return (Found.BYTECODE, f"{stem}.pyc") if f"{stem}.pyc" in self.names else None
 
     def _add(self, name: str) -> None:
         folder, slash, base = name.rpartition("/")
         self._folders.setdefault(folder + slash, set()).add(base)
+        stem, _, tag = base.partition(".")
+        if tag in {"so", "abi3.so"} or (tag.endswith(".so") and tag.startswith("cpython-")):
+            self._compiled.setdefault(folder + slash + stem, name)
         while folder:
             folder = folder.rpartition("/")[0]
             self._folders.setdefault(f"{folder}/" if folder else "", set())
-
-
-def _candidates(files: set[str], stem: str) -> Iterable[tuple[Found, str]]:
-    compiled = sorted(name for name in files if name.endswith(".so") and name.split(".")[0] == stem)
-    yield from ((Found.EXTENSION, name) for name in compiled if _is_extension(name, stem))
-    if f"{stem}.py" in files:
-        yield Found.SOURCE, f"{stem}.py"
-    if f"{stem}.pyc" in files:
-        yield Found.BYTECODE, f"{stem}.pyc"
-
-
-def _is_extension(name: str, stem: str) -> bool:
-    tag = name[len(stem) : -len(".so")]
-    return tag in {"", ".abi3"} or tag.startswith(".cpython-")

@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterator
 
+from marpack.inspection.lint.nodes import children
+
 Callable_ = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 # Decorators that call the function with what they are called with.
@@ -63,7 +65,7 @@ def own_nodes(node: Callable_) -> Iterator[ast.AST]:
         item = waiting.pop()
         yield item
         if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            waiting.extend(ast.iter_child_nodes(item))
+            waiting.extend(children(item))
 
 
 def is_generator(node: Callable_) -> bool:

@@ -9,7 +9,7 @@ import warnings
 
 from msgspec import Struct
 
-MAX_SOURCE = 512 << 10  # bytes; a parse takes up to a second and 300 MB for these, and no hand has written more
+MAX_SOURCE = 256 << 10  # bytes; a parse takes up to half a second and 150 MB for these, and no hand has written more
 
 # The parser joins dotted names piece by piece, so that a long one costs memory by its square.
 _ENDLESS_NAME = re.compile(rb"(?<![\w\x80-\xff])(?:[\w\x80-\xff]++(?:\s|\\\r?\n)*+\.(?:\s|\\\r?\n)*+){300}")

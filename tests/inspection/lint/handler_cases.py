@@ -39,6 +39,12 @@ COUNTING = [
     handler("deleted", f"class Helper: pass\n{CLASS}del Helper\n"),
     handler("newtype", f"from typing import NewType, TypeVar\nA = NewType('A', int)\nT = TypeVar('T')\n{CLASS}"),
     handler("generic-aliases", f"from typing import Dict\nA = Dict[str, int]\nB = list[int]\n{CLASS}C = list[Handler]\n"),
+    handler("everyday-expressions", f"import os, torch\nDEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'\nName = os.getenv('A') or 'b'\n"
+            f"Path = os.path.join('a', 'b')\n{CLASS}Service = Handler() if DEVICE else None\n", "N handler-undecided handler.py"),
+    handler("function-asking-for-types", f"def kind(x): return type(x).__name__\nlabel = kind(1)\n{CLASS}"),
+    handler("chosen-class", f"{CLASS}Chosen = Handler if Handler else None\n", "N handler-undecided handler.py", fails=True),
+    handler("wrapped-class", f"def wrap(cls): return cls\n{CLASS}Other = wrap(Handler)\n", "N handler-undecided handler.py", fails=True),
+    handler("registered-class", f"NETS = dict(a=int)\nChosen = NETS['a']\n{CLASS}", "N handler-undecided handler.py"),
     handler("instance", f"{CLASS}_service = Handler()\n"),
     handler("main-guard", f"{CLASS}if __name__ == '__main__':\n    class Demo: pass\n"),
     handler("type-checking", f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    class T: pass\n{CLASS}"),
