@@ -28,7 +28,7 @@ def inspect(context: click.Context, source: str | None, *, verify: bool, as_json
     \b
     Examples:
       marpack inspect digits.mar                       who made it, what it holds, is it safe
-      marpack inspect https://host/digits.mar --json   the same of an archive elsewhere, without fetching it
+      marpack inspect https://host/digits.mar --json   an archive elsewhere, not fetched whole
 
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder; without one, the project
     in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged or not as it was built.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
@@ -12,6 +13,8 @@ from marpack.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from marpack.errors import MarpackError
 
 # name → (module:command, one line of help): `--help` must not pay for what it only lists.
 COMMANDS = {
@@ -115,7 +118,26 @@ def _show_error(error: Exception) -> int:
     from marpack.errors import MarpackError
     from marpack.render.console import show_error
 
+    if isinstance(error, BrokenPipeError):
+        # Whoever read stdout has had enough: `marpack run … | head` is no failure worth words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     if not isinstance(error, MarpackError):
-        raise error
+        error = _bug(error)
     show_error(error)
     return error.exit_code
+
+
+def _bug(error: Exception) -> MarpackError:
+    """Return what a user is told of an error that is marpack's own; its traceback is kept in a file."""
+    import tempfile
+    import traceback
+
+    from marpack.errors import MarpackError
+
+    with tempfile.NamedTemporaryFile("w", prefix="marpack-bug-", suffix=".txt", delete=False) as file:
+        file.write("".join(traceback.format_exception(error)))
+    return MarpackError(
+        f"marpack itself failed, which is a bug: {type(error).__name__}: {error}",
+        hint=f"please report it with the traceback in {file.name}",
+    )

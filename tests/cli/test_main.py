@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ def test_help_lists_the_commands_without_importing_them():
 
 
 def test_version():
-    assert run("--version").stdout.strip() == f"marpack, version {marpack.__version__}"
+    assert run("--version").stdout.startswith(f"marpack {marpack.__version__}\n")
 
 
 @pytest.mark.parametrize(("word", "tip"), [("biuld", "'build'"), ("inspct", "'inspect'")])
@@ -47,3 +48,29 @@ def test_looking_never_imports_torch(command: str, tmp_path: Path, make_mar):
     done = subprocess.run([sys.executable, "-X", "importtime", "-m", "marpack", *args], capture_output=True, text=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line}
     assert not loaded & {"torch", "onnxruntime", "numpy", "jinja2"}
+
+
+def test_a_bug_of_marpacks_own_is_a_sentence_and_a_file(tmp_path: Path):
+    code = (
+        "import marpack.cli.main as main\n"
+        "def broken(**options): raise RuntimeError('a bug')\n"
+        "main.marpack.main = broken\n"
+        "main.main(['build'])\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert "RuntimeError: a bug" in done.stderr
+    assert "Traceback" not in done.stderr
+    (report,) = tmp_path.glob("marpack-bug-*.txt")
+    assert "Traceback" in report.read_text()
+
+
+def test_a_reader_that_goes_away_is_no_bug(make_mar):
+    mar = make_mar("def handle(data, context):\n    return ['x' * 100_000] if data else None\n")
+    inputs = " ".join(["--data x"] * 50)
+    command = f"set -o pipefail; {sys.executable} -m marpack run {mar} {inputs} --jsonl | head -c 10 >/dev/null"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "bug" not in done.stderr
+    assert "Traceback" not in done.stderr
