@@ -45,7 +45,7 @@ def _entry(known: HandlerFacts, tree: ast.Module, function: str) -> HandlerFacts
     if len(found) != 1:
         names = ", ".join(node.name for node in found)
         problem = (
-            f"several classes may have handle: {names}" if names else f"it has no {function} and no class with one"
+            f"several classes may have handle: {names}" if names else f"no function {function}, and no class with it"
         )
         return HandlerFacts(entry_point=known.entry_point, file=known.file, problem=problem)
     methods = _methods(found[0], classes)

@@ -8,7 +8,7 @@ import msgspec
 from rich.filesize import decimal
 
 from marpack.inspection.differences import Change, Diff, Difference, TensorDiff
-from marpack.render.layout import clean, fit, heading
+from marpack.render.layout import clean, fit, heading, paragraph
 
 _SIGNS = {Change.ADDED: ("+", "green"), Change.REMOVED: ("-", "red")}
 _MOST = 40  # differences shown of one kind
@@ -17,10 +17,9 @@ _MOST = 40  # differences shown of one kind
 def diff_lines(found: Diff, width: int) -> Iterator[str]:
     """Yield the page line by line, in colours that click.echo takes off again where they are not wanted."""
     if found.same:
-        yield f"the same: {clean(found.before)} and {clean(found.after)}"
-        return
-    yield click.style(f"- {clean(found.before)}", fg="red")
-    yield click.style(f"+ {clean(found.after)}", fg="green")
+        yield "the same"
+    for sign, source in (("-", found.before), ("+", found.after)):
+        yield fit(f"{sign} {clean(source)}", width).rstrip()
     for title in ("manifest", "recorded", "members", "config", "labels"):
         parts: Sequence[Difference] = getattr(found, title)
         if parts:
@@ -37,9 +36,10 @@ def _tensors(found: TensorDiff, width: int) -> Iterator[str]:
     counts = [f"{len(found.differences):,} of {found.same + found.uncompared + len(found.differences):,} differ"]
     if found.uncompared:
         counts.append(f"{found.uncompared:,} have no numbers here to compare")
-    yield heading(f"tensors of {clean(name)}", ", ".join(counts))
+    yield heading(fit(f"tensors of {clean(name)}", width - 24).rstrip())
+    yield f"  {', '.join(counts)}"
     if found.problem:
-        yield f"  {clean(found.problem)}"
+        yield from paragraph("broken", found.problem, width=width)
     yield from _differences(found.differences, _shaped, width)
 
 

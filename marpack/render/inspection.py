@@ -15,6 +15,7 @@ from marpack.weights.onnx_header import Port
 _COLOURS = {Verdict.SAFE: "green", Verdict.NEEDS_TRUST: "yellow", Verdict.DANGEROUS: "red"}
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
 _SHOWN = 8  # of anything that may be long
+_NAMES = 12  # globals of one pickle
 _LINES = 20  # of the model config
 
 
@@ -39,7 +40,8 @@ def inspection_lines(facts: Inspection, width: int) -> Iterator[str]:
 def _summary(facts: Inspection, width: int) -> Iterator[str]:
     model = facts.manifest["model"]
     version = model.get("modelVersion") or ""
-    yield heading(clean(f"{model['modelName']} {version}".strip()), click.style(clean(facts.source), dim=True))
+    yield heading(fit(clean(f"{model['modelName']} {version}".strip()), width).rstrip())
+    yield click.style("  source ", dim=True) + clean(facts.source)  # a path is for copying: never broken
     yield from paragraph("digest", facts.digest or "none: this archive has no MAR-INF/marpack.json", width=width)
     if facts.verified:
         yield from paragraph("bytes", _verified(facts), width=width)
@@ -109,9 +111,9 @@ def _config(text: str, width: int) -> Iterator[str]:
 
 
 def _weights(weights: WeightsFacts, width: int) -> Iterator[str]:
-    yield heading(clean(weights.member), click.style(weights.kind, fg="cyan"))
+    yield heading(fit(clean(weights.member), width - 24).rstrip(), click.style(weights.kind, fg="cyan"))
     if weights.problem:
-        yield from paragraph("", click.style(clean(weights.problem), fg="red"), width=width)
+        yield from paragraph("broken", weights.problem, width=width)
     if weights.tensors:
         mixed = len(weights.dtypes) > 1
         dtypes = ", ".join(f"{name} ({count})" if mixed else name for name, count in weights.dtypes.items())
@@ -147,15 +149,18 @@ def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
     risky = [pickle for pickle in scan.pickles if pickle.verdict is not Verdict.SAFE]
     for pickle in risky[:_SHOWN]:
         verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])
-        yield f"  {clean(pickle.where)}  {verdict}"
-        yield from paragraph("", ", ".join(pickle.globals), width=width)
+        yield f"  {fit(clean(pickle.where), width - 16).rstrip()}  {verdict}"
+        more = f" and {len(pickle.globals) - _NAMES} more" if len(pickle.globals) > _NAMES else ""
+        yield from paragraph("", ", ".join(pickle.globals[:_NAMES]) + more, width=width)
     if len(risky) > _SHOWN:
         yield f"  … and {len(risky) - _SHOWN:,} more"
 
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:
     severity = click.style(finding.severity, fg=_SEVERITIES[finding.severity])
-    yield f"  {severity} {clean(finding.where or '')} {click.style(f'({finding.code})', dim=True)}"
+    yield f"  {severity} {click.style(finding.code, dim=True)}"
+    if finding.where:
+        yield f"    {clean(finding.where)}"  # as above
     yield from paragraph("", finding.message, width=width, column=4)
     if finding.hint:
-        yield from paragraph("hint:", finding.hint, width=width, column=10)
+        yield from paragraph("  hint:", finding.hint, width=width, column=10)

@@ -74,7 +74,9 @@ def rows(table: Sequence[Sequence[str]], *, width: int, right: frozenset[int] = 
 
 def paragraph(label: str, text: str, *, width: int, column: int = 9) -> Iterator[str]:
     """Yield a labelled text, wrapped under itself."""
-    lines = textwrap.wrap(clean(text), width - column, break_on_hyphens=False) or [""]
+    shown = clean(text)
+    room = max(8, (width - column) * len(shown) // max(1, cells(shown)))  # wide letters take two cells each
+    lines = textwrap.wrap(shown, room, break_on_hyphens=False) or [""]
     yield click.style(f"  {label}".ljust(column), dim=True) + lines[0]
     yield from (" " * column + line for line in lines[1:])
 

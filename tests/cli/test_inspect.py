@@ -1,0 +1,226 @@
+"""`marpack inspect`, as one types it: the page, JSON, exit codes, and the sentence for each mistake."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec import Struct
+
+from marpack.cli.main import main
+from marpack.render.layout import cells
+
+MakeMar = Callable[..., Path]
+HANDLER = (
+    "from ts.torch_handler.base_handler import BaseHandler\n\nclass Own(BaseHandler):\n    def preprocess(s, d): ...\n"
+)
+
+
+class Outcome(Struct, frozen=True):
+    code: int
+    out: str
+    err: str
+
+
+Look = Callable[..., Outcome]
+
+
+@pytest.fixture
+def look(capfd: pytest.CaptureFixture[str]) -> Look:
+    """Return a function that runs `marpack inspect` with its arguments."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            main(["inspect", *map(str, arguments)])
+        out, err = capfd.readouterr()
+        return Outcome(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def mar(make_mar: MakeMar, tmp_path: Path) -> Path:
+    torch.save({"layer.weight": torch.zeros(3, 4), "layer.bias": torch.zeros(3)}, tmp_path / "net.pt")
+    return make_mar(HANDLER, files={"net.pt": (tmp_path / "net.pt").read_bytes(), "data/words.txt": "a\nb\n"})
+
+
+def test_the_page_says_what_it_is(mar: Path, look: Look) -> None:
+    outcome = look(mar)
+
+    assert outcome.code == 0
+    assert outcome.err == ""
+    for text in ("probe 1.0", "class Own(BaseHandler), defines preprocess", "15 parameters in 2 tensors", "[3, 4]"):
+        assert text in outcome.out
+    assert "pickles  safe, 1 read" in outcome.out
+    assert "\x1b" not in outcome.out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_the_page_fits_its_width(columns: int, look: Look, make_mar: MakeMar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = "a_rather_long_name_for_a_member_that_somebody_gave_without_thinking_of_terminals"
+    model = pickle.dumps({"net": torch.nn.Linear(2, 2)})
+    mar = make_mar(HANDLER, files={f"{long}/{long}.txt": "x", "模型/標籤.txt": "x", f"{long}.bin": model})
+
+    monkeypatch.chdir(mar.parent)
+
+    lines = look(mar.name).out.splitlines()
+
+    paths = [line for line in lines if line.startswith("    probe.mar!")]  # for copying: never broken
+    assert len(paths) == 1
+    assert max(cells(line) for line in lines if line not in paths) <= columns
+
+
+def test_json_is_the_result_and_nothing_else(mar: Path, look: Look) -> None:
+    outcome = look(mar, "--json")
+
+    assert outcome.code == 0
+    assert outcome.err == ""
+    assert json.loads(outcome.out)["manifest"]["model"]["modelName"] == "probe"
+
+
+def test_verify_says_that_every_byte_was_read(mar: Path, look: Look) -> None:
+    assert "read, as the CRCs" in " ".join(look(mar, "--verify").out.split())
+
+
+def test_a_dangerous_archive_falls_short(make_mar: MakeMar, look: Look) -> None:
+    outcome = look(make_mar(HANDLER, files={"vocab.pkl": b"cposix\nsystem\n(S'id'\ntR."}))
+
+    assert outcome.code == 1
+    assert "dangerous" in outcome.out
+    assert "posix.system" in outcome.out
+
+
+def test_a_damaged_archive_is_no_safe_archive(mar: Path, look: Look) -> None:
+    content = bytearray(mar.read_bytes())
+    content[content.index(b"class Own")] ^= 1
+    mar.write_bytes(content)
+
+    outcome = look(mar)
+
+    assert outcome.code == 3
+    assert "damaged-member" in outcome.out
+
+
+def test_what_a_terminal_would_obey_is_shown_instead(make_mar: MakeMar, look: Look) -> None:
+    mar = make_mar(
+        HANDLER, description="\x1b[2Jgone", files={"index_to_name.json": '{"0": "\\u001b[31mred", "1": "\\u202eb"}'}
+    )
+
+    out = look(mar).out
+
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "\\x1b[31mred" in out
+
+
+def test_a_folder_and_a_tar_are_archives_too(make_folder: MakeMar, look: Look, tmp_path: Path) -> None:
+    assert "class Own" in look(make_folder(HANDLER)).out
+
+
+def test_with_no_source_the_project_here_is_built_and_inspected(
+    look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "handler.py").write_text("def handle(data, context):\n    return data\n")
+    (tmp_path / "marpack.yaml").write_text("name: here\nversion: '1'\nhandler: handler.py\n")
+    monkeypatch.chdir(tmp_path)
+
+    for arguments in ((), (".",), (str(tmp_path),)):
+        outcome = look(*arguments)
+        assert outcome.code == 0, outcome
+        assert "here 1" in outcome.out
+    assert (tmp_path / "here.mar").is_file()
+
+
+def not_zip(path: Path) -> Path:
+    path.write_text("hello")
+    return path
+
+
+MISTAKES: dict[str, tuple[Callable[[Path], object], int, str]] = {
+    "nothing there": (lambda folder: folder / "none.mar", 2, "no such file"),
+    "no archive": (lambda folder: not_zip(folder / "x.mar"), 3, "not a zip"),
+    "empty": (lambda folder: (folder / "x.mar").touch() or folder / "x.mar", 3, "not a zip"),
+    "empty folder": (lambda folder: folder, 2, "neither a project"),
+    "address of nothing": (lambda folder: "http://127.0.0.1:1/x.mar", 3, "cannot be reached"),
+    "no address": (lambda folder: "http://", 3, ""),
+    "two archives": (lambda folder: "a.mar b.mar", 2, ""),
+    "fifo": (lambda folder: os.mkfifo(folder / "pipe") or folder / "pipe", 3, ""),
+    "device": (lambda folder: "/dev/null", 3, ""),
+    "unknown option": (lambda folder: "--verfy", 2, "--verify"),
+    "unreadable name": (lambda folder: folder / "x\udcff.mar", 2, ""),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_mistake_is_a_sentence_and_a_code(name: str, tmp_path: Path, look: Look) -> None:
+    make, code, text = MISTAKES[name]
+    source = make(tmp_path)
+    arguments = source.split() if isinstance(source, str) else [source]
+
+    outcome = look(*arguments)
+
+    assert outcome.code == code, outcome
+    assert text in outcome.err
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+
+
+def test_no_manifest_is_exit_3(tmp_path: Path, look: Look) -> None:
+    with zipfile.ZipFile(tmp_path / "x.mar", "w") as file:
+        file.writestr("a", "b")
+
+    outcome = look(tmp_path / "x.mar")
+
+    assert outcome.code == 3
+    assert "MANIFEST.json" in outcome.err
+
+
+def fresh(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+
+
+def test_nothing_heavy_is_imported(mar: Path) -> None:
+    for option in ((), ("--json",), ("--verify",)):
+        done = fresh("-X", "importtime", "-m", "marpack", "inspect", mar, *option)
+        imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+        assert done.returncode == 0
+        assert not imported & {"torch", "onnxruntime", "numpy", "jinja2", "fsspec", "onnx", "safetensors", "picklescan"}
+
+
+def test_a_closed_pipe_is_no_traceback(mar: Path) -> None:
+    command = f"{sys.executable} -m marpack inspect {mar} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+
+    assert "Traceback" not in done.stderr
+
+
+def test_no_color_is_respected_on_a_terminal(mar: Path) -> None:
+    import pty
+
+    for environment, coloured in (({"NO_COLOR": "1"}, False), ({}, True)):
+        master, slave = pty.openpty()
+        kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "marpack", "inspect", mar], stdout=slave, env=kept | environment | {"TERM": "xterm"}
+        )
+        os.close(slave)
+        out = b""
+        while True:
+            try:
+                block = os.read(master, 65536)
+            except OSError:
+                break
+            if not block:
+                break
+            out += block
+        process.wait()
+        os.close(master)
+        assert (b"\x1b[" in out) is coloured

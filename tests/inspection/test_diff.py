@@ -1,0 +1,192 @@
+"""Two archives compared, each of real weights."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from marpack.archive.manifest import Manifest, Model
+from marpack.archive.reader import open_archive
+from marpack.errors import DamagedArchiveError
+from marpack.inspection.diff import diff
+from marpack.inspection.differences import Change, Diff
+from marpack.packing.pack import pack
+from marpack.packing.plan import Format, Plan, PlannedMember, Role
+
+Build = Callable[..., Path]
+TENSORS = {
+    "same": torch.arange(6.0).reshape(2, 3),
+    "values": torch.zeros(3),
+    "shape": torch.zeros(2, 2),
+    "dtype": torch.zeros(4),
+    "gone": torch.ones(2),
+}
+CHANGED = {
+    "same": torch.arange(6.0).reshape(2, 3),
+    "values": torch.tensor([0.0, 5.0, 0.0]),
+    "shape": torch.zeros(4, 1),
+    "dtype": torch.zeros(4, dtype=torch.float16),
+    "new": torch.ones(7, dtype=torch.int64),
+}
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    def build(
+        output: str,
+        tensors: dict[str, torch.Tensor] | None = None,
+        *,
+        weights: str = "net.pt",
+        form: Format = Format.DEFAULT,
+        version: str = "1.0",
+        samples: tuple[dict[str, Any], ...] = (),
+        **files: str,
+    ) -> Path:
+        source = tmp_path / f"weights of {output}" / weights  # torch.save puts the file's name into the file
+        source.parent.mkdir()
+        if weights.endswith(".safetensors"):
+            save_file(tensors or TENSORS, source)
+        else:
+            torch.save(tensors or TENSORS, source)
+        texts = {
+            "handler.py": "def handle(data, context): ...\n",
+            "model-config.yaml": "batchSize: 4\npt2: {compile: {enable: true}}\n",
+            "index_to_name.json": '{"0": "cat", "1": "dog"}',
+            **{name.replace("__", "."): text for name, text in files.items()},
+        }
+        members = [PlannedMember(weights, source, Role.WEIGHTS)]
+        members += [PlannedMember(name, text.encode()) for name, text in texts.items()]
+        config = "model-config.yaml"
+        model = Model(name="net", handler="handler.py", version=version, serialized_file=weights, config_file=config)
+        path = tmp_path / output
+        plan = Plan(manifest=Manifest(model=model), members=tuple(members), output=path, format=form, samples=samples)
+        pack(plan)
+        return path
+
+    return build
+
+
+def compared(before: Path, after: Path, **options: bool) -> Diff:
+    with open_archive(before) as old, open_archive(after) as new:
+        return diff(old, new, **options)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_an_archive_is_the_same_as_itself_in_every_form(verify: bool, build: Build) -> None:
+    plain = build("a.mar")
+    others = [build("b.mar"), build("c.tar.gz", form=Format.TGZ), build("d", form=Format.NO_ARCHIVE)]
+
+    for other in [plain, *others]:
+        found = compared(plain, other, verify=verify)
+        assert found.same
+        assert found == Diff(before=str(plain), after=str(other), same=True)
+
+
+def test_manifest_config_labels_and_members(build: Build) -> None:
+    before = build("a.mar", old__txt="x", handler__py="def handle(data, context): ...\n")
+    after = build(
+        "b.mar",
+        version="1.1",
+        handler__py="def handle(data, context): return data\n",
+        index_to_name__json='{"0": "cat", "1": "wolf", "2": "fox"}',
+        new__txt="y",
+        **{"model-config__yaml": "batchSize: 8\nmaxWorkers: 1\n"},
+    )
+    found = compared(before, after)
+
+    assert not found.same
+    assert [(part.name, part.before, part.after) for part in found.manifest] == [("model.modelVersion", "1.0", "1.1")]
+    assert [(part.name, part.change) for part in found.config] == [
+        ("batchSize", Change.CHANGED),
+        ("pt2.compile.enable", Change.REMOVED),
+        ("maxWorkers", Change.ADDED),
+    ]
+    assert [(part.name, part.before, part.after) for part in found.labels] == [("1", "dog", "wolf"), ("2", None, "fox")]
+    assert {part.name: part.change for part in found.members} == {
+        "handler.py": Change.CHANGED,
+        "index_to_name.json": Change.CHANGED,
+        "model-config.yaml": Change.CHANGED,
+        "old.txt": Change.REMOVED,
+        "new.txt": Change.ADDED,
+    }
+    assert found.tensors == ()
+
+
+def test_what_the_index_records_beside_the_members(build: Build) -> None:
+    found = compared(build("a.mar"), build("b.mar", samples=({"input": "x", "expect": {"status": 200}},)))
+
+    assert [(part.name, part.change) for part in found.recorded] == [("samples.0", Change.ADDED)]
+
+
+@pytest.mark.parametrize("other", ["net.pt", "net.safetensors"])
+def test_tensors_are_compared_across_files_and_formats(other: str, build: Build) -> None:
+    found = compared(build("a.mar"), build("b.mar", CHANGED, weights=other))
+    (tensors,) = found.tensors
+
+    assert (tensors.member, tensors.other) == ("net.pt", other)
+    assert (tensors.same, tensors.uncompared) == (1, 0)
+    assert {part.name: part.change for part in tensors.differences} == {
+        "values": Change.CHANGED,
+        "shape": Change.RESHAPED,
+        "dtype": Change.RETYPED,
+        "gone": Change.REMOVED,
+        "new": Change.ADDED,
+    }
+    reshaped = next(part for part in tensors.differences if part.name == "shape")
+    assert (reshaped.before, reshaped.after) == (
+        {"dtype": "float32", "shape": [2, 2]},
+        {"dtype": "float32", "shape": [4, 1]},
+    )
+
+
+def test_the_same_numbers_in_another_format_are_the_same_tensors(build: Build) -> None:
+    found = compared(build("a.mar"), build("b.mar", weights="net.safetensors"))
+
+    assert found.tensors[0].differences == ()
+    assert found.tensors[0].same == len(TENSORS)
+    assert not found.same  # another file it is all the same
+
+
+def test_a_forged_index_is_seen_through_by_the_crc_or_by_reading(build: Build, tmp_path: Path) -> None:
+    before = build("a.mar")
+    after = tmp_path / "b.mar"
+    with zipfile.ZipFile(before) as old, zipfile.ZipFile(after, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, content.replace(b"...", b"1,2") if name == "handler.py" else content)
+
+    for verify in (False, True):
+        found = compared(before, after, verify=verify)
+        assert [part.name for part in found.members] == ["handler.py"]
+
+
+def test_config_and_labels_that_cannot_be_read_are_compared_as_text(build: Build) -> None:
+    before = build("a.mar", index_to_name__json="{", **{"model-config__yaml": "a: ["})
+    after = build("b.mar", index_to_name__json="[", **{"model-config__yaml": "a: ]"})
+    found = compared(before, after)
+
+    assert [part.name for part in (*found.config, *found.labels)] == ["(text)", "(text)"]
+
+
+def test_damage_ends_it(build: Build) -> None:
+    before, after = build("a.mar"), build("b.mar", CHANGED)
+    content = bytearray(after.read_bytes())
+    content[content.index(b"def handle")] ^= 1
+    after.write_bytes(content)
+
+    with pytest.raises(DamagedArchiveError):
+        compared(before, after, verify=True)
+
+
+def test_the_result_is_what_its_type_says(build: Build) -> None:
+    found = compared(build("a.mar"), build("b.mar", CHANGED, version="2"))
+    text = msgspec.json.encode(found)
+
+    assert msgspec.json.decode(text, type=Diff) == found
+    assert json.loads(text)["tensors"][0]["differences"]
