@@ -33,7 +33,7 @@ def inspection_lines(facts: Inspection, width: int) -> Iterator[str]:
     if facts.findings:
         yield ""
         yield heading("findings")
-        for finding in facts.findings:
+        for finding in sorted(facts.findings, key=lambda finding: list(_SEVERITIES).index(finding.severity)):
             yield from _finding(finding, width)
 
 
