@@ -66,15 +66,16 @@ def _from_archive(archive: str, folder: Path | None, options: dict[str, Any]) ->
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.reclaim import reclaim
     from marpack.render.init import report_of
+    from marpack.render.templates import folder as templates
 
     given = [name for name in _DESCRIBING if options[name] is not None]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
         raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
     with open_archive(archive) as opened:
-        found = reclaim(opened)
-        target = folder or Path(found.name)
-        placed = place(_checked(target), found.files, replace=options["force"])
+        found = reclaim(opened, templates())
+        target = _checked(folder) if folder else _new(Path(found.name))
+        placed = place(target, found.files, replace=options["force"])
     return report_of(target, found.name, placed, template=None, findings=found.findings)
 
 
@@ -83,6 +84,7 @@ def _from_template(folder: Path, options: dict[str, Any], *, quiet: bool) -> Ini
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.proposal import propose
     from marpack.project.scaffold.survey import survey
+    from marpack.project.schema import FILE_NAME
     from marpack.render.init import report_of, show_survey
     from marpack.render.templates import folder as templates
 
@@ -93,13 +95,21 @@ def _from_template(folder: Path, options: dict[str, Any], *, quiet: bool) -> Ini
     if not options["yes"] and sys.stdin.isatty() and sys.stderr.isatty():
         answers = _ask(folder, found, answers)
     proposal = propose(folder, found, answers, templates())
-    placed = place(folder, assemble(proposal, templates()), replace=options["force"])
+    files = assemble(proposal, templates(), for_new=options["force"] or FILE_NAME not in found.names)
+    placed = place(folder, files, replace=options["force"])
     return report_of(folder, proposal.name, placed, template=proposal.template.name, findings=proposal.findings)
 
 
 def _checked(folder: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="name another folder")
+    return folder
+
+
+def _new(folder: Path) -> Path:
+    if folder.exists():
+        hint = f"say so if that is where the project goes: marpack init {folder} --from …"
+        raise UsageError("there is something of the model's name already", where=str(folder), hint=hint)
     return folder
 
 

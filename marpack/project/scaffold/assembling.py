@@ -8,12 +8,13 @@ from marpack.project.scaffold.proposal import Proposal
 from marpack.project.scaffold.template import render
 
 
-def assemble(proposal: Proposal, templates: Path) -> dict[str, Source]:
+def assemble(proposal: Proposal, templates: Path, *, for_new: bool = True) -> dict[str, Source]:
     """Return every file that the project gets, by its name below the project's folder.
 
     Args:
         proposal: From `propose`.
         templates: The folder of marpack's templates.
+        for_new: Bring samples along, which the marpack.yaml that is there already would not name.
     """
     values = _values(proposal)
     files: dict[str, Source] = {}
@@ -21,7 +22,7 @@ def assemble(proposal: Proposal, templates: Path) -> dict[str, Source]:
         own = name.endswith(".py") and name != "test_model.py"
         source = f"{proposal.template.name}/handler.py.j2" if own else f"{name}.j2"
         files[name] = render(templates, source, values)
-    return files | proposal.brought
+    return files | proposal.brought | (proposal.samples.brought if for_new else {})
 
 
 def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template files ask for
@@ -48,6 +49,7 @@ def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template fil
         "samples": list(proposal.samples.listed),
         "stand_ins": proposal.samples.stand_ins,
         "test": template.test.strip(),
+        "handler_import": template.handler_import,
         "handler_test": template.handler_test.strip(),
         "title": template.title,
         "classes": fit.classes,

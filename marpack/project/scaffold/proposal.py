@@ -1,15 +1,18 @@
 """A folder's parts and the author's answers → the project to write."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding
-from marpack.project.entry_point import BUILT_INS
+from marpack.project.entry_point import BUILT_INS, EntryPoint, near_built_in
+from marpack.project.labels import labels_member
 from marpack.project.scaffold.fitting import TOPK, Fit, fit
 from marpack.project.scaffold.labelled import count_classes, count_labels
 from marpack.project.scaffold.misgivings import misgivings
@@ -38,6 +41,11 @@ class Answers(Struct, frozen=True, kw_only=True):
     labels: str | None = None
     target: Target | None = None
 
+    @property
+    def named(self) -> frozenset[str]:
+        """The fields that the author says something about."""
+        return frozenset(key for key, value in msgspec.structs.asdict(self).items() if value is not None)
+
 
 class Proposal(Struct, frozen=True, kw_only=True):
     """A project to be: the keys of its marpack.yaml, and the files that it brings along."""
@@ -56,7 +64,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     target: Target | None
     files: tuple[str, ...]
     samples: Chosen
-    brought: dict[str, bytes]  # files of the template that are there as they are
+    brought: dict[str, bytes]  # files of the template, beside samples
     made: tuple[str, ...]  # files that are rendered
     findings: tuple[Finding, ...] = ()
 
@@ -75,15 +83,14 @@ def propose(folder: Path, found: Survey, answers: Answers, templates: Path) -> P
         answers: From flags or questions.
         templates: The folder of marpack's templates.
 
-    Raises UsageError for an answer that cannot be.
+    Raises UsageError for an answer that cannot be, ProjectError for labels that cannot be read.
     """
     weights = _weights(folder, found, answers)
     labels = _labels(folder, found, answers, weights)
     fitting = fit(found, weights, labels.count if labels else None)
     template = load_template(templates, answers.template or fitting.template)
-    if weights and answers.template and not answers.weights and not _suits(template, weights):
-        weights = None
-    handler = _handler(found, answers, template, fitting)
+    weights = _suited(weights, template, answers)
+    handler = _handler(folder, found, answers, template, fitting)
     samples = own_samples(template, found, weights, fitting) if weights else toy_samples(template)
     brought = {} if weights else _toy_files(template, found)
     requirements = found.requirements or template.requirements
@@ -98,15 +105,15 @@ def propose(folder: Path, found: Survey, answers: Answers, templates: Path) -> P
         weights=weights.name if weights else template.weights,
         kind=weights.kind if weights else None,
         model_file=answers.model_file or _model_file(found, weights),
-        labels=(labels.name if labels else None) if weights else _toy_labels(found),
+        labels=answers.labels or ((labels.name if labels else None) if weights else _toy_labels(found)),
         requirements=requirements,
         config=next(iter(found.configs), None),
         target=answers.target or _target(weights),
         files=_files(found, template, weights),
         samples=samples,
-        brought=brought | samples.brought,
-        made=tuple(_made(handler, found)),
-        findings=tuple(misgivings(found, weights, labels, has_model_file=answers.model_file is not None)),
+        brought=brought,
+        made=tuple(_made(handler, found, answers)),
+        findings=tuple(misgivings(found, weights, labels, named=answers.named)),
     )
 
 
@@ -130,8 +137,7 @@ def _name(folder: Path, answers: Answers, weights: Weights | None) -> str:
 def _weights(folder: Path, found: Survey, answers: Answers) -> Weights | None:
     if answers.weights is None:
         return next(iter(found.weights), None)
-    _check_there(folder, answers.weights, "--weights")
-    weights = read_weights(folder, answers.weights)
+    weights = read_weights(_there(folder, answers.weights, "--weights"), answers.weights)
     if weights is None:
         hint = "save a model with torch.jit.save, torch.onnx.export or torch.save(model.state_dict(), …)"
         raise UsageError(f"{answers.weights} holds no weights that marpack knows", where="--weights", hint=hint)
@@ -141,30 +147,49 @@ def _weights(folder: Path, found: Survey, answers: Answers) -> Weights | None:
 def _labels(folder: Path, found: Survey, answers: Answers, weights: Weights | None) -> Labels | None:
     """Return the labels: of several files one with as many as the model has classes, else one whose name says so."""
     if answers.labels is not None:
-        _check_there(folder, answers.labels, "--labels")
-        return Labels(name=answers.labels, count=count_labels(folder / answers.labels) or 0, named=True)
+        path = _there(folder, answers.labels, "--labels")
+        labels_member(path)  # raises what is wrong with them
+        return Labels(name=answers.labels, count=count_labels(path) or 0, named=True)
     classes = count_classes(weights.contents) if weights else None
     likely = [each for each in found.labels if each.named or (each.count == classes and each.count > 1)]
     return min(likely, key=lambda each: (each.count != classes, not each.named), default=None)
 
 
-def _check_there(folder: Path, name: str, flag: str) -> None:
-    if not (folder / name).is_file():
-        raise UsageError(f"there is no file {folder / name}", where=flag)
+def _there(folder: Path, name: str, flag: str) -> Path:
+    path = Path(os.path.normpath(folder / name))  # the project's folder itself need not be there yet
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", where=flag)
+    return path
 
 
-def _suits(template: Template, weights: Weights) -> bool:
-    return (template.name == "onnx") == (weights.kind is Kind.ONNX)
+def _suited(weights: Weights | None, template: Template, answers: Answers) -> Weights | None:
+    """Return the weights if the template can take them: one that was asked for decides over those that were found."""
+    if weights is None or answers.template is None or (template.name == "onnx") == (weights.kind is Kind.ONNX):
+        return weights
+    if answers.weights is None:
+        return None
+    what = "is for ONNX models" if template.name == "onnx" else "is not for ONNX models"
+    raise UsageError(f"the template {template.name} {what}, and {weights.name} is {weights.kind}", where="--template")
 
 
-def _handler(found: Survey, answers: Answers, template: Template, fitting: Fit) -> str:
+def _handler(folder: Path, found: Survey, answers: Answers, template: Template, fitting: Fit) -> str:
     if answers.handler is not None:
+        _check_handler(folder, answers.handler)
         return answers.handler
     if answers.template is None and found.handlers:
         return found.handlers[0]
     if template.name == "image_classifier" and fitting.classes is not None and fitting.classes < TOPK:
         return "handler.py"  # the server's own fails with so few
     return template.handler
+
+
+def _check_handler(folder: Path, handler: str) -> None:
+    file = EntryPoint.parse(handler, folder).file
+    if file is None or file.is_file():
+        return
+    near = near_built_in(handler)
+    hint = f"did you mean {near}?" if near else "leave --handler out, and one is written for you"
+    raise UsageError(f"{handler} is neither a built-in handler nor a file in {folder}", where="--handler", hint=hint)
 
 
 def _model_file(found: Survey, weights: Weights | None) -> str | None:
@@ -193,9 +218,9 @@ def _files(found: Survey, template: Template, weights: Weights | None) -> tuple[
     return (found.vocabulary,) if found.vocabulary else ()
 
 
-def _made(handler: str, found: Survey) -> Iterator[str]:
+def _made(handler: str, found: Survey, answers: Answers) -> Iterator[str]:
     yield "marpack.yaml"
-    if handler not in BUILT_INS and handler not in found.handlers:
+    if handler not in BUILT_INS and handler not in found.handlers and handler != answers.handler:
         yield f"{handler.partition(':')[0].removesuffix('.py')}.py"
     yield "test_model.py"
     yield "README.md"

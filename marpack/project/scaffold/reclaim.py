@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import yaml
 from msgspec import Struct
 
 from marpack.archive.index import Index
@@ -18,6 +17,7 @@ from marpack.project.entry_point import EntryPoint
 from marpack.project.labels import LABELS_NAME
 from marpack.project.planning import SAMPLES
 from marpack.project.scaffold.placing import Source
+from marpack.project.scaffold.template import render
 from marpack.project.schema import FILE_NAME
 
 _META = "MAR-INF/"
@@ -34,8 +34,12 @@ class Reclaimed(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def reclaim(archive: Archive) -> Reclaimed:
+def reclaim(archive: Archive, templates: Path) -> Reclaimed:
     """Return the project of an archive; its members are read only when they are written.
+
+    Args:
+        archive: Must stay open for as long.
+        templates: The folder of marpack's templates.
 
     Raises ManifestError for a manifest that is missing or malformed, DamagedArchiveError for an index that is.
     """
@@ -47,7 +51,7 @@ def reclaim(archive: Archive) -> Reclaimed:
     project = {"name": name} | _project(manifest, index, places, archive)
     project["files"] = list(_files(places, manifest, project))
     places |= {member: _sample_place(member) for member in archive.entries if member.startswith(SAMPLES)}
-    files: dict[str, Source] = {FILE_NAME: _text({key: value for key, value in project.items() if value})}
+    files: dict[str, Source] = {FILE_NAME: render(templates, f"{FILE_NAME}.j2", project)}
     files |= {place: partial(_open, archive, member) for member, place in places.items()}
     findings = tuple(_losses(manifest, archive, project))
     return Reclaimed(name=name, files=files, members=frozenset(places), findings=findings)
@@ -73,11 +77,14 @@ def _project(manifest: Manifest, index: Index, places: dict[str, str], archive: 
         "weights": _named(model.serialized_file, places),
         "model_file": _named(model.model_file, places),
         "handler": _handler(model.handler, places),
+        "built_in": False,  # it says no more than the name does
+        "kind": None,
+        "batch_size": None,
         "labels": _named(labels, places),
         "requirements": _named(model.requirements_file, places),
         "target": index.target if index.target != "torchserve" else None,
         "files": [],
-        "config": _named(model.config_file, places),
+        "config_file": _named(model.config_file, places),
         "samples": [_sample(sample) for sample in index.samples if sample.get("input") in archive.entries],
     }
 
@@ -122,7 +129,7 @@ def _place_of(name: str, model: str) -> str:
 def _files(places: dict[str, str], manifest: Manifest, project: dict[str, Any]) -> Iterator[Any]:  # Any: YAML
     """Yield the entries of `files`: every member that no other key brings, whole folders where they are whole."""
     handler = EntryPoint.parse(manifest.model.handler, Path()).file
-    brought = {project[key] for key in ("weights", "model_file", "labels", "requirements", "config")}
+    brought = {project[key] for key in ("weights", "model_file", "labels", "requirements", "config_file")}
     rest = [name for name in places if places[name] not in brought and name != (handler and handler.name)]
     folders: dict[str, list[str]] = {}
     for name in rest:
@@ -137,11 +144,6 @@ def _files(places: dict[str, str], manifest: Manifest, project: dict[str, Any]) 
 def _is_plain(name: str) -> bool:
     """Say whether a folder under `files` would bring a file along."""
     return not any(part.startswith(".") or part in _LEFT_BEHIND for part in name.split("/"))
-
-
-def _text(project: dict[str, Any]) -> bytes:  # Any: YAML
-    text = yaml.safe_dump(project, sort_keys=False, allow_unicode=True, width=110)
-    return text.encode()
 
 
 def _losses(manifest: Manifest, archive: Archive, project: dict[str, Any]) -> Iterator[Finding]:
@@ -159,9 +161,8 @@ def _losses(manifest: Manifest, archive: Archive, project: dict[str, Any]) -> It
         yield _lost(f"the manifest's {', '.join(dropped)} cannot be said in {FILE_NAME}")
     named = {"serializedFile": model.serialized_file, "modelFile": model.model_file, "configFile": model.config_file}
     for key, name in (named | {"requirementsFile": model.requirements_file}).items():
-        if name and (name not in archive.entries or "/" in name):
-            why = "which lies in a folder" if name in archive.entries else "which is not in the archive"
-            yield _lost(f"the manifest's {key} is {name}, {why}")
+        if name and "/" in name:
+            yield _lost(f"the manifest's {key} is {name}, which lies in a folder")
     others = [name for name in archive.entries if name.startswith(_META)]
     others = [name for name in others if name not in {MANIFEST_NAME, INDEX_NAME} and not name.startswith(SAMPLES)]
     if others:

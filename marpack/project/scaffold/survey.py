@@ -89,10 +89,15 @@ def survey(folder: Path) -> Survey:
     )
 
 
-def read_weights(folder: Path, name: str) -> Weights | None:
-    """Return what a weights file is and holds, from its headers; None for one that is none or cannot be read."""
+def read_weights(path: Path, name: str) -> Weights | None:
+    """Return what a weights file is and holds, from its headers; None for one that is none or cannot be read.
+
+    Args:
+        path: Where it lies.
+        name: How the project calls it.
+    """
     try:
-        with (folder / name).open("rb") as file:
+        with path.open("rb") as file:
             contents = read_contents(file, recognize(file))
             size = os.fstat(file.fileno()).st_size
     except OSError:
@@ -114,7 +119,7 @@ def _is_ours(folder: Path) -> bool:
 
 def _weights(folder: Path, names: list[str]) -> Iterator[Weights]:
     candidates = (name for name in names if Path(name).suffix.lower() not in _NOT_WEIGHTS)
-    found = (read_weights(folder, name) for name in candidates if Path(name).name != VOCABULARY)
+    found = (read_weights(folder / name, name) for name in candidates if Path(name).name != VOCABULARY)
     yield from sorted((each for each in found if each), key=lambda each: (each.name.count("/"), *_rank(each)))
 
 

@@ -32,6 +32,7 @@ class Template(Struct, frozen=True, kw_only=True):
     takes: str  # pictures, numbers or text: what its samples are
     model: str  # what the toy model does
     test: str  # Python: what the toy model must answer
+    handler_import: str = ""  # what that test needs of the handler
     handler_test: str = ""  # Python: what its handler's stages must do
     samples: list[dict[str, Any]] = []  # Any: as in marpack.yaml
     files: list[str] = []

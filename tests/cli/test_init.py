@@ -1,0 +1,345 @@
+"""`marpack init`, as one types it: what it writes, asks and leaves alone, and the sentence for each mistake."""
+
+import json
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from marpack.cli.main import main
+from marpack.findings import Severity
+from marpack.project.load import load_project
+from marpack.project.planning import plan_project
+from marpack.project.scaffold.template import template_names
+from marpack.render.templates import folder as templates
+
+ROOT = Path(__file__).parents[2]
+TEMPLATES = template_names(templates())
+WEIGHTS = templates() / "init" / "image_classifier" / "model.pt"
+
+
+class Outcome(Struct, frozen=True):
+    code: int
+    out: str
+    err: str
+
+
+Init = Callable[..., Outcome]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty current folder."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def init(capfd: pytest.CaptureFixture[str]) -> Init:
+    """Return a function that runs `marpack init` with its arguments."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            main(["init", *map(str, arguments)])
+        out, err = capfd.readouterr()
+        return Outcome(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", *map(str, command)], cwd=cwd, capture_output=True, text=True)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- the templates ---
+
+
+def test_there_is_a_template_for_each_built_in_and_each_kind_of_handler():
+    built_in = {"image_classifier", "image_segmenter", "object_detector", "text_classifier"}
+    assert set(TEMPLATES) == built_in | {"custom", "function", "onnx", "streaming"}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_scaffold_plans_without_a_finding(name: str, here: Path, init: Init):
+    assert init("new", "-t", name).code == 0
+    findings = plan_project(load_project(here / "new")).findings
+    assert [finding for finding in findings if finding.severity is not Severity.NOTE] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_scaffold_is_built_checked_and_tested_as_it_is(name: str, here: Path, init: Init):
+    assert init("new", "-t", name).code == 0
+    built = run("marpack", "build", "--strict", cwd=here / "new")
+    assert built.returncode == 0, built.stderr
+    checked = run("marpack", "check", cwd=here / "new")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    tested = run("pytest", "-q", "-p", "no:cacheprovider", cwd=here / "new")
+    assert tested.returncode == 0, tested.stdout
+    assert "no tests ran" not in tested.stdout
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_scaffold_is_written_as_its_author_would(name: str, here: Path, init: Init):
+    init("new", "-t", name)
+    for command in (["check", "--isolated", "--select", "E,F,I,W,UP,B"], ["format", "--isolated", "--check"]):
+        done = run("ruff", *command, "--line-length", "120", ".", cwd=here / "new")
+        assert done.returncode == 0, done.stdout
+    for path in (here / "new").rglob("*.md"):
+        assert max(map(len, path.read_text().splitlines())) <= 120
+
+
+@pytest.mark.parametrize("name", ["custom", "onnx"])
+def test_a_handlers_stages_are_explained_in_one_line_each(name: str, here: Path, init: Init):
+    import ast
+
+    init("new", "-t", name)
+    (handler,) = [node for node in ast.parse((here / "new" / "handler.py").read_text()).body if hasattr(node, "bases")]
+    stages = {node.name: ast.get_docstring(node) for node in handler.body if isinstance(node, ast.FunctionDef)}
+    for stage in ("initialize", "preprocess", "inference", "postprocess"):
+        assert len(stages[stage].splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_the_toy_models_are_those_that_their_script_makes(tmp_path: Path):
+    done = run("tools.toy_models", tmp_path, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    made = contents(tmp_path)
+    assert made
+    committed = contents(templates() / "init")
+    assert {name: len(data) for name, data in made.items()} == {name: len(committed[name]) for name in made}
+
+
+def test_the_templates_are_small():
+    assert sum(len(data) for data in contents(templates() / "init").values()) < 100_000
+
+
+# --- around what is there ---
+
+
+def test_weights_and_labels_make_a_project(here: Path, init: Init):
+    shutil.copy(WEIGHTS, here / "colours.pt")
+    (here / "names.txt").write_text("a\nb\nc\nd\ne\nf\n")
+    before = contents(here)
+    outcome = init("-t", "image_classifier")
+    assert outcome.code == 0
+    assert "found   colours.pt TorchScript, 4.0 kB" in outcome.err
+    assert outcome.out.splitlines()[-1] == "next    marpack build && marpack check"
+    project = load_project(here)
+    assert (project.name, project.weights, project.labels) == ("colours", "colours.pt", "names.txt")
+    assert contents(here).items() >= before.items()
+
+
+@pytest.mark.slow
+def test_the_project_of_own_weights_is_built_and_checked_as_it_is(here: Path, init: Init):
+    shutil.copy(WEIGHTS, here / "colours.pt")
+    (here / "labels.txt").write_text("a\nb\nc\nd\ne\nf\n")
+    assert init("-t", "image_classifier").code == 0
+    assert run("marpack", "build", cwd=here).returncode == 0
+    checked = run("marpack", "check", cwd=here)
+    assert checked.returncode == 0, checked.stdout
+    assert run("pytest", "-q", "-p", "no:cacheprovider", cwd=here).returncode == 0
+
+
+def test_weights_may_lie_elsewhere(here: Path, init: Init):
+    shutil.copy(WEIGHTS, here / "colours.pt")
+    outcome = init("new", "--weights", "colours.pt")
+    assert outcome.code == 0
+    assert load_project(here / "new").weights == "../colours.pt"
+    assert plan_project(load_project(here / "new")).plan.manifest.model.serialized_file == "colours.pt"
+
+
+def test_existing_files_are_kept_and_named(here: Path, init: Init):
+    (here / "marpack.yaml").write_text("mine")
+    (here / "README.md").write_text("mine")
+    outcome = init()
+    assert outcome.code == 0
+    assert "skipped marpack.yaml, README.md (there already; --force replaces)" in outcome.out
+    assert (here / "marpack.yaml").read_text() == (here / "README.md").read_text() == "mine"
+
+
+def test_force_replaces_and_says_so(here: Path, init: Init):
+    (here / "marpack.yaml").write_text("mine")
+    outcome = init("--force")
+    assert "replacedmarpack.yaml" in outcome.out.replace(" ", "")
+    assert load_project(here).handler == "image_classifier"
+
+
+def test_a_second_time_changes_nothing(here: Path, init: Init):
+    init("-t", "custom")
+    before = contents(here)
+    outcome = init("-t", "custom")
+    assert contents(here) == before
+    assert "wrote" not in outcome.out
+
+
+def test_nothing_of_torch_or_numpy_is_imported(here: Path):
+    shutil.copy(WEIGHTS, here / "model.pt")
+    code = "import sys; from marpack.cli.main import main\ntry: main(['init'])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (here / "marpack.yaml").exists()
+    assert not set(done.stdout.split()) & {"torch", "numpy", "onnxruntime", "PIL"}
+
+
+def test_json_holds_what_was_done(here: Path, init: Init):
+    (here / "README.md").write_text("mine")
+    outcome = init("--json", "-t", "function", "--name", "f")
+    report = json.loads(outcome.out)
+    assert outcome.err == ""
+    assert report["name"] == "f"
+    assert report["template"] == "function"
+    assert report["skipped"] == ["README.md"]
+    assert "handler.py" in report["written"]
+
+
+# --- from an archive ---
+
+
+def test_an_archive_becomes_a_project_that_rebuilds_it(here: Path, init: Init):
+    shutil.copytree(ROOT / "examples" / "digits", "first", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    assert run("marpack", "build", "first", cwd=here).returncode == 0
+    outcome = init("--from", "first/digits.mar")
+    assert outcome.code == 0
+    assert outcome.out.endswith("next    cd digits && marpack build && marpack check\n")
+    assert run("marpack", "build", "digits", cwd=here).returncode == 0
+    assert Path("digits/digits.mar").read_bytes() == Path("first/digits.mar").read_bytes()
+
+
+def test_an_archives_project_never_lands_on_something_else(here: Path, init: Init, make_mar: Callable[..., Path]):
+    mar = make_mar("def handle(data, context): ...\n")
+    Path("probe").mkdir()
+    outcome = init("--from", mar)
+    assert outcome.code == 2
+    assert "marpack init probe --from" in outcome.err
+    assert init("probe", "--from", mar).code == 0
+    assert Path("probe/handler.py").exists()
+
+
+# --- asking ---
+
+
+def ask(folder: Path, *answers: str, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Run `marpack init` on a terminal, give each answer when it waits for one, and return code and screen."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.environ["COLUMNS"] = "100"
+        os.execv(sys.executable, [sys.executable, "-m", "marpack", "init", *arguments])
+    screen, waiting, deadline = b"", list(answers), time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if screen.endswith(b"]: ") and waiting:
+            os.write(terminal, f"{waiting.pop(0)}\n".encode())
+            screen += b"\n"
+        if not select.select([terminal], [], [], 0.5)[0]:
+            continue
+        try:
+            screen += os.read(terminal, 4096)
+        except OSError:
+            break
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), screen.decode()
+
+
+def test_on_a_terminal_it_asks_and_proposes(here: Path):
+    code, screen = ask(here, "custom", "mine", "")
+    assert code == 0, screen
+    assert "(image_classifier is proposed: there are no weights yet)" in screen
+    project = load_project(here)
+    assert (project.name, project.version, project.handler) == ("mine", "1.0", "handler.py")
+
+
+def test_a_wrong_answer_is_asked_again(here: Path):
+    code, screen = ask(here, "resnet", "onnx", "", "")
+    assert code == 0, screen
+    assert "'resnet' is not one of" in screen
+    assert load_project(here).weights == "model.onnx"
+
+
+def test_of_several_weights_it_asks_which(here: Path):
+    for name in ("a.pt", "b.pt"):
+        shutil.copy(WEIGHTS, here / name)
+    code, screen = ask(here, "image_classifier", "b.pt", "n", "")
+    assert code == 0, screen
+    assert load_project(here).weights == "b.pt"
+    assert "there are also" not in screen
+
+
+def test_yes_asks_nothing(here: Path):
+    code, screen = ask(here, arguments=("--yes",))
+    assert code == 0, screen
+    assert "]:" not in screen
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["file.txt"], 2, "a project is a folder, and this is a file"),
+        (["--from", "none.mar"], 3, "none.mar"),
+        (["--from", "file.txt"], 3, "file.txt"),
+        (["--from", "x.mar", "-t", "onnx"], 2, "--template says nothing"),
+        (["--from", "x.mar", "--model-file", "m.py"], 2, "--model-file says nothing"),
+        (["-t", "resnet"], 2, "there is no template 'resnet'"),
+        (["--name", "a b"], 2, "'a b' is no model name"),
+        (["--weights", "none.pt"], 2, "there is no file"),
+        (["--weights", "file.txt"], 2, "holds no weights that marpack knows"),
+        (["--labels", "none.txt"], 2, "there is no file"),
+        (["--labels", "odd.txt"], 2, "an empty line stands where a label should"),
+        (["--handler", "image_clasifier"], 2, "did you mean image_classifier?"),
+        (["--handler", "gone.py"], 2, "neither a built-in handler nor a file"),
+        (["--target", "triton"], 2, "'triton' is not one of"),
+        (["--template"], 2, "requires an argument"),
+        (["--templat", "onnx"], 2, "Did you mean '--template'"),
+        (["a", "b"], 2, "unexpected extra argument"),
+        (["file.txt/new"], 1, "cannot be written"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence_and_leave_nothing(
+    here: Path, init: Init, arguments: list[str], code: int, message: str
+):
+    (here / "file.txt").write_text("text")
+    (here / "odd.txt").write_text("a\n\nb\n")
+    before = contents(here)
+    outcome = init(*arguments)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+    assert contents(here) == before
+
+
+def test_a_folder_in_a_files_place_is_told(here: Path, init: Init):
+    (here / "marpack.yaml").mkdir()
+    outcome = init()
+    assert outcome.code == 1
+    assert "marpack.yaml is a folder, where a file is to be" in outcome.err
+    assert [path.name for path in here.iterdir()] == ["marpack.yaml"]
+
+
+def test_broken_code_and_weights_are_passed_by(here: Path, init: Init):
+    (here / "handler.py").write_text("def broken(:\n")
+    (here / "model.pt").write_bytes(b"PK\x03\x04 no zip")
+    outcome = init()
+    assert outcome.code == 0
+    assert "skipped model.pt" in outcome.out
+
+
+def test_an_odd_folder_name_makes_a_name_all_the_same(tmp_path: Path, init: Init, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert init("Pets & más").code == 0
+    assert load_project(tmp_path / "Pets & más").name == "Pets-m-s"

@@ -1,0 +1,72 @@
+"""Weights of real formats, made in a temporary folder, and the templates of this checkout."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from marpack.render.templates import folder
+
+Save = Callable[[Path], None]
+
+
+@pytest.fixture(scope="session")
+def templates() -> Path:
+    return folder()
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return one file per kind of weights, by a name that tells what the model does."""
+    import torch
+    from torch import nn
+
+    where = tmp_path_factory.mktemp("weights")
+    made: dict[str, Path] = {}
+
+    class Segmenter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, pictures: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"out": self.conv(pictures)}
+
+    class Detector(nn.Module):
+        def forward(self, pictures: torch.Tensor) -> list[dict[str, torch.Tensor]]:
+            return [{"boxes": pictures}]
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.EmbeddingBag(5, 2)
+
+        def forward(self, text: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+            return self.embedding(text, offsets)
+
+    def classifier(channels: int, classes: int) -> nn.Module:
+        body = (nn.Conv2d(channels, 2, 3), nn.BatchNorm2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        return nn.Sequential(*body, nn.Linear(2, classes))
+
+    def script(name: str, net: nn.Module) -> None:
+        made[name] = where / f"{name}.pt"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.jit.script(net.eval()).save(str(made[name]))
+
+    script("pictures", classifier(3, 7))
+    script("few", classifier(3, 2))
+    script("gray", classifier(1, 10))
+    script("numbers", nn.Sequential(nn.Linear(13, 4), nn.ReLU(), nn.Linear(4, 3)))
+    script("segmenter", Segmenter())
+    script("detector", Detector())
+    script("words", Words())
+    made["state_dict"] = where / "state_dict.pt"
+    torch.save(classifier(3, 7).state_dict(), made["state_dict"])
+    made["pickled"] = where / "pickled.pt"
+    torch.save(nn.Linear(2, 2), made["pickled"])
+    made["vocabulary"] = where / "source_vocab.pt"
+    torch.save({"word": 1}, made["vocabulary"])
+    made["onnx"] = folder() / "init" / "onnx" / "model.onnx"
+    return made

@@ -1,0 +1,88 @@
+"""Files appear all together or not at all, and what was there is never lost."""
+
+import io
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from marpack.errors import ScaffoldError
+from marpack.project.scaffold.placing import place
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def fails() -> BinaryIO:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_new_folder_appears_whole(tmp_path):
+    placed = place(tmp_path / "a" / "b", {"x": b"1", "y/z": lambda: io.BytesIO(b"2")}, replace=False)
+    assert tree(tmp_path) == {"a/b/x": b"1", "a/b/y/z": b"2"}
+    assert (placed.written, placed.skipped) == (("x", "y/z"), ())
+
+
+def test_a_new_folder_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(ScaffoldError, match="No space left"):
+        place(tmp_path / "a" / "b", {"x": b"1", "y": fails}, replace=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_stays_and_is_named(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+    placed = place(tmp_path, {"x": b"new", "y": b"2"}, replace=False)
+    assert tree(tmp_path) == {"x": b"old", "y": b"2"}
+    assert (placed.written, placed.replaced, placed.skipped) == (("y",), (), ("x",))
+
+
+def test_what_is_there_is_replaced_only_when_asked(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+    placed = place(tmp_path, {"x": b"new", "y": b"2"}, replace=True)
+    assert tree(tmp_path) == {"x": b"new", "y": b"2"}
+    assert (placed.written, placed.replaced, placed.skipped) == (("y",), ("x",), ())
+
+
+def test_a_link_is_something_that_is_there(tmp_path):
+    (tmp_path / "x").symlink_to(tmp_path / "nowhere")
+    assert place(tmp_path, {"x": b"new"}, replace=False).skipped == ("x",)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_failure_leaves_an_existing_folder_as_it_was(tmp_path, replace):
+    (tmp_path / "x").write_bytes(b"old")
+    with pytest.raises(ScaffoldError):
+        place(tmp_path, {"x": b"new", "sub/y": b"2", "z": fails}, replace=replace)
+    assert tree(tmp_path) == {"x": b"old"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x"]
+
+
+def test_a_failure_while_moving_puts_everything_back(tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(b"old")
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        if path.name == "z":
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)  # a disk that fails half-way
+    with pytest.raises(ScaffoldError, match="Input/output error"):
+        place(tmp_path, {"x": b"new", "sub/y": b"2", "z": b"3"}, replace=True)
+    assert tree(tmp_path) == {"x": b"old"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x"]
+
+
+def test_a_folder_in_a_files_place_is_told(tmp_path):
+    (tmp_path / "marpack.yaml").mkdir()
+    with pytest.raises(ScaffoldError, match=r"marpack\.yaml is a folder"):
+        place(tmp_path, {"marpack.yaml": b"", "x": b""}, replace=True)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_file_in_a_folders_place_is_told(tmp_path):
+    (tmp_path / "samples").touch()
+    with pytest.raises(ScaffoldError, match="samples is a file"):
+        place(tmp_path, {"x": b"", "samples/a.png": b""}, replace=True)
+    assert not (tmp_path / "x").exists()

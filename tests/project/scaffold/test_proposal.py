@@ -1,0 +1,193 @@
+"""What is proposed for the files that are there, and for what the author says about them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import ProjectError, UsageError
+from marpack.project.scaffold.proposal import Answers, Proposal, propose
+from marpack.project.scaffold.survey import survey
+from marpack.runtime.targets import Target
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "shop"
+
+
+def proposed(folder: Path, templates: Path, **answers: object) -> Proposal:
+    folder.mkdir(exist_ok=True)
+    return propose(folder, survey(folder), Answers(**answers), templates)
+
+
+def put(folder: Path, saved: dict[str, Path], name: str, called: str = "model.pt") -> None:
+    folder.mkdir(exist_ok=True)
+    shutil.copy(saved[name], folder / called)
+
+
+@pytest.mark.parametrize(
+    ("weights", "template", "handler"),
+    [
+        ("pictures", "image_classifier", "image_classifier"),
+        ("few", "image_classifier", "handler.py"),  # the server's own names five classes, and fails with fewer
+        ("gray", "custom", "handler.py"),
+        ("numbers", "custom", "handler.py"),
+        ("segmenter", "image_segmenter", "image_segmenter"),
+        ("detector", "object_detector", "object_detector"),
+        ("state_dict", "image_classifier", "image_classifier"),
+    ],
+)
+def test_the_weights_choose_the_template(folder, templates, saved, weights, template, handler):
+    put(folder, saved, weights)
+    proposal = proposed(folder, templates)
+    assert (proposal.template.name, proposal.handler, proposal.weights) == (template, handler, "model.pt")
+    assert "model.pt" not in proposal.brought
+
+
+def test_a_vocabulary_makes_a_text_classifier(folder, templates, saved):
+    put(folder, saved, "words")
+    put(folder, saved, "vocabulary", "source_vocab.pt")
+    proposal = proposed(folder, templates)
+    assert (proposal.handler, proposal.files) == ("text_classifier", ("source_vocab.pt",))
+
+
+def test_onnx_weights_need_a_handler_and_their_runtime(folder, templates, saved):
+    put(folder, saved, "onnx", "wine.onnx")
+    proposal = proposed(folder, templates)
+    assert (proposal.template.name, proposal.requirements, proposal.name) == ("onnx", "requirements.txt", "wine")
+    assert proposal.brought["requirements.txt"] == b"onnxruntime\n"
+
+
+def test_parts_that_are_there_are_used(folder, templates, saved):
+    put(folder, saved, "few")
+    (folder / "mine.py").write_text("def predict(data, context): ...\n")
+    (folder / "names.txt").write_text("cat\ndog\n")
+    (folder / "config.yaml").write_text("batchSize: 2\n")
+    (folder / "requirements.txt").write_text("pillow\n")
+    (folder / "a.jpg").touch()
+    proposal = proposed(folder, templates)
+    assert (proposal.handler, proposal.labels) == ("mine.py:predict", "names.txt")
+    assert (proposal.config, proposal.requirements) == ("config.yaml", "requirements.txt")
+    assert [sample["input"] for sample in proposal.samples.listed] == ["a.jpg"]
+    assert proposal.made == ("marpack.yaml", "test_model.py", "README.md")
+    assert proposal.brought == {}
+
+
+def test_of_several_label_files_the_one_with_as_many_as_classes_is_taken(folder, templates, saved):
+    put(folder, saved, "pictures")
+    (folder / "labels.txt").write_text("a\nb\n")
+    (folder / "seven.txt").write_text("".join(f"{n}\n" for n in range(7)))
+    assert proposed(folder, templates).labels == "seven.txt"
+
+
+def test_a_text_file_is_no_labels_by_chance(folder, templates, saved):
+    put(folder, saved, "pictures")
+    (folder / "notes.txt").write_text("one\ntwo\n")
+    assert proposed(folder, templates).labels is None
+
+
+def test_an_eager_model_gets_its_class(folder, templates, saved):
+    put(folder, saved, "state_dict")
+    (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    proposal = proposed(folder, templates)
+    assert (proposal.model_file, proposal.findings) == ("net.py", ())
+
+
+@pytest.mark.parametrize(
+    ("weights", "called", "code"),
+    [
+        ("state_dict", "model.pt", "no-model-file"),
+        ("pickled", "model.pt", "pickled-module"),
+        ("pictures", "model.pth", "weights-suffix"),
+    ],
+)
+def test_what_no_server_would_load_is_said_with_a_way_out(folder, templates, saved, weights, called, code):
+    put(folder, saved, weights, called)
+    (finding,) = proposed(folder, templates).findings
+    assert (finding.code, bool(finding.hint)) == (code, True)
+
+
+def test_labels_that_are_too_few_and_weights_that_are_too_many_are_said(folder, templates, saved):
+    put(folder, saved, "pictures")
+    put(folder, saved, "few", "old.pt")
+    (folder / "labels.txt").write_text("a\nb\n")
+    assert [finding.code for finding in proposed(folder, templates).findings] == ["labels-count", "more-weights"]
+    assert [finding.code for finding in proposed(folder, templates, weights="model.pt").findings] == ["labels-count"]
+
+
+@pytest.mark.parametrize(("weights", "numbers"), [("numbers", 13), ("onnx", 3)])
+def test_a_stand_in_is_as_wide_as_the_first_layer(folder, templates, saved, weights, numbers):
+    put(folder, saved, weights, "w.onnx" if weights == "onnx" else "w.pt")
+    content = proposed(folder, templates).samples.brought["samples/stand-in.json"]
+    assert content.count(b"0.5") == numbers
+
+
+def test_answers_come_before_what_is_found(folder, templates, saved):
+    put(folder, saved, "few", "a.pt")
+    put(folder, saved, "pictures", "b.pt")
+    (folder / "mine.py").write_text("def handle(data, context): ...\n")
+    (folder / "l.txt").write_text("a\nb\n")
+    answers = {"name": "n", "version": "2", "weights": "b.pt", "labels": "l.txt", "handler": "image_classifier"}
+    proposal = proposed(folder, templates, target=Target.MARPACK, **answers)
+    assert {key: getattr(proposal, key) for key in answers} == answers
+    assert proposal.target is Target.MARPACK
+
+
+def test_a_template_asked_for_brings_its_handler_and_uses_the_weights_it_can(folder, templates, saved):
+    put(folder, saved, "numbers")
+    (folder / "mine.py").write_text("def handle(data, context): ...\n")
+    proposal = proposed(folder, templates, template="function")
+    assert (proposal.handler, proposal.weights) == ("handler.py:predict", "model.pt")
+    toy = proposed(folder, templates, template="onnx")
+    assert (toy.weights, toy.kind) == ("model.onnx", None)
+
+
+def test_an_authors_labels_stay_where_there_are_no_weights_yet(folder, templates):
+    folder.mkdir()
+    (folder / "labels.txt").write_text("a\nb\n")
+    proposal = proposed(folder, templates)
+    assert proposal.labels == "toy-labels.txt"
+    assert "labels.txt" not in proposal.brought
+
+
+@pytest.mark.parametrize(
+    ("weights", "place", "name"),
+    [
+        ("resnet50.pt", "x", "resnet50"),
+        ("model.pt", "Pets & more", "Pets-more"),
+        ("best.pt", "été", "t"),
+        ("state_dict.pt", "日本", "model"),
+        ("_v1!.pt", "x", "v1"),
+    ],
+)
+def test_names_are_made_of_what_is_there(tmp_path, templates, saved, weights, place, name):
+    put(tmp_path / place, saved, "few", weights)
+    assert proposed(tmp_path / place, templates).name == name
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"name": "a b"}, "'a b' is no model name"),
+        ({"template": "resnet"}, "there is no template 'resnet'"),
+        ({"weights": "none.pt"}, "there is no file"),
+        ({"weights": "labels.txt"}, "holds no weights that marpack knows"),
+        ({"labels": "none.txt"}, "there is no file"),
+        ({"handler": "image_clasifier"}, "neither a built-in handler nor a file"),
+        ({"handler": "none.py"}, "neither a built-in handler nor a file"),
+        ({"template": "onnx", "weights": "model.pt"}, "is for ONNX models, and model.pt is TorchScript"),
+    ],
+)
+def test_answers_that_cannot_be_are_told(folder, templates, saved, answers, message):
+    put(folder, saved, "pictures")
+    (folder / "labels.txt").write_text("a\n")
+    with pytest.raises(UsageError, match=message):
+        proposed(folder, templates, **answers)
+
+
+def test_labels_that_cannot_be_read_are_told_with_their_line(folder, templates):
+    folder.mkdir()
+    (folder / "odd.txt").write_text("a\n\nb\n")
+    with pytest.raises(ProjectError, match="empty line"):
+        proposed(folder, templates, labels="odd.txt")

@@ -1,0 +1,144 @@
+"""An archive's project rebuilds the same members; what cannot be carried over is said."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marpack.archive.reader import open_archive
+from marpack.errors import DamagedArchiveError
+from marpack.project.building import build_project
+from marpack.project.load import load_project
+from marpack.project.scaffold.placing import place
+from marpack.project.scaffold.reclaim import reclaim
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/marpack.yaml"))
+HANDLER = "def handle(data, context):\n    return data\n"
+
+
+def reclaimed(source: Path, folder: Path, templates: Path) -> list[str]:
+    with open_archive(source) as archive:
+        found = reclaim(archive, templates)
+        place(folder, found.files, replace=False)
+    return [finding.message for finding in found.findings]
+
+
+def members(source: Path) -> dict[str, bytes]:
+    with open_archive(source) as archive:
+        names = [name for name in archive.entries if name not in {"MAR-INF/MANIFEST.json", "MAR-INF/marpack.json"}]
+        return {name: archive.open(name).read() for name in names}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("form", [".mar", ".tar.gz"])
+def test_our_own_archives_come_back_byte_for_byte(tmp_path, templates, name, form):
+    shutil.copytree(EXAMPLES / name, tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    first = build_project(tmp_path / "in", output=tmp_path / f"first{form}")
+    losses = reclaimed(first.path, tmp_path / "out", templates)
+    second = build_project(tmp_path / "out", output=tmp_path / f"second{form}")
+    assert losses == []
+    assert second.digest == first.digest
+    assert second.path.read_bytes() == first.path.read_bytes()
+
+
+def test_an_archive_made_elsewhere_comes_back_with_the_same_members(tmp_path, templates, make_mar):
+    files = {
+        "model.pt": b"\x80weights",
+        "index_to_name.json": '{"0": "a"}',
+        "config.yaml": "batchSize: 2\n",
+        "words.py": "ONE = 1\n",
+        "assets/a.bin": b"1",
+        "assets/deep/b.bin": b"2",
+    }
+    source = make_mar("import words\n" + HANDLER, files=files, serializedFile="model.pt", configFile="config.yaml")
+    assert reclaimed(source, tmp_path / "out", templates) == []
+    project = load_project(tmp_path / "out")
+    assert (project.weights, project.labels, project.config) == ("model.pt", "index_to_name.json", "config.yaml")
+    assert project.files == ["words.py", "assets/"]
+    assert members(build_project(tmp_path / "out").path) == members(source)
+
+
+def test_names_that_a_project_needs_itself_lie_apart(tmp_path, templates, make_mar):
+    files = {
+        "marpack.yaml": "theirs: 1\n",
+        "probe.mar": b"nested",
+        "samples/x.png": b"a member, no sample",
+        ".hidden/y": b"1",
+        "lib/__pycache__/z.txt": b"2",
+        "lib/plain.txt": b"3",
+        "odd [1]*.txt": b"4",
+        "members/m.txt": b"5",
+        "labels: #.txt": b"6",
+    }
+    source = make_mar(HANDLER, files=files)
+    assert reclaimed(source, tmp_path / "out", templates) == []
+    assert members(build_project(tmp_path / "out").path) == members(source)
+
+
+def test_labels_that_are_no_object_stay_as_they_are(tmp_path, templates, make_mar):
+    source = make_mar(HANDLER, files={"index_to_name.json": '["a", "b"]'})
+    reclaimed(source, tmp_path / "out", templates)
+    assert load_project(tmp_path / "out").labels is None
+    assert members(source)["index_to_name.json"] == (tmp_path / "out" / "index_to_name.json").read_bytes()
+
+
+@pytest.mark.parametrize("entry", ["handler.py", "handler.py:handle", "handler:handle", "handler"])
+def test_every_spelling_of_the_handler_is_understood(tmp_path, templates, make_mar, entry):
+    source = make_mar(HANDLER, entry=entry)
+    assert reclaimed(source, tmp_path / "out", templates) == []
+    assert load_project(tmp_path / "out").handler.startswith("handler.py")
+    assert members(build_project(tmp_path / "out").path) == members(source)
+
+
+def test_a_built_in_handler_is_named(tmp_path, templates, make_mar):
+    source = make_mar(HANDLER, entry="image_classifier", files={"model.pt": b"x"}, serializedFile="model.pt")
+    reclaimed(source, tmp_path / "out", templates)
+    project = load_project(tmp_path / "out")
+    assert (project.handler, project.files) == ("image_classifier", ["handler.py"])
+
+
+def test_what_cannot_be_carried_over_is_said(tmp_path, templates):
+    model = {"modelName": "a b", "handler": "handler.py", "modelFile": "sub/net.py"}
+    manifest = {"runtime": "python3", "license": "MIT", "model": {**model, "description": "…", "envelope": "body"}}
+    source = tmp_path / "x.mar"
+    with zipfile.ZipFile(source, "w") as archive:
+        for name in ("handler.py", "sub/net.py", "MAR-INF/extra.txt"):
+            archive.writestr(name, HANDLER)
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+    losses = " | ".join(reclaimed(source, tmp_path / "out", templates))
+    for piece in (
+        "'a b' is no model name, so the project's is 'model'",
+        "has no version, so the project's is 1.0",
+        "'python3' of the manifest becomes 'python'",
+        "envelope, description, license cannot be said",
+        "modelFile is sub/net.py, which lies in a folder",
+        "MAR-INF/extra.txt under MAR-INF/ is left out",
+    ):
+        assert piece in losses
+
+
+def test_expectations_survive(tmp_path, templates):
+    (tmp_path / "in" / "samples").mkdir(parents=True)
+    expected: dict[str, Any] = {"status": 200, "json": {"0": {"min": 0.5}, "yes": [1, None]}, "text": "a\nb: #c"}
+    (tmp_path / "in" / "samples" / "s.txt").write_text("x")
+    (tmp_path / "in" / "handler.py").write_text(HANDLER)
+    sample = {"input": "samples/s.txt", "expect": expected}
+    project = {"name": "m", "version": "010", "handler": "handler.py", "target": "marpack", "samples": [sample]}
+    (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
+    first = build_project(tmp_path / "in")
+    reclaimed(first.path, tmp_path / "out", templates)
+    assert build_project(tmp_path / "out").digest == first.digest
+
+
+def test_an_archive_that_is_damaged_leaves_nothing(tmp_path, templates, make_mar):
+    source = make_mar(HANDLER, files={"model.pt": b"x" * 5000}, serializedFile="model.pt")
+    data = bytearray(source.read_bytes())
+    data[data.index(b"xxxx") + 9] ^= 1
+    source.write_bytes(data)
+    with pytest.raises(DamagedArchiveError):
+        reclaimed(source, tmp_path / "out", templates)
+    assert not (tmp_path / "out").exists()

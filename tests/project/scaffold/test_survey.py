@@ -1,0 +1,136 @@
+"""What a folder holds, told by content and syntax, whatever the files are called."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from marpack.project.scaffold.survey import survey
+from marpack.weights.kinds import Kind
+
+HANDLER = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    pass\n"
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("pictures", Kind.TORCHSCRIPT),
+        ("state_dict", Kind.STATE_DICT),
+        ("pickled", Kind.PICKLED_MODULE),
+        ("onnx", Kind.ONNX),
+    ],
+)
+@pytest.mark.parametrize("called", ["w.pt", "w.bin", "weights", "a/b/w.ckpt"])
+def test_weights_are_known_by_their_content(tmp_path, saved, name, kind, called):
+    (tmp_path / called).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(saved[name], tmp_path / called)
+    (found,) = survey(tmp_path).weights
+    assert (found.name, found.kind, found.size) == (called, kind, saved[name].stat().st_size)
+
+
+def test_the_likeliest_weights_come_first(tmp_path, saved):
+    for name in ("state_dict", "onnx", "few", "gray"):
+        shutil.copy(saved[name], tmp_path / f"{name}.bin")
+    (tmp_path / "old").mkdir()
+    shutil.copy(saved["pictures"], tmp_path / "old")
+    kinds = [weights.kind for weights in survey(tmp_path).weights]
+    assert kinds == [Kind.TORCHSCRIPT, Kind.TORCHSCRIPT, Kind.ONNX, Kind.STATE_DICT, Kind.TORCHSCRIPT]
+
+
+def test_what_only_looks_like_weights_is_none(tmp_path, saved):
+    shutil.copy(saved["vocabulary"], tmp_path / "source_vocab.pt")
+    (tmp_path / "broken.pt").write_bytes(saved["few"].read_bytes()[:1000])
+    (tmp_path / "empty.onnx").touch()
+    found = survey(tmp_path)
+    assert found.weights == ()
+    assert found.vocabulary == "source_vocab.pt"
+
+
+@pytest.mark.parametrize(
+    ("source", "entries"),
+    [
+        (HANDLER, ("x.py",)),
+        ("class Mine:\n    def handle(self, data, context): ...\n", ("x.py",)),
+        ("def handle(data, context): ...\n", ("x.py",)),
+        ("def predict(data, context): ...\ndef load(path): ...\n", ("x.py:predict",)),
+        ("def predict(rows, ctx): ...\n", ("x.py:predict",)),
+        ("def predict(data): ...\n", ()),
+        ("class Plain: ...\n", ()),
+        ("def broken(:\n", ()),
+        ("\0", ()),
+    ],
+)
+def test_handlers_are_known_by_their_syntax(tmp_path, source, entries):
+    (tmp_path / "x.py").write_text(source)
+    assert survey(tmp_path).handlers == entries
+
+
+def test_tests_and_training_scripts_are_no_handlers(tmp_path):
+    for name in ("test_handler.py", "handler_test.py", "conftest.py", "train.py", "setup.py"):
+        (tmp_path / name).write_text(HANDLER)
+    assert survey(tmp_path).handlers == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "is_model"),
+    [
+        ("from torch import nn\nclass Net(nn.Module): ...\n", True),
+        ("import torch\nclass Net(torch.nn.Module): ...\n", True),
+        ("from torch.nn import Module\nclass Net(Module): ...\n", True),
+        ("from torch import nn\nclass A(nn.Module): ...\nclass B(nn.Module): ...\n", False),
+        ("class Net: ...\n", False),
+    ],
+)
+def test_a_model_file_has_one_module(tmp_path, source, is_model):
+    (tmp_path / "net.py").write_text(source)
+    assert survey(tmp_path).model_files == (("net.py",) if is_model else ())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "count"),
+    [
+        ("labels.txt", "a\nb\n", 2),
+        ("index_to_name.json", '{"0": "a", "1": ["n1", "b"]}', 2),
+        ("classes.json", '["a", "b", "c"]', 3),
+        ("class_names.csv", "index,label\n0,a\n1,b\n", 2),
+        ("labels.yaml", "0: a\n1: b\n", 2),
+        ("labels.json", '{"object_type_names": ["a", "b"]}', 2),
+    ],
+)
+def test_labels_are_counted(tmp_path, name, text, count):
+    (tmp_path / name).write_text(text)
+    (labels,) = survey(tmp_path).labels
+    assert (labels.name, labels.count, labels.named) == (name, count, True)
+
+
+def test_what_does_not_read_as_labels_is_none(tmp_path):
+    write(tmp_path, labels_dot_txt="a\n\nb\n", settings_dot_json='{"lr": 1}', requirements_dot_txt="torch\n")
+    write(tmp_path, params_dot_yaml="batchSize: 4\n", classes_dot_json="{", names_dot_json='{"a": "b"}')
+    found = survey(tmp_path)
+    assert found.labels == ()
+    assert found.requirements == "requirements.txt"
+    assert found.configs == ("params.yaml",)
+
+
+def test_other_projects_environments_and_hidden_files_are_passed_by(tmp_path, saved):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "marpack.yaml").touch()
+    for place in ("venv", "other", ".hidden", "node_modules", "a/b/c", "model/MAR-INF"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        shutil.copy(saved["few"], tmp_path / place / "model.pt")
+    shutil.copy(saved["few"], tmp_path / ".model.pt")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert survey(tmp_path).weights == ()
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
+    assert survey(tmp_path / "new").names == frozenset()
