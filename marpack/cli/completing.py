@@ -45,7 +45,8 @@ def members(context: click.Context, _parameter: click.Parameter, incomplete: str
     from marpack.archive.reader import open_archive
     from marpack.errors import MarpackError
 
-    source = context.params.get("source")
+    # An option that still waits for its value keeps click from naming the arguments before it.
+    source = context.params.get("source") or next(iter(context.args), None)
     if not source or not Path(source).exists():
         return []
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from marpack.cli.completing import members, sources
 from marpack.cli.limits import chosen_limits, limit_options
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", shell_complete=sources)
 @click.option("-d", "--directory", metavar="DIR", help="The new folder; by default one of the archive's name, here.")
 @click.option(
-    "--only", multiple=True, metavar="GLOB", help="Only members that match: '*.py', 'data/*', data. Repeatable."
+    "--only",
+    multiple=True,
+    metavar="GLOB",
+    shell_complete=members,
+    help="Only members that match: '*.py', 'data/*', data. Repeatable.",
 )
 @click.option("--force", is_flag=True, help="Replace DIR, if it holds an archive unpacked before.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")

@@ -1,0 +1,85 @@
+"""What TAB offers, asked the way each shell asks it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marpack.cli.main import COMMANDS
+from marpack.project.scaffold.template import template_names
+from marpack.render.templates import folder as templates
+
+SHELLS = ["bash", "zsh", "fish"]
+
+
+def offered(line: str, cwd: Path, shell: str = "bash") -> list[str]:
+    """Return what the shell would show after `line` and TAB."""
+    words = line.split(" ")
+    environment = os.environ | {
+        "_MARPACK_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": words[-1] if shell == "fish" and len(words) == 1 else line,
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+    }
+    command = [sys.executable, "-c", "from marpack.cli.main import main; main()"]
+    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
+    assert done.stderr == ""
+    if shell == "zsh":
+        return done.stdout.splitlines()[1::3]  # kind, name, help
+    return [entry.partition(",")[2].partition("\t")[0] for entry in done.stdout.splitlines() if entry]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_commands_are_offered(shell: str, tmp_path: Path):
+    assert set(offered("marpack ", tmp_path, shell)) == set(COMMANDS)
+    assert offered("marpack in", tmp_path, shell) == ["init", "inspect"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_options_are_offered(shell: str, tmp_path: Path):
+    assert "--template" in offered("marpack init --t", tmp_path, shell)
+    assert offered("marpack build --archive-f", tmp_path, shell) == ["--archive-format"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_templates_are_offered(shell: str, tmp_path: Path):
+    assert offered("marpack init -t ", tmp_path, shell) == template_names(templates())
+    assert offered("marpack init --template on", tmp_path, shell) == ["onnx"]
+
+
+def test_archives_and_folders_are_offered(tmp_path: Path, make_mar):
+    make_mar("")
+    (tmp_path / "models").mkdir()
+    shutil.copy(tmp_path / "probe.mar", tmp_path / "models" / "other.tar.gz")
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / ".hidden.mar").touch()
+    assert offered("marpack inspect ", tmp_path) == ["models/", "probe.mar"]
+    assert offered("marpack inspect models/o", tmp_path) == ["models/other.tar.gz"]
+    assert offered("marpack inspect gone/", tmp_path) == []
+
+
+def test_members_of_the_archive_are_offered(tmp_path: Path, make_mar):
+    make_mar("", files={"data/a.json": "{}", "data/b.json": "{}"})
+    assert offered("marpack unpack probe.mar --only da", tmp_path) == ["data/a.json", "data/b.json"]
+    assert offered("marpack unpack gone.mar --only da", tmp_path) == []
+    (tmp_path / "bad.mar").write_bytes(b"PK\x03\x04")
+    assert offered("marpack unpack bad.mar --only da", tmp_path) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_is_printed_and_its_shell_takes_it(shell: str, tmp_path: Path):
+    done = subprocess.run([sys.executable, "-m", "marpack", "completion", shell], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "_MARPACK_COMPLETE" in done.stdout
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(done.stdout)
+        checked = subprocess.run([shell, "-n", tmp_path / "script"], capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr
+
+
+def test_a_shell_that_is_not_known_is_told(tmp_path: Path):
+    done = subprocess.run([sys.executable, "-m", "marpack", "completion", "csh"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "'csh' is not one of" in done.stderr
