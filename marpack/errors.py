@@ -153,6 +153,12 @@ class ExtractionError(MarpackError):
     code = "extraction"
 
 
+class OutputError(MarpackError):
+    """Results could not be written where they were asked for (disk full, no permission)."""
+
+    code = "output"
+
+
 class HandlerError(MarpackError):
     """The archive's handler could not be loaded or initialised."""
 

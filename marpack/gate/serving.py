@@ -1,7 +1,6 @@
 """A SOURCE, ready to answer: resolved, opened, on disk, and loaded in workers."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Self
 
 from msgspec.structs import replace
@@ -10,19 +9,21 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import Index, archive_digest
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError
+from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Severity
 from marpack.project.source import Resolved, resolve
 from marpack.runtime.messages import Load, Loaded
 from marpack.runtime.targets import Target
 from marpack.worker.client import Worker
-from marpack.worker.pool import LocalPool, Settings
+from marpack.worker.pool import LocalPool, ModelPool, Settings
+
+PoolMaker = Callable[[Archive, Load], ModelPool]
 
 
 class Serving:
     """One archive and the workers that answer for it."""
 
-    def __init__(self, resolved: Resolved, archive: Archive, load: Load, pool: LocalPool, loaded: Loaded) -> None:
+    def __init__(self, resolved: Resolved, archive: Archive, load: Load, pool: ModelPool, loaded: Loaded) -> None:
         self.resolved = resolved
         self.archive = archive
         self.load = load
@@ -36,10 +37,10 @@ class Serving:
         *,
         options: Load,
         target: Target | None = None,
-        settings: Settings | None = None,
+        settings: Settings | PoolMaker | None = None,
         cache: Cache | None = None,
-        progress: Callable[[int], None] | None = None,
-        on_resolved: Callable[[Resolved], None] | None = None,
+        resolver: Callable[[str | None], Resolved] = resolve,
+        on_opened: Callable[[Resolved, Archive], None] | None = None,
     ) -> Self:
         """Make a SOURCE ready to answer.
 
@@ -47,32 +48,31 @@ class Serving:
             source: An archive, a model folder or a project; None for the project in the current folder.
             options: How to load it; its `model_dir` and `target` are filled in here.
             target: Whose behaviour is shown; None: the project's or the archive's, else the server's.
-            settings: The workers.
+            settings: The workers, or what makes another kind of pool.
             cache: Where archives are extracted to; None: this user's.
-            progress: Is told the bytes packed, if the project's archive has to be built first.
-            on_resolved: Is told what SOURCE stands for, before anything is loaded.
+            resolver: Finds the archive that the source stands for, building a project's first.
+            on_opened: Is told what SOURCE stands for, before anything is loaded.
 
         Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
 
         """
         settings = settings or Settings()
         # Started first: its imports overlap with the opening of the archive.
-        first = Worker.spawn(environment=settings.environment, max_memory=settings.max_memory)
-        archive = None
+        first = settings.spawn() if isinstance(settings, Settings) else None
+        archive: Archive | None = None
+        pool: ModelPool | None = None
         try:
-            resolved = resolve(source, progress=progress)
-            if on_resolved is not None:
-                on_resolved(resolved)
+            resolved = resolver(source)
             archive = open_archive(resolved.path, cache=cache)
+            if on_opened is not None:
+                on_opened(resolved, archive)
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
-            load = _filled(options, archive.materialize(), chosen)
-            pool = LocalPool(load, settings, first=first)
+            load = replace(options, model_dir=str(archive.materialize()), target=chosen)
+            pool = _pool(settings, archive, load, first)
             return cls(resolved, archive, load, pool, pool.start())
         except BaseException:
-            first.kill()
-            if archive is not None:
-                archive.close()
+            _end(first, pool, archive)
             raise
 
     @property
@@ -81,12 +81,27 @@ class Serving:
         return digest_of(self.archive)
 
     def __enter__(self) -> Self:
-        self.pool.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        self.pool.__exit__(kind, *rest)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.pool.close()
+        else:
+            self.pool.kill()
         self.archive.close()
+
+
+def _pool(settings: Settings | PoolMaker, archive: Archive, load: Load, first: Worker | None) -> ModelPool:
+    return LocalPool(load, settings, first=first) if isinstance(settings, Settings) else settings(archive, load)
+
+
+def _end(first: Worker | None, pool: ModelPool | None, archive: Archive | None) -> None:
+    if pool is not None:
+        pool.kill()
+    elif first is not None:
+        first.kill()
+    if archive is not None:
+        archive.close()
 
 
 def target_of(resolved: Resolved, archive: Archive) -> Target:
@@ -95,7 +110,11 @@ def target_of(resolved: Resolved, archive: Archive) -> Target:
         return Target(resolved.project.target)
     if INDEX_NAME not in archive.entries:
         return Target.TORCHSERVE
-    return Target(_index(archive).target)
+    told = _index(archive).target
+    if told not in set(Target):
+        message = f"the index of members names the target {told!r}, which there is not"
+        raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}")
+    return Target(told)
 
 
 def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
@@ -116,8 +135,3 @@ def digest_of(archive: Archive) -> str | None:
 def _index(archive: Archive) -> Index:
     with archive.open(INDEX_NAME) as file:
         return Index.from_json(file.read())
-
-
-def _filled(options: Load, folder: Path, target: Target) -> Load:
-
-    return replace(options, model_dir=str(folder), target=target)

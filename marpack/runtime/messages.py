@@ -76,6 +76,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     torchserve: bool = False  # use the installed torchserve's `ts`, not ours
     compile: bool = True  # False: leave torch.compile out, whatever the config says
     trust_pickle: bool = False  # load weights that need more than `weights_only` allows
+    show_data: bool = False  # print what the handler gets, before it is called
 
 
 class Predict(Struct, frozen=True, tag=True):

@@ -66,6 +66,7 @@ class Worker:
         self.loaded: Loaded | None = None
         self.logs = ""  # what was printed while loading
         self.over = False  # nothing more will come from it
+        self._where = ""  # the model's folder
         self._pipe = Pipe(process.socket, FromWorker)
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
@@ -108,9 +109,18 @@ class Worker:
 
         Raises LoadError and WorkerError, as `start`.
         """
+        self.begin(load)
+        return self.finish(timeout=timeout)
+
+    def begin(self, load: Load) -> None:
+        """Ask for a model to be loaded, which `finish` waits for."""
         self._since = time.monotonic()
+        self._where = load.model_dir
         self._pipe.post(load)
         self._pipe.flush()
+
+    def finish(self, *, timeout: float | None = None) -> Loaded:
+        """Wait for what `begin` asked for; raises as `load` does."""
         try:
             message = self._awaited(timeout)
         except BaseException:
@@ -124,10 +134,8 @@ class Worker:
         ended = self.process.how_it_ended()
         self.kill()
         if isinstance(message, LoadFailed):
-            raise LoadError(message, self.logs, where=load.model_dir)
-        raise WorkerError(
-            f"the worker {ended} while loading the model", where=load.model_dir, hint=_last_words(self.logs)
-        )
+            raise LoadError(message, self.logs, where=self._where)
+        raise WorkerError(f"the worker {ended} while loading the model", where=self._where, hint=_last_words(self.logs))
 
     def _awaited(self, timeout: float | None) -> FromWorker | None:
         while not self.over:

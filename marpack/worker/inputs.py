@@ -4,7 +4,7 @@ import json
 import mimetypes
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from msgspec import Struct
@@ -91,16 +91,27 @@ def request_id(number: int) -> str:
     return f"00000000-0000-4000-8000-{number:012x}"
 
 
-def file_inputs(paths: Iterable[str], shape: Shape) -> Iterator[Input]:
-    """Yield one input per file, `-` or address, each read only when it is asked for."""
+def file_inputs(
+    paths: Iterable[str], shape: Shape, *, skip: Callable[[str], bool] = lambda _: False
+) -> Iterator[Input]:
+    """Yield one input per file, `-` or address, each read only when it is asked for.
+
+    Args:
+        paths: From `sources.paths_of`.
+        shape: Of every request.
+        skip: Says by an input's name whether to leave it out, unread.
+    """
     for number, path in enumerate(paths):
+        name = "stdin" if path == "-" else path
+        if skip(name):
+            continue
         try:
             data = read_input(path)
         except UsageError as error:
-            yield unreadable(path, error)
+            yield unreadable(name, error)
             continue
         content_type = type_of(path, data) if shape.content_type is None else shape.content_type
-        yield shape.input("stdin" if path == "-" else path, number, content_type, data)
+        yield shape.input(name, number, content_type, data)
 
 
 def data_inputs(texts: Iterable[str], shape: Shape, *, start: int = 0) -> Iterator[Input]:

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from marpack.runtime.messages import Load, Loaded, LoadFailed
 from marpack.runtime.metrics.cache import MetricsCache
 from marpack.runtime.targets import Difference
 from marpack.worker.service import Service
+from marpack.worker.show_data import Handle, print_line, shown
 from marpack.worker.trouble import flatten, message_of
 
 logger = logging.getLogger(__name__)
@@ -31,8 +33,10 @@ class ConfigError(Exception):
 class Loader:
     """Loads one model, keeping the time and the name of each step, so that a failure can say where it was."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, *, tell: Callable[[str], None] = print_line) -> None:
+        """Take what is to be loaded, and where lines of `--show-data` go."""
         self._load = load
+        self._tell = tell
         self._stage = "manifest"
         self._stages: dict[str, float] = {}
 
@@ -41,12 +45,15 @@ class Loader:
         manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
         self._timed("import", self._prepare_imports)
         entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
-        handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), entry.handle))
+        handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), self._shown(entry.handle)))
         context = self._timed("config", lambda: self._context(manifest))
         self._timed("initialize", lambda: entry.initialize(context))
         asynchronous = bool((context.model_yaml_config or {}).get("asyncCommunication"))
         service = Service(entry, context, handle, asynchronous=asynchronous)
         return service, self._loaded(entry)
+
+    def _shown(self, handle: Handle) -> Handle:
+        return shown(handle, self._tell) if self._load.show_data else handle
 
     def failure(self, error: BaseException) -> LoadFailed:
         """Return what the parent is told of an error that `run` raised."""

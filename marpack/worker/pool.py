@@ -3,14 +3,16 @@
 The one seam for other kinds of pool: it takes an iterator of batches and yields outcomes in their order.
 """
 
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, Self
 
 from msgspec import Struct
 
 from marpack.runtime.messages import Load, Loaded, Request
 from marpack.worker.client import Outcome, Worker, wait
+from marpack.worker.process import WorkerProcess
 
 Batch = tuple[Request, ...]
 
@@ -27,6 +29,23 @@ class Pool(Protocol):
         """Yield what became of each batch, in order."""
 
 
+class ModelPool(Pool, Protocol):
+    """A pool that loads one model and keeps the run's figures."""
+
+    restarts: int
+    peak_memory: int  # bytes, the most that any worker has had resident; known once it was closed
+    load_logs: str  # what was printed while loading
+
+    def start(self) -> Loaded:
+        """Load the model; raises LoadError and WorkerError."""
+
+    def close(self) -> None:
+        """End what was started, politely."""
+
+    def kill(self) -> None:
+        """End what was started, at once."""
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """How a pool's workers are kept."""
 
@@ -35,6 +54,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     startup_timeout: float | None = None  # seconds that loading may take
     max_memory: int | None = None  # bytes of data a worker may have
     environment: Mapping[str, str] | None = None  # of the workers; None: this process's
+    python: str = sys.executable  # the workers' interpreter, which must have marpack
+    launch: Callable[[], WorkerProcess] | None = None  # starts a worker's process in another way than with `python`
+
+    def spawn(self) -> Worker:
+        """Start a worker, which then waits for a model."""
+        if self.launch is not None:
+            return Worker(self.launch())
+        return Worker.spawn(environment=self.environment, python=self.python, max_memory=self.max_memory)
 
 
 class LocalPool:
@@ -63,19 +90,17 @@ class LocalPool:
 
         Raises LoadError and WorkerError.
         """
-        feeds = [_Feed(self._spawn()) for _ in range(self._settings.workers)]
-        self._workers = feeds
-        for feed in feeds:
-            self._begin(feed.worker)
-        self.load_logs = feeds[0].worker.logs
+        self._workers = [_Feed(self._spawn()) for _ in range(self._settings.workers)]
+        for feed in self._workers:
+            feed.worker.begin(self._load)
+        for feed in self._workers:
+            self.loads.append(feed.worker.finish(timeout=self._settings.startup_timeout))
+        self.load_logs = self._workers[0].worker.logs
         return self.loads[0]
 
     def _spawn(self) -> Worker:
         first, self._first = self._first, None
-        return first or Worker.spawn(environment=self._settings.environment, max_memory=self._settings.max_memory)
-
-    def _begin(self, worker: Worker) -> None:
-        self.loads.append(worker.load(self._load, timeout=self._settings.startup_timeout))
+        return first or self._settings.spawn()
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
         """Yield what became of each batch, in order; batches are asked for only as workers become free.
@@ -120,9 +145,13 @@ class LocalPool:
         busy = tuple(feed.worker for feed in self._workers if feed.sent)
         in_time = wait(busy, self._settings.timeout)
         self._collect(done)
-        for feed in self._workers:
-            if feed.sent and (feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))):
-                self._replace(feed, done, timed_out=not feed.worker.over)
+        # Judged together: starting one again takes time that must not be counted against the others.
+        fallen = [feed for feed in self._workers if feed.sent and self._has_fallen(feed, in_time=in_time)]
+        for feed in fallen:
+            self._replace(feed, done, timed_out=not feed.worker.over)
+
+    def _has_fallen(self, feed: "_Feed", *, in_time: bool) -> bool:
+        return feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))
 
     def _collect(self, done: dict[int, Outcome]) -> None:
         for feed in self._workers:
@@ -136,7 +165,7 @@ class LocalPool:
         done[index] = feed.worker.give_up(timed_out=timed_out)
         self.restarts += 1
         feed.worker = self._spawn()
-        self._begin(feed.worker)
+        self.loads.append(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
         feed.sent.clear()
         feed.weight = 0
         for item in rest:
@@ -160,6 +189,7 @@ class LocalPool:
     def kill(self) -> None:
         """End every worker at once."""
         for feed in self._workers:
+            self._note_memory(feed.worker)
             feed.worker.kill()
         if self._first is not None:
             self._first.kill()

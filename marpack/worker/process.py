@@ -8,17 +8,27 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from marpack.errors import WorkerError
 
 _GRACE = 2.0  # seconds a worker is given to end by itself
 
 
+class Child(Protocol):
+    """A process that was started: the part of `subprocess.Popen` that is asked for here."""
+
+    pid: int
+    returncode: int | None  # negative: the signal that ended it
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises subprocess.TimeoutExpired."""
+
+
 class WorkerProcess:
     """One `python -m marpack.worker`, its socket and the pipe of all it prints."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, logs: int, marker: bytes) -> None:
+    def __init__(self, process: Child, sock: socket.socket, logs: int, marker: bytes) -> None:
         self._process = process
         self.socket = sock
         self.logs = logs

@@ -10,6 +10,7 @@ from marpack.runtime.messages import Response, Trouble
 from marpack.worker.client import Outcome
 
 _METRIC = "[METRICS]"
+DATA = "[DATA]"  # begins a line of `--show-data`
 
 
 class Body(Struct, frozen=True):
@@ -36,8 +37,10 @@ class Result(Struct, frozen=True, kw_only=True):
     batch: int = 1  # requests that were handled together
     logs: str = ""  # what the handler printed; of the whole batch, told with its first input
     metrics: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()  # what the handler got, with --show-data; of the whole batch
     troubles: tuple[Trouble, ...] = ()
     restarted: bool = False  # the worker died and was started again
+    file: str | None = None  # where --output put the body
 
     @property
     def ok(self) -> bool:
@@ -55,15 +58,20 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 def results_of(names: tuple[str, ...], outcome: Outcome) -> tuple[Result, ...]:
-    """Return one result per input of a batch."""
-    logs, metrics = _parted(outcome.logs)
-    return tuple(
-        _result(name, response, outcome, logs if index == 0 else "", metrics if index == 0 else ())
-        for index, (name, response) in enumerate(zip(names, outcome.responses, strict=True))
-    )
+    """Return one result per input of a batch; what was printed is told with its first."""
+    said = _parted(outcome.logs)
+    stages = {stage: round(spent, 3) for stage, spent in outcome.stages.items()}
+    seconds = round(outcome.seconds, 6)
+    results = []
+    for name, response in zip(names, outcome.responses, strict=True):
+        results.append(_result(name, response, outcome, said, stages, seconds))
+        said = _NOTHING
+    return tuple(results)
 
 
-def _result(name: str, response: Response, outcome: Outcome, logs: str, metrics: tuple[str, ...]) -> Result:
+def _result(
+    name: str, response: Response, outcome: Outcome, said: "_Said", stages: dict[str, float], seconds: float
+) -> Result:
     body = body_of(response.body)
     return Result(
         input=name,
@@ -73,13 +81,14 @@ def _result(name: str, response: Response, outcome: Outcome, logs: str, metrics:
         content_type=response.content_type,
         body=body.content,
         body_encoding=body.encoding,
-        chunks=tuple(body_of(piece) for piece in response.pieces),
+        chunks=tuple([body_of(piece) for piece in response.pieces]),
         reset=response.reset,
-        stages={stage: round(spent, 3) for stage, spent in outcome.stages.items()},
-        seconds=round(outcome.seconds, 6),
+        stages=stages,
+        seconds=seconds,
         batch=len(outcome.responses),
-        logs=logs,
-        metrics=metrics,
+        logs=said.logs,
+        metrics=said.metrics,
+        data=said.data,
         troubles=outcome.troubles,
         restarted=outcome.died,
     )
@@ -93,10 +102,22 @@ def body_of(data: bytes) -> Body:
         return Body(base64.b64encode(data).decode("ascii"), "base64")
 
 
-def _parted(logs: str) -> tuple[str, tuple[str, ...]]:
-    """Return what the handler printed, and the metric lines that stood among it."""
-    if _METRIC not in logs:
-        return logs, ()
+class _Said(Struct, frozen=True):
+    logs: str = ""
+    metrics: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+_NOTHING = _Said()
+
+
+def _parted(logs: str) -> _Said:
+    """Return what the handler printed, the metric lines that stood among it, and the lines of `--show-data`."""
+    if _METRIC not in logs and DATA not in logs:
+        return _Said(logs)
     lines = logs.splitlines(keepends=True)
-    metrics = tuple(line.strip().removeprefix(_METRIC) for line in lines if line.startswith(_METRIC))
-    return "".join(line for line in lines if not line.startswith(_METRIC)), metrics
+    return _Said(
+        "".join([line for line in lines if not line.startswith((_METRIC, DATA))]),
+        tuple([line.strip().removeprefix(_METRIC) for line in lines if line.startswith(_METRIC)]),
+        tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)]),
+    )

@@ -34,6 +34,7 @@ class Service:
         self._clock.watch(entry.instance)
         self._decode = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
         self._troubles: list[Trouble] = []
+        self.on_failure: Callable[[BaseException], None] | None = None  # sees what the handler raised, first
 
     def predict(self, requests: tuple[Request, ...], send: Callable[[Piece], None]) -> Answered:
         """Answer one batch; never raises an `Exception` of the handler's.
@@ -110,6 +111,8 @@ class Service:
         return tuple(answered)
 
     def _failed(self, error: BaseException, count: int, status: int, message: str) -> tuple[Response, ...]:
+        if self.on_failure is not None:
+            self.on_failure(error)
         stage = self._clock.failed or "handle"
         self._troubles.append(flatten(error, stage=stage, model_dir=self._model_dir))
         return tuple(error_response(status, message) for _ in range(count))

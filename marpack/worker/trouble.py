@@ -2,7 +2,8 @@
 
 import linecache
 import traceback
-from types import TracebackType
+from pathlib import Path
+from types import CodeType, TracebackType
 
 from marpack.runtime.messages import Frame, Trouble
 
@@ -44,16 +45,19 @@ def hint_for(error: BaseException) -> str | None:
 
 
 def _frames(trace: TracebackType | None, model_dir: str) -> list[Frame]:
-    return [
-        Frame(
-            file=frame.f_code.co_filename,
-            line=line,
-            function=frame.f_code.co_qualname,
-            code=linecache.getline(frame.f_code.co_filename, line).strip(),
-            user=frame.f_code.co_filename.startswith(model_dir),
-        )
-        for frame, line in traceback.walk_tb(trace)
-    ][-_MOST_FRAMES:]
+    return [_frame(frame.f_code, line, model_dir) for frame, line in traceback.walk_tb(trace)][-_MOST_FRAMES:]
+
+
+def _frame(code: CodeType, line: int, model_dir: str) -> Frame:
+    file = code.co_filename
+    user = file.startswith(model_dir)
+    return Frame(
+        file=str(Path(file).resolve()) if user else file,  # of --unpacked: the project's file, not the link to it
+        line=line,
+        function=code.co_qualname,
+        code=linecache.getline(file, line).strip(),
+        user=user,
+    )
 
 
 def _syntax_frame(error: BaseException, model_dir: str) -> list[Frame]:

@@ -1,0 +1,186 @@
+"""The options of `marpack run`, in the groups that `--help` shows, and which of them go together."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import click
+
+from marpack.errors import UsageError
+
+_Decorated = TypeVar("_Decorated")
+_ARCHIVES = (".mar", ".tar.gz", ".tgz")
+_SECONDS = click.FloatRange(0, min_open=True)
+
+
+class GroupedOption(click.Option):
+    """An option that stands under a heading in the help."""
+
+    group = ""
+
+
+class RunCommand(click.Command):
+    """A command whose `--input` takes every word up to the next option, as a shell's `*.png` needs it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat `--input` before each of its words; an archive among them is the SOURCE."""
+        spelt: list[str] = []
+        taking = False
+        for word in args:
+            if word in {"--input", "-i"}:
+                taking = True
+                continue
+            taking = taking and not (word.startswith("-") and word != "-")
+            spelt += ["--input", word] if taking and not word.endswith(_ARCHIVES) else [word]
+        if args and args[-1] in {"--input", "-i"}:
+            spelt.append(args[-1])
+        return super().parse_args(ctx, spelt)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options under their headings."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(parameter, "group", "Other"), []).append(record)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(records, col_max=24)
+
+
+def _option(*names: str, **details: Any) -> Any:  # Any: click's
+    return lambda group: click.option(*names, cls=_grouped(group), **details)
+
+
+def _grouped(heading: str) -> type[GroupedOption]:
+    return type("GroupedOption", (GroupedOption,), {"group": heading})
+
+
+_GROUPS = {
+    "Inputs": (
+        _option(
+            "-i", "--input", "inputs", multiple=True, metavar="FILE…", help="Files, folders, globs, @list, URLs, -."
+        ),
+        _option("--type", "kind", metavar="TYPE", help="Of a folder's files only these: image, image/png or .png."),
+        _option("--data", multiple=True, metavar="TEXT", help="A body given as such: JSON where it is JSON, or text."),
+        _option("--form", multiple=True, metavar="K=V", help="A field of the one form; K=@FILE sends a file."),
+        _option("--requests", "recorded", metavar="FILE", help="Whole requests, one JSON object a line (- is stdin)."),
+    ),
+    "Requests": (
+        _option("--content-type", metavar="TYPE", help="Of the inputs [by suffix, then by content]."),
+        _option("-H", "--header", "headers", multiple=True, metavar="K=V", help="A request header."),
+        _option("--explain", is_flag=True, help="Ask for explanations instead of predictions."),
+        _option("--describe", is_flag=True, help="Ask the model to describe itself."),
+        _option("--envelope", metavar="NAME", help="The server's service_envelope: body, json, kserve, kservev2."),
+    ),
+    "Workers": (
+        _option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),
+        _option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes that share inputs [1]."),
+        _option("--timeout", type=_SECONDS, metavar="SECONDS", help="For a batch [120, as on the server]."),
+        _option("--startup-timeout", type=_SECONDS, metavar="SECONDS", help="For loading the model [no bound]."),
+        _option("--max-memory", metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound]."),
+        _option("--fail-fast", is_flag=True, help="Stop at the first input that falls short."),
+    ),
+    "Model": (
+        _option(
+            "--target", type=click.Choice(["torchserve", "marpack"]), help="Whose behaviour to show [the project's]."
+        ),
+        _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N [auto]."),
+        _option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
+            "isolated: a venv of its own with the archive's requirements, made once [current]."
+        )),
+        _option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
+        _option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
+        _option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not marpack's own."),
+        _option("--unpacked", is_flag=True, help="Run the project's loose files, packing nothing."),
+    ),
+    "Results": (
+        _option("--json", "as_json", is_flag=True, help="Everything as one JSON object on stdout."),
+        _option("--jsonl", is_flag=True, help="One JSON object a line, each as soon as its input is answered."),
+        _option("--output", metavar="DIR", help="Write each answer's body to a file of its own."),
+        _option("--report", metavar="FILE", help="Write an HTML page with every answer drawn."),
+        _option("--resume", metavar="FILE", help="Append results to this .jsonl, skipping what it answers."),
+        _option("--logs", is_flag=True, help="Show what the handler prints, with the input it belongs to."),
+    ),
+    "Debugging": (
+        _option("--show-data", is_flag=True, help="Show what the handler gets, shortened and without secrets."),
+        _option("--in-process", is_flag=True, help="Run the handler in this process, so that breakpoints work."),
+        _option("--pdb", is_flag=True, help="Open the debugger where the handler fails (implies --in-process)."),
+        _option("--watch", is_flag=True, help="Run again whenever a file of the project changes."),
+    ),
+    "Benchmark": (
+        _option("--repeat", type=click.IntRange(1), metavar="N", help="Time N passes over the inputs instead."),
+        _option("--warmup", type=click.IntRange(0), metavar="M", help="Passes before those [1]."),
+    ),
+}  # fmt: skip
+
+
+def run_options(command: _Decorated) -> _Decorated:
+    """Give a command every option of `run`."""
+    decorators = [option(heading) for heading, options in _GROUPS.items() for option in options]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+# Option → those that it does not go with, and why.
+_APART = {
+    "in_process": (
+        ("workers", "timeout", "startup_timeout", "max_memory", "watch", "repeat"),
+        "it runs the handler in this one process",
+    ),
+    "isolated": (("in_process", "watch"), "it needs a process with another environment"),
+    "recorded": (("inputs", "data", "form", "kind"), "it holds whole requests"),
+    "as_json": (("jsonl",), "they are two forms of one output"),
+    "repeat": (("output", "report", "resume", "jsonl", "watch", "show_data"), "a benchmark keeps no answers"),
+    "watch": (("as_json", "jsonl", "resume", "output"), "its answers are for the eye"),
+}
+_SPELT = {"recorded": "requests", "as_json": "json", "inputs": "input", "kind": "type", "isolated": "env isolated"}
+
+
+def check(options: dict[str, Any]) -> None:
+    """Raise UsageError for options that do not go together, or too few of them."""
+    if not any(options[name] for name in ("inputs", "data", "form", "recorded")):
+        raise UsageError("there is nothing to answer", hint="name inputs: marpack run --input FILE…")
+    given = {**options, "in_process": options["in_process"] or options["pdb"], "workers": options["workers"] > 1}
+    given["isolated"] = options["env"] == "isolated"
+    for name, (others, why) in _APART.items():
+        other = next((other for other in others if given[name] and given[other]), None)
+        if other is not None:
+            hint = f"leave one of them out: {why}"
+            raise UsageError(f"{spelt(name, options)} does not go with {spelt(other, options)}", hint=hint)
+    if options["warmup"] is not None and not options["repeat"]:
+        raise UsageError("--warmup belongs to a benchmark", hint="add --repeat N")
+    if options["resume"] == "-" or options["report"] == "-":
+        raise UsageError("results go into a file of their own", hint="name a file")
+
+
+def spelt(name: str, options: dict[str, Any]) -> str:
+    """Return an option as it was given."""
+    if name == "in_process" and options["pdb"]:
+        name = "pdb"
+    return f"--{_SPELT.get(name, name).replace('_', '-')}"
+
+
+def size(text: str | None) -> int | None:
+    """Return the bytes of `2GB`, `512M` or a number; raises UsageError."""
+    if text is None:
+        return None
+    units = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    number = text.upper().rstrip("IB").rstrip("KMGT")
+    unit = text.upper().rstrip("IB")[len(number) :]
+    try:
+        count = int(float(number) * units[unit])
+    except (ValueError, KeyError, OverflowError) as error:
+        raise UsageError("a size is a number with K, M or G", where=f"--max-memory {text}") from error
+    if count <= 0:
+        raise UsageError("a size is more than nothing", where=f"--max-memory {text}")
+    return count
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return name and value of `name=value`; raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError("a header is given as name=value", where=f"--header {text}")
+    return name, value

@@ -1,0 +1,182 @@
+"""Where the results of `marpack run` go: a table, JSON, files, a report; and how a run ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from marpack.cli.run_inputs import count_of
+from marpack.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from marpack.errors import HandlerError
+    from marpack.findings import Finding
+    from marpack.gate.serving import Serving
+    from marpack.render.run import ReportStream, RunHead
+    from marpack.worker.client import LoadError
+    from marpack.worker.journal import Journal
+    from marpack.worker.results import Result
+    from marpack.worker.runner import Exchange
+    from marpack.worker.summary import Summary
+
+
+class Outlets:
+    """Takes a run's results and passes each to everyone who asked for it."""
+
+    def __init__(self, options: dict[str, Any], journal: Journal | None = None) -> None:
+        """Open what results go to, so that what cannot be written is said before a model is loaded."""
+        from marpack.render.lines import Lines
+        from marpack.worker.bodies import BodyFolder
+
+        self._options = options
+        self._journal = journal
+        self._quiet = options["as_json"] or options["jsonl"]
+        self._lines = None if self._quiet else Lines(logs=options["logs"])
+        self._document: ReportStream | None = None
+        self._bodies = BodyFolder(options["output"], may_hold_files=journal is not None) if options["output"] else None
+        self._findings: list[Finding] = []
+        self._stack = ExitStack()
+        self._page = self._stack.enter_context(self._report()) if options["report"] else None
+
+    def _report(self) -> Any:  # Any: HtmlReport, imported only when asked for
+        from marpack.render.report import HtmlReport
+
+        return HtmlReport(self._options["report"])
+
+    def note(self, findings: Iterable[Finding]) -> None:
+        """Keep what was noticed before the model was loaded, and print it."""
+        from marpack.render.build import show_warnings
+
+        noticed = tuple(findings)
+        self._findings += noticed
+        show_warnings(noticed)
+
+    def begin(self, serving: Serving) -> None:
+        """Tell what was loaded."""
+        from marpack.render.progress import Progress
+        from marpack.render.run import ReportStream
+        from marpack.worker.summary import Tally
+
+        head = self._head(serving)
+        if self._options["as_json"]:
+            self._document = ReportStream(sys.stdout.buffer, head)
+        if self._lines is not None:
+            self._lines.head(head.loaded, head.load_logs)
+        if self._page is not None:
+            self._page.begin(head, serving.archive)
+        self._progress = Progress(count_of(self._options) if sys.stderr.isatty() else None)
+        self._tally = Tally()
+        self._tells = self._asked_for()
+
+    def _head(self, serving: Serving) -> RunHead:
+        from marpack.render.run import RunHead
+
+        return RunHead(
+            archive=str(serving.resolved.path),
+            digest=serving.digest,
+            target=serving.load.target,
+            loaded=serving.loaded,
+            load_logs=serving.pool.load_logs,
+            findings=tuple(self._findings),
+        )
+
+    def _asked_for(self) -> list[Callable[[Result], None]]:
+        from marpack.render.json import show_line
+
+        tells: list[Callable[[Result], None]] = []
+        if self._document is not None:
+            tells.append(self._document.show)
+        if self._options["jsonl"]:
+            tells.append(show_line)
+        if self._lines is not None:
+            tells.append(self._lines.show)
+        if self._journal is not None:
+            tells.append(self._journal.write)
+        return tells
+
+    def show(self, exchange: Exchange) -> Result:
+        """Tell one result everywhere; return it, with the place of its body if that was saved."""
+        result = exchange.result if self._bodies is None else self._bodies.save(exchange.result)
+        self._tally.add(result)
+        self._progress.clear()
+        for tell in self._tells:
+            tell(result)
+        if self._page is not None:
+            self._page.show(exchange.input, result)
+        self._progress.step(ok=result.ok)
+        return result
+
+    def end(self, serving: Serving, *, failure: HandlerError | None = None, code: ExitCode | None = None) -> int:
+        """Tell what the run adds up to, and return the exit code.
+
+        Args:
+            serving: What answered; its pool is closed by now.
+            failure: What ended the run early.
+            code: The exit code, if it is not for the results to say.
+        """
+        self._progress.clear()
+        summary = self._summary(serving)
+        interrupted = code is ExitCode.INTERRUPTED
+        if self._document is not None:
+            self._document.close(summary, interrupted=interrupted, failure=self._failure(failure, serving))
+        if self._page is not None:
+            self._page.end(summary, interrupted=interrupted)
+        if self._lines is not None:
+            self._show_summary(summary, failure)
+        short = summary.short or (self._journal.short if self._journal else 0)
+        return code or (ExitCode.SHORT if short else ExitCode.OK)
+
+    def _summary(self, serving: Serving) -> Summary:
+        pool = serving.pool
+        before = self._journal.answered if self._journal else 0
+        return self._tally.summary(
+            restarts=pool.restarts, peak_memory=pool.peak_memory, loaded=serving.loaded, before=before
+        )
+
+    def _show_summary(self, summary: Summary, failure: HandlerError | None) -> None:
+        from marpack.render.lines import show_summary
+        from marpack.render.trouble import show_load_error
+        from marpack.worker.client import LoadError
+
+        sys.stdout.flush()
+        if isinstance(failure, LoadError):
+            show_load_error(failure)
+        show_summary(summary)
+
+    def _failure(self, error: HandlerError | None, serving: Serving) -> Any:  # Any: RunFailure | None
+        from marpack.render.run import RunFailure
+        from marpack.worker.client import LoadError
+
+        return RunFailure.of(error, str(serving.resolved.path)) if isinstance(error, LoadError) else None
+
+    def fail(self, error: LoadError, archive: str) -> None:
+        """Tell why there is nothing to answer with."""
+        from marpack.render.json import show, show_line
+        from marpack.render.run import RunFailure
+        from marpack.render.trouble import show_load_error
+
+        failure = RunFailure.of(error, archive)
+        if self._options["as_json"]:
+            show(failure)
+        elif self._options["jsonl"]:
+            show_line(failure)
+        else:
+            show_load_error(error)
+
+    def abandon(self) -> int:
+        """End without another word: whoever read stdout is gone."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may Python's own last flush fail
+        return ExitCode.SHORT
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, value, trace)

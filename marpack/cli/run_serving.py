@@ -1,0 +1,175 @@
+"""The options of `marpack run` that say what is loaded, and how: options → Serving."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marpack.cli.run_options import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import ExitStack
+
+    from marpack.archive.cache import Cache
+    from marpack.archive.protocol import Archive
+    from marpack.findings import Finding
+    from marpack.gate.devices import Device
+    from marpack.gate.serving import Serving
+    from marpack.project.source import Resolved
+    from marpack.runtime.messages import Load
+    from marpack.worker.pool import ModelPool, Settings
+
+_TIMEOUT = 120.0  # seconds: the server's default
+
+
+def open_serving(
+    source: str | None,
+    options: dict[str, Any],
+    stack: ExitStack,
+    *,
+    on_findings: Callable[[Iterable[Finding]], None],
+    **workers: Any,  # Any: further settings of the workers
+) -> Serving:
+    """Load what the source stands for.
+
+    Args:
+        source: As given.
+        options: As given.
+        stack: Undoes, in the end, what had to be made on the way.
+        on_findings: Is told what is noticed before the model is loaded.
+        workers: Settings that are no options.
+
+    Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
+    """
+    from marpack.gate.devices import Device
+    from marpack.gate.serving import Serving
+    from marpack.gate.wanted_packages import requirement_notes
+    from marpack.runtime.targets import Target
+
+    def opened(resolved: Resolved, archive: Archive) -> None:
+        _tell(resolved)
+        on_findings(resolved.findings)
+        if options["env"] == "current":
+            on_findings(requirement_notes(archive))
+
+    device = Device.parse(options["device"])
+    settings = _settings(options, device, **workers)
+    return Serving.open(
+        source,
+        options=_load(options, device),
+        target=Target(options["target"]) if options["target"] else None,
+        settings=_pool_maker(options, settings) or settings,
+        cache=_cache(),
+        resolver=_resolver(options, stack),
+        on_opened=opened,
+    )
+
+
+def _load(options: dict[str, Any], device: Device) -> Load:
+    from marpack.runtime.messages import Load
+
+    return Load(
+        model_dir="",
+        gpu_id=device.gpu_id(),
+        envelope=options["envelope"],
+        torchserve=options["torchserve"],
+        compile=not options["no_compile"],
+        trust_pickle=options["trust_pickle"],
+        show_data=options["show_data"],
+    )
+
+
+def _settings(options: dict[str, Any], device: Device, **more: Any) -> Settings:
+    from marpack.worker.pool import Settings
+
+    return Settings(
+        workers=options["workers"],
+        timeout=options["timeout"] or _TIMEOUT,
+        startup_timeout=options["startup_timeout"],
+        max_memory=size(options["max_memory"]),
+        environment=device.environment(),
+        **more,
+    )
+
+
+def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None], Resolved]:
+    if options["unpacked"]:
+        from marpack.gate.unpacked import unpacked
+
+        return lambda source: stack.enter_context(unpacked(source))
+    from marpack.project.source import resolve
+
+    return resolve
+
+
+def _pool_maker(options: dict[str, Any], settings: Settings) -> Callable[[Archive, Load], ModelPool] | None:
+    """Return what makes the pool, where it is not workers of this environment."""
+    if options["in_process"] or options["pdb"]:
+        import sys
+
+        from marpack.worker.in_process import InProcessPool
+
+        os.environ.update(settings.environment or {})
+        quiet = options["as_json"] or options["jsonl"] or not sys.stdout.isatty()  # stdout is for results
+        prints = sys.stderr if quiet else sys.stdout
+        return lambda _, load: InProcessPool(load, debug=options["pdb"], prints=prints)
+    if options["env"] == "isolated":
+        from msgspec.structs import replace
+
+        from marpack.worker.pool import LocalPool
+
+        return lambda archive, load: LocalPool(load, replace(settings, python=_isolated_python(archive)))
+    return None
+
+
+def _isolated_python(archive: Archive) -> str:
+    """Return the interpreter of the environment that an archive's requirements ask for."""
+    import sys
+
+    from marpack.gate.isolation import IsolationError, isolated
+    from marpack.gate.wanted_packages import requirements_text
+    from marpack.render.console import talk
+
+    if requirements_text(archive) is None:
+        talk().print("[dim]the archive has no requirements: this environment is used as it is[/]")
+        return sys.executable
+    path = archive.materialize() / str(archive.manifest.model.requirements_file)
+    try:
+        made = isolated(path, root=_environments(), environ=os.environ, on_start=_tell_installing)
+    except IsolationError as error:
+        talk().print(error.output.rstrip(), markup=False, style="dim")
+        raise
+    if made.seconds is not None:
+        talk().print(f"[dim]made an environment for them in {made.seconds:.1f} s[/]")
+    return made.python
+
+
+def _tell_installing() -> None:
+    from marpack.render.console import talk
+
+    talk().print("[dim]installing the archive's requirements, this once[/]")
+
+
+def _environments() -> Path:
+    folder = os.environ.get("MARPACK_CACHE_DIR")
+    if folder:
+        return Path(folder) / "environments"
+    import platformdirs
+
+    return platformdirs.user_cache_path("marpack") / "environments"
+
+
+def _cache() -> Cache | None:
+    from marpack.archive.cache import Cache
+
+    folder = os.environ.get("MARPACK_CACHE_DIR")
+    return Cache(Path(folder)) if folder else None
+
+
+def _tell(resolved: Resolved) -> None:
+    if resolved.built is not None:
+        from marpack.render.console import talk
+
+        talk().print(f"[dim]built {resolved.built.path}[/]")

@@ -1,0 +1,71 @@
+"""How far a run is, on one line of a terminal that is drawn over again."""
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+_AFTER = 1.0  # seconds: a shorter run needs none
+_EVERY = 0.1  # seconds between two drawings
+_BAR = 24  # columns
+_CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """Counts answers and draws, at most ten times a second, and only on a terminal.
+
+    Args:
+        total: Inputs to come; None where nobody knows.
+        stream: Where to draw; None: stderr.
+    """
+
+    def __init__(self, total: int | None, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._active = self._stream.isatty()
+        self._total = total
+        self._start = self._drawn = time.monotonic()
+        self._answered = 0
+        self._short = 0
+        self._shown = False
+
+    def step(self, *, ok: bool) -> None:
+        """Count one answer, and draw if it is time."""
+        self._answered += 1
+        self._short += not ok
+        now = time.monotonic() if self._active else 0.0
+        if now - self._start >= _AFTER and now - self._drawn >= _EVERY:
+            self._drawn = now
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(_CLEAR + self.line(now - self._start)[:width])
+            self._stream.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        """Take the line off the screen, so that something else can be printed."""
+        if self._shown:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+            self._shown = False
+
+    def line(self, seconds: float) -> str:
+        """Return the line after some seconds."""
+        pace = self._answered / seconds
+        parts = [self._share(), f"{pace:,.0f}/s" if pace >= 10 else f"{pace:.1f}/s"]
+        if self._short:
+            parts.append(f"{self._short:,} fell short")
+        if self._total:
+            parts.append(f"{_clock((self._total - self._answered) / pace)} left")
+        return "  ".join(parts)
+
+    def _share(self) -> str:
+        if not self._total:
+            return f"{self._answered:,} answered"
+        share = min(1.0, self._answered / self._total)
+        full = round(share * _BAR)
+        return f"{'━' * full}{'╌' * (_BAR - full)} {self._answered:,}/{self._total:,}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,50 @@
+"""Why an answer is what it is, on a terminal: what, where in the author's files, and what to do."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+
+from marpack.render.console import talk
+from marpack.runtime.messages import Frame, Trouble
+from marpack.worker.client import LoadError
+
+_LONGEST_LOG = 20  # lines
+
+
+def show_trouble(trouble: Trouble, console: Console, *, note: bool = False) -> None:
+    """Print what, where in the author's files, and what to do."""
+    colour = "yellow" if note else "red"
+    stage = f"{trouble.stage}: " if trouble.stage else ""
+    console.print(f"  [{colour}]{escape(stage)}{escape(trouble.kind)}:[/] {escape(trouble.message)}", soft_wrap=True)
+    for frame in told_frames(trouble.frames):
+        console.print(f"    [dim]{escape(frame.file)}:{frame.line} in {escape(frame.function)}[/]", soft_wrap=True)
+        if frame.code:
+            console.print(f"      {escape(frame.code)}", soft_wrap=True)
+    for text in trouble.notes:
+        console.print(f"    [dim]{escape(text)}[/]", soft_wrap=True)
+    if trouble.hint:
+        console.print(f"    [dim]hint:[/] {escape(trouble.hint)}", soft_wrap=True)
+
+
+def told_frames(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the author's frames and where it ended; the libraries between them only lengthen the way."""
+    every = list(frames)
+    return [frame for index, frame in enumerate(every) if frame.user or index == len(every) - 1]
+
+
+def show_load_error(error: LoadError) -> None:
+    """Print on stderr why a handler could not be loaded, with its own traceback."""
+    console = talk()
+    console.print("[bold red]error:[/] the handler could not be loaded; the server's worker would die here, too")
+    show_trouble(error.trouble, console)
+    show_logs(error.logs, console)
+
+
+def show_logs(logs: str, console: Console) -> None:
+    """Print what a handler printed, shortened."""
+    lines = logs.splitlines()
+    for line in lines[:_LONGEST_LOG]:
+        console.print(f"  [dim]│ {escape(line)}[/]", soft_wrap=True)
+    if len(lines) > _LONGEST_LOG:
+        console.print(f"  [dim]│ … {len(lines) - _LONGEST_LOG} more lines; all of them with --json[/]")
