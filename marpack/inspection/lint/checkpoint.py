@@ -4,9 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from marpack.findings import Finding
+from marpack.inspection.lint.classes import Library
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.nodes import walk
+from marpack.inspection.lint.state_keys import check_keys_of_state
 from marpack.weights import legacy
 from marpack.weights.kind import Recognized
 from marpack.weights.values import Made, Table
@@ -25,11 +27,12 @@ WRAPPED = Code(
 _PREFIX = "module."
 
 
-def check_state(found: Recognized, model: Module | None, where: str) -> Iterator[Finding]:
+def check_state(found: Recognized, library: Library, model: Module | None, where: str) -> Iterator[Finding]:
     """Yield why load_state_dict will not know the keys.
 
     Args:
         found: The weights file, recognised as a state_dict.
+        library: Resolves the bases of the model's class.
         model: The model file, if it could be parsed.
         where: The weights file's name.
     """
@@ -42,6 +45,8 @@ def check_state(found: Recognized, model: Module | None, where: str) -> Iterator
         yield CHECKPOINT.warning(message, where, f"save the inner one: torch.save(checkpoint['{key}'], path)")
     elif names and all(name.startswith(_PREFIX) for name in names) and model and not _mentions(model, "module"):
         yield WRAPPED.warning("every key begins with 'module.', as DataParallel leaves them", where)
+    elif names and model:
+        yield from check_keys_of_state(library, model, names, where)
 
 
 def _root(found: Recognized) -> object:

@@ -24,8 +24,8 @@ from marpack.inspection.lint.model_config import ModelConfig, read_config
 from marpack.inspection.lint.model_file import check_model_file
 from marpack.inspection.lint.requirements import Requirements, read_requirements
 from marpack.inspection.lint.shadows import check_shadows
+from marpack.inspection.lint.text_handler import check_batches, check_vocabulary
 from marpack.inspection.lint.view import MemberView
-from marpack.inspection.lint.vocabulary import check_vocabulary
 from marpack.inspection.lint.weights import WeightsCheck
 from marpack.runtime.targets import Target
 
@@ -144,6 +144,7 @@ _PYTHON: tuple[Rule, ...] = (
     lambda subject: check_shadows(subject.files, subject.manifest),
     _weights,
     lambda subject: check_vocabulary(subject.files, subject.manifest, subject.library, subject.loader),
+    lambda subject: check_batches(subject.config, subject.library, subject.loader, subject.target),
     lambda subject: LabelsCheck(subject.files, subject.library, subject.loader, subject.target).check(),
     lambda subject: CompileCheck(subject.config, subject.loader, subject.target).check(),
 )

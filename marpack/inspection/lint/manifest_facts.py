@@ -49,7 +49,7 @@ def check_manifest(manifest: Manifest) -> Iterator[Finding]:
             if "/" in model.name
             else NAME.warning(message, where)
         )
-    if manifest.runtime not in RUNTIMES:
+    if manifest.runtime not in (*RUNTIMES, "PYTHON", "PYTHON3"):
         hint = suggestion(manifest.runtime, RUNTIMES)
         yield RUNTIME.error(
             f"the server does not know the runtime '{manifest.runtime[:40]}'", f"{WHERE}: runtime", hint

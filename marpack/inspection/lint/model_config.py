@@ -97,7 +97,10 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
 def read_config(files: Files, manifest: Manifest) -> ModelConfig:
     """Read the model config that the manifest names."""
     name = manifest.model.config_file
-    if not name:
+    if name == "" or "configFile" in manifest.model.extra:
+        message = "the manifest has a configFile without a name, and every worker looks for it all the same"
+        return ModelConfig(findings=(MISSING.error(message, MANIFEST, "leave configFile out of the manifest"),))
+    if name is None:
         return ModelConfig()
     if name not in files:
         return ModelConfig(findings=(MISSING.error(f"the model config '{name}' is not in the archive", MANIFEST),))

@@ -24,8 +24,9 @@ from marpack.inspection.lint import (
     requirements,
     shadows,
     sources,
+    state_keys,
+    text_handler,
     ts_imports,
-    vocabulary,
     weights,
 )
 from marpack.inspection.lint.codes import Code
@@ -38,7 +39,7 @@ _CHAPTERS: dict[str, tuple[ModuleType, ...]] = {
     "Model file": (model_file,),
     "Imports": (imports, local_modules, ts_imports, shadows),
     "Requirements": (requirements,),
-    "Weights": (weights, checkpoint, vocabulary),
+    "Weights": (weights, checkpoint, state_keys, text_handler),
     "Labels": (labels_file, labels),
     "Model config": (model_config, config_keys, compiling),
 }

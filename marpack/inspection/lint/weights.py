@@ -56,7 +56,7 @@ PICKLED = Code(
 )
 NO_WEIGHTS = Code(
     "weights-absent",
-    "Something else stands in the weights file's place: nothing, a Git LFS pointer, a web page.",
+    "Something else stands in the weights file's place: nothing, a Git LFS pointer, a web page, a text.",
     "Fetch the file again.",
 )
 UNKNOWN = Code(
@@ -82,6 +82,7 @@ ONNX_RUNTIME = Code(
 
 _NO_MODELS = (Kind.STATE_DICT, Kind.SAFETENSORS, Kind.PICKLED_MODULE, Kind.UNKNOWN)
 _EAGER = "a state_dict for the model file"
+_TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 # Suffix → (what the server takes it for, the method that loads it).
 _BY_SUFFIX = {
     ".pt": (Kind.TORCHSCRIPT, "_load_torchscript_model"),
@@ -96,6 +97,7 @@ class WeightsCheck:
     def __init__(self, files: Files, manifest: Manifest, target: Target, library: Library, loader: Loader) -> None:
         self._files = files
         self._name = manifest.model.serialized_file
+        self._null = "serializedFile" in manifest.model.extra
         self._model_file = manifest.model.model_file or ""
         self._eager = bool(self._model_file)
         self._lenient = target is Target.MARPACK
@@ -104,7 +106,10 @@ class WeightsCheck:
 
     def check(self, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
         """Yield what the loader will stumble over; of a handler that loads by itself, at most one note."""
-        if not self._name:
+        if self._null or self._name == "":
+            message = "the manifest has a serializedFile without a name, and the server looks for it all the same"
+            yield MISSING.weigh(self._loader.severity, message, MANIFEST, "leave serializedFile out of the manifest")
+        elif not self._name:
             yield from self._without()
         elif self._name not in self._files:
             severity = Severity.WARNING if self._loader.own_way else Severity.ERROR
@@ -131,10 +136,10 @@ class WeightsCheck:
             with file:
                 head = file.read(256)
                 found = recognize(file)
-                nothing = list(_no_weights(head, name, self._loader.severity))
+                nothing = list(_no_weights(head, name, self._loader.severity)) if found.kind is Kind.UNKNOWN else []
                 yield from nothing or self._misuse(found.kind, config, requirements)
                 if self._eager and found.kind is Kind.STATE_DICT and not self._loader.own_way:
-                    yield from check_state(found, self._model, name)
+                    yield from check_state(found, self._library, self._model, name)
         except (OSError, MarpackError) as error:
             self._files.findings.append(UNREADABLE.error(f"it cannot be read: {error}", name))
 
@@ -145,7 +150,7 @@ class WeightsCheck:
             yield from self._as_state(kind, requirements)
         elif self._suffix in _BY_SUFFIX:
             yield from self._by_suffix(kind, config, requirements)
-        elif kind in _NO_MODELS:
+        elif kind in _NO_MODELS and kind is not Kind.UNKNOWN:
             yield self._misfit(kind, "TorchScript in a .pt file", self._loader.severity)
         else:
             message = f"the server has no loader for '{self._suffix}' files: 'No model weights could be loaded'"
@@ -216,6 +221,8 @@ def _no_weights(head: bytes, name: str, severity: Severity) -> Iterator[Finding]
         yield NO_WEIGHTS.weigh(severity, "it is a Git LFS pointer, not the weights", name, "run git lfs pull")
     elif head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
         yield NO_WEIGHTS.weigh(severity, "it is a web page, not the weights", name, "download it again")
+    elif all(byte in _TEXT for byte in head):
+        yield NO_WEIGHTS.weigh(severity, "it is a text, not the weights", name)
 
 
 def _article(kind: Kind) -> str:

@@ -206,7 +206,21 @@ WEIGHTS = [
          ("E weights-absent model.pt",), model=SERIALIZED),
     Case("weights-page", {"handler.py": BASE, MODEL: "<!DOCTYPE html><html></html>"}, ("E weights-absent model.pt",),
          model=SERIALIZED),
-    Case("weights-unknown", {"handler.py": BASE, MODEL: b"hello" * 100}, ("W weights-unknown model.pt",), model=SERIALIZED,
+    Case("weights-text", {"handler.py": BASE, MODEL: "hello"}, ("E weights-absent model.pt",), model=SERIALIZED),
+    Case("weights-unknown-suffix", {"handler.py": BASE, "model.safetensors": b"\0x"}, ("E weights-suffix model.safetensors",),
+         model={"serialized_file": "model.safetensors"}),
+    Case("weights-null", {"handler.py": BASE}, (f"E weights-missing {MANIFEST}serializedFile",), model={"serialized_file": ""}),
+    Case("config-null", {"handler.py": CLASS}, (f"E config-missing {MANIFEST}configFile",), model={"config_file": ""}),
+    Case("unexpected-key", {"handler.py": BASE, "model.py": NET.replace("layer", "other"), "model.pt": weights("state_dict")},
+         ("W weights-missing-key model.pt", "W weights-unexpected-key model.pt"), model=EAGER, fails=True),
+    Case("missing-key", {"handler.py": BASE, "model.py": NET.replace("        self.layer", "        self.more = nn.Linear(1, 1)\n"
+         "        self.layer", 1), "model.pt": weights("state_dict")}, ("W weights-missing-key model.pt",), model=EAGER, fails=True),
+    Case("keys-made-unseen", {"handler.py": BASE, "model.py": "from torch import nn\nclass Net(nn.Module):\n"
+         "    def __init__(self):\n        super().__init__()\n        self.add_module('lay' + 'er', nn.Linear(2, 2))\n"
+         "    def forward(self, x): return x\n", "model.pt": weights("state_dict")}, model=EAGER),
+    Case("keys-of-a-base", {"handler.py": BASE, "model.py": "from base import Base\nclass Net(Base): pass\n",
+         "base.py": NET.replace("Net", "Base"), "model.pt": weights("state_dict")}, model=EAGER),
+    Case("weights-unknown", {"handler.py": BASE, MODEL: b"\0hello" * 100}, ("W weights-unknown model.pt",), model=SERIALIZED,
          fails=True),
     Case("weights-truncated", {"handler.py": BASE, MODEL: weights("script")[:-200]}, ("W weights-unknown model.pt",),
          model=SERIALIZED, fails=True),
@@ -219,6 +233,11 @@ WEIGHTS = [
     alone("service", "state_dict", "model.pt", "W weights-need-model-file model.pt", handler=SERVICE, fails=True),
     Case("vocabulary-missing", {MODEL: weights("script")}, ("E vocabulary-missing source_vocab.pt",),
          model={"handler": "text_classifier", **SERIALIZED}),
+    Case("text-batches", {MODEL: weights("script"), "source_vocab.pt": weights("vocabulary"), "m.yaml": "batchSize: 4\n"},
+         ("W text-batches m.yaml:1",), model={"handler": "text_classifier", "config_file": "m.yaml", **SERIALIZED}, fails=True),
+    Case("text-batches-for-marpack", {MODEL: weights("script"), "source_vocab.pt": weights("vocabulary"),
+         "m.yaml": "batchSize: 4\n"}, model={"handler": "text_classifier", "config_file": "m.yaml", **SERIALIZED},
+         target=Target.MARPACK, fails=True),
     Case("vocabulary-there", {MODEL: weights("script"), "source_vocab.pt": weights("vocabulary")},
          model={"handler": "text_classifier", **SERIALIZED}, fails=True),  # the net here has no embedding
 ]  # fmt: skip
@@ -373,6 +392,9 @@ MANIFESTS = [
     Case("name-with-slash", {"handler.py": FUNCTION}, (f"E model-name {MANIFEST}modelName",), model={"name": "a/b"}, fails=False),
     Case("lsp", {"BaseHandler.so": ""}, ("W runtime-lsp MAR-INF/MANIFEST.json: runtime",), runtime="LSP",
          model={"handler": "BaseHandler"}, fails=True),
+    Case("upper-case-runtime", {"handler.py": FUNCTION}, runtime="PYTHON"),
+    Case("title-case-runtime", {"handler.py": FUNCTION}, ("E runtime-unknown MAR-INF/MANIFEST.json: runtime",),
+         runtime="Python", fails=False),
     Case("python2", {"handler.py": FUNCTION}, ("E runtime-unknown MAR-INF/MANIFEST.json: runtime",), runtime="python2",
          fails=False),
 ]  # fmt: skip

@@ -57,7 +57,7 @@ CASES = [
     ),
     style(
         "zipped", "handler.py", "N import-not-packed handler.py:22", "N import-not-packed handler.py:23",
-        "N weights-unknown weights.bin", serialized_file="weights.bin",
+        "N weights-absent weights.bin", serialized_file="weights.bin",
     ),
     style("diffusion", "stable_diffusion_handler.py", NEED, requirements_file="requirements.txt"),
     style("tabular", "handler.py", packed=SCRIPT, serialized_file="model.pt"),
