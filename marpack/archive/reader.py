@@ -4,10 +4,8 @@ from pathlib import Path
 
 from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
-from marpack.archive.folder import FolderArchive
 from marpack.archive.limits import Limits
 from marpack.archive.protocol import Archive
-from marpack.archive.tar_reader import TarArchive
 from marpack.archive.zip_reader import ZipArchive
 from marpack.errors import NotAnArchiveError, located
 
@@ -32,10 +30,14 @@ def open_archive(source: str | Path, *, limits: Limits | None = None, cache: Cac
 
 def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
     if _is_folder(path):
+        from marpack.archive.folder import FolderArchive  # noqa: PLC0415 - nearly every archive is a .mar
+
         return FolderArchive(str(path), path, limits=limits)
     data = LocalFile(path)
     try:
         if data.size >= 2 and data.read_at(0, 2) == _GZIP:
+            from marpack.archive.tar_reader import TarArchive  # noqa: PLC0415 - as for folders
+
             return TarArchive(str(path), data, limits=limits, cache=cache)
         return ZipArchive(str(path), data, limits=limits, cache=cache)
     except BaseException:

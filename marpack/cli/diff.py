@@ -18,7 +18,9 @@ from marpack.errors import ExitCode
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @limit_options
 @click.pass_context
-def diff(context: click.Context, before: str, after: str, *, verify: bool, as_json: bool, **limits: int | None) -> None:
+def diff(
+    context: click.Context, /, before: str, after: str, *, verify: bool, as_json: bool, **limits: int | None
+) -> None:
     r"""Compare two archives: manifest, members, config, labels and, number by number, the tensors.
 
     \b

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @limit_options
 @click.pass_context
-def inspect(context: click.Context, source: str | None, *, verify: bool, as_json: bool, **limits: int | None) -> None:
+def inspect(
+    context: click.Context, /, source: str | None, *, verify: bool, as_json: bool, **limits: int | None
+) -> None:
     """Tell what is in an archive: nothing of it is run, imported or unpickled.
 
     \b
@@ -33,18 +35,22 @@ def inspect(context: click.Context, source: str | None, *, verify: bool, as_json
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder; without one, the project
     in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged or not as it was built.
     """
-    from marpack.archive.reader import open_archive
-    from marpack.cli.source import archive_of
-    from marpack.inspection.inspect import inspect as look_into
-
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
-        with open_archive(archive_of(source), limits=chosen_limits(**limits)) as archive:
-            facts = look_into(archive, verify=verify, parse_config=as_json)
+        facts = _facts(source, limits, verify=verify, parse_config=as_json)
     finally:
         gc.enable()
     _show(facts, as_json=as_json)
     context.exit(_exit_code(facts))
+
+
+def _facts(source: str | None, limits: dict[str, int | None], **options: bool) -> Inspection:
+    from marpack.archive.reader import open_archive
+    from marpack.cli.source import archive_of
+    from marpack.inspection.inspect import inspect as look_into
+
+    with open_archive(archive_of(source), limits=chosen_limits(**limits)) as archive:
+        return look_into(archive, **options)
 
 
 def _show(facts: Inspection, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.weights import exported, legacy, onnx_header, safetensors_header, script
+from marpack.weights import legacy, onnx_header, safetensors_header, script
 from marpack.weights.kind import Recognized
 from marpack.weights.kinds import Kind
 from marpack.weights.library import library_facts
@@ -71,7 +71,9 @@ def _saved(found: Recognized) -> Contents:
 
 
 def _exported(file: TorchZip) -> Contents:
-    program = exported.read_program(file)
+    from marpack.weights.exported import read_program  # noqa: PLC0415 - a dozen types that few archives need
+
+    program = read_program(file)
     return Contents(
         kind=Kind.TORCH_EXPORT,
         tensors=program.tensors,
