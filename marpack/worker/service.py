@@ -83,7 +83,7 @@ class Service:
 
     def _call(self, rows: list[Row]) -> Any:  # Any: the author's return value, judged afterwards
         returned = self._handle(rows, self._context)
-        if self._asynchronous and inspect.isawaitable(returned):
+        if self._asynchronous:  # what cannot be awaited fails the prediction, as on the server
             return asyncio.run(_awaited(returned))
         return returned
 

@@ -275,3 +275,18 @@ def test_a_config_that_the_server_refuses_is_refused(make_folder, config: object
     with pytest.raises(LoadError) as caught:
         Worker.start(Load(model_dir=str(folder)))
     assert caught.value.trouble.stage == "config"
+
+
+@pytest.mark.parametrize(
+    ("source", "asynchronous", "status"),
+    [
+        ("async def handle(data, context): return ['x']", True, 200),
+        ("async def handle(data, context): return ['x']", False, 503),
+        ("def handle(data, context): return ['x'] if data else None", True, 503),
+    ],
+)
+def test_async_handles_need_async_communication_and_the_other_way_round(make_folder, source, asynchronous, status):
+    config = f"asyncCommunication: {str(asynchronous).lower()}\n"
+    folder = make_folder(source, files={"config.yaml": config}, configFile="config.yaml")
+    with Worker.start(Load(model_dir=str(folder))) as worker:
+        assert status_of(worker.predict(one("x"))) == status
