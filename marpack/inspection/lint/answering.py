@@ -25,12 +25,12 @@ GENERATOR = Code(
 )
 NO_ANSWER = Code(
     "handler-returns-nothing",
-    "`handle` never returns a value, and None is no list, so every request is a 503.",
+    "`handle`, or the `postprocess` that answers for it, never returns a value; None is no list: 503.",
     "Return a list with one element per request.",
 )
 NO_LIST = Code(
     "handler-returns-no-list",
-    "A return of `handle` gives something that is not a list; the server answers 503 there.",
+    "A return of `handle`, or of `postprocess` for it, gives something that is not a list: 503.",
     "Return a list with one element per request: `return [answer]`.",
 )
 

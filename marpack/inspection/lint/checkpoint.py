@@ -49,6 +49,11 @@ def check_state(found: Recognized, library: Library, model: Module | None, where
         yield from check_keys_of_state(library, model, names, where)
 
 
+def is_mapping(found: Recognized) -> bool:
+    """Say whether what was saved is a mapping, of tensors or anything else, and not a model."""
+    return isinstance(root := _root(found), Table) or (isinstance(root, Made) and bool(root.items))
+
+
 def _root(found: Recognized) -> object:
     if found.zip is None:
         saved = legacy.saved_object(found.pickles)

@@ -128,3 +128,5 @@ def _check_stages(library: Library, cls: Packed) -> Iterator[Finding]:
             yield STAGE.error(f"BaseHandler's handle calls '{name}' with one argument, but it {why}", where)
         elif is_async(found.function):
             yield STAGE.error(f"'{name}' is async, and BaseHandler's handle does not await it", where)
+        elif name == "postprocess":  # whose answer is handle's
+            yield from check_answer(found.owner.module, found.function, awaited=False)

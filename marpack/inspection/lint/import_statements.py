@@ -33,7 +33,10 @@ class Import(Struct, frozen=True):
 _ImportNode = ast.Import | ast.ImportFrom
 _Waiting = list[tuple[ast.AST, Weight]]
 _CATCHING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
-_PATH_CHANGERS = frozenset({"sys.path", "sys.meta_path", "sys.path_hooks", "sys.modules", "site.addsitedir"})
+_PATH_CHANGERS = frozenset(
+    {"sys.path", "sys.meta_path", "sys.path_hooks", "sys.modules", "site.addsitedir", "os.system", "os.chdir"}
+)
+_UNPACKERS = frozenset({"extractall", "extract", "unpack_archive", "spec_from_file_location", "check_call"})
 
 
 def imports_of(tree: ast.Module) -> list[Import]:
@@ -42,11 +45,12 @@ def imports_of(tree: ast.Module) -> list[Import]:
     return sorted(found, key=lambda item: item.line)
 
 
-def changes_path(tree: ast.Module) -> bool:
-    """Say whether a module changes the places where imports are looked for."""
-    names = (dotted_name(node) for node in walk(tree) if isinstance(node, ast.Attribute))
+def brings_modules(tree: ast.Module) -> bool:
+    """Say whether a module changes where imports are looked for, or unpacks or installs what they may find."""
+    names = (dotted_name(node) or f"?.{node.attr}" for node in walk(tree) if isinstance(node, ast.Attribute))
     return any(
-        name in {"sys.path", "site.addsitedir", "sys.meta_path", "sys.path_hooks", "sys.modules"} for name in names
+        name in _PATH_CHANGERS or name.startswith("subprocess.") or name.rpartition(".")[2] in _UNPACKERS
+        for name in names
     )
 
 

@@ -13,7 +13,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.distributions import provided, usual_provider
 from marpack.inspection.lint.entry import Absent, lookup
 from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.lint.import_statements import Import, Weight, changes_path, imports_of
+from marpack.inspection.lint.import_statements import Import, Weight, brings_modules, imports_of
 from marpack.inspection.lint.local_modules import not_packed, packed_tops
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.lint.scope import Imported
@@ -89,8 +89,8 @@ class Imports:
         return self._imports[module.member]
 
     @cached_property
-    def _path_changed(self) -> bool:
-        return any(changes_path(module.tree) for module in self._reached)
+    def _bring_modules(self) -> bool:
+        return any(brings_modules(module.tree) for module in self._reached)
 
     def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, Weight]]:
         """Return every packed module that is imported, with how sure that is."""
@@ -170,12 +170,12 @@ class Imports:
         finding = not_packed(self._files, top, need.severity, need.where)
         if finding is None:
             return self._unlisted(need, top)
-        light = self._path_changed or self._requirements.unnamed
+        light = self._bring_modules or self._requirements.unnamed
         return msgspec.structs.replace(finding, severity=Severity.NOTE) if light else finding
 
     def _unlisted(self, need: Need, top: str) -> Finding:
         message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
-        light = need.weight is Weight.DEFERRED or self._requirements.unnamed or self._path_changed
+        light = need.weight is Weight.DEFERRED or self._requirements.unnamed or self._bring_modules
         severity = Severity.NOTE if light else Severity.WARNING
         listing = f"add {usual_provider(top)} to requirements.txt, or pack it"
         hint = suggestion(top, packed_tops(self._files)) or listing

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from marpack.archive.manifest import Manifest
 from marpack.errors import MarpackError
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.checkpoint import check_state
+from marpack.inspection.lint.checkpoint import check_state, is_mapping
 from marpack.inspection.lint.classes import Library
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import UNREADABLE, Files, Module
@@ -58,6 +58,11 @@ NO_WEIGHTS = Code(
     "weights-absent",
     "Something else stands in the weights file's place: nothing, a Git LFS pointer, a web page, a text.",
     "Fetch the file again.",
+)
+OBJECTS = Code(
+    "weights-objects",
+    "The state_dict has other objects among its tensors, which torch 2.6 and later refuse to load.",
+    "Save tensors only: torch.save({key: value for key, value in state.items() if torch.is_tensor(value)}, path).",
 )
 UNKNOWN = Code(
     "weights-unknown",
@@ -137,7 +142,10 @@ class WeightsCheck:
                 head = file.read(256)
                 found = recognize(file)
                 nothing = list(_no_weights(head, name, self._loader.severity)) if found.kind is Kind.UNKNOWN else []
-                yield from nothing or self._misuse(found.kind, config, requirements)
+                if found.kind is Kind.PICKLED_MODULE and is_mapping(found):
+                    yield self._odd_mapping()
+                else:
+                    yield from nothing or self._misuse(found.kind, config, requirements)
                 if self._eager and found.kind is Kind.STATE_DICT and not self._loader.own_way:
                     yield from check_state(found, self._library, self._model, name)
         except (OSError, MarpackError) as error:
@@ -155,6 +163,14 @@ class WeightsCheck:
         else:
             message = f"the server has no loader for '{self._suffix}' files: 'No model weights could be loaded'"
             yield SUFFIX.weigh(self._loader.severity, message, self._name)
+
+    def _odd_mapping(self) -> Finding:
+        """Judge a state_dict with other objects in it, which older versions of torch load."""
+        severity = self._weigh("_load_pickled_model") if self._eager else self._loader.severity
+        if not self._eager and not self._lenient:
+            return self._misfit(Kind.STATE_DICT, "a model", severity)
+        lighter = Severity.NOTE if severity is Severity.NOTE else Severity.WARNING
+        return OBJECTS.weigh(lighter, "it pickles more than tensors, which torch 2.6 and later refuse", self._name)
 
     @property
     def _suffix(self) -> str:

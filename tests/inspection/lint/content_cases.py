@@ -37,6 +37,8 @@ IMPORTS = [
     imports("sibling-in-folder", "import net", "E import-not-packed handler.py:1", files={"src/net.py": ""}),
     imports("sibling-in-folder-with-path", "import sys\nsys.path.append('src')\nimport net",
             "N import-not-packed handler.py:3", files={"src/net.py": ""}, fails=False),
+    imports("sibling-in-zip", "import zipfile\nwith zipfile.ZipFile('code.zip') as archive:\n    archive.extractall()\n"
+            "from model import Net", "N import-not-packed handler.py:4", files={"code.zip": "PK"}, fails=True),
     imports("vendored-elsewhere", "import tokenizers", "W import-not-packed handler.py:1",
             files={"vendor/tokenizers/__init__.py": ""}, fails=True),
     imports("relative", "from .model import Net", "E import-relative handler.py:1", files={"model.py": "Net = 1"}),
@@ -167,6 +169,8 @@ WEIGHTS = [
     eager("legacy", "legacy"),
     eager("script", "script", "E weights-content model.pt"),
     eager("whole", "whole", "E weights-pickled model.pt"),
+    eager("objects", "objects", "W weights-objects model.pt", fails=True),
+    alone("objects", "objects", "model.pt", "E weights-need-model-file model.pt"),
     eager("safetensors", "safetensors", "E weights-content model.pt"),
     eager("export", "export", "E weights-content model.pt"),
     eager("checkpoint", "checkpoint", "W weights-checkpoint model.pt", fails=True),

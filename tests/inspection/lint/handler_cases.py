@@ -120,6 +120,11 @@ CALLING = [
     handler("stages-with-defaults", stages(
             "def preprocess(self, data, extra=None): return data", "def inference(self, data, *args): return data",
             "def postprocess(self, data): return [1]")),
+    handler("postprocess-returns-nothing", stages("def postprocess(self, data): print(data)"),
+            "E handler-returns-nothing handler.py:8"),
+    handler("postprocess-returns-dict", stages(
+            "def preprocess(self, data): return data", "def inference(self, data): return data",
+            "def postprocess(self, data): return {'a': 1}"), "W handler-returns-no-list handler.py:10", fails=True),
     handler("own-handle-own-stages", stages(
             "def preprocess(self, data, context): return data",
             "def handle(self, data, context): return [self.preprocess(data, context)]")),

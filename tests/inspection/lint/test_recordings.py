@@ -1,0 +1,69 @@
+"""The static checks against what a real TorchServe 0.12 was seen to answer, probe by probe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from conformance.archives import pack
+from conformance.probe import Probe
+from conformance.probes.catalogue import PROBES
+from conformance.recording import Recording, load
+
+from marpack.archive.protocol import Archive
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError
+from marpack.findings import Severity
+from marpack.inspection.lint import lint
+
+# The server refuses these, or answers every request with a 503, for reasons that only running them shows.
+UNSEEN = {
+    "entry-initialize-raises", "entry-initialize-runtime-error", "entry-initialize-memory",
+    "entry-initialize-cuda", "entry-initialize-cuda-value-error", "entry-initialize-exits", "entry-initialize-kills",
+    "entry-function-raises-at-start", "classifier-few-classes",
+}  # fmt: skip
+# How the server was set up, or how many requests came at once, not what the archive holds.
+ELSEWHERE = {"text-batch", "envelope-kserve-batch", "envelope-kservev2-batch"}
+
+
+class View:
+    """An archive's members."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    def names(self) -> Iterable[str]:
+        return self._archive.entries
+
+    def open(self, name: str) -> BinaryIO:
+        return self._archive.open(name)
+
+
+def severities(probe: Probe, folder: Path) -> set[Severity] | None:
+    """Return how much the findings weigh; None for an archive that is refused before anyone looks into it."""
+    try:
+        with open_archive(pack(probe, folder)) as archive:
+            return {finding.severity for finding in lint(View(archive), archive.manifest)}
+    except ArchiveError:
+        return None
+
+
+def failing(recording: Recording) -> set[bool]:
+    """Return whether the server failed, at registering or else at each request."""
+    if recording.registered.status != 200:
+        return {True}
+    return {reply.status >= 500 for reply in recording.replies.values()}
+
+
+@pytest.mark.parametrize("probe", [pytest.param(probe, id=probe.name) for probe in PROBES])
+def test_an_error_is_what_the_server_was_seen_to_fail_at(probe: Probe, tmp_path: Path) -> None:
+    recording = load(probe)
+    found = severities(probe, tmp_path)
+    if recording is None or found is None:
+        pytest.skip("no recording, or refused as an archive")
+    if Severity.ERROR in found:
+        assert True in failing(recording)
+    elif failing(recording) == {True}:
+        assert bool(found) is (probe.name not in UNSEEN | ELSEWHERE)
