@@ -9,7 +9,7 @@ from msgspec import Struct
 from marpack.errors import DamagedArchiveError, MarpackError, MissingExtraError, NotAnArchiveError, UsageError
 
 _TAIL = 16 * 1024  # bytes of the first request: the directory and the small files lie at an archive's end
-_LEAST, _MOST = 1024, 256 * 1024  # bytes of a later one: little after a jump, more the longer one reads on
+_LEAST, _MOST = 512, 256 * 1024  # bytes of a later one: little after a jump, more the longer one reads on
 
 
 class Piece(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Fetch(Protocol):
 class RemoteFile:
     """A file elsewhere; see `marpack.archive.bytesource.ByteSource`. What was fetched is kept."""
 
-    whole = 1024
+    whole = _LEAST
 
     def __init__(self, where: str, fetch: Fetch) -> None:
         """Fetch the file's end. Raises NotAnArchiveError when there is nothing that can be read by range."""
@@ -65,8 +65,8 @@ class RemoteFile:
         return b"".join(parts)
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
-        """Fill the buffer; see `ByteSource.readinto_at`."""
-        data = self.read_at(offset, min(len(buffer), max(1, self.size - offset)))
+        """Fill the buffer's beginning, by what is here already if anything is; see `ByteSource.readinto_at`."""
+        data = self._at(offset, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 

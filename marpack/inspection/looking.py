@@ -8,7 +8,7 @@ from marpack.findings import Finding
 from marpack.inspection.facts import WeightsFacts
 from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import PickleFacts, Unscanned
-from marpack.inspection.reading import too_costly
+from marpack.inspection.reading import is_elsewhere, too_costly
 from marpack.inspection.verification import damaged
 from marpack.inspection.weights import weights_facts
 from marpack.weights.contents import read_contents
@@ -38,7 +38,7 @@ def _look(archive: Archive, name: str, walk: Walk) -> Looked:
         return Looked(unscanned=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
     with archive.open(name) as file:
         found = recognize(file)
-        contents = None if found.kind is Kind.UNKNOWN else read_contents(file, found)
+        contents = None if found.kind is Kind.UNKNOWN else read_contents(file, found, frugal=is_elsewhere(archive))
         seen = list(walk.file(name, file, found))
     return Looked(
         weights=weights_facts(name, contents) if contents else None,

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from marpack.findings import Finding, Severity
 from marpack.inspection.danger import is_dangerous, second_opinion
-from marpack.weights.allowed import foreign
+from marpack.weights.allowed import foreign, loads_weights_only
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.values import Global
 
@@ -31,6 +31,7 @@ class PickleFacts(Struct, frozen=True, kw_only=True):
     globals: tuple[str, ...] = ()  # what it imports beyond torch.load(weights_only=True), Python 3 names
     reasons: tuple[str, ...] = ()  # why it is dangerous, or more than its globals
     opcodes: int
+    weights_only: bool  # torch.load(weights_only=True) reads it: its opcodes are all known to that, too
     problem: str | None = None  # why it breaks off before its end
 
 
@@ -79,6 +80,7 @@ def judge(stream: Stream, where: str, *, script: bool = False) -> PickleFacts:
         globals=tuple(sorted({item.path for item in names})),
         reasons=tuple(reasons),
         opcodes=stream.opcodes,
+        weights_only=loads_weights_only(stream),
         problem=stream.problem,
     )
 

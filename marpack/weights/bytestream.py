@@ -3,8 +3,9 @@
 from struct import Struct
 from typing import BinaryIO
 
-_SMALLEST, _LARGEST = 512, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
+_SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
 
+_FARTHEST = (1 << 62) - 1  # bytes; no file is longer
 _FOUR = Struct("<I").unpack_from
 
 
@@ -84,6 +85,11 @@ class ByteStream:
         if count <= inside:
             self.at += count
             return
-        self._start += self.at + count - 1
-        self.data, self.at, self._window = b"", 0, _SMALLEST
-        self.take(1)
+        target = self.position + count - 1
+        if target > _FARTHEST:
+            raise TruncatedError
+        self._file.seek(target)
+        data = self._file.read(_SMALLEST)
+        if not data:
+            raise TruncatedError
+        self._start, self._window, self.data, self.at = target, _SMALLEST, data, 1

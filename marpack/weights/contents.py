@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from marpack.weights import legacy, onnx_header, safetensors_header, script
+from marpack.weights.allowed import ALLOWED
 from marpack.weights.kind import Recognized
 from marpack.weights.kinds import Kind
 from marpack.weights.library import library_facts
@@ -14,7 +15,11 @@ from marpack.weights.protobuf import ProtobufError
 from marpack.weights.script import ScriptMethod
 from marpack.weights.tensors import Placed, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
+from marpack.weights.values import Global, Made, Table
 from marpack.weights.zipdir import NotZipError
+
+_FRUGAL = 64 * 1024  # bytes of a program's description that are worth fetching
+_KEYS = 12  # of a checkpoint
 
 
 class Contents(Struct, frozen=True, kw_only=True):
@@ -30,15 +35,21 @@ class Contents(Struct, frozen=True, kw_only=True):
     problem: str | None = None  # why the headers could not be read to their end
 
 
-def read_contents(file: BinaryIO, found: Recognized) -> Contents:
-    """Read the headers of a file that `recognize` knew; what cannot be read is said in `problem`."""
+def read_contents(file: BinaryIO, found: Recognized, *, frugal: bool = False) -> Contents:
+    """Read the headers of a file that `recognize` knew; what cannot be read is said in `problem`.
+
+    Args:
+        file: Seekable.
+        found: What it was recognized as.
+        frugal: Leave out what takes much reading to learn, as it is fetched from elsewhere.
+    """
     try:
-        return _read(file, found)
+        return _read(file, found, frugal=frugal)
     except (NotZipError, ProtobufError, KeyError, ValueError, msgspec.MsgspecError) as error:
         return Contents(kind=found.kind, problem=f"its headers cannot be read: {error}")
 
 
-def _read(file: BinaryIO, found: Recognized) -> Contents:
+def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> Contents:
     match found.kind:
         case Kind.STATE_DICT | Kind.PICKLED_MODULE:
             return _saved(found)
@@ -46,7 +57,7 @@ def _read(file: BinaryIO, found: Recognized) -> Contents:
             methods = script.script_methods(found.zip)
             return Contents(kind=found.kind, tensors=script.script_tensors(found.zip), methods=methods)
         case Kind.TORCH_EXPORT if found.zip:
-            return _exported(found.zip)
+            return _exported(found.zip, frugal=frugal)
         case Kind.AOTI_PACKAGE if found.zip:
             return _package(found.zip)
         case Kind.SAFETENSORS:
@@ -67,19 +78,38 @@ def _saved(found: Recognized) -> Contents:
     else:
         tensors = tuple(legacy.with_places(found.pickles, tensors))
     problem = saved.problem if saved else None
-    return Contents(kind=found.kind, tensors=tensors, problem=problem and f"its pickle is not read: {problem}")
+    return Contents(
+        kind=found.kind,
+        tensors=tensors,
+        facts=_shape(saved.root if saved else None),
+        problem=problem and f"its pickle is not read: {problem}",
+    )
 
 
-def _exported(file: TorchZip) -> Contents:
+def _shape(root: object) -> dict[str, str]:
+    """Tell what was saved, where it is more than tensors by name: a model's class, a checkpoint's keys."""
+    if isinstance(root, Made) and isinstance(root.function, Global) and not root.items:
+        return {} if root.function.path in ALLOWED else {"class": root.function.path}
+    items = root.items if isinstance(root, Table | Made) else []
+    if all(isinstance(value, Made) for _, value in items):
+        return {}
+    keys = [str(key) for key, _ in items[: _KEYS + 1] if isinstance(key, str | int)]
+    return {"keys": ", ".join(keys[:_KEYS]) + (", …" if len(items) > _KEYS else "")}
+
+
+def _exported(file: TorchZip, *, frugal: bool) -> Contents:
     from marpack.weights.exported import read_program  # noqa: PLC0415 - a dozen types that few archives need
 
-    program = read_program(file)
+    program = read_program(file, most=_FRUGAL) if frugal else read_program(file)
+    facts = {"torch": program.torch_version} if program.torch_version else {}
+    if not program.inputs and frugal:
+        facts["inputs"] = "not fetched: the graph's description is long"
     return Contents(
         kind=Kind.TORCH_EXPORT,
         tensors=program.tensors,
         inputs=program.inputs,
         outputs=program.outputs,
-        facts={"torch": program.torch_version} if program.torch_version else {},
+        facts=facts,
     )
 
 

@@ -82,16 +82,26 @@ class Exported(Struct, frozen=True, kw_only=True):
     torch_version: str | None
 
 
-def read_program(file: TorchZip) -> Exported:
-    """Read a program's description. Raises KeyError, ValueError, NotZipError when it is not one."""
+def read_program(file: TorchZip, *, most: int = _JSON_LIMIT) -> Exported:
+    """Read a program's description.
+
+    Args:
+        file: The program's zip.
+        most: Bytes that the description of its graph may take; of a larger one only the tensors are told.
+
+    Raises KeyError, ValueError, NotZipError when it is not one.
+    """
     name = next((name for name in file.members if name.startswith("models/") and name.endswith(".json")), _OLD_PROGRAM)
+    tensors = tuple(_old_tensors(file) if name == _OLD_PROGRAM else _tensors(file))
+    if file.members[name].size > most:
+        return Exported(inputs=(), outputs=(), tensors=tensors, torch_version=None)
     program = _decode(file, name, _Program)
     known = program.graph_module.graph.tensor_values
     signature = program.graph_module.signature
     return Exported(
         inputs=tuple(_port(spec, known) for spec in _users(signature.input_specs, "user_input")),
         outputs=tuple(_port(spec, known) for spec in _users(signature.output_specs, "user_output")),
-        tensors=tuple(_old_tensors(file) if name == _OLD_PROGRAM else _tensors(file)),
+        tensors=tensors,
         torch_version=program.torch_version,
     )
 

@@ -137,6 +137,7 @@ def test_what_weights_only_loads_is_safe(name: str, legacy: bool, scan: Scan, sa
 
     assert found.verdict is Verdict.SAFE
     assert found.pickles
+    assert all(pickle.weights_only for pickle in found.pickles)
     assert not found.unscanned
 
 
@@ -152,6 +153,7 @@ def test_a_plain_pickle_of_plain_values_is_safe_in_every_protocol(protocol: int,
 
     assert found.verdict is Verdict.SAFE
     assert [pickle.problem for pickle in found.pickles] == [None]
+    assert found.pickles[0].weights_only is (protocol == 2)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -239,3 +239,22 @@ def test_damage_is_a_problem_and_no_error(exported_file: Path) -> None:
     file = io.BytesIO(content)
 
     assert "cannot be read" in str(read_contents(file, recognize(file)).problem)
+
+
+def test_a_checkpoint_tells_its_keys_and_a_model_its_class(
+    checkpoint_file: Path, module_file: Path, state_dict_file: Path
+) -> None:
+    assert contents_of(checkpoint_file).facts == {"keys": "model, optimizer, epoch, rng, dtype, shape"}
+    assert contents_of(module_file).facts["class"].endswith(".Net")
+    assert contents_of(state_dict_file).facts == {}
+
+
+def test_a_frugal_look_leaves_a_long_description_out(exported_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from marpack.weights import contents as module
+
+    monkeypatch.setattr(module, "_FRUGAL", 100)
+    with exported_file.open("rb") as file:
+        contents = read_contents(file, recognize(file), frugal=True)
+
+    assert "not fetched" in contents.facts["inputs"]
+    assert len(contents.tensors) == 8
