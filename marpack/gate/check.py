@@ -1,93 +1,186 @@
 """`check`: every check in order, each after those it stands on, and the verdict they add up to."""
 
+import difflib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from marpack.errors import ArchiveError, ManifestError, UsageError
+from msgspec import Struct, to_builtins
+
+from marpack.errors import ArchiveError, MarpackError, UsageError
 from marpack.findings import Severity
 from marpack.gate.checks import CHECKS, Check
-from marpack.gate.serving import digest_of
 from marpack.gate.subject import Subject
-from marpack.gate.verdicts import Checked, GateReport, Outcome, Verdict, failed, problem, skipped
+from marpack.gate.verdicts import Checked, GateReport, Outcome, Verdict, error_problem, failed, skipped
+
+_OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
 
 
-def check(
-    subject: Subject,
-    *,
-    only: Iterable[str] = (),
-    skip: Iterable[str] = (),
-    severities: Mapping[str, Severity] | None = None,
-    on_checked: Callable[[Checked], None] | None = None,
-) -> GateReport:
+class Choice(Struct, frozen=True):
+    """Which checks run."""
+
+    names: frozenset[str] = frozenset(each.name for each in CHECKS)
+
+    @classmethod
+    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = ()) -> "Choice":
+        """Return the checks named by `only` (none: all), without those named by `skip`.
+
+        Raises UsageError for a name that is no check, and where nothing is left.
+        """
+        kept, left_out = tuple(only), tuple(skip)
+        for name in (*kept, *left_out):
+            _known(name)
+        both = sorted(set(kept) & set(left_out))
+        if both:
+            raise UsageError(f"{both[0]} is both asked for and left out", hint="name it with --only or with --skip")
+        names = frozenset(kept or cls().names) - set(left_out)
+        if not names:
+            raise UsageError("every check is left out", hint="skip fewer of them")
+        return cls(names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    @property
+    def needs_worker(self) -> bool:
+        """Whether one of them asks the model."""
+        return any(each.asks for each in CHECKS if each.name in self.names)
+
+
+def _known(name: str) -> None:
+    names = [each.name for each in CHECKS]
+    if name not in names:
+        near = difflib.get_close_matches(name.lower(), names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the checks are {', '.join(names)}"
+        raise UsageError(f"there is no check named {name!r}", hint=hint)
+
+
+class Listener:
+    """Is told what the gate does, as it does it."""
+
+    def begins(self, check: Check) -> None:
+        """Take note that a check begins."""
+
+    def ends(self, checked: Checked) -> None:
+        """Take note of a check's verdict."""
+
+
+def check(subject: Subject, choice: Choice | None = None, listener: Listener | None = None) -> GateReport:
     """Examine an archive; handlers may do what they like, the report is complete.
+
+    A KeyboardInterrupt ends the examination: what was not done by then is told as skipped.
 
     Args:
         subject: The archive.
-        only: Names of the checks to run; none: all.
-        skip: Names of checks to leave out.
-        severities: How much a failure weighs, by check; an error unless said otherwise.
-        on_checked: Is told each check as it is done.
-
-    Raises UsageError for a name that is no check.
+        choice: Which checks run; None: all.
+        listener: Is told each check as it begins and ends.
     """
-    wanted = _wanted(tuple(only), tuple(skip))
+    examination = _Examination(subject, choice or Choice(), listener or Listener())
     start = time.perf_counter()
-    done: dict[str, Checked] = {}
-    for each in CHECKS:
-        severity = (severities or {}).get(each.name, Severity.ERROR)
-        done[each.name] = _checked(each, subject, done, severity, wanted=each.name in wanted)
-        if on_checked is not None:
-            on_checked(done[each.name])
-    return GateReport(
-        archive=subject.archive.source,
-        digest=_digest(subject),
-        target=subject.target,
-        deployable=not any(checked.closes for checked in done.values()),
-        checks=tuple(done.values()),
-        seconds=round(time.perf_counter() - start, 3),
-    )
-
-
-def _wanted(only: tuple[str, ...], skip: tuple[str, ...]) -> set[str]:
-    names = [each.name for each in CHECKS]
-    for name in (*only, *skip):
-        if name not in names:
-            raise UsageError(f"there is no check named {name!r}", hint=f"the checks are {', '.join(names)}")
-    return set(only or names) - set(skip)
-
-
-def _checked(
-    each: Check, subject: Subject, done: Mapping[str, Checked], severity: Severity, *, wanted: bool
-) -> Checked:
-    start = time.perf_counter()
-    broken = [name for name in each.needs if done[name].verdict is Verdict.FAILED]
-    if not wanted:
-        outcome = skipped("not asked for")
-    elif broken:
-        outcome = skipped(f"{broken[0]} failed")
-    else:
-        outcome = _run(each, subject)
-    verdict = Verdict.SKIPPED if outcome.skipped else Verdict.FAILED if outcome.failed else Verdict.PASSED
-    return Checked(
-        name=each.name,
-        title=each.title,
-        verdict=verdict,
-        reason=outcome.reason,
-        severity=severity,
-        findings=outcome.findings,
-        seconds=round(time.perf_counter() - start, 3),
-    )
-
-
-def _run(each: Check, subject: Subject) -> Outcome:
     try:
-        return each.run(subject)
-    except ArchiveError as error:
-        return failed(problem(error.code, error.what, where=error.where, hint=error.hint))
+        examination.run()
+    except KeyboardInterrupt:
+        subject.stop()
+        examination.interrupt()
+    return examination.report(time.perf_counter() - start)
 
 
-def _digest(subject: Subject) -> str | None:
+class _Examination:
+    """One archive being checked."""
+
+    def __init__(self, subject: Subject, choice: Choice, listener: Listener) -> None:
+        self._subject = subject
+        self._choice = choice
+        self._listener = listener
+        self._done: dict[str, Checked] = {}
+        self._stopped: str | None = None  # why the rest is not done
+        self._interrupted = False
+
+    def run(self) -> None:
+        self._open()
+        for each in CHECKS:
+            if each.name not in self._done:
+                self._do(each)
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+        for each in CHECKS:
+            if each.name not in self._done:
+                self._note(each, skipped("interrupted"), 0.0)
+
+    def _open(self) -> None:
+        """Open the archive, whatever was asked for, and if it cannot be opened, let that be the verdict."""
+        if self._choice.needs_worker:
+            self._subject.prepare()
+        try:
+            _ = self._subject.archive
+        except ArchiveError as error:
+            self._note(_OPENS, failed(error_problem(error)), 0.0)
+            self._stopped = f"{_OPENS.name} failed"
+
+    def _do(self, each: Check) -> None:
+        start = time.perf_counter()
+        why = self._why_not(each)
+        if why is None:
+            self._listener.begins(each)
+        outcome = skipped(why) if why else self._outcome(each)
+        self._note(each, outcome, time.perf_counter() - start)
+
+    def _why_not(self, each: Check) -> str | None:
+        if each.name not in self._choice:
+            return "not asked for"
+        broken = [name for name in each.needs if self._done[name].verdict is Verdict.FAILED]
+        return f"{broken[0]} failed" if broken else self._stopped if each.asks or _OPENS.name in each.needs else None
+
+    def _outcome(self, each: Check) -> Outcome:
+        try:
+            return each.run(self._subject)
+        except MarpackError as error:
+            if each.asks and self._subject.witness.lost:  # the model could not be loaded, or not once more
+                self._stopped = f"{each.name} failed"
+            return failed(error_problem(error))
+
+    def _note(self, each: Check, outcome: Outcome, seconds: float) -> None:
+        checked = Checked(
+            name=each.name,
+            title=each.title,
+            verdict=outcome.verdict,
+            reason=outcome.reason,
+            severity=_severities(self._subject).get(each.name, Severity.ERROR),
+            exit_code=each.exit_code,
+            findings=outcome.findings,
+            seconds=round(seconds, 3),
+        )
+        self._done[each.name] = checked
+        self._listener.ends(checked)
+
+    def report(self, seconds: float) -> GateReport:
+        subject = self._subject
+        opened = "archive" in vars(subject)
+        loaded = subject.witness.loaded if "witness" in vars(subject) else None
+        return GateReport(
+            archive=subject.source,
+            project=str(subject.resolved.project.folder) if subject.resolved.project else None,
+            digest=subject.digest if opened else None,
+            target=subject.target,
+            model=_model(subject),
+            loaded=loaded.handler if loaded else None,
+            device=loaded.device if loaded else None,
+            deployable=not self._interrupted and not any(checked.closes for checked in self._done.values()),
+            interrupted=self._interrupted,
+            checks=tuple(self._done[each.name] for each in CHECKS),
+            seconds=round(seconds, 3),
+        )
+
+
+def _severities(subject: Subject) -> Mapping[str, Severity]:
+    project = subject.resolved.project
+    found: dict[str, Severity] = to_builtins(project.checks) if project else {}
+    return {name: Severity(weight) for name, weight in found.items()}
+
+
+def _model(subject: Subject) -> str | None:
     try:
-        return digest_of(subject.archive)
-    except (ArchiveError, ManifestError):
+        model = subject.archive.manifest.model
+    except ArchiveError:
         return None
+    return f"{model.name} {model.version or ''}".strip()

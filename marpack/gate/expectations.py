@@ -6,25 +6,24 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import UNSET
+
+from marpack.gate.comparing import NOTHING, value_of
+from marpack.project.schema import Expectation, TextExpectation
 from marpack.worker.results import Result
 
-_NUMERIC = {"min", "max", "approx", "tolerance"}
-_TOLERANCE = 1e-6  # of `approx` without a tolerance of its own
+NUMERIC = frozenset({"min", "max", "approx", "tolerance"})
+_TOLERANCE = 1e-6  # of `approx` without a tolerance of its own: absolute below 1, relative above
 
 
-def shortfalls(expected: dict[str, Any], result: Result) -> list[str]:
-    """Return one sentence per point in which an answer is not what was expected.
-
-    Args:
-        expected: `status`, `body`, `json`, `text` and `shape`, as in marpack.yaml; a sample without any expects 2xx.
-        result: The answer.
-    """
-    short = list(_status(expected.get("status"), result))
-    if "body" in expected and result.raw != str(expected["body"]).encode():
-        short.append(f"the body is {_shortened(result.body)}, expected exactly {_shortened(expected['body'])}")
-    if "text" in expected:
-        short += _text(expected["text"], result)
-    if "json" in expected or "shape" in expected:
+def shortfalls(expected: Expectation, result: Result) -> list[str]:
+    """Return one sentence per point in which an answer is not what was expected; no expectation expects 2xx."""
+    short = list(_status(expected.status, result))
+    if expected.body is not None and result.raw != expected.body.encode():
+        short.append(f"the body is {_shortened(result.body)}, expected exactly {_shortened(expected.body)}")
+    if expected.text is not None:
+        short += _text(expected.text, result)
+    if expected.json is not UNSET or expected.shape is not None:
         short += _structured(expected, result)
     return short
 
@@ -38,30 +37,37 @@ def _status(status: int | None, result: Result) -> Iterator[str]:
         yield f"the status is {result.status}, expected {status}"
 
 
-def _text(expected: Any, result: Result) -> Iterator[str]:
+def _text(expected: str | TextExpectation, result: Result) -> Iterator[str]:
     body = result.raw.decode("utf-8", "replace")
-    wanted = {"contains": expected} if isinstance(expected, str) else expected
-    contains = wanted.get("contains") or []
+    wanted = TextExpectation(contains=expected) if isinstance(expected, str) else expected
+    contains = wanted.contains or []
     for piece in [contains] if isinstance(contains, str) else contains:
         if piece not in body:
-            yield f"the body does not contain {piece!r}"
-    pattern = wanted.get("regex")
-    if pattern is not None and re.search(pattern, body) is None:
-        yield f"the body does not match {pattern!r}"
-
-
-def _structured(expected: dict[str, Any], result: Result) -> Iterator[str]:
+            yield f"the body does not contain {_shortened(piece)!r}: {_shortened(body)}"
+    if wanted.regex is None:
+        return
     try:
-        value = json.loads(result.raw)
-    except ValueError:
+        found = re.search(wanted.regex, body)
+    except re.error as error:
+        yield f"the regular expression {_shortened(wanted.regex)!r} does not compile: {error}"
+        return
+    if found is None:
+        yield f"the body does not match {_shortened(wanted.regex)!r}: {_shortened(body)}"
+
+
+def _structured(expected: Expectation, result: Result) -> Iterator[str]:
+    value = value_of(result)
+    if value is NOTHING:
         yield f"the body is no JSON: {_shortened(result.body)}"
         return
-    if "json" in expected:
-        yield from _subset(expected["json"], value, "")
-    if "shape" in expected:
-        shape = shape_of(value)
-        if list(shape) != list(expected["shape"]):
-            yield f"the shape is {list(shape)}, expected {list(expected['shape'])}"
+    try:
+        if expected.json is not UNSET:
+            yield from _subset(expected.json, value, "")
+        shape = list(shape_of(value))
+        if expected.shape is not None and shape != expected.shape:
+            yield f"the shape is {shape}, expected {expected.shape}"
+    except RecursionError:
+        yield "the body nests too deeply to be compared"
 
 
 def shape_of(value: Any) -> tuple[int, ...]:  # Any: JSON
@@ -72,39 +78,49 @@ def shape_of(value: Any) -> tuple[int, ...]:  # Any: JSON
     return (len(value), *(inner.pop() if len(inner) == 1 else ()))
 
 
+def is_range(expected: Any) -> bool:  # Any: JSON, as an author wrote it
+    """Say whether a table describes a number: `min`, `max`, or `approx` with its `tolerance`."""
+    return (
+        isinstance(expected, dict)
+        and bool(expected)
+        and set(expected) <= NUMERIC
+        and all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in expected.values())
+    )
+
+
 def _subset(expected: Any, value: Any, path: str) -> Iterator[str]:
     """Yield where a value falls short: it may have more keys, its lists are as long, numbers may be ranges."""
-    if isinstance(expected, dict) and set(expected) <= _NUMERIC and expected and not isinstance(value, dict):
+    if is_range(expected) and not isinstance(value, dict):
         yield from _number(expected, value, path)
     elif isinstance(expected, dict):
         yield from _object(expected, value, path)
     elif isinstance(expected, list):
         yield from _list(expected, value, path)
     elif not _same(expected, value):
-        yield f"{path or 'the body'} is {_shortened(json.dumps(value))}, expected {_shortened(json.dumps(expected))}"
+        yield f"{path or 'the body'} is {_shown(value)}, expected {_shown(expected)}"
 
 
 def _same(expected: Any, value: Any) -> bool:
     if isinstance(expected, float) and isinstance(value, float) and math.isnan(expected):
         return math.isnan(value)
-    return isinstance(value, bool) == isinstance(expected, bool) and expected == value
+    return isinstance(value, bool) == isinstance(expected, bool) and bool(expected == value)
 
 
 def _object(expected: dict[str, Any], value: Any, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
-        yield f"{path or 'the body'} is {_shortened(json.dumps(value))}, expected an object"
+        yield f"{path or 'the body'} is {_shown(value)}, expected an object"
         return
     for key, inner in expected.items():
         place = f"{path}.{key}" if path else str(key)
-        if str(key) in value:
-            yield from _subset(inner, value[str(key)], place)
+        if key in value:
+            yield from _subset(inner, value[key], place)
         else:
-            yield f"{place} is missing: there are {', '.join(list(value)[:5]) or 'no keys'}"
+            yield f"{place} is missing: there are {_shortened(', '.join(value)) or 'no keys'}"
 
 
 def _list(expected: list[Any], value: Any, path: str) -> Iterator[str]:
     if not isinstance(value, list) or len(value) != len(expected):
-        what = f"{len(value)} items" if isinstance(value, list) else _shortened(json.dumps(value))
+        what = f"{len(value)} items" if isinstance(value, list) else _shown(value)
         yield f"{path or 'the body'} is {what}, expected a list of {len(expected)}"
         return
     for index, (inner, item) in enumerate(zip(expected, value, strict=True)):
@@ -114,18 +130,32 @@ def _list(expected: list[Any], value: Any, path: str) -> Iterator[str]:
 def _number(expected: dict[str, float], value: Any, path: str) -> Iterator[str]:
     place = path or "the body"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        yield f"{place} is {_shortened(json.dumps(value))}, expected a number"
+        yield f"{place} is {_shown(value)}, expected a number"
         return
     if not value >= expected.get("min", -math.inf):
-        yield f"{place} is {value}, expected at least {expected['min']}"
+        yield f"{place} is {_shown(value)}, expected at least {expected['min']}"
     if not value <= expected.get("max", math.inf):
-        yield f"{place} is {value}, expected at most {expected['max']}"
-    if "approx" in expected:
-        tolerance = expected.get("tolerance", _TOLERANCE * max(1.0, abs(expected["approx"])))
-        if not abs(value - expected["approx"]) <= tolerance:
-            yield f"{place} is {value}, expected {expected['approx']} ± {tolerance:g}"
+        yield f"{place} is {_shown(value)}, expected at most {expected['max']}"
+    if "approx" in expected and not _near(value, expected["approx"], tolerance_of(expected)):
+        yield f"{place} is {_shown(value)}, expected {expected['approx']} ± {tolerance_of(expected):g}"
 
 
-def _shortened(text: object) -> str:
-    line = " ".join(str(text).split())
+def tolerance_of(expected: dict[str, float]) -> float:
+    """Return how far a number may lie from `approx`."""
+    return expected.get("tolerance", _TOLERANCE * max(1.0, abs(expected["approx"])))
+
+
+def _near(value: float, wanted: float, tolerance: float) -> bool:
+    try:
+        return abs(value - wanted) <= tolerance
+    except OverflowError:
+        return value == wanted
+
+
+def _shown(value: Any) -> str:
+    return _shortened(json.dumps(value))
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
     return line if len(line) <= 80 else f"{line[:79]}…"

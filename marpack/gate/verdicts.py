@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from marpack.errors import ExitCode, MarpackError
 from marpack.findings import Finding, Severity
 
 
@@ -23,6 +24,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reason: str = ""  # one sentence: what was seen, or why it was skipped
     severity: Severity = Severity.ERROR  # of a failure: a warning does not close the gate
+    exit_code: int = ExitCode.SHORT  # of a failure that closes the gate
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
@@ -36,11 +38,27 @@ class GateReport(Struct, frozen=True, kw_only=True):
     """The result of `marpack check`, and its JSON."""
 
     archive: str
+    project: str | None = None  # the folder it was built from, if SOURCE is a project
     digest: str | None
     target: str
+    model: str | None = None  # name and version
+    loaded: str | None = None  # the handler's entry point
+    device: str | None = None
     deployable: bool
+    interrupted: bool = False
     checks: tuple[Checked, ...]
     seconds: float
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What `marpack check` ends with: the code, the same for every command, of the first failure that counts."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        return ExitCode(next((checked.exit_code for checked in self.checks if checked.closes), ExitCode.OK))
+
+    def count(self, verdict: Verdict) -> int:
+        """Return how many checks ended so."""
+        return sum(checked.verdict is verdict for checked in self.checks)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -51,9 +69,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     skipped: bool = False
 
     @property
-    def failed(self) -> bool:
-        """Whether one of the findings is an error."""
-        return any(finding.severity is Severity.ERROR for finding in self.findings)
+    def verdict(self) -> Verdict:
+        """How the check ended: failed if one of the findings is an error."""
+        if self.skipped:
+            return Verdict.SKIPPED
+        wrong = any(finding.severity is Severity.ERROR for finding in self.findings)
+        return Verdict.FAILED if wrong else Verdict.PASSED
 
 
 def passed(reason: str, *notes: Finding) -> Outcome:
@@ -66,12 +87,25 @@ def skipped(reason: str) -> Outcome:
     return Outcome(reason=reason, skipped=True)
 
 
+def judged(findings: tuple[Finding, ...], reason: str) -> Outcome:
+    """Return the outcome of some findings: the first error among them is the reason, or else `reason`."""
+    wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if not wrong:
+        return passed(reason, *findings)
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return Outcome(reason=f"{wrong[0].message}{more}", findings=findings)
+
+
+def failed(*problems: Finding) -> Outcome:
+    """Return an outcome that speaks against the archive; its reason is the first problem."""
+    return judged(problems, "")
+
+
 def problem(code: str, message: str, *, where: str | None = None, hint: str | None = None) -> Finding:
     """Return a finding that fails its check."""
     return Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint)
 
 
-def failed(*problems: Finding) -> Outcome:
-    """Return an outcome that speaks against the archive; its reason is the first problem."""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return Outcome(reason=f"{problems[0].message}{more}", findings=problems)
+def error_problem(error: MarpackError) -> Finding:
+    """Return an error as a finding that fails its check."""
+    return problem(error.code, error.what, where=error.where, hint=error.hint)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from marpack.findings import Severity
+from marpack.project.severities import Severities
 from marpack.runtime.targets import Target
 
 FILE_NAME = "marpack.yaml"
@@ -73,8 +73,8 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = None
     samples: Annotated[list[Sample], Meta(description="Inputs with the answers they must get.")] = []
     checks: Annotated[
-        dict[str, Severity], Meta(description="How much a failed check of `marpack check` weighs, by its name.")
-    ] = {}
+        Severities, Meta(description="How much a failed check of `marpack check` weighs, by its name.")
+    ] = Severities()
 
 
 class Project(ProjectFile, frozen=True, kw_only=True):

@@ -1,41 +1,93 @@
 """What `marpack check` shows: a line per check as it is done, its findings below, the verdict at the end."""
 
 import sys
+from itertools import zip_longest
 
-from rich.console import Console
+from msgspec.structs import replace
 from rich.markup import escape
+from rich.status import Status
 from rich.text import Text
 
+from marpack.findings import Finding, Severity
+from marpack.gate.check import Listener
+from marpack.gate.checks import Check
 from marpack.gate.verdicts import Checked, GateReport, Verdict
-from marpack.render.console import page, show_findings
+from marpack.render.console import page, show_findings, talk
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
-_NAME = 16
+_NAME = 15
 
 
-def show_checked(checked: Checked) -> None:
-    """Print one check: mark, name, what was seen, and why it failed."""
-    console = page()
-    mark, colour = _MARKS[checked.verdict]
-    if checked.verdict is Verdict.FAILED and not checked.closes:
-        colour = "yellow"
-    room = max(console.width - _NAME - 4, 20)
-    reason = checked.reason if len(checked.reason) <= room else f"{checked.reason[: room - 1]}…"
-    line = Text.assemble(
-        (f"{mark} ", colour), (checked.name.ljust(_NAME), "bold"), (reason, "" if mark != "-" else "dim")
-    )
-    console.print(line, soft_wrap=True)
-    if checked.verdict is Verdict.FAILED:
-        show_findings(checked.findings, console)
-    sys.stdout.flush()
+class CheckLines(Listener):
+    """Prints each check as it is done; what is going on stands on stderr meanwhile, if that is a terminal."""
+
+    def __init__(self, archive: str) -> None:
+        self._archive = archive
+        self._page = page()
+        self._talk = talk()
+        self._status: Status | None = None
+
+    def begins(self, check: Check) -> None:
+        """Say what is going on."""
+        if self._talk.is_terminal:
+            self._status = self._talk.status(f"[dim]{check.name}: {escape(check.title)}[/]")
+            self._status.start()
+
+    def ends(self, checked: Checked) -> None:
+        """Print mark, name, what was seen, and why it failed."""
+        self.stop()
+        mark, colour = _MARKS[checked.verdict]
+        if checked.verdict is Verdict.FAILED and not checked.closes:
+            colour = "yellow"
+        room = max(self._page.width - _NAME - 4, 20)
+        line = Text.assemble(
+            (f"{mark} ", colour),
+            (checked.name.ljust(_NAME), "bold"),
+            (_fitted(_said(checked), room), "dim" if checked.verdict is Verdict.SKIPPED else ""),
+        )
+        self._page.print(line, soft_wrap=True)
+        shown = [each for each in checked.findings if checked.verdict is Verdict.FAILED or each.severity != "note"]
+        show_findings(_hinted_once([self._inside(finding) for finding in shown]), self._page)
+        sys.stdout.flush()
+
+    def _inside(self, finding: Finding) -> Finding:
+        """Return a finding whose place is told within the archive, which is named at the end."""
+        return replace(finding, where=finding.where and finding.where.removeprefix(f"{self._archive}!"))
+
+    def stop(self) -> None:
+        """Take away what is going on."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def _hinted_once(findings: list[Finding]) -> list[Finding]:
+    """Return findings in which a hint that several in a row have stands with the last of them."""
+    return [
+        replace(finding, hint=None) if after is not None and finding.hint == after.hint else finding
+        for finding, after in zip_longest(findings, findings[1:])
+    ]
+
+
+def _said(checked: Checked) -> str:
+    """Return what the line says; of a failed check the problems stand below, each with its place."""
+    if checked.verdict is not Verdict.FAILED:
+        return checked.reason
+    count = sum(finding.severity is Severity.ERROR for finding in checked.findings)
+    told = "1 problem" if count == 1 else f"{count} problems"
+    return told if checked.closes else f"{told}, which weigh as a {checked.severity}"
+
+
+def _fitted(text: str, room: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= room else f"{line[: room - 1]}…"
 
 
 def show_verdict(report: GateReport) -> None:
     """Print whether the archive may be deployed."""
-    console: Console = page()
-    counts = {verdict: sum(each.verdict is verdict for each in report.checks) for verdict in Verdict}
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    counts = [f"{report.count(verdict)} {verdict}" for verdict in Verdict if report.count(verdict)]
     verdict = "[bold green]may be deployed[/]" if report.deployable else "[bold red]must not be deployed[/]"
-    console.print(
-        f"{escape(report.archive)} {verdict} [dim]({told}, {report.seconds:.1f} s, target {report.target})[/]"
-    )
+    if report.interrupted:
+        verdict = "[bold yellow]was not checked to the end[/]"
+    about = f"{', '.join(counts)} in {report.seconds:.1f} s, target {report.target}"
+    page().print(f"{escape(report.archive)} {verdict} [dim]({about})[/]")

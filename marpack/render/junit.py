@@ -1,31 +1,27 @@
 """A gate's report as JUnit XML, for CI systems that show tests."""
 
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from marpack.findings import Finding
 from marpack.gate.verdicts import Checked, GateReport, Verdict
 
 
-def write(report: GateReport, path: Path) -> None:
-    """Write the report; one test case per check, a warning's failure counts as passed with output."""
-    failures = sum(checked.closes for checked in report.checks)
-    skips = sum(checked.verdict is Verdict.SKIPPED for checked in report.checks)
-    suite = ET.Element(
-        "testsuite",
-        name=f"marpack check {report.archive}",
-        tests=str(len(report.checks)),
-        failures=str(failures),
-        skipped=str(skips),
-        errors="0",
-        time=f"{report.seconds:.3f}",
-    )
+def junit(report: GateReport) -> bytes:
+    """Return the report; one test case per check, a warning's failure counts as passed with output."""
+    counts = {
+        "tests": len(report.checks),
+        "failures": sum(checked.closes for checked in report.checks),
+        "errors": 0,
+        "skipped": report.count(Verdict.SKIPPED),
+    }
+    told = {name: str(count) for name, count in counts.items()} | {"time": f"{report.seconds:.3f}"}
+    root = ET.Element("testsuites", told)
+    suite = ET.SubElement(root, "testsuite", told | {"name": _xml_text(f"marpack check {report.archive}")})
     for checked in report.checks:
-        _case(suite, checked, report.archive)
-    root = ET.Element("testsuites")
-    root.append(suite)
+        _case(suite, checked, _xml_text(report.archive))
     ET.indent(root)
-    path.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
 
 
 def _case(suite: ET.Element, checked: Checked, archive: str) -> None:
@@ -50,4 +46,8 @@ def _line(finding: Finding) -> str:
 
 def _xml_text(text: str) -> str:
     """Return text without the characters that XML 1.0 cannot hold."""
-    return "".join(char if char in "\t\n" or " " <= char <= "\ud7ff" or char >= "\ue000" else "�" for char in text)
+    return "".join(char if char in "\t\n" or " " <= char <= "\ud7ff" or _is_high(char) else "�" for char in text)
+
+
+def _is_high(char: str) -> bool:
+    return "\ue000" <= char <= "\ufffd" or char >= "\U00010000"

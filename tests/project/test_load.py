@@ -123,6 +123,10 @@ WRONG = {
         HEAD + "checks: {samples: warnin}\n",
         ["4: checks.samples", "checks.samples must be error or warning or note, not 'warnin'", "did you mean warning?"],
     ),
+    "no such check": (
+        HEAD + "checks: {memry: warning}\n",
+        ["4: checks.memry", "there is no key memry", "did you mean memory?"],
+    ),
     "no such target": (
         HEAD + "target: torchsrve\n",
         ["4: target", "target must be torchserve or marpack, not 'torchsrve'", "did you mean torchserve?"],

@@ -3,11 +3,14 @@
 from itertools import cycle, islice
 
 from marpack.findings import Finding
-from marpack.gate.comparing import differences
-from marpack.gate.subject import Sample, Subject
+from marpack.gate.samples import Sample
+from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
+from marpack.gate.witness import Witness
 
 _EVERY = 8  # sizes up to here are all tried; beyond, only powers of two and the last
+_MOST = 10  # problems told
+_HINT = "handle every row of `data` by itself, or set batchSize: 1"
 
 
 def run(subject: Subject) -> Outcome:
@@ -15,14 +18,20 @@ def run(subject: Subject) -> Outcome:
     largest = subject.config.get("batchSize", 1)
     if not isinstance(largest, int) or largest <= 1:
         return skipped("batchSize is 1")
-    if not subject.answered:
+    witness = subject.witness
+    if not witness.answered:
         return skipped("there is no sample with an answer to compare")
     problems: list[Finding] = []
-    tried = sizes(largest)
+    tried = affordable(sizes(largest), int(witness.terms.patience / max(witness.pace, 1e-6)))
+    start = 0
     for size in tried:
-        batch = list(islice(cycle(subject.answered), size))
-        problems += _judged(subject, batch, size)
-    return failed(*problems[:10]) if problems else passed(f"batches of {tried[0]} to {tried[-1]}")
+        batch = list(islice(cycle(witness.answered), start, start + size))
+        start = (start + size) % len(witness.answered)
+        refused, differing = _refused(witness, batch)
+        problems += refused or differing
+        if refused:
+            break  # larger ones are refused alike, and waiting for each may take long
+    return failed(*problems[:_MOST]) if problems else passed(_told(witness, tried, largest))
 
 
 def sizes(largest: int) -> list[int]:
@@ -31,18 +40,37 @@ def sizes(largest: int) -> list[int]:
     return sorted({*range(2, min(largest, _EVERY) + 1), *powers, largest})
 
 
-def _judged(subject: Subject, batch: list[Sample], size: int) -> list[Finding]:
-    results = subject.ask(batch, size=size)
-    if not all(result.ok for result in results):
-        trouble = results[0].troubles[0] if results[0].troubles else None
-        message = f"a batch of {size} is answered with {results[0].status}"
-        return [problem("batch-refused", f"{message}: {trouble.message}" if trouble else message, hint=_HINT)]
-    return [
-        problem("batch-differs", f"{sample.name} in a batch of {size}: {sentence}", hint=_HINT)
+def affordable(wanted: list[int], requests: int) -> list[int]:
+    """Return the sizes that so many requests suffice for: the largest first, then the small ones; at least one."""
+    chosen: list[int] = []
+    for size in [wanted[-1], *wanted[:-1]]:
+        if sum(chosen) + size <= requests:
+            chosen.append(size)
+    return sorted(chosen) or wanted[:1]
+
+
+def _refused(witness: Witness, batch: list[Sample]) -> tuple[list[Finding], list[Finding]]:
+    """Return the problem of a batch that is not answered, and those of its answers."""
+    comparable = witness.comparable
+    results = witness.ask(batch, size=len(batch))
+    short = next((result for result in results if not result.ok), None)
+    if short is not None:
+        trouble = short.troubles[0] if short.troubles else None
+        message = f"a batch of {len(batch)} is answered with {short.status}"
+        return [problem("batch-refused", f"{message}: {trouble.message}" if trouble else message, hint=_HINT)], []
+    return [], [
+        problem("batch-differs", f"{sample.short_name} in a batch of {len(batch)}: {sentence}", hint=_HINT)
         for sample, result in zip(batch, results, strict=True)
-        if subject.is_steady(sample)
-        for sentence in differences(subject.alone(sample), result)[:1]
+        if sample in comparable
+        for sentence in witness.contradictions(sample, result)[:1]
     ]
 
 
-_HINT = "handle every row of `data` by itself, or set batchSize: 1"
+def _told(witness: Witness, tried: list[int], largest: int) -> str:
+    reach = f"batches of {tried[0]} to {tried[-1]}" if len(tried) > 1 else f"a batch of {tried[0]}"
+    if tried != sizes(largest):
+        reach = f"batches of {', '.join(map(str, tried))}; others would take too long (--patience)"
+    if not witness.comparable:
+        return f"{reach}; answers are not the same twice, so only counted"
+    bodies = {witness.alone(sample).body for sample in witness.comparable}
+    return reach if len(bodies) > 1 else f"{reach}; with one answer for all samples, mixed up rows go unseen"

@@ -1,45 +1,96 @@
-"""One content, sent as a raw body, as a form's file and in base64, gets one answer where the handler takes the form."""
+"""One content in several forms (raw, a form's field, base64, JSON) gets one answer, where the handler takes them."""
 
 import base64
+import json
 from collections.abc import Iterator
 
-from marpack.findings import Finding
-from marpack.gate.comparing import differences
-from marpack.gate.subject import Sample, Subject
-from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.findings import Finding, Severity
+from marpack.gate.samples import Sample
+from marpack.gate.subject import Subject
+from marpack.gate.verdicts import Outcome, judged, problem, skipped
+from marpack.gate.witness import Witness
 from marpack.runtime.messages import Part, Request
 
 _SAMPLES = 3
+_JSON = "application/json"
+_SOURCE = 1 << 20  # bytes of one module that are searched
+_PICTURES = ("image_classifier", "image_segmenter", "object_detector")
+_PICTURE_CLASSES = ("ImageClassifier", "ImageSegmenter", "ObjectDetector", "VisionHandler")
+_HINT = "decode bytes, text and form fields alike in preprocess, or refuse what the handler does not take"
+
+
+class Form(Struct, frozen=True):
+    """Another form of a sample's request, and the same with nothing in it."""
+
+    name: str
+    request: Request
+    empty: Request
 
 
 def run(subject: Subject) -> Outcome:
     """Send a few samples in every form; one that is refused is not taken, one that is answered otherwise is wrong."""
-    steady = [sample for sample in subject.answered if subject.is_steady(sample)][:_SAMPLES]
-    if not steady:
+    witness = subject.witness
+    if not witness.answered:
         return skipped("there is no sample with an answer to compare")
-    problems: list[Finding] = []
-    taken: set[str] = set()
-    for sample in steady:
-        for form, request in forms(sample):
-            (result,) = subject.send([(sample.name, request)])
-            if result.ok:
-                taken.add(form)
-                problems += _judged(sample, form, differences(subject.alone(sample), result))
-    if problems:
-        return failed(*problems)
-    return passed(f"as a raw body{''.join(f', {form}' for form in sorted(taken))}")
+    if not witness.comparable:
+        return skipped("answers are not the same twice, so they cannot be compared")
+    encoded = takes_base64(subject)
+    findings: list[Finding] = []
+    taken: dict[str, None] = {}
+    for sample in witness.comparable[:_SAMPLES]:
+        for form in forms(sample, encoded=encoded):
+            found = _judged(witness, sample, form)
+            findings += found or ()
+            if found == []:
+                taken[form.name] = None
+    return judged(tuple(findings), ", ".join(["as a raw body", *taken]))
 
 
-def forms(sample: Sample) -> Iterator[tuple[str, Request]]:
-    """Yield the other forms of a sample's request, each with its name."""
+def forms(sample: Sample, *, encoded: bool) -> Iterator[Form]:
+    """Yield the other forms of a sample; `encoded`: those in base64, too."""
     (part,) = sample.request.parts
-    yield "as a form's field", Request(id="form", parts=(Part("data", part.value, part.content_type),))
-    yield "without a content type", Request(id="untyped", parts=(Part("body", part.value),))
-    if not part.content_type.startswith(("text/", "application/json")):
-        encoded = base64.b64encode(part.value)
-        yield "in base64", Request(id="base64", parts=(Part("body", encoded, "text/plain"),))
+    data, kind = part.value, part.content_type
+    yield _form("as a form's file", sample, "data", data, kind)
+    if kind == _JSON or kind.startswith("text"):
+        yield _form("as a form's field", sample, "data", data)
+    yield _form("without a content type", sample, "body", data)
+    if kind.startswith("text"):
+        yield _form("as a JSON string", sample, "body", json.dumps(data.decode("utf-8", "replace")).encode(), _JSON)
+    elif kind != _JSON and encoded:
+        text = base64.b64encode(data)
+        yield _form("in base64", sample, "body", text, "text/plain")
+        yield _form("in base64 within JSON", sample, "body", b'{"data": "%b"}' % text, _JSON)
 
 
-def _judged(sample: Sample, form: str, sentences: list[str]) -> list[Finding]:
-    hint = "decode bytes, text and form fields alike in preprocess, or refuse what the handler does not take"
-    return [problem("form-differs", f"{sample.name} {form}: {sentence}", hint=hint) for sentence in sentences[:1]]
+def _form(name: str, sample: Sample, field: str, data: bytes, kind: str = "") -> Form:
+    request = replace(sample.request, parts=(Part(field, data, kind),), headers=())
+    return Form(name, request, replace(request, parts=(Part(field, b"", kind),)))
+
+
+def takes_base64(subject: Subject) -> bool:
+    """Say whether the handler decodes base64: a built-in one for pictures, or its source speaks of it."""
+    handler = subject.inspection.handler
+    built_in = subject.archive.manifest.model.handler in _PICTURES
+    derived = any(base.rpartition(".")[2] in _PICTURE_CLASSES for base in handler.bases)
+    modules = [entry for name, entry in subject.archive.entries.items() if name.endswith(".py")]
+    return (
+        built_in or derived or any(b"base64" in subject.read(entry.name) for entry in modules if entry.size <= _SOURCE)
+    )
+
+
+def _judged(witness: Witness, sample: Sample, form: Form) -> list[Finding] | None:
+    """Return what is wrong with the answer to a form; None if the handler does not take it."""
+    (result,) = witness.send([(sample.name, form.request)])
+    place = f"{sample.short_name} {form.name}"
+    if result.restarted:
+        return [problem("form-kills", f"{place}: {result.troubles[0].message}", hint=_HINT)]
+    if not result.ok:
+        return None
+    sentences = witness.contradictions(sample, result)[:1]
+    if sentences and not witness.differences(result, witness.send([(sample.name, form.empty)])[0]):
+        message = f"{place} is answered as if nothing had been sent"
+        return [Finding(code="form-ignored", severity=Severity.WARNING, message=message, hint=_HINT)]
+    return [problem("form-differs", f"{place}: {sentence}", hint=_HINT) for sentence in sentences]

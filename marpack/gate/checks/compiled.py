@@ -2,29 +2,29 @@
 
 from typing import Any
 
-from marpack.gate.comparing import differences
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
 
+_HINT = "set pt2: {compile: {enable: false}}, or another backend"
+
 
 def run(subject: Subject) -> Outcome:
-    """Ask every sample of a second worker, which leaves torch.compile out."""
+    """Ask the samples of a second worker, which leaves torch.compile out."""
     if not compiles(subject.config.get("pt2")):
         return skipped("the config does not compile the model")
-    steady = [sample for sample in subject.answered if subject.is_steady(sample)]
-    if not steady:
+    witness = subject.witness
+    if not witness.answered:
         return skipped("there is no sample with an answer to compare")
-    with subject.other(compile=False) as eager:
-        results = subject.ask(steady, pool=eager)
+    if not witness.comparable:
+        return skipped("answers are not the same twice, so they cannot be compared")
+    with witness.other(compile=False) as eager:
+        results = witness.ask(witness.comparable, pool=eager)
     problems = [
-        problem("compiled-differs", f"{sample.name}, not compiled: {sentence}", hint=_HINT)
-        for sample, result in zip(steady, results, strict=True)
-        for sentence in differences(result, subject.alone(sample))[:1]
+        problem("compiled-differs", f"{sample.short_name}, not compiled: {sentence}", hint=_HINT)
+        for sample, result in zip(witness.comparable, results, strict=True)
+        for sentence in witness.contradictions(sample, result)[:1]
     ]
-    return failed(*problems) if problems else passed(f"{len(steady)} samples, compiled and not")
-
-
-_HINT = "set pt2: {compile: {enable: false}}, or another backend"
+    return failed(*problems) if problems else passed(f"{len(results)} samples, compiled and not")
 
 
 def compiles(pt2: Any) -> bool:  # Any: YAML

@@ -1,28 +1,36 @@
 """Every member's bytes are those that were signed off."""
 
-from marpack.errors import ArchiveError
-from marpack.findings import Severity
+from collections.abc import Iterator
+
+from marpack.archive.index import Index
+from marpack.archive.protocol import INDEX_NAME, Archive
+from marpack.errors import DamagedArchiveError
+from marpack.findings import Finding
+from marpack.gate.serving import target_of
 from marpack.gate.subject import Subject
-from marpack.gate.verdicts import Outcome, failed, passed, problem
+from marpack.gate.verdicts import Outcome, error_problem, failed, passed
+from marpack.inspection.verification import changed, digests
 
 
 def run(subject: Subject) -> Outcome:
-    """Recompute every CRC and every SHA-256."""
+    """Recompute every CRC and every SHA-256, and compare them with the index of members."""
+    archive = subject.archive
+    sums = dict(digests(archive))
+    problems = [item for item in sums.values() if isinstance(item, Finding)]
+    indexed = INDEX_NAME in archive.entries and not isinstance(sums[INDEX_NAME], Finding)
+    if indexed:
+        problems += _against_index(subject, archive, sums)
+    if problems:
+        return failed(*problems)
+    count = f"{len(sums)} members"
+    return passed(f"{count}, {subject.digest}" if indexed else f"{count}; it lists no digests to hold them against")
+
+
+def _against_index(subject: Subject, archive: Archive, sums: dict[str, str | Finding]) -> Iterator[Finding]:
     try:
-        inspection = subject.inspection
-    except ArchiveError as error:
-        if error.code == "manifest":
-            return passed("the manifest is the next check's business")
-        return failed(problem(error.code, error.what, where=error.where, hint=error.hint))
-    verified = inspection.verified
-    if verified is not None and verified.intact:
-        signed = inspection.digest if verified.signed_off else "it lists no digests; its CRCs are right"
-        return passed(f"{verified.members} members, {signed}")
-    about = [
-        finding
-        for finding in inspection.findings
-        if finding.severity is Severity.ERROR
-        and finding not in subject.archive.oddities
-        and finding.code not in {"dangerous-pickle", "untrusted-pickle"}
-    ]
-    return failed(*about) if about else failed(problem("not-intact", "the archive is not as it was built"))
+        index = Index.from_json(subject.read(INDEX_NAME), where=f"{archive.source}!{INDEX_NAME}")
+        target_of(subject.resolved, archive)
+    except DamagedArchiveError as error:
+        yield error_problem(error)
+        return
+    yield from changed(archive, index, sums)

@@ -1,54 +1,99 @@
 """The labels that answers name are those packed with the archive."""
 
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
+from marpack.findings import Finding, Severity
+from marpack.gate.comparing import value_of
 from marpack.gate.subject import Subject
-from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
-from marpack.worker.results import Result
+from marpack.gate.verdicts import Outcome, judged, problem, skipped
 
 _LABELS = "index_to_name.json"
 _CLASSIFIERS = ("image_classifier", "text_classifier")
+_DETECTOR = "object_detector"
+_NUMBERED = re.compile(r"(class|label|idx|index)?[ _-]?\d+", re.IGNORECASE)
+_ROUNDING = 0.02  # of a sum of probabilities
+_HINT = "give the labels in the order of the model's outputs, one each"
+
+Answer = dict[str, float]  # label → probability
 
 
 def run(subject: Subject) -> Outcome:
-    """Look for names in the answers that are no labels, and for labels that are only class numbers."""
+    """Look for classes in the answers that the labels do not name, and for labels that are no class."""
     if _LABELS not in subject.archive.entries:
         return skipped("the archive has no labels")
-    known = _known(json.loads(subject.read(_LABELS)))
-    answers = [_named(subject.alone(sample)) for sample in subject.answered]
-    about = [names for names in answers if names and (names & known or _is_classifier(subject))]
-    if not about:
+    known = known_labels(subject.read(_LABELS))
+    if not known:
+        return skipped(f"{_LABELS} holds none that can be read")
+    witness = subject.witness
+    built_in = subject.archive.manifest.model.handler
+    answers = [named for sample in witness.answered for named in named_in(value_of(witness.alone(sample)), built_in)]
+    findings = tuple(_judged(answers, known, built_in))
+    used = len(known & {name for answer in answers for name in answer})
+    if not used and not findings:
         return skipped("no answer names labels")
-    strangers = sorted({name for names in about for name in names - known})
-    if strangers:
-        return failed(
-            problem(
-                "unknown-label",
-                f"answers name {', '.join(strangers[:5])}, which {_LABELS} does not hold",
-                hint="give the labels in the order of the model's outputs, one each",
-            )
-        )
-    return passed(f"{len(known)} labels, {len(set().union(*about))} of them in the answers")
+    return judged(findings, f"{len(known)} labels, {used} of them in the answers")
 
 
-def _is_classifier(subject: Subject) -> bool:
-    return subject.archive.manifest.model.handler in _CLASSIFIERS
-
-
-def _known(mapping: dict[str, Any]) -> set[str]:
+def known_labels(data: bytes) -> set[str]:
+    """Return the labels that a file holds; none if it is not of a form that the server reads (contract §6)."""
+    try:
+        mapping = json.loads(data)
+    except (ValueError, RecursionError):
+        return set()
+    if not isinstance(mapping, dict):
+        return set()
     names = mapping.get("object_type_names")
     if isinstance(names, list):
         return set(map(str, names))
     return {str(value[-1] if isinstance(value, list) and value else value) for value in mapping.values()}
 
 
-def _named(result: Result) -> set[str]:
-    """Return the keys of an answer of the form `{label: number}`."""
-    try:
-        value = json.loads(result.raw)
-    except ValueError:
+def named_in(value: Any, handler: str) -> Iterator[Answer]:  # Any: JSON
+    """Yield the parts of an answer that have the form `{label: number}`; a detector's boxes stand for numbers."""
+    if handler == _DETECTOR and isinstance(value, list):
+        items = (item for item in value if isinstance(item, dict))
+        yield from ({key: 0.0 for key in item if key != "score"} for item in items)
+    elif isinstance(value, dict) and value and all(isinstance(number, float) for number in value.values()):
+        yield value
+
+
+def _judged(answers: list[Answer], known: set[str], handler: str) -> Iterator[Finding]:
+    certain = handler in (*_CLASSIFIERS, _DETECTOR)
+    wrong = sorted({name for answer in answers for name in strangers(answer, known, certain=certain)})
+    if wrong:
+        names = ", ".join(wrong[:5])
+        yield problem("unknown-label", f"answers name {names}, which {_LABELS} does not hold", hint=_HINT)
+    elif any(_is_distribution(answer) and not answer.keys() & known for answer in answers):
+        message = f"answers name classes, and none of them by a label of {_LABELS}"
+        yield Finding(code="unused-labels", severity=Severity.WARNING, message=message, hint=_HINT)
+    elif handler == "text_classifier" and any(len(answer) < len(known) for answer in answers):
+        count = len(answers[0])
+        yield problem("idle-label", f"the model has {count} outputs, and there are {len(known)} labels", hint=_HINT)
+
+
+def strangers(answer: Answer, known: set[str], *, certain: bool) -> set[str]:
+    """Return the names in an answer that stand where a label should.
+
+    Args:
+        answer: Names with their numbers.
+        known: The labels.
+        certain: Whether every name is a class, as in the answers of the built-in classifiers. Another handler's answer
+            may hold other numbers beside its classes; a class is what makes the probabilities add up.
+    """
+    others = answer.keys() - known
+    if certain:
+        return others
+    if len(others) == len(answer):
         return set()
-    if not isinstance(value, dict) or not all(isinstance(item, float) for item in value.values()):
-        return set()
-    return set(value)
+    if not any(map(_NUMBERED.fullmatch, known)) and any(map(_NUMBERED.fullmatch, others)):
+        return {name for name in others if _NUMBERED.fullmatch(name)}
+    labelled = {name: answer[name] for name in answer.keys() & known}
+    return others if _is_distribution(answer) and not _is_distribution(labelled) else set()
+
+
+def _is_distribution(answer: Answer) -> bool:
+    values = answer.values()
+    return all(0 <= value <= 1 for value in values) and len(answer) > 1 and abs(sum(values) - 1) <= _ROUNDING

@@ -3,7 +3,8 @@
 from marpack.errors import WorkerError
 from marpack.findings import Finding, Severity
 from marpack.gate.subject import Subject
-from marpack.gate.verdicts import Outcome, failed, passed, problem
+from marpack.gate.verdicts import Outcome, failed, judged, problem
+from marpack.runtime.messages import Trouble
 from marpack.worker.client import LoadError
 
 # What the server skips in silence and the author did not ask for.
@@ -13,24 +14,24 @@ _GRAVE = {"not-compiled", "compile-failed", "backend-missing"}
 def run(subject: Subject) -> Outcome:
     """Start a worker with the model in it; what the server would skip in silence fails, too."""
     try:
-        pool = subject.pool
+        loaded = subject.witness.pool.loads[0]
     except LoadError as error:
-        frames = [frame for frame in error.trouble.frames if frame.user]
-        where = f"{frames[-1].file}:{frames[-1].line}" if frames else None
-        return failed(problem("does-not-load", error.what, where=where, hint=error.hint))
+        return failed(problem("does-not-load", error.what, where=_place(error.trouble, subject), hint=error.hint))
     except WorkerError as error:
         return failed(problem("does-not-load", error.what, hint=error.hint))
-    loaded = pool.loads[0]
-    notes = [
-        Finding(
-            code=trouble.kind,
-            severity=Severity.ERROR if trouble.kind in _GRAVE else Severity.NOTE,
-            message=trouble.message,
-            hint=trouble.hint,
-        )
-        for trouble in loaded.troubles
-    ]
-    grave = [note for note in notes if note.severity is Severity.ERROR]
-    if grave:
-        return Outcome(reason=grave[0].message, findings=tuple(notes))
-    return passed(f"{loaded.handler} in {sum(loaded.stages.values()) / 1000:.2f} s", *notes)
+    told = tuple(map(_told, loaded.troubles))
+    return judged(told, f"{loaded.handler} in {sum(loaded.stages.values()) / 1000:.2f} s")
+
+
+def _told(trouble: Trouble) -> Finding:
+    severity = Severity.ERROR if trouble.kind in _GRAVE else Severity.NOTE
+    return Finding(code=trouble.kind, severity=severity, message=trouble.message, hint=trouble.hint)
+
+
+def _place(trouble: Trouble, subject: Subject) -> str | None:
+    """Return the innermost place in the archive's own files."""
+    frame = next((frame for frame in reversed(trouble.frames) if frame.user), None)
+    if frame is None:
+        return None
+    folder = f"{subject.witness.folder}/"
+    return f"{subject.source}!{frame.file.removeprefix(folder)}:{frame.line}"

@@ -1,30 +1,18 @@
 """The manifest can be read, and what it names is in the archive."""
 
+from marpack.archive.pointers import require_files
 from marpack.errors import ManifestError
 from marpack.gate.subject import Subject
-from marpack.gate.verdicts import Outcome, failed, passed, problem
+from marpack.gate.verdicts import Outcome, error_problem, failed, passed
 
 
 def run(subject: Subject) -> Outcome:
-    """Read the manifest and look for the files it names."""
+    """Read the manifest, and look for the files that it names."""
+    archive = subject.archive
     try:
-        model = subject.archive.manifest.model
+        manifest = archive.manifest
+        require_files(archive, manifest)
     except ManifestError as error:
-        return failed(problem(error.code, error.what, where=error.where, hint=error.hint))
-    named = {
-        "serializedFile": model.serialized_file,
-        "modelFile": model.model_file,
-        "requirementsFile": model.requirements_file,
-        "configFile": model.config_file,
-    }
-    missing = [
-        problem(
-            "manifest-names-missing-file",
-            f"the manifest's {key} is {name}, which is not in the archive",
-            where=f"{subject.archive.source}!MAR-INF/MANIFEST.json: model.{key}",
-            hint="pack the file, or take the key out",
-        )
-        for key, name in named.items()
-        if name and name not in subject.archive.entries
-    ]
-    return failed(*missing) if missing else passed(f"{model.name} {model.version or ''}, handler {model.handler}")
+        return failed(error_problem(error))
+    model = manifest.model
+    return passed(f"{model.name} {model.version or '(no version)'}, handler {model.handler}")

@@ -1,54 +1,79 @@
-"""The worker's memory does not grow with the requests it has answered."""
+"""The worker's memory does not grow with the requests it has answered, and it goes on answering them."""
 
 import time
 from itertools import cycle, islice, pairwise
 
+from msgspec import Struct
+
+from marpack.gate.samples import Sample
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
+from marpack.gate.witness import Witness
+from marpack.worker.results import Result
 
-_WINDOWS = 4
-_REQUESTS = 100  # per window
-_SECONDS = 1.5  # per window at most
-_LEAK = 16 << 10  # bytes per request: allocators waver by less
+_WINDOWS = 4  # after one that warms up
+_SECONDS = 0.2  # per window, if it holds enough requests by then
+_MOST = 2000  # requests per window
+_ENOUGH = 10
+_FEWEST = 3
+_CHUNK = 10  # requests sent ahead of their answers
+_LEAK = 512  # bytes per request
+_GROWTH = 512 << 10  # bytes per window: allocators waver by less
+_HINT = "keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph"
+
+
+class _Window(Struct, frozen=True):
+    """Some requests in a row."""
+
+    requests: int
+    resident: int | None  # bytes, after them
+    failed: Result | None = None
 
 
 def run(subject: Subject) -> Outcome:
     """Warm up, then measure resident memory over windows of requests: a leak grows in every one of them."""
-    if not subject.answered:
+    witness = subject.witness
+    if not witness.answered:
         return skipped("there is no sample with an answer to repeat")
-    _window(subject)
-    sizes = [_resident(subject)]
-    counts = []
-    for _ in range(_WINDOWS):
-        counts.append(_window(subject))
-        sizes.append(_resident(subject))
+    if witness.pace * _FEWEST * (_WINDOWS + 1) > witness.terms.patience:
+        return skipped(f"{witness.pace:.1f} s per request is too slow to repeat often enough (--patience)")
+    requests = cycle(witness.answered)
+    sent = 0
+    windows: list[_Window] = []
+    for _ in range(_WINDOWS + 1):
+        windows.append(_window(witness, requests))
+        sent += windows[-1].requests
+        worn = windows[-1].failed
+        if worn is not None:
+            why = f": {worn.troubles[0].message}" if worn.troubles else ""
+            message = f"after {sent} requests more, a sample is answered with {worn.status}{why}"
+            return failed(problem("worn-out", message, hint=_HINT))
+    return _judged(windows, sent)
+
+
+def _judged(windows: list[_Window], sent: int) -> Outcome:
+    sizes = [window.resident for window in windows]
     if None in sizes:
         return skipped("this system does not tell a process's memory")
     growth = [(after or 0) - (before or 0) for before, after in pairwise(sizes)]
-    rates = [grown / count for grown, count in zip(growth, counts, strict=True)]
-    if min(rates) > _LEAK:
-        rate = sum(growth) / sum(counts)
-        return failed(
-            problem(
-                "memory-grows",
-                f"the worker grows by {rate / 1024:.0f} KiB per request",
-                hint="keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph",
-            )
-        )
-    return passed(f"{sum(counts)} requests, {sum(growth) / (1 << 20):+.1f} MiB")
+    counts = [window.requests for window in windows[1:]]
+    if all(grown > max(_GROWTH, _LEAK * count) for grown, count in zip(growth, counts, strict=True)):
+        rate = sum(growth) / sum(counts) / 1024
+        return failed(problem("memory-grows", f"the worker grows by {rate:.1f} KiB per request", hint=_HINT))
+    return passed(f"{sent} requests, {sum(growth) / (1 << 20):+.1f} MiB")
 
 
-def _window(subject: Subject) -> int:
-    """Send requests until there were enough or it took too long; return how many."""
-    deadline = time.monotonic() + _SECONDS
+def _window(witness: Witness, samples: "cycle[Sample]") -> _Window:
+    """Send requests until there were enough, it took long enough, or one fails."""
+    start = time.monotonic()
+    longest = witness.terms.patience / (_WINDOWS + 1)
     sent = 0
-    for sample in islice(cycle(subject.answered), _REQUESTS):
-        subject.ask([sample])
-        sent += 1
-        if time.monotonic() > deadline:
-            break
-    return sent
-
-
-def _resident(subject: Subject) -> int | None:
-    return subject.pool.resident_memory()
+    while sent < _MOST:
+        chunk = list(islice(samples, _CHUNK if witness.pace < _SECONDS / _CHUNK else 1))
+        results = witness.ask(chunk)
+        sent += len(chunk)
+        short = next((result for result in results if not result.ok), None)
+        spent = time.monotonic() - start
+        if short is not None or spent > (_SECONDS if sent >= _ENOUGH else longest):
+            return _Window(sent, witness.pool.resident_memory(), short)
+    return _Window(sent, witness.pool.resident_memory())

@@ -3,17 +3,15 @@
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem
 
+_MOST = 10  # problems told
+_HINT = "write to a temporary folder (tempfile) instead"
+
 
 def run(subject: Subject) -> Outcome:
-    """Compare the folder with what it was before the handler was loaded."""
-    subject.pool  # noqa: B018 - loading is what might write
-    written = subject.written()
+    """Compare the folder with the archive, and with what it was before the handler was loaded."""
+    _ = subject.witness.pool  # loading is what might write
     problems = [
-        problem(
-            "model-folder-written",
-            f"{name} was written, changed or removed in the model folder",
-            hint="write to a temporary folder (tempfile) instead",
-        )
-        for name in written
+        problem("model-folder-written", f"{name} was written, changed or removed in the model folder", hint=_HINT)
+        for name in subject.witness.written()
     ]
-    return failed(*problems[:10]) if problems else passed("as it was")
+    return failed(*problems[:_MOST]) if problems else passed("as it was")

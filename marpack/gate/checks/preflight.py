@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from marpack.archive.protocol import Archive
-from marpack.findings import Severity
+from marpack.findings import Finding, Severity
+from marpack.gate.checks import pickles
 from marpack.gate.subject import Subject
-from marpack.gate.verdicts import Outcome, passed
+from marpack.gate.verdicts import Outcome, judged
 from marpack.inspection.lint import lint
+from marpack.inspection.lint.weights import PICKLED
 
 
 class ArchiveView:
@@ -27,10 +29,15 @@ class ArchiveView:
 
 def run(subject: Subject) -> Outcome:
     """Fail for what certainly fails on the server; warnings are told."""
-    findings = tuple(lint(ArchiveView(subject.archive), subject.archive.manifest, target=subject.target))
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if errors:
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return Outcome(reason=f"{errors[0].message}{more}", findings=findings)
+    findings = lint(ArchiveView(subject.archive), subject.archive.manifest, target=subject.target)
+    findings = [finding for finding in findings if not _is_of_pickles(finding, subject)]
     count = sum(finding.severity is Severity.WARNING for finding in findings)
-    return passed(f"{count} warnings" if count else "nothing to find fault with", *findings)
+    return judged(tuple(findings), f"{count} warnings" if count else "nothing to find fault with")
+
+
+def _is_of_pickles(finding: Finding, subject: Subject) -> bool:
+    """Say whether a finding is one that the check of pickles tells better."""
+    where = f"{subject.source}!{finding.where}"
+    return finding.code == PICKLED.name and any(
+        told.severity is Severity.ERROR and (told.where or "").startswith(where) for told in pickles.verdicts(subject)
+    )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from marpack.errors import ExitCode
 from marpack.gate.checks import (
     batch_contract,
     body_forms,
@@ -32,26 +33,35 @@ class Check(Struct, frozen=True):
     title: str
     run: Callable[[Subject], Outcome]
     needs: tuple[str, ...] = ()  # checks that must not have failed
+    asks: bool = False  # whether the model is loaded for it
+    exit_code: ExitCode = ExitCode.SHORT  # of the command, if this is the first to fail
 
 
+_ARCHIVE = ExitCode.ARCHIVE
 _SOUND = ("safe-to-open", "digests", "manifest")
 _TRUSTED = (*_SOUND, "preflight", "pickles", "requirements")
 _LOADED = (*_TRUSTED, "loads")
 
+
+def _about(name: str, title: str, run: Callable[[Subject], Outcome]) -> Check:
+    """Return a check of the loaded model."""
+    return Check(name, title, run, _LOADED, asks=True)
+
+
 CHECKS = (
-    Check("safe-to-open", "the server can read it, and reading it is safe", opens.run),
-    Check("digests", "every byte is as it was built", digests.run, ("safe-to-open",)),
-    Check("manifest", "the manifest names files that are there", manifest.run, ("safe-to-open",)),
+    Check("safe-to-open", "the server can read it, and reading it is safe", opens.run, exit_code=_ARCHIVE),
+    Check("digests", "every byte is as it was built", digests.run, _SOUND[:1], exit_code=_ARCHIVE),
+    Check("manifest", "the manifest names files that are there", manifest.run, _SOUND[:2], exit_code=_ARCHIVE),
     Check("preflight", "handler, model file, config, labels and weights fit together", preflight.run, _SOUND),
     Check("pickles", "no pickle can run code", pickles.run, _SOUND),
     Check("requirements", "its requirements are met here", requirements.run, _SOUND),
-    Check("loads", "the handler loads and initializes", loads.run, _TRUSTED),
-    Check("samples", "every packed sample is answered as expected", samples.run, _LOADED),
-    Check("batch-contract", "batches are answered as their requests alone", batch_contract.run, _LOADED),
-    Check("body-forms", "one content in several forms gets one answer", body_forms.run, _LOADED),
-    Check("repeatable", "answers depend on neither order nor history", repeatable.run, _LOADED),
-    Check("labels", "the answers' labels are the archive's", labels.run, _LOADED),
-    Check("compiled", "the compiled model agrees with the eager one", compiled.run, _LOADED),
-    Check("memory", "memory does not grow with the requests", memory.run, _LOADED),
-    Check("model-folder", "nothing is written into the model folder", model_folder.run, _LOADED),
+    Check("loads", "the handler loads and initializes", loads.run, _TRUSTED, asks=True, exit_code=ExitCode.HANDLER),
+    _about("samples", "every packed sample is answered as expected", samples.run),
+    _about("batch-contract", "batches are answered as their requests alone", batch_contract.run),
+    _about("body-forms", "one content in several forms gets one answer", body_forms.run),
+    _about("repeatable", "answers depend on neither order nor history", repeatable.run),
+    _about("labels", "the answers' labels are the archive's", labels.run),
+    _about("compiled", "the compiled model agrees with the eager one", compiled.run),
+    _about("memory", "memory does not grow with the requests", memory.run),
+    _about("model-folder", "nothing is written into the model folder", model_folder.run),
 )

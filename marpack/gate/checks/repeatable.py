@@ -1,21 +1,23 @@
-"""Answers are the same when asked again, and in another order."""
+"""Answers are the same when asked again, in another order, and after other requests."""
 
-from marpack.gate.comparing import differences
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
 
+_HINT = (
+    "keep nothing between requests, call model.eval(), fix seeds; if answers are meant to vary, "
+    "set checks: {repeatable: warning} in marpack.yaml"
+)
+
 
 def run(subject: Subject) -> Outcome:
-    """Ask every sample again, in reversed order."""
-    if not subject.answered:
+    """Ask the samples again, in reversed order and in order, and count what the other checks came across."""
+    witness = subject.witness
+    if not witness.answered:
         return skipped("there is no sample with an answer to compare")
-    again = list(reversed(subject.answered))
+    again = witness.comparable  # was asked in reversed order
+    witness.repeat(again)
     problems = [
-        problem("not-repeatable", f"{sample.name}, asked again: {sentence}", hint=_HINT)
-        for sample, result in zip(again, subject.ask(again), strict=True)
-        for sentence in differences(subject.alone(sample), result)[:1]
+        problem("not-repeatable", f"{name.removeprefix('MAR-INF/')}, asked again: {sentence}", hint=_HINT)
+        for name, sentence in witness.unsteady.items()
     ]
-    return failed(*problems) if problems else passed(f"{len(again)} samples, asked again in reversed order")
-
-
-_HINT = "keep nothing between requests, call model.eval(), and fix seeds"
+    return failed(*problems) if problems else passed(f"{len(again)} samples, each asked three times")

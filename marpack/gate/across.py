@@ -1,0 +1,177 @@
+"""Two ways of answering the same inputs (two archives, two devices, compiled or not), and how the answers differ."""
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+
+from marpack.findings import Finding, Severity
+from marpack.gate.comparing import NOTHING, TOLERANCE, differences, largest_difference, value_of
+from marpack.gate.serving import Serving
+from marpack.worker.inputs import Input
+from marpack.worker.results import Result
+from marpack.worker.runner import run
+
+_LABEL_KEYS = ("label", "class", "prediction", "category", "answer")
+
+
+class Likeness(StrEnum):
+    """How much alike two answers are, from most to least."""
+
+    EXACT = "exact"  # the same bytes
+    ROUNDED = "rounded"  # the same but for numbers within the tolerance
+    LABEL = "label"  # the same label, under other numbers
+    DIFFERENT = "different"
+    STATUS = "status"  # not even the same status
+
+
+class Side(Struct, frozen=True, kw_only=True):
+    """One of the two ways."""
+
+    name: str  # "a.mar", "cpu", "compiled"
+    archive: str
+    digest: str | None
+    handler: str
+    device: str | None
+    milliseconds: float = 0.0  # per input, the median
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """One input's two answers."""
+
+    input: str
+    likeness: Likeness
+    statuses: tuple[int, int]
+    labels: tuple[str | None, str | None]
+    largest: float | None  # difference between two numbers at one place; None where nothing can be compared
+    differences: tuple[str, ...] = ()
+
+    @property
+    def alike(self) -> bool:
+        """Whether a client would call it the same answer."""
+        return self.likeness in (Likeness.EXACT, Likeness.ROUNDED)
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The result of `marpack check --against`, and its JSON."""
+
+    sides: tuple[Side, Side]
+    tolerance: float
+    alike: bool  # every input's answers are
+    counts: dict[str, int]  # inputs by likeness
+    largest: float | None  # difference of all
+    results: tuple[Compared, ...]
+    findings: tuple[Finding, ...] = ()
+    interrupted: bool = False
+
+
+def compare(one: Result, other: Result, tolerance: float = TOLERANCE) -> Compared:
+    """Compare two answers to one input."""
+    found = differences(one, other, tolerance)
+    labels = label_of(one), label_of(other)
+    comparable = value_of(one) is not NOTHING and value_of(other) is not NOTHING
+    return Compared(
+        input=one.input,
+        likeness=_likeness(one, other, labels, differ=bool(found)),
+        statuses=(one.status, other.status),
+        labels=labels,
+        largest=largest_difference(one, other) if comparable else None,
+        differences=tuple(found),
+    )
+
+
+def _likeness(one: Result, other: Result, labels: tuple[str | None, str | None], *, differ: bool) -> Likeness:
+    if one.status != other.status:
+        return Likeness.STATUS
+    if not differ:
+        return Likeness.EXACT if one.raw == other.raw else Likeness.ROUNDED
+    return Likeness.LABEL if labels[0] is not None and labels[0] == labels[1] else Likeness.DIFFERENT
+
+
+def label_of(result: Result) -> str | None:
+    """Return what an answer calls its input: its likeliest class, or the labels it lists; None if it names none."""
+    value = value_of(result)
+    try:
+        named = _label(value) if value is not NOTHING else None
+    except RecursionError:
+        return None
+    if isinstance(named, list):
+        return ", ".join(map(str, named)) if all(item is not None for item in named) else None
+    return named
+
+
+def _label(value: Any) -> Any:  # Any: JSON in; text, a list of texts, or None out
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return [_label(item) for item in value] if value and isinstance(value[0], dict | str) else None
+    if not isinstance(value, dict) or not value:
+        return None
+    if all(isinstance(number, int | float) and not isinstance(number, bool) for number in value.values()):
+        return max(value, key=lambda key: value[key])
+    named = next((value[key] for key in _LABEL_KEYS if isinstance(value.get(key), str)), None)
+    boxes = [key for key, box in value.items() if isinstance(box, list)]
+    return named or (boxes[0] if len(boxes) == 1 else None)
+
+
+class Across:
+    """Compares as answers come, and adds up."""
+
+    def __init__(self, one: Serving, other: Serving, names: tuple[str, str], tolerance: float = TOLERANCE) -> None:
+        self._servings = one, other
+        self._names = names
+        self._tolerance = tolerance
+        self._seconds: tuple[list[float], list[float]] = [], []
+        self._done: list[Compared] = []
+
+    def run(self, inputs: Callable[[], Iterable[Input]]) -> Iterator[Compared]:
+        """Yield one comparison per input; both ways work at the same time.
+
+        Args:
+            inputs: Returns the inputs, each time from the first one on.
+
+        Raises LoadError and WorkerError when a worker that died cannot be started again.
+        """
+        answers = (run(serving.pool, inputs()) for serving in self._servings)
+        for one, other in zip(*answers, strict=True):
+            for kept, result in zip(self._seconds, (one, other), strict=True):
+                kept.append(result.seconds)
+            self._done.append(compare(one, other, self._tolerance))
+            yield self._done[-1]
+
+    def comparison(self, *, findings: tuple[Finding, ...] = (), interrupted: bool = False) -> Comparison:
+        """Return what the comparisons so far add up to."""
+        sides = tuple(map(self._side, (0, 1)))
+        numbers = [done.largest for done in self._done if done.largest is not None]
+        return Comparison(
+            sides=(sides[0], sides[1]),
+            tolerance=self._tolerance,
+            alike=all(done.alike for done in self._done),
+            counts={str(kind): sum(done.likeness is kind for done in self._done) for kind in Likeness},
+            largest=max(numbers, default=None),
+            results=tuple(self._done),
+            findings=findings,
+            interrupted=interrupted,
+        )
+
+    def _side(self, index: int) -> Side:
+        serving, seconds = self._servings[index], self._seconds[index]
+        return Side(
+            name=self._names[index],
+            archive=str(serving.resolved.path),
+            digest=serving.digest,
+            handler=serving.loaded.handler,
+            device=serving.loaded.device,
+            milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0,
+        )
+
+
+def misplaced(serving: Serving, asked: str) -> Finding | None:
+    """Return what is odd about a model that does not run on the device it was asked for."""
+    found = serving.loaded.device
+    if found is None or asked == "auto" or found.partition(":")[0] == asked.partition(":")[0]:
+        return None
+    message = f"{asked} was asked for, the model runs on {found}"
+    return Finding(code="other-device", severity=Severity.WARNING, message=message, hint="see marpack run --device")

@@ -1,0 +1,225 @@
+"""The model as a witness: asked the packed samples, as seldom as the checks allow, and believed only if it repeats."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.archive.protocol import Archive
+from marpack.errors import MarpackError
+from marpack.gate.comparing import TOLERANCE, differences
+from marpack.gate.samples import Sample
+from marpack.runtime.messages import Load, Loaded, Request
+from marpack.worker.client import Worker
+from marpack.worker.inputs import request_id
+from marpack.worker.pool import LocalPool, Settings
+from marpack.worker.results import Result, results_of
+
+Named = tuple[str, Request]
+
+_COPIES = 1 << 20  # number of the first request that is a copy of another in its batch
+_CONFIRMATIONS = 2
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """How long, and how exactly, a model is examined."""
+
+    patience: float = 20.0  # seconds that each check may spend on repeating samples
+    tolerance: float = TOLERANCE  # of numbers, absolute and relative
+
+
+class Witness:
+    """One worker with the model in it, and what it answered so far."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        load: Load,
+        settings: Settings,
+        samples: tuple[Sample, ...],
+        terms: Terms,
+        *,
+        first: Worker | None = None,
+    ) -> None:
+        """Know a model; `first` is a worker spawned already, which has not loaded yet."""
+        self.samples = samples
+        self.terms = terms
+        self.lost: MarpackError | None = None  # why it can be asked no more
+        self.loaded: Loaded | None = None  # what the worker said of the model when it was loaded
+        self.unsteady: dict[str, str] = {}  # sample → how its answer was another when asked again
+        self._archive = archive
+        self._load = load
+        self._settings = settings
+        self._pool: LocalPool | None = None
+        self._first = first
+        self._alone: dict[str, Result] = {}
+        self._pristine: dict[str, tuple[int, int]] = {}
+
+    @property
+    def pool(self) -> LocalPool:
+        """The worker with the model loaded.
+
+        Raises LoadError, WorkerError and ArchiveError, the same one each time.
+        """
+        if self.lost is not None:
+            raise self.lost
+        if self._pool is None:
+            try:
+                self._pool = self._loaded_pool()
+            except MarpackError as error:
+                self.lost = error
+                raise
+            self.loaded = self._pool.loads[0]
+        return self._pool
+
+    @cached_property
+    def folder(self) -> Path:
+        """The model folder on disk."""
+        return self._archive.materialize()
+
+    def _loaded_pool(self) -> LocalPool:
+        self._pristine = files_below(self.folder)
+        first, self._first = self._first, None
+        return self._start(replace(self._load, model_dir=str(self.folder)), first)
+
+    def other(self, **changes: Any) -> LocalPool:  # Any: each field of Load has its own type
+        """Return a further pool, its model loaded in another way; its user closes it.
+
+        Raises LoadError and WorkerError.
+        """
+        return self._start(replace(self._load, model_dir=str(self.folder), **changes), None)
+
+    def _start(self, load: Load, first: Worker | None) -> LocalPool:
+        pool = LocalPool(load, self._settings, first=first)
+        try:
+            pool.start()
+        except BaseException:
+            pool.kill()
+            raise
+        return pool
+
+    def send(self, requests: Sequence[Named], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:
+        """Return the answers to some named requests, handled `size` at a time.
+
+        Raises LoadError and WorkerError if a worker that died cannot be started again.
+        """
+        groups = [_distinct(requests[start : start + size]) for start in range(0, len(requests), size)]
+        asked = pool or self.pool
+        outcomes = asked.outcomes([tuple(request for _, request, _ in group) for group in groups])
+        try:
+            return [
+                _as_if(result, request.id, own)
+                for group, outcome in zip(groups, outcomes, strict=True)
+                for (_, request, own), result in zip(
+                    group, results_of(tuple(name for name, _, _ in group), outcome), strict=True
+                )
+            ]
+        except MarpackError as error:
+            if asked is self._pool:
+                self.lost = error
+            raise
+
+    def ask(self, samples: Sequence[Sample], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:
+        """Return the answers to some samples, handled `size` at a time."""
+        return self.send([(sample.name, sample.request) for sample in samples], size=size, pool=pool)
+
+    def alone(self, sample: Sample) -> Result:
+        """Return a sample's answer when it is handled alone; asked once, remembered."""
+        if sample.name not in self._alone:
+            (self._alone[sample.name],) = self.ask([sample])
+        return self._alone[sample.name]
+
+    @cached_property
+    def answered(self) -> tuple[Sample, ...]:
+        """The samples that get a 2xx when handled alone: only those can be compared."""
+        return tuple(sample for sample in self.samples if self.alone(sample).ok)
+
+    @property
+    def pace(self) -> float:
+        """Seconds that a sample takes."""
+        return median(self.alone(sample).seconds for sample in self.answered) if self.answered else 0.0
+
+    def within_patience(self, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+        """Return as many samples as can be asked in the time that a check has, one at least."""
+        return samples[: max(1, int(self.terms.patience / max(self.pace, 1e-6)))]
+
+    @cached_property
+    def comparable(self) -> tuple[Sample, ...]:
+        """The samples that others' answers can be held against: none, unless all are answered the same way twice."""
+        some = self.within_patience(self.answered)
+        self.repeat(tuple(reversed(some)))
+        return () if self.unsteady else some
+
+    def repeat(self, samples: tuple[Sample, ...]) -> None:
+        """Ask samples again, and note in `unsteady` those that are answered otherwise."""
+        for sample, result in zip(samples, self.ask(samples), strict=True):
+            self._compare_again(sample, result)
+
+    def _compare_again(self, sample: Sample, result: Result) -> bool:
+        found = self.differences(self.alone(sample), result)
+        if found:
+            self.unsteady.setdefault(sample.name, found[0])
+        return bool(found)
+
+    def differences(self, one: Result, other: Result) -> list[str]:
+        """Return where two answers differ beyond the tolerance."""
+        return differences(one, other, self.terms.tolerance)
+
+    def contradictions(self, sample: Sample, result: Result) -> list[str]:
+        """Return where an answer differs from the sample's own, unless that has become another itself meanwhile."""
+        found = self.differences(self.alone(sample), result)
+        for _ in range(_CONFIRMATIONS if found else 0):
+            if self._compare_again(sample, self.ask([sample])[0]):
+                return []
+        return found
+
+    def written(self) -> list[str]:
+        """Return what the handler wrote, changed or removed in the model folder, in this run or an earlier one."""
+        now = files_below(self.folder)
+        entries = self._archive.entries
+        names = sorted(self._pristine.keys() | now.keys() | entries.keys())
+        return [name for name in names if name not in entries or self._pristine.get(name) != now.get(name)]
+
+    def stop(self) -> None:
+        """End the worker at once: there is nothing left that it could do well."""
+        first, self._first = self._first, None
+        pool, self._pool = self._pool, None
+        if first is not None:
+            first.kill()
+        if pool is not None:
+            pool.kill()
+
+
+def _distinct(requests: Sequence[Named]) -> list[tuple[str, Request, str]]:
+    """Return a batch's requests, each with an id that no other has, and the id it has by itself."""
+    seen: set[str] = set()
+    batch = []
+    for number, (name, request) in enumerate(requests, _COPIES):
+        other = replace(request, id=request_id(number)) if request.id in seen else request
+        seen.add(other.id)
+        batch.append((name, other, request.id))
+    return batch
+
+
+def _as_if(result: Result, sent: str, own: str) -> Result:
+    """Return an answer as if its request had gone by its own id, which answers may name."""
+    return result if sent == own else replace(result, body=result.body.replace(sent, own))
+
+
+def files_below(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size (bytes) and time (ns) of every file below a folder; bytecode, which any import writes, apart."""
+    found = {}
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            path = Path(root, name)
+            with suppress(OSError):  # a handler may still be at work there
+                status = path.lstat()
+                found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns)
+    return found

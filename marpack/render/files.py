@@ -1,0 +1,64 @@
+"""Results that go to a file: whether they can is known before the work, and they appear whole or not at all."""
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from marpack.errors import UsageError
+
+
+def expect_writable(path: str | None, *, option: str) -> None:
+    """Raise UsageError for a path that cannot be written; None is no path, and fine."""
+    if path is None:
+        return
+    file = Path(path)
+    why = None
+    try:
+        if file.is_dir():
+            why = "it is a folder"
+        elif not file.parent.is_dir():
+            why = f"there is no folder {file.parent}"
+        elif not os.access(file if file.exists() else file.parent, os.W_OK):
+            why = "it may not be written"
+    except (OSError, ValueError) as error:
+        why = str(error)
+    if why is not None or not path:
+        raise UsageError(f"the result cannot be written: {why or 'it has no name'}", where=f"{option} {path}")
+
+
+def write_whole(path: str, data: bytes, *, option: str) -> None:
+    """Write a file by way of another beside it, so that no half of it is ever seen.
+
+    Raises UsageError if it cannot be written.
+    """
+    file = Path(path)
+    try:
+        if file.exists() and not file.is_file():  # a pipe or a device
+            file.write_bytes(data)
+        else:
+            _replace(file, data)
+    except OSError as error:
+        what = f"the result cannot be written: {error.strerror}"
+        raise UsageError(what, where=f"{option} {path}") from error
+
+
+def _replace(file: Path, data: bytes) -> None:
+    target = file.resolve()  # a link stays one
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as new:  # noqa: PTH123 - it is open already
+            new.write(data)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        Path(name).chmod(mode)
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,103 @@
+"""Archives for the gate: a healthy one, and everything needed to break one thing in it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from marpack.gate.check import Choice, check
+from marpack.gate.subject import Manner, Subject
+from marpack.gate.verdicts import GateReport, Verdict
+from marpack.project.building import build
+from marpack.project.load import load_project
+from marpack.project.planning import plan_project
+from marpack.project.source import Resolved
+from marpack.worker.pool import Settings
+
+# Two classes from the letters of a text; in the style of most handlers, and without torch.
+HANDLER = """
+import json
+import os
+
+
+class Handler:
+    def initialize(self, context):
+        folder = context.system_properties["model_dir"]
+        with open(os.path.join(folder, "index_to_name.json")) as file:
+            self.labels = json.load(file)
+
+    def handle(self, data, context):
+        return [self.answer(text, context, index) for index, text in enumerate(self.preprocess(data))]
+
+    def preprocess(self, data):
+        return [self.text_of(row.get("data") or row.get("body")) for row in data]
+
+    def text_of(self, body):
+        return body if isinstance(body, str) else bytes(body).decode()
+
+    def answer(self, text, context, index):
+        vowels = sum(letter in "aeiou" for letter in text) / len(text)
+        return {self.labels["0"]: vowels, self.labels["1"]: 1 - vowels}
+"""
+SAMPLES = {"bee.txt": "a bee in summer", "sky.txt": "why try rhythm", "sea.txt": "out at sea again"}
+LABELS = ["vowel", "other"]
+
+
+def project(
+    folder: Path,
+    handler: str = HANDLER,
+    *,
+    samples: Mapping[str, str | bytes] | None = None,
+    expect: Mapping[str, Any] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
+    entry: str = "handler.py",
+    **keys: Any,
+) -> Path:
+    """Write a project.
+
+    Args:
+        folder: Where to; made if need be.
+        handler: The source of handler.py.
+        samples: Their contents by name; None: three texts.
+        expect: What is expected of a sample's answer, by its name.
+        files: More files to pack.
+        entry: What the manifest calls the handler.
+        keys: Of marpack.yaml.
+    """
+    samples = SAMPLES if samples is None else samples
+    contents = {"handler.py": handler, "labels.json": json.dumps(LABELS), **(files or {})}
+    contents |= {f"samples/{name}": content for name, content in samples.items()}
+    for name, content in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    listed = [
+        {"input": f"samples/{name}"} | ({"expect": expect[name]} if name in (expect or {}) else {}) for name in samples
+    ]
+    told = {"name": "probe", "version": "1.0", "handler": entry, "labels": "labels.json", "samples": listed}
+    packed = [name for name in files or {} if name not in keys.values()]
+    told |= {"config": {"batchSize": 4}, "files": packed} | keys
+    (folder / "marpack.yaml").write_text(yaml.safe_dump({key: value for key, value in told.items() if value}))
+    return folder
+
+
+def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
+    """Write a project and pack it, whatever the static checks would say."""
+    return build(plan_project(load_project(project(folder, handler, **options)), check=False)).path
+
+
+def examine(source: Path, *, choice: Choice | None = None, **settings: Any) -> GateReport:
+    """Put one archive through the gate, with little patience."""
+    with Subject(Resolved(path=source), Manner(settings=Settings(**{"timeout": 5.0} | settings))) as subject:
+        return check(subject, choice)
+
+
+def failures(report: GateReport) -> dict[str, list[str]]:
+    """Return the findings' codes by the check that failed."""
+    return {
+        checked.name: [finding.code for finding in checked.findings]
+        for checked in report.checks
+        if checked.verdict is Verdict.FAILED
+    }

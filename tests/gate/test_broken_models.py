@@ -1,0 +1,99 @@
+"""Faults that only show with a real model: labels, compiling, whole pickled models."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gate.archives import archive, examine, failures
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODEL = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) BEHAVIOUR
+"""
+HANDLER = """
+from ts.torch_handler.base_handler import BaseHandler
+
+
+class Handler(BaseHandler):
+    def preprocess(self, data):
+        return super().preprocess([row.get("data") or row.get("body") for row in data])
+"""
+
+
+def pictured(folder: Path, labels: dict[str, str]) -> Path:
+    """Pack the shapes' classifier with other labels."""
+    shapes = EXAMPLES / "image_classifier"
+    files = {"model.pt": (shapes / "shapes.pt").read_bytes(), "labels.json": json.dumps(labels)}
+    samples = {"ring.jpg": (shapes / "samples" / "ring.jpg").read_bytes()}
+    return archive(folder, samples=samples, files=files, entry="image_classifier", weights="model.pt", config=None)
+
+
+def modelled(folder: Path, behaviour: str = "", *, whole: bool = False, **config: Any) -> Path:
+    """Pack a model of two numbers."""
+    layer = torch.nn.Linear(2, 2, bias=False)
+    buffer = io.BytesIO()
+    torch.save(torch.nn.Sequential(layer) if whole else {"layer.weight": layer.weight.detach()}, buffer)
+    return archive(
+        folder,
+        HANDLER,
+        samples={"one.json": "[1.0, 2.0]", "two.json": "[3.0, -1.0]"},
+        files={"weights.pt": buffer.getvalue(), "model.py": MODEL.replace("BEHAVIOUR", behaviour)},
+        weights="weights.pt",
+        model_file="model.py",
+        labels=None,
+        config={"batchSize": 2, **config},
+    )
+
+
+COMPILED = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
+GAP = dict(enumerate(["circle", "cross", "ring", "square", "star", "triangle"]))
+CASES: dict[str, tuple[str, str, Callable[[Path], Path]]] = {
+    "a label that is missing": (
+        "samples", "sample-missed", lambda folder: pictured(folder, {k: v for k, v in GAP.items() if k != 2})
+    ),
+    "a compiled model that differs": (
+        "compiled", "compiled-differs",
+        lambda folder: modelled(folder, "+ (1 if torch.compiler.is_compiling() else 0)", **COMPILED),
+    ),
+    "a backend that the server skips": (
+        "loads", "not-compiled",
+        lambda folder: modelled(folder, pt2={"compile": {"enable": True, "backend": "cudagraphs"}}),
+    ),
+    "weights that are a whole model": (
+        "pickles", "untrusted-pickle", lambda folder: modelled(folder, whole=True)
+    ),
+    "noise in training mode": (
+        "repeatable", "not-repeatable", lambda folder: modelled(folder, "+ torch.rand(2)")
+    ),
+    "statistics over the batch": (
+        "batch-contract", "batch-differs", lambda folder: modelled(folder, "- x.mean(0)")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("check", "code", "make"), CASES.values(), ids=CASES)
+def test_only_the_check_that_names_the_fault_fails(check: str, code: str, make: Callable[[Path], Path], tmp_path: Path):
+    found = failures(examine(make(tmp_path / "project"), timeout=120.0))
+    assert list(found) == [check]
+    assert found[check][0] == code
+
+
+@pytest.mark.slow
+def test_a_compiled_model_that_agrees_passes(tmp_path: Path):
+    report = examine(modelled(tmp_path / "project", **COMPILED), timeout=120.0)
+    assert failures(report) == {}
+    assert "2 samples, compiled and not" in {checked.reason for checked in report.checks}
