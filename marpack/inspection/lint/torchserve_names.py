@@ -1,9 +1,11 @@
 """The modules, names and handler classes that torchserve 0.12.0 has, as data read off the installed package."""
 
-import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 BASE = "ts.torch_handler.base_handler.BaseHandler"
 # Their `initialize` loads the model as BaseHandler's does; the others' load by engines of their own.
@@ -38,43 +40,57 @@ HANDLERS = {
 }
 
 
+class ServerModule(Struct, frozen=True):
+    """One module of the server's."""
+
+    names: str  # what it binds, submodules apart
+    needs: str | None = None  # a package that a stock server lacks
+
+
+class _Class(Struct, frozen=True):
+    bases: str  # among the handler classes, dotted
+    methods: str
+
+
+class _Facts(Struct, frozen=True):
+    modules: dict[str, ServerModule]
+    classes: dict[str, _Class]
+
+
 def has_module(module: str) -> bool:
     """Say whether `ts` or `ts.…` is a module of the server's."""
     return module in modules()
 
 
-def modules() -> dict[str, Any]:
-    """Return module → {names, needs}."""
-    found: dict[str, Any] = _facts()["modules"]
-    return found
+def modules() -> Mapping[str, ServerModule]:
+    """Return every module by its dotted name."""
+    return _facts().modules
 
 
 def names_of(module: str) -> frozenset[str]:
     """Return what can be imported from a module of the server's: its names and its submodules."""
     inner = (name.removeprefix(f"{module}.") for name in modules() if name.startswith(f"{module}."))
-    return frozenset(modules()[module]["names"].split()) | {name for name in inner if "." not in name}
+    return frozenset(modules()[module].names.split()) | {name for name in inner if "." not in name}
 
 
 def needs_of(module: str) -> str | None:
     """Return the package that a module needs and a stock server lacks, if any."""
-    needed: str | None = modules().get(module, {}).get("needs")
-    return needed
+    return modules()[module].needs if module in modules() else None
 
 
 def handler_class(name: str) -> str | None:
     """Return the dotted name of the server's handler class of this name, if there is one."""
-    return next((dotted for dotted in _facts()["classes"] if dotted.rpartition(".")[2] == name), None)
+    return next((dotted for dotted in _facts().classes if dotted.rpartition(".")[2] == name), None)
 
 
 def bases_of(dotted: str) -> list[str]:
     """Return a handler class's bases among the server's handler classes."""
-    found: list[str] = _facts()["classes"][dotted]["bases"].split()
-    return found
+    return _facts().classes[dotted].bases.split()
 
 
 def methods_of(dotted: str) -> frozenset[str]:
     """Return the methods that a handler class defines itself."""
-    return frozenset(_facts()["classes"][dotted]["methods"].split())
+    return frozenset(_facts().classes[dotted].methods.split())
 
 
 def loads_as_base(dotted: str) -> bool:
@@ -83,6 +99,5 @@ def loads_as_base(dotted: str) -> bool:
 
 
 @cache
-def _facts() -> dict[str, Any]:  # Any: JSON
-    facts: dict[str, Any] = json.loads(files(__package__).joinpath("torchserve_names.json").read_bytes())
-    return facts
+def _facts() -> _Facts:
+    return msgspec.json.decode(files(__package__).joinpath("torchserve_names.json").read_bytes(), type=_Facts)

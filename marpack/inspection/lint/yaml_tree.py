@@ -8,7 +8,10 @@ MAX_YAML = 64 << 10  # bytes; the parser is Python's own, and slow: a second for
 _MOST_VALUES = 100_000  # after aliases are written out
 _MOST_MERGED = 100_000  # keys carried by `<<`
 
-_Key = tuple[Any, ...]  # Any: YAML keys are any scalar
+_Loader = Any  # a SafeLoader, which is imported only where needed
+_Node = Any  # a node of PyYAML's, whose stubs do not tell the kinds apart
+_Value = Any  # whatever the YAML says
+_Key = tuple[_Value, ...]  # the keys that lead to a value
 
 
 class Wrong(Struct, frozen=True):
@@ -23,7 +26,7 @@ class Wrong(Struct, frozen=True):
 class Tree(Struct, frozen=True, kw_only=True):
     """What YAML says."""
 
-    value: Any  # Any: whatever the YAML says
+    value: _Value
     lines: dict[_Key, int] = {}  # path of keys → line
     twice: tuple[tuple[str, int], ...] = ()  # keys given more than once, and where
     depth: int = 0
@@ -54,9 +57,9 @@ def read_yaml(text: str) -> Tree | Wrong:
 class _Reader:
     """Makes plain values of nodes, each node once, however often it is referred to."""
 
-    def __init__(self, loader: Any) -> None:  # Any: a SafeLoader, a type that is imported only where needed
+    def __init__(self, loader: _Loader) -> None:
         self._loader = loader
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, _Value] = {}
         self._sizes: dict[int, int] = {}
         self._merged = 0
         self._aliases = 0
@@ -64,13 +67,13 @@ class _Reader:
         self._lines: dict[_Key, int] = {}
         self._twice: list[tuple[str, int]] = []
 
-    def read(self, node: Any) -> Tree | Wrong:  # Any: a node of PyYAML's, which are not typed by kind
+    def read(self, node: _Node) -> Tree | Wrong:
         value = self._make(node, (), 1)
         if self._sizes[id(node)] > _MOST_VALUES or self._merged > _MOST_MERGED:
             return Wrong(f"its aliases expand to more than {_MOST_VALUES} values", bomb=True)
         return Tree(value=value, lines=self._lines, twice=tuple(self._twice), depth=self._depth, aliases=self._aliases)
 
-    def _make(self, node: Any, path: _Key, depth: int) -> Any:
+    def _make(self, node: _Node, path: _Key, depth: int) -> _Value:
         known = id(node) in self._made
         self._depth = max(self._depth, depth)
         if known or id(node) in self._sizes:  # made already, or being made: it holds itself
@@ -81,10 +84,10 @@ class _Reader:
         self._made[id(node)] = value
         return value
 
-    def _scalar(self, node: Any) -> Any:
+    def _scalar(self, node: _Node) -> _Value:
         return self._loader.construct_object(node)
 
-    def _collection(self, node: Any, path: _Key, depth: int) -> Any:
+    def _collection(self, node: _Node, path: _Key, depth: int) -> _Value:
         if node.tag not in self._loader.yaml_constructors:
             self._loader.construct_undefined(node)  # raises, as it does on the server
         if node.id == "mapping":
@@ -93,9 +96,9 @@ class _Reader:
         self._grow(node, node.value)
         return values
 
-    def _mapping(self, node: Any, path: _Key, depth: int) -> dict[Any, Any]:
-        own: dict[Any, Any] = {}
-        merged: dict[Any, Any] = {}
+    def _mapping(self, node: _Node, path: _Key, depth: int) -> dict[_Value, _Value]:
+        own: dict[_Value, _Value] = {}
+        merged: dict[_Value, _Value] = {}
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 self._merge(merged, self._make(value_node, path, depth + 1))
@@ -108,12 +111,12 @@ class _Reader:
         self._grow(node, [value for _, value in node.value])
         return {**merged, **own}
 
-    def _key(self, node: Any) -> Any:
+    def _key(self, node: _Node) -> _Value:
         if node.id != "scalar":
             raise ValueError("a list or a mapping stands as a key")
         return self._loader.construct_object(node)
 
-    def _merge(self, into: dict[Any, Any], value: Any) -> None:
+    def _merge(self, into: dict[_Value, _Value], value: _Value) -> None:
         for part in value if isinstance(value, list) else [value]:
             if not isinstance(part, dict):
                 raise TypeError("'<<' merges something that is no mapping")
@@ -121,6 +124,6 @@ class _Reader:
             if self._merged <= _MOST_MERGED:
                 into.update({key: item for key, item in part.items() if key not in into})
 
-    def _grow(self, node: Any, inner: list[Any]) -> None:
+    def _grow(self, node: _Node, inner: list[_Node]) -> None:
         """Count what a node would be with its aliases written out: numbers, however astronomical."""
         self._sizes[id(node)] = 1 + sum(self._sizes[id(item)] for item in inner)
