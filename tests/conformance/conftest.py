@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -37,14 +37,18 @@ def count(pytestconfig: pytest.Config) -> Count:
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stage:
     """The real server; a reason to skip where there is none, to fail where it is demanded."""
     peer = find_peer()
     if isinstance(peer, str):
         (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {peer}")
-    stage = Stage(peer, tmp_path_factory.mktemp("stage"))
-    yield stage
-    stage.close()
+    return Stage(peer, tmp_path_factory.mktemp("stage"), _asked(request.session))
+
+
+def _asked(session: pytest.Session) -> Iterable[Probe]:
+    """Return the probes of the tests that were selected to run against the server."""
+    live = [item for item in session.items if isinstance(item, pytest.Function) and "stage" in item.fixturenames]
+    return [item.callspec.params["probe"] for item in live]
 
 
 @pytest.fixture(scope="session")

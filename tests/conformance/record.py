@@ -19,16 +19,14 @@ def record(names: list[str]) -> None:
     peer = find_peer()
     if isinstance(peer, str):
         sys.exit(peer)
+    recordable = [probe for probe in (*FRONTEND, *PROBES) if not probe.live_only]
+    chosen = [probe for probe in recordable if not names or probe.name in names]
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-        stage = Stage(peer, Path(folder))
-        try:
-            for probe in (*FRONTEND, *PROBES):
-                if not probe.live_only and (not names or probe.name in names):
-                    recording = stage.recording(probe)
-                    store(probe, recording)
-                    print(f"{probe.name}: {recording.registered.status}, {len(recording.replies)} answers")  # noqa: T201
-        finally:
-            stage.close()
+        stage = Stage(peer, Path(folder), chosen)
+        for probe in chosen:
+            recording = stage.recording(probe)
+            store(probe, recording)
+            sys.stdout.write(f"{probe.name}: {recording.registered.status}, {len(recording.replies)} answers\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conformance.probe import Probe
+from conformance.probe import Call, Probe
 from conformance.requests import message_of
 from conformance.wire import Answer
 
@@ -102,6 +102,24 @@ def load(probe: Probe) -> Recording | None:
     value = json.loads(path_of(probe).read_text())
     replies = {name: _from_json(reply) for name, reply in value["replies"].items()}
     return Recording(value["probe"], value["question"], _from_json(value["registered"]), replies)
+
+
+def current(probe: Probe) -> Recording:
+    """Read a probe's recording; raises LookupError where there is none of what the probe asks now."""
+    recording = load(probe)
+    if recording is None or recording.question != question_of(probe):
+        raise LookupError(
+            f"python tests/conformance/record.py {probe.name} records this probe, which is new or changed"
+        )
+    return recording
+
+
+def answered(probe: Probe) -> list[Call]:
+    """Return the calls that both sides answer; none for a model that either refuses."""
+    recording = load(probe)
+    if recording is None or probe.stricter is not None:
+        return []
+    return [call for call in probe.calls if call.name in recording.replies]
 
 
 def _to_json(reply: Reply) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from conformance.playing import play
@@ -9,36 +11,48 @@ from conformance.probe import Probe
 from conformance.recording import Recording
 from conformance.server import Server
 
+# Most of a probe's time is its worker's start, which keeps one core busy.
+AT_ONCE = 2
+
 
 class Stage:
-    """Plays probes, each once, and changes servers between those that need other settings."""
+    """Plays probes, each once; those of one server setting together, then the server makes way for the next."""
 
-    def __init__(self, programs: Path, folder: Path) -> None:
+    def __init__(self, programs: Path, folder: Path, programme: Iterable[Probe]) -> None:
         self._programs = programs
         self._folder = folder
-        self._server: Server | None = None
-        self._settings: dict[str, str] = {}
-        self._played: dict[str, Recording] = {}
+        self._programme = {probe.name: probe for probe in programme}
+        self._played: dict[str, Recording | Exception] = {}
 
     def recording(self, probe: Probe) -> Recording:
-        """Return what the server answers to a probe."""
+        """Return what the server answers to a probe; raises what went wrong when it was played."""
         if probe.name not in self._played:
-            folder = self._folder / probe.name
-            folder.mkdir(parents=True)
-            self._played[probe.name] = play(probe, self._up(probe), folder)
-        return self._played[probe.name]
+            self._play_all_like(probe)
+        played = self._played[probe.name]
+        if isinstance(played, Exception):
+            raise played
+        return played
 
-    def _up(self, probe: Probe) -> Server:
-        settings = dict(probe.settings) | ({"service_envelope": probe.envelope} if probe.envelope else {})
-        if self._server is None or settings != self._settings:
-            self.close()
-            folder = self._folder / f"server-for-{probe.name}"
-            self._server = Server(self._programs, folder, settings=settings).__enter__()
-            self._settings = settings
-        return self._server
+    def _play_all_like(self, probe: Probe) -> None:
+        settings = settings_of(probe)
+        group = [one for one in self._programme.values() if settings_of(one) == settings]
+        with Server(self._programs, self._folder / f"server-for-{probe.name}", settings=settings) as server:
+            # The order within a batch is that of arrival: nothing else may be going on then.
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(lambda one: self._play(one, server), (one for one in group if one.batch_size == 1)))
+            for one in group:
+                if one.batch_size > 1:
+                    self._play(one, server)
 
-    def close(self) -> None:
-        """Stop the server, if one is up."""
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
+    def _play(self, probe: Probe, server: Server) -> None:
+        folder = self._folder / probe.name
+        folder.mkdir(parents=True)
+        try:
+            self._played[probe.name] = play(probe, server, folder)
+        except Exception as error:  # noqa: BLE001 - it belongs to the tests of this probe, not to the others
+            self._played[probe.name] = error
+
+
+def settings_of(probe: Probe) -> dict[str, str]:
+    """Return the server settings that a probe needs."""
+    return dict(probe.settings) | ({"service_envelope": probe.envelope} if probe.envelope else {})

@@ -75,6 +75,7 @@ CONFIGS = tuple(
         files={"handler.py": _SHOW, "model-config.yaml": text},
         model={"configFile": "model-config.yaml"},
         steps=(Call("ask", "x"),),
+        settled=True,
     )
     for name, text in _CONFIGS.items()
 )
@@ -84,6 +85,7 @@ MISSING = Probe(
     files={"handler.py": _SHOW},
     model={"configFile": "model-config.yaml"},
     steps=(Call("ask", "x"),),
+    settled=True,
 )
 
 PROBES = (CONTEXT, *CONFIGS, MISSING)

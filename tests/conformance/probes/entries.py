@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from conformance.probe import Call, Probe
 
 _ASK = (Call("ask", "x"),)
@@ -88,6 +90,36 @@ _WORKING = (
     _probe("called-at-start", _COUNTING),
 )
 
+_ASYNCHRONOUS = """
+import asyncio
+
+
+class Handler:
+    def initialize(self, context):
+        pass
+
+    async def handle(self, data, context):
+        await asyncio.sleep(0)
+        context.set_response_header(0, "x-a", "b")
+        return ["later"]
+"""
+
+_WAITED = "asyncCommunication: true\n"
+
+_ASYNC = tuple(
+    Probe(
+        name=f"entry-asynchronous-{name}",
+        files={"handler.py": source, "model-config.yaml": _WAITED},
+        model={"configFile": "model-config.yaml"},
+        steps=_ASK,
+        settled=True,  # the server's asynchronous worker now and then forgets to answer
+    )
+    for name, source in {
+        "class": _ASYNCHRONOUS,
+        "function": "async def handle(data, context):\n    return None if data is None else ['later']\n",
+    }.items()
+)
+
 _REFUSED = (
     _probe("syntax-error", "def handle(:\n"),
     _probe("import-error", "import no_such_module\ndef handle(data, context):\n    return ['x']\n"),
@@ -121,8 +153,11 @@ _FILES = {
 
 
 def _with_files(probe: Probe) -> Probe:
-    more = _FILES.get(probe.name, {})
-    return Probe(name=probe.name, files={**probe.files, **more}, model=probe.model, steps=probe.steps)
+    return replace(probe, files={**probe.files, **_FILES.get(probe.name, {})})
 
 
-PROBES = tuple(map(_with_files, (*_WORKING, *_REFUSED)))
+PROBES = (
+    *map(_with_files, _WORKING),
+    *(replace(_with_files(probe), settled=True) for probe in _REFUSED),
+    *_ASYNC,
+)

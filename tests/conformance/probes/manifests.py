@@ -29,7 +29,14 @@ def _probe(name: str, manifest: dict[str, Any] | list[Any] | bytes, **files: str
     data = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
     members = {"handler.py": _HANDLER, **{key.replace("_", "."): value for key, value in files.items()}}
     stricter = _STRICTER.get(name)
-    return Probe(name=f"manifest-{name}", files=members, manifest=data, stricter=stricter, steps=(Call("ask", "x"),))
+    return Probe(
+        name=f"manifest-{name}",
+        files=members,
+        manifest=data,
+        stricter=stricter,
+        settled=True,
+        steps=(Call("ask", "x"),),
+    )
 
 
 def _model(**keys: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,16 @@ def _probe(
 _FILES = {"model.py": _EAGER}
 _EAGER_MODEL = {"modelFile": "model.py", "serializedFile": "w.pt"}
 
-FORMATS = (
+LOADED = (
     _probe("torchscript", _script("w.pt"), serializedFile="w.pt"),
-    _probe("torchscript-pth", _script("w.pth"), serializedFile="w.pth"),
     _probe("eager", _state("w.pt"), files=_FILES, **_EAGER_MODEL),
     _probe("eager-pth", _state("w.pth"), files=_FILES, modelFile="model.py", serializedFile="w.pth"),
     _probe("eager-without-weights", files=_FILES, modelFile="model.py"),
+    _probe("onnx", _one("w.onnx", _onnx), serializedFile="w.onnx"),
+)
+
+REFUSED = (
+    _probe("torchscript-pth", _script("w.pth"), serializedFile="w.pth"),
     _probe("eager-missing-key", _state("w.pt", shift=None), files=_FILES, **_EAGER_MODEL),
     _probe("eager-extra-key", _state("w.pt", more=1.0), files=_FILES, **_EAGER_MODEL),
     _probe("eager-two-classes", _state("w.pt"), files={"model.py": f"{_EAGER}\nclass B: pass\n"}, **_EAGER_MODEL),
@@ -106,7 +111,6 @@ FORMATS = (
     _probe("weights-not-there", serializedFile="w.pt"),
     _probe("weights-empty", files={"w.pt": ""}, serializedFile="w.pt"),
     _probe("weights-are-text", files={"w.pt": "hello"}, serializedFile="w.pt"),
-    _probe("onnx", _one("w.onnx", _onnx), serializedFile="w.onnx"),
     _probe("safetensors", files={**_FILES, "w.safetensors": "x"}, serializedFile="w.safetensors"),
 )
 
@@ -127,7 +131,8 @@ _PT2 = {
 }
 
 COMPILED = tuple(
-    _probe(f"pt2-{name}", _script("w.pt"), config=text, serializedFile="w.pt") for name, text in _PT2.items()
+    replace(_probe(f"pt2-{name}", _script("w.pt"), config=text, serializedFile="w.pt"), settled=True)
+    for name, text in _PT2.items()
 )
 
 BATCHED = Probe(
@@ -152,7 +157,10 @@ _LABELS = {
 }
 
 LABELLED = tuple(
-    _probe(f"labels-{name}", _script("w.pt"), files={"index_to_name.json": text}, serializedFile="w.pt")
+    replace(
+        _probe(f"labels-{name}", _script("w.pt"), files={"index_to_name.json": text}, serializedFile="w.pt"),
+        settled=True,
+    )
     for name, text in _LABELS.items()
 )
 
@@ -191,4 +199,13 @@ MICRO = Probe(
     ),
 )
 
-PROBES = (*FORMATS, *COMPILED, BATCHED, *LABELLED, BASE, PROFILED, MICRO)
+PROBES = (
+    *LOADED,
+    *(replace(probe, settled=True) for probe in REFUSED),
+    *COMPILED,
+    BATCHED,
+    *LABELLED,
+    BASE,
+    PROFILED,
+    MICRO,
+)
