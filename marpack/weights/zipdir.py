@@ -96,12 +96,11 @@ def _locate(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
 
 
 def _locate64(file: BinaryIO, end: int) -> tuple[int, int, int, int] | None:
-    if end < LOCATOR64.size:
-        return None  # no room for one
-    file.seek(end - LOCATOR64.size)
-    magic, _, where, _ = LOCATOR64.unpack(file.read(LOCATOR64.size))
-    if magic != b"PK\x06\x07":
+    file.seek(max(0, end - LOCATOR64.size))
+    locator = file.read(LOCATOR64.size)
+    if len(locator) < LOCATOR64.size or not locator.startswith(b"PK\x06\x07"):
         return None
+    _, _, where, _ = LOCATOR64.unpack(locator)
     if where > end:
         raise NotZipError("a zip64 end record outside the file")
     file.seek(where)
