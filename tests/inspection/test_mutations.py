@@ -100,11 +100,7 @@ def look(content: bytes) -> None:
 def test_no_change_of_a_file_is_an_error(seed: int, files: list[bytes]) -> None:
     dice = random.Random(seed)
     for _ in range(400):
-        content = mutated(files[seed], dice)
-        try:
-            look(content)
-        except Exception:
-            pytest.fail(f"seed {seed}: {content!r}")
+        look(mutated(files[seed], dice))
 
 
 @pytest.mark.parametrize("number", range(8))
