@@ -44,7 +44,7 @@ class Outlets:
         self._page = self._stack.enter_context(self._report()) if options["report"] else None
 
     def _report(self) -> Any:  # Any: HtmlReport, imported only when asked for
-        from marpack.render.report import HtmlReport
+        from marpack.render.report.page import HtmlReport
 
         return HtmlReport(self._options["report"])
 

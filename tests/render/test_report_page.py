@@ -1,0 +1,152 @@
+"""The page as a file, and as Chromium shows it."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from render.browser import Browser
+
+HANDLER = textwrap.dedent(
+    """
+    import time
+    def handle(data, context):
+        if data is None: return
+        return [answer(row, index, context) for index, row in enumerate(data)]
+
+    def answer(row, index, context):
+        body = row["body"]
+        if body == "raise": return {}["<i>gone</i>"]
+        if body == "evil": return "</pre><script>document.title='taken'</script><img src=https://example.invalid/x>"
+        if isinstance(body, str): return {"<script>alert(1)</script>": 0.9, body: 0.1}
+        if len(body) > 400: return [{"cat": [100, 50, 300, 150], "score": 0.9}]
+        return [[[x // 8, 0.9] for x in range(16)] for y in range(16)]
+    """
+)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    from PIL import Image
+
+    path = tmp_path / "in" / "photo.jpg"
+    path.parent.mkdir(exist_ok=True)
+    Image.effect_noise((400, 200), 50).convert("RGB").save(path)
+    return path
+
+
+@pytest.fixture
+def report(make_mar, tmp_path: Path, photo: Path, png: bytes) -> Path:
+    (photo.parent / "tiny.png").write_bytes(png)
+    (photo.parent / "<b>&.txt").write_text("dog")
+    (photo.parent / "evil.txt").write_text("evil")
+    (photo.parent / "fails.txt").write_text("raise")
+    labels = {"index_to_name.json": '{"0": "sky", "1": "<em>tree</em>"}'}
+    archive = str(make_mar(HANDLER, files=labels))
+    return run(archive, tmp_path, "--input", "in", code=1)
+
+
+def run(archive: str, folder: Path, *args: str, code: int = 0) -> Path:
+    command = [sys.executable, "-m", "marpack", "run", archive, *args, "--report", "out.html"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    return folder / "out.html"
+
+
+def test_the_page_shows_every_input_and_asks_for_nothing(report: Path, browser: Browser):
+    browser.open(report)
+    assert browser.fetched == [report.as_uri()]
+    assert browser.complaints == []
+    assert browser.value("document.title") == "probe 1.0"
+    names = "[...document.querySelectorAll('article .name')].map(e => e.textContent)"
+    assert browser.value(names) == ["in/<b>&.txt", "in/evil.txt", "in/fails.txt", "in/photo.jpg", "in/tiny.png"]
+    assert browser.value("document.scripts.length") == 0
+
+
+def test_answers_are_drawn(report: Path, browser: Browser):
+    browser.open(report)
+    bars = "[...document.querySelectorAll('.bar .label')].map(e => e.textContent)"
+    assert browser.value(bars) == ["<script>alert(1)</script>", "dog"]
+    box = "(b => [b.offsetLeft / p, b.offsetWidth / p])(document.querySelector('.box'))"
+    left, width = browser.value(f"(p => {box})(document.querySelector('.box').offsetParent.offsetWidth)")
+    assert (left, width) == (pytest.approx(0.25, abs=0.02), pytest.approx(0.5, abs=0.02))
+    legend = "[...document.querySelectorAll('.legend li')].map(e => e.textContent.trim().replace(/\\s+/g, ' '))"
+    assert browser.value(legend) == ["sky 50.0 %", "<em>tree</em> 50.0 %"]
+    loaded = "Promise.all([...document.images].map(i => (i.loading = 'eager', i.decode())))"
+    assert browser.value(f"{loaded}.then(all => all.length)") == 3
+    assert "KeyError" in browser.value("document.querySelector('article.short .trouble').textContent")
+    assert "handler.py:9" in browser.value("document.querySelector('article.short .trouble').textContent")
+
+
+def test_the_page_can_be_read_by_day_and_by_night(report: Path, browser: Browser):
+    shades = {}
+    for dark in (False, True):
+        browser.open(report, dark=dark)
+        for place in ("body", "article", ".dim", ".bad"):
+            ink = f"getComputedStyle(document.querySelector('{place}'))"
+            shades[place, dark] = (browser.value(f"{ink}.color"), browser.value(f"{ink}.backgroundColor"))
+    for place in ("body", "article"):
+        for dark in (False, True):
+            ink, paper = (luminance(colour) for colour in shades[place, dark])
+            assert (ink > paper) == dark
+            assert contrast(ink, paper) > 7
+    for dark in (False, True):
+        card = luminance(shades["article", dark][1])
+        assert contrast(luminance(shades[".dim", dark][0]), card) > 4.5
+        assert contrast(luminance(shades[".bad", dark][0]), card) > 4.5
+
+
+def luminance(colour: str) -> float:
+    levels = [int(level) / 255 for level in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    red, green, blue = (level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4 for level in levels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: float, other: float) -> float:
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
+
+
+@pytest.mark.parametrize("width", [380, 1200])
+def test_nothing_is_wider_than_the_page(report: Path, browser: Browser, width: int):
+    browser.open(report, width=width)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+
+
+def test_the_summary_comes_first_and_failures_can_be_singled_out(report: Path, browser: Browser):
+    browser.open(report)
+    tops = "['header', '.summary', '.filter', 'main'].map(s => document.querySelector(s).getBoundingClientRect().top)"
+    found = browser.value(tops)
+    assert found == sorted(found)
+    browser.value("document.querySelector('#show-short').click()")
+    shown = "[...document.querySelectorAll('article')].filter(e => e.offsetHeight).length"
+    assert browser.value(shown) == 1
+
+
+@pytest.mark.slow
+def test_a_thousand_inputs_open_at_once(make_mar, tmp_path: Path, photo: Path, browser: Browser):
+    for number in range(1000):
+        (photo.parent / f"{number:04}.jpg").hardlink_to(photo)
+    page = run(str(make_mar(HANDLER)), tmp_path, "--input", "in", "--batch-size", "8")
+    browser.open(page)
+    assert browser.value("document.querySelectorAll('article').length") == 1001
+    loaded = browser.value("performance.getEntriesByType('navigation')[0].loadEventEnd")
+    assert loaded < 3000, f"{loaded:.0f} ms, {page.stat().st_size >> 20} MiB"
+
+
+def test_a_report_that_cannot_be_written_is_said_before_anything_is_loaded(make_mar, tmp_path: Path):
+    archive = str(make_mar("raise SystemExit('must not be loaded')"))
+    (tmp_path / "in.html").touch()
+    for name, words in (("out.txt", "HTML page"), ("in.html/x.html", "cannot be written")):
+        command = [sys.executable, "-m", "marpack", "run", archive, "--data", "x", "--report", name]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode in {1, 2}
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_no_report_of_what_was_never_loaded(make_mar, tmp_path: Path):
+    archive = str(make_mar("raise ValueError('no')"))
+    command = [sys.executable, "-m", "marpack", "run", archive, "--data", "x", "--report", "out.html"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode == 4
+    assert list(tmp_path.glob("*.html")) == []
