@@ -10,6 +10,7 @@ from marpack.inspection.facts import HandlerFacts, Inspection, WeightsFacts
 from marpack.inspection.pickles import PickleScan, Verdict
 from marpack.render.layout import clean, fit, heading, paragraph, rows
 from marpack.render.tree import member_tree
+from marpack.weights.kinds import Kind
 from marpack.weights.onnx_header import Port
 
 _COLOURS = {Verdict.SAFE: "green", Verdict.NEEDS_TRUST: "yellow", Verdict.DANGEROUS: "red"}
@@ -119,6 +120,8 @@ def _weights(weights: WeightsFacts, width: int) -> Iterator[str]:
         dtypes = ", ".join(f"{name} ({count})" if mixed else name for name, count in weights.dtypes.items())
         text = f"{weights.parameters:,} parameters in {weights.tensors:,} tensors, {decimal(weights.bytes)}, {dtypes}"
         yield from paragraph("holds", text, width=width)
+    elif weights.kind is Kind.STATE_DICT and not weights.problem:
+        yield from paragraph("holds", "no tensors", width=width)
     for method in weights.methods[:_SHOWN]:
         yield from paragraph("method", method.name + method.signature, width=width)
     for label, ports in (("input", weights.inputs), ("output", weights.outputs)):

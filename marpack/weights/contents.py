@@ -88,9 +88,13 @@ def _saved(found: Recognized) -> Contents:
 
 def _shape(root: object) -> dict[str, str]:
     """Tell what was saved, where it is more than tensors by name: a model's class, a checkpoint's keys."""
-    if isinstance(root, Made) and isinstance(root.function, Global) and not root.items:
-        return {} if root.function.path in ALLOWED else {"class": root.function.path}
-    items = root.items if isinstance(root, Table | Made) else []
+    if isinstance(root, Made) and isinstance(root.function, Global) and root.function.path not in ALLOWED:
+        return {"class": root.function.path}
+    match root:
+        case Made(items=[], args=(Table() as content, *_)) | (Table() | Made() as content):  # a Counter, any other
+            items = content.items
+        case _:
+            return {}
     if all(isinstance(value, Made) for _, value in items):
         return {}
     keys = [str(key) for key, _ in items[: _KEYS + 1] if isinstance(key, str | int)]

@@ -1,5 +1,6 @@
 """torch.export programs: inputs, outputs and tensors from the JSON beside them, in both layouts torch has written."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from marpack.weights.torch_zip import TorchZip
 
 T = TypeVar("T")
 _JSON_LIMIT = 128 * 1024 * 1024  # bytes
+_SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")  # as sympy writes one
 _OLD_PROGRAM = "serialized_exported_program.json"  # up to torch 2.7
 _OLD_TENSORS = ("serialized_state_dict.pt", "serialized_constants.pt")
 # torch's numbers of dtypes, in its schema of exported programs.
@@ -34,7 +36,9 @@ class _Size(Struct):
     @property
     def known(self) -> int | str:
         """The size, or the symbol that stands for it."""
-        return self.as_int if self.as_int is not None else (self.as_expr or _Expression()).expr_str
+        if self.as_int is not None:
+            return self.as_int
+        return _SYMBOL.sub(r"\1", (self.as_expr or _Expression()).expr_str)
 
 
 class _Meta(Struct):
@@ -124,10 +128,7 @@ def _port(argument: dict[str, Any], known: dict[str, _Meta]) -> Port:  # Any: se
     if kind != "as_tensor" or name not in known:
         return Port(name=str(name or value), dtype=None)
     meta = known[name]
-    sizes = (
-        size.as_int if size.as_int is not None else (size.as_expr or _Expression()).expr_str for size in meta.sizes
-    )
-    return Port(name=name, dtype=_DTYPES.get(meta.dtype), shape=tuple(sizes))
+    return Port(name=name, dtype=_DTYPES.get(meta.dtype), shape=tuple(size.known for size in meta.sizes))
 
 
 def _tensors(file: TorchZip) -> Iterator[Placed]:

@@ -1,6 +1,7 @@
 """What headers say of real files, held against what torch, onnx and safetensors say when they load them."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ def test_exported_programs_tell_inputs_and_outputs(exported_file: Path, exported
         (port,) = contents.inputs
 
         assert (port.name, port.dtype) == ("x", "float32")
-        assert isinstance(port.shape[0], str)  # the free batch size
+        assert re.fullmatch(r"s\d+", str(port.shape[0]))  # the free batch size
         assert port.shape[1] == 4
         assert contents.outputs[0].shape[1] == 3
 
