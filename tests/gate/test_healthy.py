@@ -1,16 +1,64 @@
 """No false alarms: archives with nothing wrong pass every check, however they are written."""
 
+import json
+import shutil
+import tarfile
+import zipfile
 from pathlib import Path
+from typing import Any
 
-from gate.archives import archive, examine, failures
+import pytest
+from gate.archives import HANDLER, archive, examine, failures
+from gate.healthy import HEALTHY
 
+from marpack.gate.check import check
+from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Verdict
+from marpack.project.source import resolve
+
+EXAMPLES = sorted(path.parent for path in (Path(__file__).parents[2] / "examples").glob("*/marpack.yaml"))
 
 
-def test_the_archive_that_the_others_are_broken_from_is_whole(tmp_path: Path):
-    report = examine(archive(tmp_path))
+@pytest.mark.parametrize(("handler", "samples", "more"), HEALTHY.values(), ids=HEALTHY)
+def test_a_handler_of_any_style_passes(handler: str, samples: dict[str, Any], more: dict[str, Any], tmp_path: Path):
+    report = examine(archive(tmp_path / "project", handler, samples=samples, **more))
     assert failures(report) == {}
     assert report.deployable
-    assert {checked.name for checked in report.checks if checked.verdict is Verdict.SKIPPED} == {
-        "requirements", "compiled",
-    }  # fmt: skip
+
+
+def test_the_archive_that_the_others_are_broken_from_is_checked_whole(tmp_path: Path):
+    report = examine(archive(tmp_path / "project"))
+    skipped = {checked.name for checked in report.checks if checked.verdict is Verdict.SKIPPED}
+    assert skipped == {"requirements", "compiled"}
+    assert report.exit_code == 0
+
+
+def test_other_forms_of_an_archive_pass(tmp_path: Path):
+    path = archive(tmp_path / "project")
+    folder = tmp_path / "probe"
+    with zipfile.ZipFile(path) as file:
+        file.extractall(folder)
+    with tarfile.open(tmp_path / "probe.tar.gz", "w:gz") as file:
+        file.add(folder, "probe")
+    for form in (folder, tmp_path / "probe.tar.gz"):
+        assert failures(examine(form)) == {}
+
+
+def test_an_archive_without_an_index_passes(make_mar):
+    report = examine(make_mar(HANDLER, files={"index_to_name.json": json.dumps({"0": "a", "1": "b"})}))
+    assert failures(report) == {}
+    reasons = {checked.name: checked.reason for checked in report.checks}
+    assert reasons["digests"] == "3 members; it lists no digests to hold them against"
+    assert reasons["samples"] == "the archive holds no samples; name some in marpack.yaml"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_passes(example: Path, tmp_path: Path):
+    ignored = shutil.ignore_patterns("*.mar", "__pycache__")
+    project = shutil.copytree(example, tmp_path / example.name, ignore=ignored)
+    with Subject(resolve(str(project))) as subject:
+        report = check(subject)
+    assert failures(report) == {}
+    assert report.deployable
+    assert next(checked for checked in report.checks if checked.name == "samples").verdict is Verdict.PASSED

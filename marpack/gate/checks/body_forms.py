@@ -17,6 +17,7 @@ from marpack.runtime.messages import Part, Request
 _SAMPLES = 3
 _JSON = "application/json"
 _SOURCE = 1 << 20  # bytes of one module that are searched
+_TRACES = {"base64": b"base64", "json": b".loads("}
 _PICTURES = ("image_classifier", "image_segmenter", "object_detector")
 _PICTURE_CLASSES = ("ImageClassifier", "ImageSegmenter", "ObjectDetector", "VisionHandler")
 _HINT = "decode bytes, text and form fields alike in preprocess, or refuse what the handler does not take"
@@ -37,29 +38,33 @@ def run(subject: Subject) -> Outcome:
         return skipped("there is no sample with an answer to compare")
     if not witness.comparable:
         return skipped("answers are not the same twice, so they cannot be compared")
-    encoded = takes_base64(subject)
+    decoded = decodes(subject)
     findings: list[Finding] = []
-    taken: dict[str, None] = {}
+    taken: dict[str, bool] = {}
     for sample in witness.comparable[:_SAMPLES]:
-        for form in forms(sample, encoded=encoded):
-            found = _judged(witness, sample, form)
-            findings += found or ()
-            if found == []:
-                taken[form.name] = None
-    return judged(tuple(findings), ", ".join(["as a raw body", *taken]))
+        for form in forms(sample, decoded):
+            if taken.get(form.name, True):
+                found = _judged(witness, sample, form)
+                findings += found or ()
+                taken[form.name] = found == []
+    return judged(
+        tuple(findings), ", ".join(["as a raw body", *(name for name, is_taken in taken.items() if is_taken)])
+    )
 
 
-def forms(sample: Sample, *, encoded: bool) -> Iterator[Form]:
-    """Yield the other forms of a sample; `encoded`: those in base64, too."""
+def forms(sample: Sample, decoded: set[str]) -> Iterator[Form]:
+    """Yield the other forms of a sample; those in JSON or base64 only for a handler that decodes them."""
     (part,) = sample.request.parts
     data, kind = part.value, part.content_type
+    is_text, is_json = kind.startswith("text"), kind == _JSON
     yield _form("as a form's file", sample, "data", data, kind)
-    if kind == _JSON or kind.startswith("text"):
+    if is_text or (is_json and "json" in decoded):
         yield _form("as a form's field", sample, "data", data)
-    yield _form("without a content type", sample, "body", data)
-    if kind.startswith("text"):
+    if not is_json or "json" in decoded:
+        yield _form("without a content type", sample, "body", data)
+    if is_text:
         yield _form("as a JSON string", sample, "body", json.dumps(data.decode("utf-8", "replace")).encode(), _JSON)
-    elif kind != _JSON and encoded:
+    elif not is_json and "base64" in decoded:
         text = base64.b64encode(data)
         yield _form("in base64", sample, "body", text, "text/plain")
         yield _form("in base64 within JSON", sample, "body", b'{"data": "%b"}' % text, _JSON)
@@ -70,15 +75,20 @@ def _form(name: str, sample: Sample, field: str, data: bytes, kind: str = "") ->
     return Form(name, request, replace(request, parts=(Part(field, b"", kind),)))
 
 
-def takes_base64(subject: Subject) -> bool:
-    """Say whether the handler decodes base64: a built-in one for pictures, or its source speaks of it."""
+def decodes(subject: Subject) -> set[str]:
+    """Return which of `base64` and `json` the handler decodes itself: a built-in does so, or its source speaks of it.
+
+    Any bytes can be measured, hashed or summed up; that a handler answers them does not say that it takes them.
+    """
     handler = subject.inspection.handler
-    built_in = subject.archive.manifest.model.handler in _PICTURES
-    derived = any(base.rpartition(".")[2] in _PICTURE_CLASSES for base in handler.bases)
     modules = [entry for name, entry in subject.archive.entries.items() if name.endswith(".py")]
-    return (
-        built_in or derived or any(b"base64" in subject.read(entry.name) for entry in modules if entry.size <= _SOURCE)
-    )
+    sources = [subject.read(entry.name) for entry in modules if entry.size <= _SOURCE]
+    found = {word for word, trace in _TRACES.items() if any(trace in source for source in sources)}
+    if subject.archive.manifest.model.handler in _PICTURES or any(
+        base.rpartition(".")[2] in _PICTURE_CLASSES for base in handler.bases
+    ):
+        found.add("base64")
+    return found
 
 
 def _judged(witness: Witness, sample: Sample, form: Form) -> list[Finding] | None:

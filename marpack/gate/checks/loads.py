@@ -20,7 +20,12 @@ def run(subject: Subject) -> Outcome:
     except WorkerError as error:
         return failed(problem("does-not-load", error.what, hint=error.hint))
     told = tuple(map(_told, loaded.troubles))
-    return judged(told, f"{loaded.handler} in {sum(loaded.stages.values()) / 1000:.2f} s")
+    device = f" on {loaded.device}" if loaded.device else ""
+    return judged(told, f"{loaded.handler}{device}, in {_duration(sum(loaded.stages.values()))}")
+
+
+def _duration(milliseconds: float) -> str:
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.2f} s"
 
 
 def _told(trouble: Trouble) -> Finding:

@@ -12,7 +12,7 @@ from marpack.gate.witness import Witness
 from marpack.worker.results import Result
 
 _WINDOWS = 4  # after one that warms up
-_SECONDS = 0.2  # per window, if it holds enough requests by then
+_SECONDS = 0.1  # per window, if it holds enough requests by then
 _MOST = 2000  # requests per window
 _ENOUGH = 10
 _FEWEST = 3
