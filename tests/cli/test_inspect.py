@@ -61,6 +61,53 @@ def test_the_page_says_what_it_is(mar: Path, look: Look) -> None:
     assert "\x1b" not in outcome.out
 
 
+def test_a_full_archive_shows_every_part(make_mar: MakeMar, look: Look, tmp_path: Path) -> None:
+    from safetensors.torch import save
+
+    many = {f"module{number}/handler.py": "x = 1\n" for number in range(3)}
+    many |= {f"deep/file{number}.txt": "x" for number in range(60)}
+    program = torch.export.export(torch.nn.Linear(2, 3), (torch.zeros(1, 2),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    mar = make_mar(
+        HANDLER,
+        files=many
+        | {
+            "net.pt2": (tmp_path / "net.pt2").read_bytes(),
+            "net.safetensors": save({"w": torch.zeros(2)}, {"author": "me"}),
+            "whole.pkl": pickle.dumps(torch.nn.Linear(2, 2)),
+            "words.pkl": pickle.dumps({"a": 1}, protocol=2),
+            "requirements.txt": "\n".join(f"package{number}" for number in range(20)),
+            "index_to_name.json": '{"0": "cat"}',
+            "model-config.yaml": "# hello\nbatchSize: 2\n" + "".join(f"key{number}: 1\n" for number in range(30)),
+            "bad.7z": b"7z\xbc\xaf\x27\x1c",
+        },
+        requirementsFile="requirements.txt",
+        configFile="model-config.yaml",
+        createdOn="today",
+    )
+
+    outcome = look(mar)
+
+    assert outcome.code == 0
+    for text in (
+        "labels 1: cat",
+        "package0, package1",
+        "and 12 more",
+        "config batchSize: 2",
+        "… and 11 more lines",
+        "net.pt2  torch.export program",
+        "input  input float32 [1, 2]",
+        "author: me",
+        "… and 20 more",
+        "pickles  needs trust",
+        "whole.pkl  needs trust",
+        "untrusted-pickle",
+        "unscanned",
+        "hint: save the state_dict",
+    ):
+        assert text in outcome.out
+
+
 @pytest.mark.parametrize("columns", [60, 80, 140])
 def test_the_page_fits_its_width(columns: int, look: Look, make_mar: MakeMar, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

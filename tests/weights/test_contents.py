@@ -259,3 +259,13 @@ def test_a_frugal_look_leaves_a_long_description_out(exported_file: Path, monkey
 
     assert "not fetched" in contents.facts["inputs"]
     assert len(contents.tensors) == 8
+
+
+def test_a_library_tells_its_machine() -> None:
+    from isal import isal_zlib
+
+    contents = contents_of(Path(isal_zlib.__file__))
+
+    assert contents.kind is Kind.ELF
+    assert contents.facts["type"] == "shared object"
+    assert contents.facts["machine"].endswith("64 bit")
