@@ -1,6 +1,7 @@
 """The members of an archive as a tree of folders."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from rich.filesize import decimal
 
@@ -8,6 +9,7 @@ from marpack.inspection.facts import MemberFacts
 from marpack.render.layout import clean, rows
 
 _MOST = 40  # files shown of one folder
+_LONGEST = 200  # lines
 _Folder = dict[str, "MemberFacts | _Folder"]
 
 
@@ -21,8 +23,10 @@ def member_tree(members: Sequence[MemberFacts], width: int) -> Iterator[str]:
             inner = folder.setdefault(f"{part}/", {})
             folder = inner if isinstance(inner, dict) else folder
         folder[name] = member
-    table = list(_lines(top, "  "))
+    table = list(islice(_lines(top, "  "), _LONGEST))
     yield from rows(table, width=width, right=frozenset({1}))
+    if len(table) == _LONGEST:
+        yield "  … and more: --json lists all of them"
 
 
 def _lines(folder: _Folder, indent: str) -> Iterator[tuple[str, str, str, str]]:

@@ -124,6 +124,16 @@ def test_the_page_fits_its_width(columns: int, look: Look, make_mar: MakeMar, mo
     assert max(cells(line) for line in lines if line not in paths) <= columns
 
 
+def test_a_crowd_of_members_does_not_flood_the_page(make_mar: MakeMar, look: Look) -> None:
+    mar = make_mar(HANDLER, files={f"folder{number % 30}/file{number}": "x" for number in range(600)})
+
+    outcome = look(mar)
+
+    assert "--json lists all of them" in outcome.out
+    assert len(outcome.out.splitlines()) < 230
+    assert len(json.loads(look(mar, "--json").out)["members"]) == 602
+
+
 def test_json_is_the_result_and_nothing_else(mar: Path, look: Look) -> None:
     outcome = look(mar, "--json")
 
