@@ -11,11 +11,13 @@ from marpack.cli.run_options import RunCommand, check, run_options
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from marpack.cli.run_outlets import Outlets
     from marpack.gate.serving import Serving
-    from marpack.worker.inputs import Input
+    from marpack.worker.process import WorkerProcess
+    from marpack.worker.results import Result
+    from marpack.worker.runner import Exchange
 
 _HELP = """Answer inputs as the server would.
 
@@ -35,45 +37,70 @@ The archive's handler runs in a process of its own: it is initialised once, then
 def run(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
     """Answer inputs as the server would."""
     check(options)
+    click.get_current_context().exit(_act(source, options))
+
+
+def _act(source: str | None, options: dict[str, Any]) -> int:
     if options["watch"]:
-        from marpack.cli.run_watch import watch as act
-    elif options["repeat"]:
-        from marpack.cli.run_benchmark import benchmark as act
-    else:
-        act = answer
-    click.get_current_context().exit(act(source, options))
+        from marpack.cli.run_watch import watch
+
+        return watch(source, options)
+    if options["repeat"]:
+        from marpack.cli.run_benchmark import benchmark
+
+        return benchmark(source, options)
+    return answer(source, options)
 
 
-def answer(source: str | None, options: dict[str, Any]) -> int:
-    """Answer every input once; return the exit code."""
+def answer(
+    source: str | None,
+    options: dict[str, Any],
+    *,
+    until: Callable[[], bool] = lambda: False,
+    launch: Callable[[], WorkerProcess] | None = None,
+) -> int:
+    """Answer every input once; return the exit code.
+
+    Args:
+        source: As given.
+        options: As given.
+        until: Is asked after every answer whether to stop.
+        launch: Starts a worker, if not as usual.
+    """
     from marpack.cli.run_inputs import inputs_of
     from marpack.cli.run_outlets import Outlets
     from marpack.cli.run_serving import open_serving
     from marpack.worker.client import LoadError
     from marpack.worker.journal import Journal
+    from marpack.worker.runner import exchanges
 
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(options["resume"])) if options["resume"] else None
         inputs = inputs_of(options, journal)
         outlets = stack.enter_context(Outlets(options, journal))
         try:
-            serving = stack.enter_context(open_serving(source, options, stack, on_findings=outlets.note))
+            serving = stack.enter_context(open_serving(source, options, stack, on_findings=outlets.note, launch=launch))
         except LoadError as error:
             outlets.fail(error, source or ".")
             return error.exit_code
-        return answer_all(serving, inputs, options, outlets)
+        outlets.begin(serving)
+        return _answer_all(
+            serving,
+            exchanges(serving.pool, inputs, batch_size=options["batch_size"] or 1),
+            outlets,
+            lambda result: until() or (options["fail_fast"] and not result.ok),
+        )
 
 
-def answer_all(serving: Serving, inputs: Iterator[Input], options: dict[str, Any], outlets: Outlets) -> int:
-    """Answer inputs by what is loaded, telling each result; return the exit code."""
+def _answer_all(
+    serving: Serving, answered: Iterator[Exchange], outlets: Outlets, is_enough: Callable[[Result], bool]
+) -> int:
+    """Tell each result as it comes, and in the end what they add up to; return the exit code."""
     from marpack.worker.client import LoadError
-    from marpack.worker.runner import exchanges
 
-    outlets.begin(serving)
     try:
-        for exchange in exchanges(serving.pool, inputs, batch_size=options["batch_size"] or 1):
-            result = outlets.show(exchange)
-            if options["fail_fast"] and not result.ok:
+        for exchange in answered:
+            if is_enough(outlets.show(exchange)):
                 serving.pool.kill()  # and do not wait for what was sent ahead
                 return outlets.end(serving)
         serving.pool.close()

@@ -49,12 +49,10 @@ class Outlets:
         return HtmlReport(self._options["report"])
 
     def note(self, findings: Iterable[Finding]) -> None:
-        """Keep what was noticed before the model was loaded, and print it."""
-        from marpack.render.build import show_warnings
-
+        """Keep what was noticed before the model was loaded, and print what matters now."""
         noticed = tuple(findings)
         self._findings += noticed
-        show_warnings(noticed)
+        tell_findings(noticed)
 
     def begin(self, serving: Serving) -> None:
         """Tell what was loaded."""
@@ -180,3 +178,12 @@ class Outlets:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, value, trace)
+
+
+def tell_findings(findings: Iterable[Finding]) -> None:
+    """Print warnings, and what of the requirements is not met; a build's notes are the build's to tell."""
+    from marpack.findings import Severity
+    from marpack.render.console import show_findings, talk
+
+    told = [each for each in findings if each.severity is not Severity.NOTE or each.code == "requirement-unmet"]
+    show_findings(told, talk())

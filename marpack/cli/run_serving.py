@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from marpack.project.source import Resolved
     from marpack.runtime.messages import Load
     from marpack.worker.pool import ModelPool, Settings
+    from marpack.worker.process import WorkerProcess
 
 _TIMEOUT = 120.0  # seconds: the server's default
 
@@ -30,7 +31,7 @@ def open_serving(
     stack: ExitStack,
     *,
     on_findings: Callable[[Iterable[Finding]], None],
-    **workers: Any,  # Any: further settings of the workers
+    launch: Callable[[], WorkerProcess] | None = None,
 ) -> Serving:
     """Load what the source stands for.
 
@@ -39,7 +40,7 @@ def open_serving(
         options: As given.
         stack: Undoes, in the end, what had to be made on the way.
         on_findings: Is told what is noticed before the model is loaded.
-        workers: Settings that are no options.
+        launch: Starts a worker, if not as usual.
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
@@ -55,7 +56,7 @@ def open_serving(
             on_findings(requirement_notes(archive))
 
     device = Device.parse(options["device"])
-    settings = _settings(options, device, **workers)
+    settings = _settings(options, device, launch)
     return Serving.open(
         source,
         options=_load(options, device),
@@ -81,7 +82,7 @@ def _load(options: dict[str, Any], device: Device) -> Load:
     )
 
 
-def _settings(options: dict[str, Any], device: Device, **more: Any) -> Settings:
+def _settings(options: dict[str, Any], device: Device, launch: Callable[[], WorkerProcess] | None) -> Settings:
     from marpack.worker.pool import Settings
 
     return Settings(
@@ -90,7 +91,7 @@ def _settings(options: dict[str, Any], device: Device, **more: Any) -> Settings:
         startup_timeout=options["startup_timeout"],
         max_memory=size(options["max_memory"]),
         environment=device.environment(),
-        **more,
+        launch=launch,
     )
 
 

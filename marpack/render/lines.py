@@ -10,6 +10,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 
 from marpack.render.console import talk
+from marpack.render.durations import duration
 from marpack.render.layout import cells, fit
 from marpack.render.trouble import show_logs, show_trouble
 from marpack.runtime.messages import Loaded
@@ -88,7 +89,7 @@ def show_summary(summary: Summary) -> None:
         console.print(f"[dim]  {'':16}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
     for stage, spread in summary.stages.items():
         console.print(f"  {escape(stage):16}{_spread(spread)}")
-    told = [f"initialize {_duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
+    told = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
     told += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
     told += [f"{summary.restarts} restarts" if summary.restarts > 1 else "1 restart"] if summary.restarts else []
     if told:
@@ -96,13 +97,7 @@ def show_summary(summary: Summary) -> None:
 
 
 def _spread(spread: Spread) -> str:
-    return "".join(f"{_duration(value):>12}" for value in (spread.p50, spread.p90, spread.p99))
-
-
-def _duration(milliseconds: float) -> str:
-    if milliseconds >= 10_000:
-        return f"{milliseconds / 1000:.1f} s"
-    return f"{milliseconds:.{0 if milliseconds >= 100 else 1 if milliseconds >= 1 else 3}f} ms"
+    return "".join(f"{duration(value):>12}" for value in (spread.p50, spread.p90, spread.p99))
 
 
 def answer_in_short(result: Result, width: int) -> str:

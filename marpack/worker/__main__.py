@@ -6,6 +6,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from marpack.runtime.messages import Answered, Dying, Load, Predict, ToWorker, Trouble
 from marpack.runtime.respond import WorkerDeath
@@ -88,7 +89,11 @@ def _flush() -> None:
             continue  # the author closed it
 
 
-if __name__ == "__main__":
-    code = main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3]))
+def end(code: int) -> NoReturn:
+    """End this process at once: tearing down an interpreter with torch in it takes longer than many a run."""
     _flush()
-    os._exit(code)  # tearing down an interpreter with torch in it takes longer than many a run
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    end(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))

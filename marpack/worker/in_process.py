@@ -103,6 +103,10 @@ class InProcessPool:
             self._folder = os.getcwd()  # noqa: PTH109
             os.chdir(ours)
 
+    def resident_memory(self) -> int | None:
+        """Return nothing: it would be marpack's own."""
+        return None
+
     def close(self) -> None:
         """Let go of the model."""
         self._service = None

@@ -39,6 +39,9 @@ class ModelPool(Pool, Protocol):
     def start(self) -> Loaded:
         """Load the model; raises LoadError and WorkerError."""
 
+    def resident_memory(self) -> int | None:
+        """Return the bytes that the first worker has resident now, where that can be told."""
+
     def close(self) -> None:
         """End what was started, politely."""
 

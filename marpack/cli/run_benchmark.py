@@ -1,0 +1,103 @@
+"""`marpack run --repeat N`: time an archive instead of showing its answers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from marpack.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from marpack.findings import Finding
+    from marpack.gate.serving import Serving
+    from marpack.worker.benchmark import Figures, Plan
+    from marpack.worker.inputs import Input
+
+_MOST = 10_000  # inputs: they are all held in memory
+
+
+def benchmark(source: str | None, options: dict[str, Any]) -> int:
+    """Time the inputs; return the exit code, 1 where some fell short or memory grows."""
+    from marpack.cli.run_inputs import inputs_of
+    from marpack.cli.run_outlets import tell_findings
+    from marpack.cli.run_serving import open_serving
+    from marpack.render.json import show
+    from marpack.render.run import RunFailure
+    from marpack.render.trouble import show_load_error
+    from marpack.worker.client import LoadError
+
+    findings: list[Finding] = []
+
+    def note(noticed: Iterable[Finding]) -> None:
+        findings.extend(noticed)
+        tell_findings(noticed)
+
+    inputs = _held(inputs_of(options))
+    with ExitStack() as stack:
+        try:
+            serving = stack.enter_context(open_serving(source, options, stack, on_findings=note))
+            figures = _measure(serving, inputs, options, findings)
+        except LoadError as error:
+            if options["as_json"]:
+                show(RunFailure.of(error, source or "."))
+            else:
+                show_load_error(error)
+            return error.exit_code
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED
+    short = any(pace.short for pace in figures.paces) or figures.findings
+    return ExitCode.SHORT if short else ExitCode.OK
+
+
+def _held(inputs: Any) -> list[Input]:  # Any: an iterator
+    from itertools import islice
+
+    held = list(islice(inputs, _MOST + 1))
+    if len(held) > _MOST:
+        raise UsageError(f"a benchmark takes at most {_MOST:,} inputs", hint="it repeats them: name fewer")
+    unread = next((item for item in held if item.refused is not None), None)
+    if unread is not None:
+        what = unread.why.message if unread.why else "the server refuses this request"
+        raise UsageError(what, where=unread.name, hint="a benchmark needs every input")
+    return held
+
+
+def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], findings: list[Finding]) -> Figures:
+    from marpack.render.benchmark import BenchmarkReport, show_columns, show_pace, show_rest
+    from marpack.render.json import show
+    from marpack.worker.benchmark import measure
+
+    plan = _plan(serving, options)
+    if options["as_json"]:
+        figures = measure(serving.pool, inputs, plan)
+        head = _head(serving, findings)
+        show(BenchmarkReport(**head, figures=figures))
+        return figures
+    show_columns()
+    figures = measure(serving.pool, inputs, plan, show_pace)
+    show_rest(figures)
+    return figures
+
+
+def _plan(serving: Serving, options: dict[str, Any]) -> Plan:
+    from marpack.worker.benchmark import Plan, sizes_up_to
+    from marpack.worker.load import batch_size_of, read_config
+
+    # As far as the server would go, unless the user says otherwise; the model is loaded, so its config is sound.
+    config = read_config(serving.load.model_dir, serving.archive.manifest.model.config_file)
+    most = options["batch_size"] or batch_size_of(config)
+    warmup = 1 if options["warmup"] is None else options["warmup"]
+    return Plan(sizes=sizes_up_to(most), repeat=options["repeat"], warmup=warmup)
+
+
+def _head(serving: Serving, findings: list[Finding]) -> dict[str, Any]:
+    return {
+        "archive": str(serving.resolved.path),
+        "digest": serving.digest,
+        "target": serving.load.target,
+        "loaded": serving.loaded,
+        "load_logs": serving.pool.load_logs,
+        "findings": tuple(findings),
+    }
