@@ -34,6 +34,7 @@ class MarpackError(Exception):
 
     exit_code: ClassVar[ExitCode] = ExitCode.SHORT
     code: ClassVar[str] = "error"
+    fix: ClassVar[str] = ""  # the way out where no hint names a nearer one
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(what, where, hint)
@@ -51,6 +52,7 @@ class UsageError(MarpackError):
 
     exit_code = ExitCode.USAGE
     code = "usage"
+    fix = "Read what the command takes: marpack COMMAND --help."
 
 
 class ProjectError(MarpackError):
@@ -61,6 +63,7 @@ class ProjectError(MarpackError):
 
     exit_code = ExitCode.USAGE
     code = "project"
+    fix = "Edit marpack.yaml, or the file that is named, as each finding's hint says; then build again."
 
     def __init__(
         self,
@@ -78,30 +81,35 @@ class NoProjectError(ProjectError):
     """There is no marpack.yaml where one was expected."""
 
     code = "no-project"
+    fix = "Go to the project's folder, or make one of this folder: marpack init."
 
 
 class OutputExistsError(ProjectError):
     """The output is there already and may not be replaced."""
 
     code = "output-exists"
+    fix = "Pass --force, or choose another output."
 
 
 class BuildError(MarpackError):
     """An archive could not be written, although its plan was sound (disk full, file changed meanwhile)."""
 
     code = "build"
+    fix = "Make room or give permission where the output goes; leave the sources alone while it is written."
 
 
 class ScaffoldError(MarpackError):
     """A project's files could not be written (disk full, no permission, something in their place)."""
 
     code = "scaffold"
+    fix = "Make room or give permission there, or choose another folder."
 
 
 class MissingExtraError(UsageError):
     """An optional dependency is not installed."""
 
     code = "missing-extra"
+    fix = "Install the extra that the hint names."
 
     def __init__(self, package: str, extra: str, need: str) -> None:
         super().__init__(
@@ -115,48 +123,56 @@ class ArchiveError(MarpackError):
 
     exit_code = ExitCode.ARCHIVE
     code = "archive"
+    fix = "Get the archive again from whoever made it, or build it again: marpack build."
 
 
 class NotAnArchiveError(ArchiveError):
     """The source is none of the forms of a model archive."""
 
     code = "not-an-archive"
+    fix = "Name a .mar, a .tar.gz or a model folder; fetch it again if it should be one."
 
 
 class UnsafeArchiveError(ArchiveError):
     """The archive holds a member that must not be extracted."""
 
     code = "unsafe-archive"
+    fix = "Do not unpack it with other tools. Ask whoever made it, and build it again from the sources."
 
 
 class DamagedArchiveError(ArchiveError):
     """The archive's bytes contradict themselves: truncated, wrong CRC, lying sizes."""
 
     code = "damaged-archive"
+    fix = "Fetch or copy it again; compare marpack inspect --verify at both ends."
 
 
 class LimitExceededError(ArchiveError):
     """The archive is larger, in some respect, than the limits in force."""
 
     code = "limit-exceeded"
+    fix = "If you trust where it comes from, raise the limit: --max-members, --max-size or --max-ratio."
 
 
 class ManifestError(ArchiveError):
     """MAR-INF/MANIFEST.json is missing or not what the format asks for."""
 
     code = "manifest"
+    fix = "Build the archive again: marpack build writes a manifest that the server takes."
 
 
 class ExtractionError(MarpackError):
     """A sound archive could not be extracted (disk full, no permission, something is there already)."""
 
     code = "extraction"
+    fix = "Make room or give permission where it is extracted to; MARPACK_CACHE_DIR moves the cache."
 
 
 class OutputError(MarpackError):
     """Results could not be written where they were asked for (disk full, no permission)."""
 
     code = "output"
+    fix = "Make room or give permission there, or name another place."
 
 
 class HandlerError(MarpackError):
@@ -164,12 +180,14 @@ class HandlerError(MarpackError):
 
     exit_code = ExitCode.HANDLER
     code = "handler"
+    fix = "Mend the line of your file that the message names; try it with marpack run --input FILE."
 
 
 class WeightsError(HandlerError):
     """The weights are not what their use needs."""
 
     code = "weights"
+    fix = "Save the weights in the format that the hint names, and build again."
 
 
 class WorkerError(MarpackError):
@@ -177,6 +195,7 @@ class WorkerError(MarpackError):
 
     exit_code = ExitCode.HANDLER
     code = "worker"
+    fix = "Look into the worker's last lines with --logs; free memory, or raise --startup-timeout."
 
 
 @contextmanager

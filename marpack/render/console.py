@@ -34,8 +34,8 @@ def show_error(error: MarpackError) -> None:
     if error.where:
         console.print(f"  [dim]where:[/] {escape(error.where)}")
     show_findings(getattr(error, "findings", ()), console)
-    if error.hint:
-        console.print(f"  [dim]hint:[/]  {escape(error.hint)}")
+    if hint := error.hint or error.fix:
+        console.print(f"  [dim]hint:[/]  {escape(hint)}")
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:

@@ -31,7 +31,7 @@ def test_a_misspelt_command_is_guessed(word: str, tip: str):
     assert f"Did you mean {tip}" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["build", "inspect", "run"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_commands_help_opens_with_examples(command: str):
     done = run(command, "--help")
     assert done.returncode == 0

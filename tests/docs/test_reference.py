@@ -1,0 +1,47 @@
+"""The pages that are printed from the code say what the code says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import MarpackError
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))  # tools/ is no part of the package
+
+from tools.reference import PAGES  # noqa: E402
+from tools.reference.errors import messages, subclasses  # noqa: E402
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_the_code_says(name: str):
+    assert (ROOT / "docs" / name).read_text() == PAGES[name](), "print it again: python -m tools.reference"
+
+
+def test_every_error_has_a_code_of_its_own_a_cause_and_a_way_out():
+    kinds = subclasses(MarpackError)
+    codes = [kind.code for kind in kinds]
+    assert len(set(codes)) == len(codes), sorted(codes)
+    for kind in kinds:
+        assert kind.__doc__, kind
+        assert kind.fix, kind
+
+
+def test_every_sentence_reads_as_one():
+    for kind, sentences in messages().items():
+        for sentence in sentences:
+            assert not sentence.rstrip().endswith("."), f"{kind}: {sentence}"
+            assert "  " not in sentence, f"{kind}: {sentence}"
+
+
+@pytest.mark.slow
+def test_printing_needs_no_more_than_the_package(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", "from tools.reference import PAGES; print(*(make()[:1] for make in PAGES.values()))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["#"] * len(PAGES), done.stderr

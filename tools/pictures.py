@@ -1,0 +1,122 @@
+"""The pictures of docs/pictures/: terminals, as SVG by rich's recorder, from commands that are really run.
+
+From the repository's root: python -m tools.pictures [FOLDER]
+"""
+
+import io
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = 84
+SECONDS = 300
+_FETCHED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture should need nothing but itself
+_FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
+
+
+class Scene(NamedTuple):
+    """One picture: where it is taken, and the commands that are typed."""
+
+    project: str  # an example
+    commands: tuple[str, ...]
+    before: str = ""  # typed by nobody
+
+
+SCENES = {
+    "inspect": Scene("digits", ("marpack inspect digits.mar",), before="marpack build"),
+    "run": Scene(
+        "digits",
+        ("marpack run --input samples/one.png samples/five.png notes.txt",),
+        before="marpack build && echo 'no picture' > notes.txt",
+    ),
+    "check": Scene("digits", ("marpack check",), before="marpack build"),
+    "init": Scene(
+        "image_classifier",
+        ("ls", "marpack init --yes", "marpack build"),
+        before="rm -rf samples marpack.yaml README.md train.py",
+    ),
+    "mistakes": Scene(
+        "digits",
+        ("marpack build",),
+        before="sed -i -e 's/labels:/lables:/' -e 's/^version.*/version:/' marpack.yaml",
+    ),
+}
+
+
+def main(folder: Path = ROOT / "docs" / "pictures") -> None:
+    """Take every picture."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, scene in SCENES.items():
+        (folder / f"{name}.svg").write_text(picture(scene))
+        print(folder / f"{name}.svg")
+
+
+def picture(scene: Scene) -> str:
+    """Return the terminal after a scene's commands."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), highlight=False)
+    with tempfile.TemporaryDirectory() as home:
+        project = Path(home, scene.project)
+        ignored = shutil.ignore_patterns("*.mar", "__pycache__")
+        shutil.copytree(ROOT / "examples" / scene.project, project, ignore=ignored)
+        environment = environment_of(Path(home))
+        subprocess.run(["bash", "-c", scene.before], cwd=project, env=environment, check=True, capture_output=True)
+        for command in scene.commands:
+            console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
+            said = typed(command, project, environment).replace(home, "~")
+            console.print(Text.from_ansi(said), soft_wrap=True)
+    svg = console.export_svg(title=f"~/{scene.project}", theme=MONOKAI, unique_id=scene.project)
+    return _FETCHED_FONT.sub("", svg).replace("Fira Code, monospace", _FONTS)
+
+
+def environment_of(home: Path) -> dict[str, str]:
+    """Return an environment in which `marpack` is this one, on a terminal with colours."""
+    programs = home / "bin"
+    programs.mkdir()
+    (programs / "marpack").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W ignore -m marpack "$@"\n')
+    (programs / "marpack").chmod(0o755)
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    return environment | {
+        "PATH": f"{programs}{os.pathsep}{environment['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "MARPACK_CACHE_DIR": str(home / ".cache"),
+        "TERM": "xterm-256color",
+        "COLUMNS": str(COLUMNS),
+        "LINES": "60",
+    }
+
+
+def typed(command: str, folder: Path, environment: dict[str, str]) -> str:
+    """Run a command on a terminal and return everything that it writes."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["bash", "-c", command], cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+    while select.select([ours], [], [], SECONDS)[0]:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:
+            break
+        said += part
+    process.wait(SECONDS)
+    os.close(ours)
+    return said.decode().replace("\r\n", "\n").rstrip("\n")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

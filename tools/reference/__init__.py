@@ -1,0 +1,15 @@
+"""The pages of docs/ that are printed from the code, by their paths there."""
+
+from tools.reference.commands import commands
+from tools.reference.differences import differences
+from tools.reference.errors import errors
+from tools.reference.project_file import project_file
+from tools.reference.python_api import python_api
+
+PAGES = {
+    "errors.md": errors,
+    "reference/commands.md": commands,
+    "reference/marpack-yaml.md": project_file,
+    "reference/differences.md": differences,
+    "reference/python-api.md": python_api,
+}

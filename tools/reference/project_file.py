@@ -1,0 +1,62 @@
+"""docs/reference/marpack-yaml.md: the keys, from the types that read them."""
+
+import msgspec
+
+from marpack.project.json_schema import schema_text
+from marpack.project.schema import ProjectFile
+from tools.reference.page import NOTE, escaped, page
+
+
+def project_file() -> str:
+    """Return the keys of marpack.yaml, from the types that read it."""
+    schema = msgspec.json.decode(schema_text())
+    parts = [
+        "# marpack.yaml",
+        (
+            "A project is a folder with a `marpack.yaml`. Paths are relative to that folder. A key that is not below is"
+            " an error, with the one that was probably meant. Editors that know JSON Schema can use"
+            " [marpack.schema.json](../marpack.schema.json)."
+        ),
+        NOTE,
+        keys(schema, schema["$defs"]),
+    ]
+    for name, inner in sorted(schema["$defs"].items()):
+        if "properties" in inner and name != ProjectFile.__name__:
+            parts += [f"## {name}", inner.get("description", ""), keys(inner, schema["$defs"])]
+    return page(*parts)
+
+
+def keys(schema: dict, definitions: dict) -> str:
+    rows = ["| key | takes | |", "|---|---|---|"]
+    for key, value in schema["properties"].items():
+        needed = " **needed**" if key in schema.get("required", ()) else ""
+        text = value.get("description") or definition(value, definitions).get("description", "")
+        rows.append(f"| `{key}` | {takes(value, definitions)} | {escaped(text)}{needed} |")
+    return "\n".join(rows)
+
+
+def definition(value: dict, definitions: dict) -> dict:
+    return definitions.get(value.get("$ref", "").rpartition("/")[2], value)
+
+
+def takes(value: dict, definitions: dict) -> str:
+    """Return the kinds of value that a key takes, in words."""
+    if "$ref" in value:
+        inner = definition(value, definitions)
+        if "enum" in inner:
+            return " or ".join(f"`{each}`" for each in inner["enum"])
+        name = value["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in value:
+        return ", or ".join(takes(each, definitions) for each in value["anyOf"])
+    if value.get("type") == "array":
+        return f"a list: {takes(value['items'], definitions)}"
+    words = {
+        "string": "text",
+        "object": "a mapping",
+        "integer": "a number",
+        "number": "a number",
+        "boolean": "yes or no",
+    }
+    kind = value.get("type", "anything")
+    return " or ".join(words.get(each, each) for each in ([kind] if isinstance(kind, str) else kind))
