@@ -1,22 +1,34 @@
-"""The wheel and the editable install: both find the templates, both run `marpack`, types included."""
+"""The wheel, the sdist and the editable install: all find the templates, all run `marpack`, types included."""
 
+import email
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import marpack
+
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder), str(ROOT)]
+    return built("--wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("--sdist", tmp_path_factory.mktemp("sdist"))
+
+
+def built(form: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "build", "--no-isolation", form, "--outdir", str(folder), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+    return next(folder.iterdir())
 
 
 def test_templates_are_found_from_the_checkout():
@@ -37,10 +49,21 @@ def test_the_wheel_holds_code_types_and_templates(wheel: Path):
 
 
 @pytest.mark.slow
-def test_a_wheel_in_a_new_venv_runs_and_finds_its_templates(wheel: Path, tmp_path: Path):
+def test_the_sdist_holds_what_building_and_reading_need(sdist: Path):
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    templates = {path.relative_to(ROOT).as_posix() for path in files(ROOT / "templates")}
+    assert templates | {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "marpack/py.typed"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "docs/", "examples/", ".github/"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["wheel", "sdist"])
+def test_it_installs_into_a_new_venv_and_works_there(form: str, request: pytest.FixtureRequest, tmp_path: Path):
+    file: Path = request.getfixturevalue(form)
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
-    # What the wheel depends on is at hand already: only the wheel itself is new.
+    # What it depends on is at hand already: only the file itself is new.
     site = next(path for path in map(Path, sys.path) if (path / "msgspec").exists())
     target = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
@@ -48,19 +71,42 @@ def test_a_wheel_in_a_new_venv_runs_and_finds_its_templates(wheel: Path, tmp_pat
         text=True,
         check=True,
     ).stdout.strip()
-    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", target, str(wheel)]
-    subprocess.run(command, check=True, capture_output=True)
+    how = ["--no-deps", "--no-index", "--no-build-isolation", "--target", target]
+    subprocess.run([sys.executable, "-m", "pip", "install", *how, str(file)], check=True, capture_output=True)
     code = (
         f"import sys; sys.path.append({str(site)!r})\n"
         "import marpack, pathlib\n"
         f"assert pathlib.Path(marpack.__file__).is_relative_to({target!r}), marpack.__file__\n"
         "from marpack.render.templates import folder\n"
         f"assert folder().is_relative_to({target!r}) and any(folder().rglob('*.j2'))\n"
-        "from marpack.cli.main import main\nmain(['--version'])\n"
+        "from marpack.cli.main import main\nmain(sys.argv[1:])\n"
     )
-    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "marpack, version" in done.stdout
+    for arguments, said in ((["--version"], "marpack "), (["init", "shop"], "wrote"), (["build", "shop"], "built")):
+        done = subprocess.run([python, "-I", "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+
+
+@pytest.mark.slow
+def test_the_metadata_is_complete_and_the_index_would_take_it(wheel: Path, sdist: Path):
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    for field in ("Name", "Version", "Summary", "License-Expression", "License-File", "Keywords", "Requires-Python"):
+        assert metadata[field], field
+    assert metadata["Version"] == marpack.__version__
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert {"docs", "dev", "explain", "onnx"} <= set(metadata.get_all("Provides-Extra"))
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
+
+
+def test_the_changelog_has_a_place_for_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert "## Unreleased" in text or f"## {marpack.__version__}" in text
 
 
 def files(folder: Path) -> list[Path]:
