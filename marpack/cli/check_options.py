@@ -28,8 +28,8 @@ _GROUPS = {
     "Checks": (
         _option("--only", multiple=True, metavar="CHECK", help="Run only this check (several times: these)."),
         _option("--skip", multiple=True, metavar="CHECK", help="Leave this check out."),
-        _option("--patience", type=_SECONDS, default=20.0, metavar="SECONDS", help=(
-            "For each check that repeats samples [20]."
+        _option("--patience", type=_SECONDS, default=10.0, metavar="SECONDS", help=(
+            "For each check that repeats samples [10]."
         )),
         _option("--tolerance", type=click.FloatRange(0), default=1e-3, metavar="NUMBER", help=(
             "Between numbers that agree [0.001]."

@@ -132,9 +132,9 @@ def _number(expected: dict[str, float], value: Any, path: str) -> Iterator[str]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         yield f"{place} is {_shown(value)}, expected a number"
         return
-    if not value >= expected.get("min", -math.inf):
+    if "min" in expected and not value >= expected["min"]:
         yield f"{place} is {_shown(value)}, expected at least {expected['min']}"
-    if not value <= expected.get("max", math.inf):
+    if "max" in expected and not value <= expected["max"]:
         yield f"{place} is {_shown(value)}, expected at most {expected['max']}"
     if "approx" in expected and not _near(value, expected["approx"], tolerance_of(expected)):
         yield f"{place} is {_shown(value)}, expected {expected['approx']} ± {tolerance_of(expected):g}"

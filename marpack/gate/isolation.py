@@ -73,8 +73,12 @@ def isolated(
             on_start()
         started = time.perf_counter()
         shutil.rmtree(folder, ignore_errors=True)
-        _make(folder)
-        _install(python, requirements, environ)
+        try:
+            _make(folder)
+            _install(python, requirements, environ)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         made = {"requirements": requirements.read_text("utf-8", "replace"), "python": sys.version, "base": sys.prefix}
         (folder / _MADE).write_bytes(msgspec.json.encode(made))
     return Environment(str(python), key, time.perf_counter() - started)

@@ -30,7 +30,7 @@ _CONFIRMATIONS = 2
 class Terms(Struct, frozen=True, kw_only=True):
     """How long, and how exactly, a model is examined."""
 
-    patience: float = 20.0  # seconds that each check may spend on repeating samples
+    patience: float = 10.0  # seconds that each check may spend on repeating samples
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
 
 

@@ -1,11 +1,10 @@
 """Results that go to a file: whether they can is known before the work, and they appear whole or not at all."""
 
 import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from marpack.errors import UsageError
+from marpack.project.replacing import replace_file
 
 
 def expect_writable(path: str | None, *, option: str) -> None:
@@ -37,28 +36,8 @@ def write_whole(path: str, data: bytes, *, option: str) -> None:
         if file.exists() and not file.is_file():  # a pipe or a device
             file.write_bytes(data)
         else:
-            _replace(file, data)
+            replace_file(file, data)
     except OSError as error:
         what = f"the result cannot be written: {error.strerror}"
         raise UsageError(what, where=f"{option} {path}") from error
 
-
-def _replace(file: Path, data: bytes) -> None:
-    target = file.resolve()  # a link stays one
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
-    try:
-        with open(descriptor, "wb") as new:  # noqa: PTH123 - it is open already
-            new.write(data)
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        Path(name).chmod(mode)
-        Path(name).replace(target)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -15,6 +15,7 @@ from marpack.project.load import load_project
 from marpack.project.planning import plan_project
 from marpack.project.source import Resolved
 from marpack.worker.pool import Settings
+from marpack.worker.results import Result, body_of
 
 # Two classes from the letters of a text; in the style of most handlers, and without torch.
 HANDLER = """
@@ -101,3 +102,20 @@ def failures(report: GateReport) -> dict[str, list[str]]:
         for checked in report.checks
         if checked.verdict is Verdict.FAILED
     }
+
+
+def result(body: str | bytes, *, status: int = 200, reset: bool = False, content_type: str | None = None) -> Result:
+    """Return an answer."""
+    told = body_of(body.encode() if isinstance(body, str) else body)
+    return Result(
+        input="sample",
+        status=status,
+        phrase="",
+        headers={},
+        content_type=content_type,
+        body=told.content,
+        body_encoding=told.encoding,
+        reset=reset,
+        stages={},
+        seconds=0.01,
+    )

@@ -10,6 +10,7 @@ from marpack.gate.witness import Witness
 
 _EVERY = 8  # sizes up to here are all tried; beyond, only powers of two and the last
 _MOST = 10  # problems told
+_BYTES = 128 << 20  # of the inputs of all batches
 _HINT = "handle every row of `data` by itself, or set batchSize: 1"
 
 
@@ -22,7 +23,7 @@ def run(subject: Subject) -> Outcome:
     if not witness.answered:
         return skipped("there is no sample with an answer to compare")
     problems: list[Finding] = []
-    tried = affordable(sizes(largest), int(witness.terms.patience / max(witness.pace, 1e-6)))
+    tried = affordable(sizes(largest), _requests(witness))
     start = 0
     for size in tried:
         batch = list(islice(cycle(witness.answered), start, start + size))
@@ -38,6 +39,12 @@ def sizes(largest: int) -> list[int]:
     """Return the batch sizes to try, in order."""
     powers = {1 << bit for bit in range(3, largest.bit_length()) if 1 << bit <= largest}
     return sorted({*range(2, min(largest, _EVERY) + 1), *powers, largest})
+
+
+def _requests(witness: Witness) -> int:
+    """Return how many requests there is time, and memory, for."""
+    weight = max(len(part.value) for sample in witness.answered for part in sample.request.parts)
+    return min(int(witness.terms.patience / max(witness.pace, 1e-6)), _BYTES // max(weight, 1))
 
 
 def affordable(wanted: list[int], requests: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -41,7 +42,10 @@ def run(subject: Subject) -> Outcome:
     decoded = decodes(subject)
     findings: list[Finding] = []
     taken: dict[str, bool] = {}
+    late = time.monotonic() + witness.terms.patience
     for sample in witness.comparable[:_SAMPLES]:
+        if taken and time.monotonic() > late:
+            break
         for form in forms(sample, decoded):
             if taken.get(form.name, True):
                 found = _judged(witness, sample, form)

@@ -18,7 +18,7 @@ _ENOUGH = 10
 _FEWEST = 3
 _CHUNK = 10  # requests sent ahead of their answers
 _LEAK = 512  # bytes per request
-_GROWTH = 512 << 10  # bytes per window: allocators waver by less
+_GROWTH = 512 << 10  # bytes per window: allocators waver by less, or by about what one answer takes
 _HINT = "keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph"
 
 
@@ -48,16 +48,17 @@ def run(subject: Subject) -> Outcome:
             why = f": {worn.troubles[0].message}" if worn.troubles else ""
             message = f"after {sent} requests more, a sample is answered with {worn.status}{why}"
             return failed(problem("worn-out", message, hint=_HINT))
-    return _judged(windows, sent)
+    answer = max(len(witness.alone(sample).body) for sample in witness.answered)
+    return _judged(windows, sent, max(_GROWTH, answer))
 
 
-def _judged(windows: list[_Window], sent: int) -> Outcome:
+def _judged(windows: list[_Window], sent: int, wavering: int) -> Outcome:
     sizes = [window.resident for window in windows]
     if None in sizes:
         return skipped("this system does not tell a process's memory")
     growth = [(after or 0) - (before or 0) for before, after in pairwise(sizes)]
     counts = [window.requests for window in windows[1:]]
-    if all(grown > max(_GROWTH, _LEAK * count) for grown, count in zip(growth, counts, strict=True)):
+    if all(grown > max(wavering, _LEAK * count) for grown, count in zip(growth, counts, strict=True)):
         rate = sum(growth) / sum(counts) / 1024
         return failed(problem("memory-grows", f"the worker grows by {rate:.1f} KiB per request", hint=_HINT))
     return passed(f"{sent} requests, {sum(growth) / (1 << 20):+.1f} MiB")

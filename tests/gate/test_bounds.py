@@ -1,0 +1,56 @@
+"""What a slow model costs: each check keeps to its patience, and says what it left out."""
+
+import time
+from pathlib import Path
+
+import pytest
+from gate.archives import HANDLER, archive
+
+from marpack.gate.check import check
+from marpack.gate.checks.batch_contract import affordable, sizes
+from marpack.gate.subject import Manner, Subject
+from marpack.gate.verdicts import GateReport
+from marpack.gate.witness import Terms
+from marpack.project.source import Resolved
+
+SLOW = HANDLER.replace("return [self.answer", "__import__('time').sleep(0.25 * len(data))\n        return [self.answer")
+
+
+def slow_report(path: Path, patience: float) -> GateReport:
+    with Subject(Resolved(path=path), Manner(terms=Terms(patience=patience))) as subject:
+        return check(subject)
+
+
+@pytest.mark.slow
+def test_a_slow_model_costs_no_more_than_was_granted(tmp_path: Path):
+    path = archive(tmp_path / "project", SLOW, config={"batchSize": 32})
+    start = time.monotonic()
+    report = slow_report(path, patience=1.0)
+    assert time.monotonic() - start < 15
+    assert report.deployable
+    reasons = {checked.name: checked.reason for checked in report.checks}
+    assert reasons["batch-contract"].startswith("batches of 2; others would take too long")
+    assert "too slow" in reasons["memory"]
+
+
+@pytest.mark.parametrize(
+    ("largest", "tried"),
+    [
+        (2, [2]),
+        (4, [2, 3, 4]),
+        (8, [2, 3, 4, 5, 6, 7, 8]),
+        (9, [2, 3, 4, 5, 6, 7, 8, 9]),
+        (16, [2, 3, 4, 5, 6, 7, 8, 16]),
+        (100, [2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 100]),
+    ],
+)
+def test_every_small_size_is_tried_and_of_large_ones_a_few(largest: int, tried: list[int]):
+    assert sizes(largest) == tried
+
+
+@pytest.mark.parametrize(
+    ("requests", "tried"),
+    [(1000, [2, 3, 4, 5, 6, 7, 8, 16]), (16, [16]), (21, [2, 3, 16]), (10, [2, 3, 4]), (2, [2]), (0, [2])],
+)
+def test_sizes_are_left_out_when_time_is_short(requests: int, tried: list[int]):
+    assert affordable(sizes(16), requests) == tried

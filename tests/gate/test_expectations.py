@@ -1,0 +1,194 @@
+"""What a sample's answer must be, and what is said where it falls short; and what is recorded of an answer."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from gate.archives import result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marpack.gate.expectations import shape_of, shortfalls
+from marpack.gate.recording import expectation_of
+from marpack.project.schema import Expectation
+
+CAT = '{"cat": 0.9, "dog": 0.1, "box": [1, 2, 3, 4], "alive": true, "name": null}'
+# expectation, answer's body
+MET: list[tuple[dict[str, Any], str]] = [
+    ({}, "anything"),
+    ({"status": 200}, "anything"),
+    ({"body": "exactly"}, "exactly"),
+    ({"body": ""}, ""),
+    ({"text": "a part"}, "this is a part of it"),
+    ({"text": {"contains": "a part"}}, "this is a part of it"),
+    ({"text": {"contains": ["part", "this"]}}, "this is a part of it"),
+    ({"text": {"regex": r"^this .* it$"}}, "this is a part of it"),
+    ({"text": {"regex": r"p.rt", "contains": "of"}}, "this is a part of it"),
+    ({"json": {"cat": 0.9}}, CAT),
+    ({"json": {}}, CAT),
+    ({"json": {"cat": {"min": 0.5}}}, CAT),
+    ({"json": {"cat": {"min": 0.9, "max": 0.9}}}, CAT),
+    ({"json": {"cat": {"approx": 0.9}}}, CAT),
+    ({"json": {"cat": {"approx": 0.8, "tolerance": 0.1001}}}, CAT),
+    ({"json": {"box": [1, {"min": 1}, 3, {"approx": 4}]}}, CAT),
+    ({"json": {"alive": True, "name": None}}, CAT),
+    ({"json": [{"cat": {"min": 0.5}}, 2]}, f"[{CAT}, 2]"),
+    ({"json": {"min": 1}}, "2"),
+    ({"json": {"min": {"max": 3}}}, '{"min": 2}'),
+    ({"json": {"min": 1}}, '{"min": 1, "max": 2}'),
+    ({"json": 5}, "5.0"),
+    ({"json": {"approx": 1e20}}, "100000000000000000000"),
+    ({"json": None}, "null"),
+    ({"json": "text"}, '"text"'),
+    ({"json": {"max": 5}}, "-Infinity"),
+    ({"shape": [2, 3]}, "[[1, 2, 3], [4, 5, 6]]"),
+    ({"shape": [2]}, "[[1], [2, 3]]"),
+    ({"shape": [0]}, "[]"),
+    ({"shape": []}, "5"),
+    ({"json": [[1, 2]], "shape": [1, 2], "text": "[["}, "[[1, 2]]"),
+]
+# expectation, answer's body, what is said
+MISSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"status": 404}, "", "the status is 200, expected 404"),
+    ({"body": "exactly"}, "exactly ", "the body is exactly, expected exactly exactly"),
+    ({"text": "other"}, "this", "the body does not contain 'other': this"),
+    ({"text": {"contains": ["this", "that"]}}, "this", "the body does not contain 'that': this"),
+    ({"text": {"regex": "^h"}}, "this", "the body does not match '^h': this"),
+    ({"text": {"regex": "("}}, "this", "the regular expression '(' does not compile"),
+    ({"json": {"cat": 0.8}}, CAT, "cat is 0.9, expected 0.8"),
+    ({"json": {"cat": {"min": 0.95}}}, CAT, "cat is 0.9, expected at least 0.95"),
+    ({"json": {"cat": {"max": 0.5}}}, CAT, "cat is 0.9, expected at most 0.5"),
+    ({"json": {"cat": {"approx": 0.8, "tolerance": 0.05}}}, CAT, "cat is 0.9, expected 0.8 ± 0.05"),
+    ({"json": {"cat": {"approx": 0.90001}}}, CAT, "cat is 0.9, expected 0.90001 ± 1e-06"),
+    ({"json": {"bird": 1}}, CAT, "bird is missing: there are cat, dog, box, alive, name"),
+    ({"json": {"box": [1, 2]}}, CAT, "box is 4 items, expected a list of 2"),
+    ({"json": {"box": [1, 2, 3, 5]}}, CAT, "box[3] is 4, expected 5"),
+    ({"json": {"alive": 1}}, CAT, "alive is true, expected 1"),
+    ({"json": {"alive": {"min": 0}}}, CAT, "alive is true, expected a number"),
+    ({"json": {"cat": {"min": "0.5"}}}, CAT, "cat is 0.9, expected an object"),
+    ({"json": {"cat": True}}, CAT, "cat is 0.9, expected true"),
+    ({"json": {"name": {"deeper": 1}}}, CAT, "name is null, expected an object"),
+    ({"json": {"min": 1}}, "NaN", "the body is NaN, expected at least 1"),
+    ({"json": [1]}, '{"a": 1}', 'the body is {"a": 1}, expected a list of 1'),
+    ({"json": {"a": 1}}, "no JSON", "the body is no JSON: no JSON"),
+    ({"json": {"a": 1}}, "{}", "a is missing: there are no keys"),
+    ({"shape": [3, 2]}, "[[1, 2, 3], [4, 5, 6]]", "the shape is [2, 3], expected [3, 2]"),
+    ({"shape": [2, 3]}, "text", "the body is no JSON: text"),
+    ({"json": {"approx": 1.5}}, "1" + "0" * 400, "expected 1.5 ± 1.5e-06"),
+    ({"json": 1}, "[" * 100_000, "the body is no JSON"),
+]
+
+
+def expected(told: dict[str, Any]) -> Expectation:
+    """Return an expectation as it comes out of an archive: through YAML and JSON."""
+    return msgspec.convert(json.loads(json.dumps(yaml.safe_load(yaml.safe_dump(told)))), Expectation)
+
+
+@pytest.mark.parametrize(("told", "body"), MET)
+def test_an_answer_that_meets_it(told: dict[str, Any], body: str):
+    assert shortfalls(expected(told), result(body)) == []
+
+
+@pytest.mark.parametrize(("told", "body", "said"), MISSED)
+def test_an_answer_that_falls_short(told: dict[str, Any], body: str, said: str):
+    (sentence,) = shortfalls(expected(told), result(body))
+    assert said in sentence
+    assert len(sentence) < 300
+
+
+def test_every_point_is_told():
+    told = {"status": 201, "body": "x", "text": "y", "json": {"a": 1}, "shape": [1]}
+    assert len(shortfalls(expected(told), result('{"b": 1}'))) == 5
+
+
+@pytest.mark.parametrize("status", [300, 400, 503, 0])
+def test_without_an_expectation_only_2xx_will_do(status: int):
+    assert shortfalls(Expectation(), result("x", status=status)) == [f"the status is {status}, expected 2xx"]
+    assert shortfalls(Expectation(status=status), result("x", status=status)) == []
+
+
+def test_an_answer_that_broke_off_meets_nothing():
+    assert shortfalls(Expectation(), result("x", reset=True)) == ["the connection was reset"]
+    assert shortfalls(Expectation(status=200), result("x", reset=True)) == ["the connection was reset"]
+
+
+def test_bytes_that_are_no_text_are_compared_as_bytes():
+    assert shortfalls(Expectation(body="AP8="), result(b"\x00\xff")) != []
+    assert shortfalls(Expectation(text="�"), result(b"\x00\xff")) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [(5, ()), ([], (0,)), ([1, 2], (2,)), ([[1], [2]], (2, 1)), ([[1], []], (2,)), ([[1], 2], (2,)), ([{}, {}], (2,))],
+)
+def test_the_shape_of_nested_lists(value: Any, shape: tuple[int, ...]):
+    assert shape_of(value) == shape
+
+
+# answer's body, what is recorded
+RECORDED: list[tuple[str | bytes, dict[str, Any]]] = [
+    ("hello", {"body": "hello"}),
+    ("", {"body": ""}),
+    ("two\nlines\n", {"body": "two\nlines\n"}),
+    ("word " * 100, {"text": {"contains": ("word " * 12).strip()}}),
+    (" \n" * 200, {}),
+    (b"\x89PNG\xff", {}),
+    ("a\0b", {}),
+    ("7", {"json": 7}),
+    ("0.123456789", {"json": {"approx": 0.123457, "tolerance": 0.001}}),
+    ("264.123", {"json": {"approx": 264.123, "tolerance": 0.3}}),
+    ('{"cat": 0.25, "n": 3, "ok": true}', {"json": {"cat": {"approx": 0.25, "tolerance": 0.001}, "n": 3, "ok": True}}),
+    ('["a", null]', {"json": ["a", None]}),
+    ('{"a": NaN, "b": 1}', {"json": {"b": 1}}),
+    ("[NaN, 1]", {"shape": [2]}),
+    (json.dumps([[0.5] * 10] * 10), {"shape": [10, 10]}),
+    (json.dumps({"big": [1] * 100, "n": 1}), {"json": {"n": 1}}),
+    ("1" + "0" * 30, {"json": {"approx": 1e30, "tolerance": 1e27}}),
+]
+
+
+@pytest.mark.parametrize(("body", "told"), RECORDED)
+def test_what_is_recorded_of_an_answer(body: str | bytes, told: dict[str, Any]):
+    found = expectation_of(result(body))
+    assert msgspec.to_builtins(found) == {"status": 200} | told
+
+
+def test_of_an_answer_that_broke_off_nothing_is_recorded():
+    assert expectation_of(result("x", reset=True)) is None
+    assert expectation_of(result("x", status=0)) is None
+    assert expectation_of(result("x", status=999)) is None
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-(10**40), 10**40), st.floats(), st.text(max_size=30),
+    st.text(st.characters(categories=["Cs", "Cc", "Lu"]), max_size=5),
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=6)
+        | st.dictionaries(st.text(max_size=8) | st.sampled_from(["min", "approx"]), inner, max_size=6)
+    ),
+    max_leaves=40,
+)
+BODIES = VALUES.map(json.dumps) | st.text(max_size=400) | st.binary(max_size=50)
+
+
+@given(body=BODIES, status=st.integers(200, 299) | st.integers(100, 599))
+def test_an_answer_meets_what_is_recorded_of_it(body: str | bytes, status: int):
+    answer = result(body, status=status)
+    found = expectation_of(answer)
+    assert found is not None
+    assert shortfalls(found, answer) == []
+    assert shortfalls(expected(msgspec.to_builtins(found)), answer) == []
+
+
+@given(value=st.recursive(st.floats(-1e6, 1e6), lambda inner: st.lists(inner, max_size=4), max_leaves=20))
+def test_a_rounded_answer_meets_it_too(value: Any):
+    def rounded(item: Any) -> Any:
+        return [rounded(inner) for inner in item] if isinstance(item, list) else round(item, 5) * (1 + 1e-4)
+
+    found = expectation_of(result(json.dumps(value)))
+    assert shortfalls(found, result(json.dumps(rounded(value)))) == []
