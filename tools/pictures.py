@@ -1,10 +1,11 @@
-"""The pictures of docs/pictures/: terminals, as SVG by rich's recorder, from commands that are really run.
+"""The pictures of docs/pictures/: terminals, as SVG by rich's recorder, and a report, as Chromium shows it.
 
-From the repository's root: python -m tools.pictures [FOLDER]
+All of them are of commands that are really run. From the repository's root: python -m tools.pictures [FOLDER]
 """
 
 import io
 import os
+import platform
 import pty
 import re
 import select
@@ -62,15 +63,18 @@ def main(folder: Path = ROOT / "docs" / "pictures") -> None:
     for name, scene in SCENES.items():
         (folder / f"{name}.svg").write_text(picture(scene))
         print(folder / f"{name}.svg")
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        sys.exit("report.png needs Chromium, which is not here")
+    report(browser, folder / "report.png")
+    print(folder / "report.png")
 
 
 def picture(scene: Scene) -> str:
     """Return the terminal after a scene's commands."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), highlight=False)
     with tempfile.TemporaryDirectory() as home:
-        project = Path(home, scene.project)
-        ignored = shutil.ignore_patterns("*.mar", "__pycache__")
-        shutil.copytree(ROOT / "examples" / scene.project, project, ignore=ignored)
+        project = copy_of(scene.project, Path(home))
         environment = environment_of(Path(home))
         subprocess.run(["bash", "-c", scene.before], cwd=project, env=environment, check=True, capture_output=True)
         for command in scene.commands:
@@ -79,6 +83,24 @@ def picture(scene: Scene) -> str:
             console.print(Text.from_ansi(said), soft_wrap=True)
     svg = console.export_svg(title=f"~/{scene.project}", theme=MONOKAI, unique_id=scene.project)
     return _FETCHED_FONT.sub("", svg).replace("Fira Code, monospace", _FONTS)
+
+
+def report(browser: str, file: Path) -> None:
+    """Take a picture of the page that `marpack run --report` writes, without what it says of this machine."""
+    with tempfile.TemporaryDirectory() as home:
+        project, page = copy_of("object_detector", Path(home)), Path(home, "report.html")
+        command = ["marpack", "run", "--input", "samples/", "--report", str(page)]
+        subprocess.run(command, cwd=project, env=environment_of(Path(home)), check=True, capture_output=True)
+        text = page.read_text().replace(platform.platform(), platform.system())
+        page.write_text(re.sub(r"\d+ x [^<]*", "…", text))
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,1240"]
+        target = [f"--user-data-dir={home}/browser", f"--screenshot={file}", page.as_uri()]
+        subprocess.run([browser, *options, *target], check=True, capture_output=True)
+
+
+def copy_of(example: str, home: Path) -> Path:
+    ignored = shutil.ignore_patterns("*.mar", "__pycache__")
+    return Path(shutil.copytree(ROOT / "examples" / example, home / example, ignore=ignored))
 
 
 def environment_of(home: Path) -> dict[str, str]:

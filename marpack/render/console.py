@@ -33,8 +33,9 @@ def show_error(error: MarpackError) -> None:
     console.print(f"[bold red]error:[/] {escape(error.what)}")
     if error.where:
         console.print(f"  [dim]where:[/] {escape(error.where)}")
-    show_findings(getattr(error, "findings", ()), console)
-    if hint := error.hint or error.fix:
+    findings = getattr(error, "findings", ())
+    show_findings(findings, console)
+    if hint := error.hint or (error.fix if not findings else None):
         console.print(f"  [dim]hint:[/]  {escape(hint)}")
 
 
