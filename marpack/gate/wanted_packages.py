@@ -1,6 +1,5 @@
 """The requirements.txt of an archive: its text, and what of it this environment does not meet."""
 
-import re
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -10,7 +9,6 @@ from marpack.findings import Finding, Severity
 from marpack.gate.requirements import unmet
 
 _MOST = 1 << 20  # bytes
-_OPTIONS = re.compile(r"\s--?\w.*")  # after a requirement: --hash=sha256:…
 
 
 def requirements_text(archive: Archive) -> str | None:
@@ -24,10 +22,6 @@ def requirements_text(archive: Archive) -> str | None:
 
 def requirement_notes(archive: Archive) -> Iterator[Finding]:
     """Yield one note per requirement that this environment does not meet."""
-    text = requirements_text(archive)
-    if text is None:
-        return
-    lines = [_OPTIONS.sub("", line).strip() for line in text.replace("\\\n", " ").splitlines()]
-    for finding in unmet(lines, file=str(archive.manifest.model.requirements_file)):
+    for finding in unmet(archive):
         hint = f"{finding.hint}, or run with --env isolated"
         yield replace(finding, severity=Severity.NOTE, hint=hint)
