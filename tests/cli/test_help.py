@@ -1,0 +1,70 @@
+"""What `marpack --help` and `--version` tell, and how soon."""
+
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+
+import marpack
+from marpack.cli.main import COMMANDS, GROUPS, main
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "marpack", *arguments], capture_output=True, text=True)
+
+
+def test_version_tells_what_an_answer_depends_on_without_importing_it():
+    code = "import sys; from marpack.cli.main import main\ntry: main(['--version'])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *versions, loaded = done.stdout.splitlines()
+    assert versions == [
+        f"marpack {marpack.__version__}",
+        f"Python {platform.python_version()}",
+        f"torch {version('torch')}",
+        f"onnxruntime {version('onnxruntime')}",
+    ]
+    assert not set(loaded.split()) & {"torch", "onnxruntime", "numpy"}
+
+
+def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def gone(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr("importlib.metadata.version", gone)  # an environment without torch
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert "torch is not installed\n" in capsys.readouterr().out
+
+
+def test_help_groups_every_command_by_what_one_does_with_it():
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    shown = run("--help").stdout
+    places = [shown.index(f"\n{title}:\n") for title in GROUPS]
+    assert places == sorted(places)
+    for name, (_, text) in COMMANDS.items():
+        assert f"\n  {name.ljust(max(map(len, COMMANDS)))}  {text}\n" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_commands_help_opens_with_examples_and_fits_a_terminal(command: str):
+    done = run(command, "--help")
+    assert done.returncode == 0
+    head = done.stdout.partition("Options:")[0]
+    assert head.count(f"marpack {command}") >= 3  # usage and two examples
+    assert "\\b" not in head
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.slow
+def test_help_is_there_within_twice_the_time_that_its_library_takes():
+    def seconds(*arguments: str) -> float:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        return time.perf_counter() - started
+
+    ways = (("-m", "marpack", "--help"), ("-c", "import click"))
+    ours, library = (min(seconds(*way) for _ in range(8)) for way in ways)
+    assert ours <= 2 * library
