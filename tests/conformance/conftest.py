@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conformance.peer import find_peer, peer_required
 from conformance.probe import Probe
+from conformance.probes.catalogue import PROBES
 from conformance.rehearsal import Rehearsal, rehearse
 from conformance.stage import Stage
 
@@ -46,9 +47,12 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def _asked(session: pytest.Session) -> Iterable[Probe]:
-    """Return the probes of the tests that were selected to run against the server."""
+    """Return the probes of the tests that were selected to run against the server, and the one they all need."""
     live = [item for item in session.items if isinstance(item, pytest.Function) and "stage" in item.fixturenames]
-    return [item.callspec.params["probe"] for item in live]
+    # Tests of other folders may have a parameter "stage" of their own.
+    params = [item.callspec.params for item in live if hasattr(item, "callspec")]
+    asked = [found["probe"] for found in params if "probe" in found]
+    return [*asked, *(probe for probe in PROBES if probe.name == "digits")]
 
 
 @pytest.fixture(scope="session")

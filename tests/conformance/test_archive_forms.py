@@ -100,7 +100,6 @@ ARCHIVES = {
 # What the server takes and marpack refuses: the rest of what it takes, marpack finds fine.
 SAFER = {
     "bom.mar": "the server's Java reads it, and its Python worker then dies of it",
-    "no-runtime.mar": "the format asks for it; only this version of the server has a default",
     "cut.tar.gz": "the sum that would show a damage is missing",
     "behind.mar": "there are bytes behind the last record: they belong to nothing",
     "no-name.mar": "the server names the model after the request that registers it",

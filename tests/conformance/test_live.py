@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from conformance.archives import pack
 from conformance.likeness import alike
 from conformance.probes.catalogue import FRONTEND, PROBES
+from conformance.probes.examples import EXAMPLES
 from conformance.recording import answered, current
 
 # TorchServe is archived: what was recorded once of it stays so. Those that take long and teach little each time are
@@ -42,3 +48,13 @@ def test_answers_as_the_server_does(probe, call, stage, rehearsal, count):
     live, said = stage.recording(probe), rehearsal(probe)
     assert said.replies[call.name] == live.replies[call.name], said.troubles[call.name]
     count("a live TorchServe 0.12", probe, call.name)
+
+
+def test_the_command_run_shows_the_servers_bodies(stage, tmp_path):
+    digits = next(probe for probe in PROBES if probe.name == "digits")
+    archive = pack(digits, tmp_path)
+    command = [sys.executable, "-m", "marpack", "run", archive, "--input", EXAMPLES / "digits" / "samples", "--json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # sums are split by threads, on the server too
+    shown = json.loads(subprocess.run(command, check=True, capture_output=True, env=environment, timeout=120).stdout)
+    bodies = {Path(result["input"]).name: result["body"].encode() for result in shown["results"]}
+    assert bodies == {name: reply.body for name, reply in stage.recording(digits).replies.items()}

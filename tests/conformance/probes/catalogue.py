@@ -43,7 +43,7 @@ _MODULES = (
 
 
 # Those that wait for a timeout, or for many processes to start.
-SLOW = frozenset({"hangs", "deaths", "streams"})
+SLOW = frozenset({"hangs", "deaths", "more-deaths", "streams"})
 
 
 def _collected() -> tuple[Probe, ...]:

@@ -53,19 +53,22 @@ _EXCEPTIONS = {
 # as its frontend happens to see the exit code before the closed socket or after.
 _DEATHS = {
     "system-exit": "raise SystemExit(0)",
-    "keyboard-interrupt": "raise KeyboardInterrupt",
-    "base-exception": "raise BaseException('x')",
     "os-exit": "os._exit(3)",
-    "terminated": "import signal; os.kill(os.getpid(), signal.SIGTERM)",
-    "segfault": "import ctypes; ctypes.string_at(0)",
     "str-raises": "class E(Exception):\n  def __str__(self): raise ValueError\nraise E",
     "header-value-number": "context.set_response_header(0, 'a', 1)",
+    "status-negative": "context.set_response_status(-1, '')",
+    "phrase-newline": "context.set_response_status(201, 'a\\r\\nb: c')",
+}
+
+_MORE_DEATHS = {
+    "keyboard-interrupt": "raise KeyboardInterrupt",
+    "base-exception": "raise BaseException('x')",
+    "terminated": "import signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "segfault": "import ctypes; ctypes.string_at(0)",
     "header-value-newline": "context.set_response_header(0, 'a', 'b\\r\\nc: d')",
     "header-name-blank": "context.set_response_header(0, 'a b', 'c')",
     "content-type-none": "context.set_response_content_type(0, None)",
     "status-text": "context.set_response_status('200', '')",
-    "status-negative": "context.set_response_status(-1, '')",
-    "phrase-newline": "context.set_response_status(201, 'a\\r\\nb: c')",
     "prediction-code-negative": "raise PredictionException('m', -1)",
     "prediction-code-none": "raise PredictionException('m', None)",
     "prediction-code-text": "raise PredictionException('m', '404')",
@@ -84,14 +87,15 @@ EXCEPTIONS = Probe(
     ),
 )
 
-DEATHS = Probe(
-    name="deaths",
-    files={"handler.py": handler("evaluate")},
-    steps=(
-        *(Call(name, f"answer = 'lost'\n{source}") for name, source in _DEATHS.items()),
-        Call("alive-again", "answer = 'alive'"),
-    ),
-)
+
+def _deaths(name: str, sources: dict[str, str], *, settled: bool = False) -> Probe:
+    calls = (Call(death, f"answer = 'lost'\n{source}") for death, source in sources.items())
+    alive = Call("alive-again", "answer = 'alive'")
+    return Probe(name=name, files={"handler.py": handler("evaluate")}, settled=settled, steps=(*calls, alive))
+
+
+DEATHS = _deaths("deaths", _DEATHS)
+MORE_DEATHS = _deaths("more-deaths", _MORE_DEATHS, settled=True)
 
 HANGS = Probe(
     name="hangs",
@@ -105,4 +109,4 @@ HANGS = Probe(
     ),
 )
 
-PROBES = (EXCEPTIONS, DEATHS, HANGS)
+PROBES = (EXCEPTIONS, DEATHS, MORE_DEATHS, HANGS)
