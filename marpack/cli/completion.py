@@ -14,7 +14,7 @@ def completion(shell: str) -> None:
 
     \b
     Examples:
-      eval "$(marpack completion bash)"                                      in ~/.bashrc; zsh likewise
+      eval "$(marpack completion bash)"                             in ~/.bashrc; likewise zsh
       marpack completion fish > ~/.config/fish/completions/marpack.fish
 
     It completes commands, options, templates, archives and the members of an archive.

@@ -21,7 +21,7 @@ from marpack.errors import ExitCode
 def diff(
     context: click.Context, /, before: str, after: str, *, verify: bool, as_json: bool, **limits: int | None
 ) -> None:
-    r"""Compare two archives: manifest, members, config, labels and, number by number, the tensors.
+    """Compare two archives: manifest, members, config, labels and, number by number, the tensors.
 
     \b
     Examples:
