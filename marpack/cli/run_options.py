@@ -100,6 +100,7 @@ _GROUPS = {
         _option("--output", metavar="DIR", help="Write each answer's body to a file of its own."),
         _option("--report", metavar="FILE", help="Write an HTML page with every answer drawn."),
         _option("--resume", metavar="FILE", help="Append results to this .jsonl, skipping what it answers."),
+        _option("--record", is_flag=True, help="Keep inputs and answers as samples in marpack.yaml [its samples]."),
         _option("--logs", is_flag=True, help="Show what the handler prints, with the input it belongs to."),
     ),
     "Debugging": (
@@ -134,13 +135,14 @@ _APART = {
     "as_json": (("jsonl",), "they are two forms of one output"),
     "repeat": (("output", "report", "resume", "jsonl", "watch", "show_data"), "a benchmark keeps no answers"),
     "watch": (("as_json", "jsonl", "resume", "output"), "its answers are for the eye"),
+    "record": (("watch", "repeat", "resume"), "every answer is written down once"),
 }
 _SPELT = {"recorded": "requests", "as_json": "json", "inputs": "input", "kind": "type", "isolated": "env isolated"}
 
 
 def check(options: dict[str, Any]) -> None:
     """Raise UsageError for options that do not go together, or too few of them."""
-    if not any(options[name] for name in ("inputs", "data", "form", "recorded")):
+    if not any(options[name] for name in ("inputs", "data", "form", "recorded", "record")):
         raise UsageError("there is nothing to answer", hint="name inputs: marpack run --input FILE…")
     given = {**options, "in_process": options["in_process"] or options["pdb"], "workers": options["workers"] > 1}
     given["isolated"] = options["env"] == "isolated"
