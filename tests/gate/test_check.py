@@ -1,0 +1,165 @@
+"""The gate itself: what runs after what, how failures weigh, and what is said when something ends it early."""
+
+from pathlib import Path
+
+import pytest
+from gate.archives import HANDLER, archive, examine, failures, project
+
+from marpack.errors import ExitCode, UsageError
+from marpack.gate.check import Choice, Listener, check
+from marpack.gate.checks import CHECKS, Check
+from marpack.gate.subject import Subject
+from marpack.gate.verdicts import Checked, Verdict
+from marpack.project.severities import Severities
+from marpack.project.source import Resolved, resolve
+
+
+def reasons(report) -> dict[str, str]:
+    return {checked.name: checked.reason for checked in report.checks}
+
+
+def test_a_failure_is_the_exit_code_that_every_command_has_for_it(tmp_path: Path):
+    whole = archive(tmp_path / "whole")
+    assert examine(whole, choice=Choice.of(["samples"])).exit_code is ExitCode.OK
+    (tmp_path / "no.mar").write_text("no")
+    assert examine(tmp_path / "no.mar").exit_code is ExitCode.ARCHIVE
+    (tmp_path / "cut.mar").write_bytes(whole.read_bytes().replace(b"vowels", b"VOWELS"))
+    assert examine(tmp_path / "cut.mar").exit_code is ExitCode.ARCHIVE
+    assert examine(archive(tmp_path / "raises", "{}['x']\n" + HANDLER)).exit_code is ExitCode.HANDLER
+    assert examine(archive(tmp_path / "syntax", "def (")).exit_code is ExitCode.SHORT
+
+
+def test_what_cannot_be_opened_still_has_a_whole_report(tmp_path: Path):
+    (tmp_path / "no.mar").write_text("no")
+    report = examine(tmp_path / "no.mar", choice=Choice.of(["samples"]))
+    assert [checked.name for checked in report.checks] == [each.name for each in CHECKS]
+    assert failures(report) == {"safe-to-open": ["not-an-archive"]}
+    assert reasons(report)["samples"] == "safe-to-open failed"
+    assert reasons(report)["labels"] == "not asked for"
+    assert not report.deployable
+
+
+def test_nothing_is_loaded_that_is_not_trusted(tmp_path: Path):
+    marked = tmp_path / "loaded"
+    report = examine(archive(tmp_path / "p", f"open({str(marked)!r}, 'w')\ndef broken(:\n"))
+    assert reasons(report)["loads"] == "preflight failed"
+    assert not marked.exists()
+
+
+def test_checks_are_chosen_by_name():
+    assert Choice.of().names == {each.name for each in CHECKS}
+    assert Choice.of(["samples", "loads"]).names == {"samples", "loads"}
+    assert "memory" not in Choice.of(skip=["memory"])
+    assert not Choice.of(["digests"]).needs_worker
+    assert Choice.of(["loads"]).needs_worker
+
+
+@pytest.mark.parametrize(
+    ("only", "skip", "what", "hint"),
+    [
+        (["sampels"], [], "there is no check named 'sampels'", "did you mean samples?"),
+        ([], ["Memory!"], "there is no check named 'Memory!'", "did you mean memory?"),
+        (["xyz"], [], "there is no check named 'xyz'", "the checks are safe-to-open, digests,"),
+        (["samples"], ["samples"], "samples is both asked for and left out", "--only or with --skip"),
+        ([], [each.name for each in CHECKS], "every check is left out", "skip fewer"),
+    ],
+)
+def test_a_wrong_choice_is_said(only: list[str], skip: list[str], what: str, hint: str):
+    with pytest.raises(UsageError) as caught:
+        Choice.of(only, skip)
+    assert caught.value.what == what
+    assert hint in str(caught.value.hint)
+
+
+def test_a_failure_that_weighs_less_does_not_close_the_gate(tmp_path: Path):
+    broken = HANDLER.replace("return {self", 'open("log.txt", "a")\n        return {self')
+    folder = project(tmp_path / "p", broken, checks={"model-folder": "warning"})
+    with Subject(resolve(str(folder))) as subject:
+        report = check(subject)
+    assert failures(report) == {"model-folder": ["model-folder-written"]}
+    assert report.deployable
+    assert report.exit_code is ExitCode.OK
+
+
+def test_every_check_can_be_weighed_and_says_there_what_it_says_here():
+    from msgspec import inspect
+
+    info = inspect.type_info(Severities)
+    told = {field.encode_name: field.type.extra_json_schema["description"] for field in info.fields}
+    assert list(told) == [each.name for each in CHECKS]
+    assert [text.rstrip(".").casefold() for text in told.values()] == [each.title.casefold() for each in CHECKS]
+
+
+def test_what_others_stand_on_comes_before_them():
+    seen: set[str] = set()
+    for each in CHECKS:
+        assert set(each.needs) <= seen, each.name
+        seen.add(each.name)
+
+
+ONCE = """
+import os
+
+import tempfile
+
+LOCK = PATH
+
+
+class Handler:
+    def initialize(self, context):
+        open(LOCK, "x")
+
+    def handle(self, data, context):
+        if "why" in str(data):
+            os._exit(1)
+        return [len(str(row)) for row in data]
+"""
+
+
+def test_a_worker_that_cannot_be_started_again_fails_one_check(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", ONCE.replace("PATH", repr(str(tmp_path / "lock")))))
+    assert failures(report) == {"samples": ["load"]}
+    assert "FileExistsError" in reasons(report)["samples"]
+    assert reasons(report)["memory"] == "samples failed"
+
+
+class Interrupting(Listener):
+    """Presses Ctrl-C at one check."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.told: list[Checked] = []
+
+    def begins(self, check: Check) -> None:
+        if check.name == self.name:
+            raise KeyboardInterrupt
+
+    def ends(self, checked: Checked) -> None:
+        self.told.append(checked)
+
+
+@pytest.mark.parametrize("name", ["digests", "loads", "batch-contract"])
+def test_an_interrupted_check_tells_what_is_done(tmp_path: Path, name: str):
+    listener = Interrupting(name)
+    with Subject(Resolved(path=archive(tmp_path / "p"))) as subject:
+        report = check(subject, listener=listener)
+    place = [each.name for each in CHECKS].index(name)
+    assert [checked.verdict for checked in report.checks[:place]].count(Verdict.FAILED) == 0
+    assert {checked.reason for checked in report.checks[place:]} == {"interrupted"}
+    assert (report.interrupted, report.deployable, report.exit_code) == (True, False, ExitCode.INTERRUPTED)
+    assert report.digest is not None
+    assert listener.told == list(report.checks)
+
+
+def test_loading_takes_no_longer_than_the_server_would_wait(tmp_path: Path):
+    hangs = HANDLER.replace("        folder", "        __import__('time').sleep(60)\n        folder", 1)
+    report = examine(archive(tmp_path / "p", hangs, config={"startupTimeout": 1}))
+    assert failures(report) == {"loads": ["does-not-load"]}
+    assert report.seconds < 10
+
+
+def test_an_earlier_runs_traces_in_the_model_folder_are_found_too(tmp_path: Path):
+    writes = HANDLER.replace("return {self", 'os.path.exists("log.txt") or open("log.txt", "a")\n        return {self')
+    path = archive(tmp_path / "p", writes)
+    for _ in range(2):
+        assert failures(examine(path)) == {"model-folder": ["model-folder-written"]}
