@@ -69,11 +69,13 @@ def answer(
     """
     from marpack.cli.run_inputs import inputs_of
     from marpack.cli.run_outlets import Outlets
+    from marpack.cli.run_record import finish, recorder_of
     from marpack.cli.run_serving import open_serving
     from marpack.worker.client import LoadError
     from marpack.worker.journal import Journal
     from marpack.worker.runner import exchanges
 
+    recorder = recorder_of(source, options) if options["record"] else None
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(options["resume"])) if options["resume"] else None
         inputs = inputs_of(options, journal)
@@ -84,25 +86,29 @@ def answer(
             outlets.fail(error, source or ".")
             return error.exit_code
         outlets.begin(serving)
-        return _answer_all(
+        answered = exchanges(serving.pool, inputs, batch_size=options["batch_size"] or 1)
+        code = _answer_all(
             serving,
-            exchanges(serving.pool, inputs, batch_size=options["batch_size"] or 1),
+            answered if recorder is None else recorder.through(answered),
             outlets,
             lambda result: until() or (options["fail_fast"] and not result.ok),
         )
+        return code if recorder is None else finish(recorder, code)
 
 
 def _answer_all(
     serving: Serving, answered: Iterator[Exchange], outlets: Outlets, is_enough: Callable[[Result], bool]
 ) -> int:
     """Tell each result as it comes, and in the end what they add up to; return the exit code."""
+    from marpack.cli.interrupts import Interrupts
     from marpack.worker.client import LoadError
 
     try:
-        for exchange in answered:
-            if is_enough(outlets.show(exchange)):
-                serving.pool.kill()  # and do not wait for what was sent ahead
-                return outlets.end(serving)
+        with Interrupts() as interrupts:
+            for exchange in answered:
+                if is_enough(interrupts.after(outlets.show, exchange)):
+                    serving.pool.kill()  # and do not wait for what was sent ahead
+                    return outlets.end(serving)
         serving.pool.close()
     except KeyboardInterrupt:  # what was answered is told all the same
         serving.pool.kill()

@@ -86,7 +86,8 @@ def _plan(serving: Serving, options: dict[str, Any]) -> Plan:
     from marpack.worker.load import batch_size_of, read_config
 
     # As far as the server would go, unless the user says otherwise; the model is loaded, so its config is sound.
-    config = read_config(serving.load.model_dir, serving.archive.manifest.model.config_file)
+    file = serving.archive.manifest.model.config_file
+    config = read_config(serving.load.model_dir, file) if file is not None else {}
     most = options["batch_size"] or batch_size_of(config)
     warmup = 1 if options["warmup"] is None else options["warmup"]
     return Plan(sizes=sizes_up_to(most), repeat=options["repeat"], warmup=warmup)

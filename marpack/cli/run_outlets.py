@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from marpack.cli.run_inputs import count_of
-from marpack.errors import ExitCode
+from marpack.errors import ExitCode, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from marpack.errors import HandlerError
@@ -62,7 +62,8 @@ class Outlets:
 
         head = self._head(serving)
         if self._options["as_json"]:
-            self._document = ReportStream(sys.stdout.buffer, head)
+            with _writing():
+                self._document = ReportStream(sys.stdout.buffer, head)
         if self._lines is not None:
             self._lines.head(head.loaded, head.load_logs)
         if self._page is not None:
@@ -87,23 +88,27 @@ class Outlets:
         from marpack.render.json import show_line
 
         tells: list[Callable[[Result], None]] = []
+        if self._journal is not None:
+            tells.append(self._journal.write)  # first: what is on the screen is in the file
         if self._document is not None:
             tells.append(self._document.show)
         if self._options["jsonl"]:
             tells.append(show_line)
         if self._lines is not None:
             tells.append(self._lines.show)
-        if self._journal is not None:
-            tells.append(self._journal.write)
         return tells
 
     def show(self, exchange: Exchange) -> Result:
-        """Tell one result everywhere; return it, with the place of its body if that was saved."""
+        """Tell one result everywhere; return it, with the place of its body if that was saved.
+
+        Raises OutputError, and BrokenPipeError where nobody reads stdout any more.
+        """
         result = exchange.result if self._bodies is None else self._bodies.save(exchange.result)
         self._tally.add(result)
         self._progress.clear()
-        for tell in self._tells:
-            tell(result)
+        with _writing():
+            for tell in self._tells:
+                tell(result)
         if self._page is not None:
             self._page.show(exchange.input, result)
         self._progress.step(ok=result.ok)
@@ -121,7 +126,8 @@ class Outlets:
         summary = self._summary(serving)
         interrupted = code is ExitCode.INTERRUPTED
         if self._document is not None:
-            self._document.close(summary, interrupted=interrupted, failure=self._failure(failure, serving))
+            with _writing():
+                self._document.close(summary, interrupted=interrupted, failure=self._failure(failure, serving))
         if self._page is not None:
             self._page.end(summary, interrupted=interrupted)
         if self._lines is not None:
@@ -168,7 +174,7 @@ class Outlets:
 
     def abandon(self) -> int:
         """End without another word: whoever read stdout is gone."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor may Python's own last flush fail
+        _close_stdout()
         return ExitCode.SHORT
 
     def __enter__(self) -> Self:
@@ -178,6 +184,23 @@ class Outlets:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, value, trace)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Raise OutputError for results that cannot be written, unless nobody reads them any more."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _close_stdout()
+        raise OutputError(f"the results cannot be written: {error.strerror}") from error
+
+
+def _close_stdout() -> None:
+    """Let nothing more be written, so that Python's own last flush does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def tell_findings(findings: Iterable[Finding]) -> None:

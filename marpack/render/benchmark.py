@@ -1,5 +1,8 @@
 """What `marpack run --repeat` shows: a line per batch size, the stages, and the worker's memory."""
 
+import sys
+
+from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 
@@ -38,15 +41,15 @@ def show_pace(pace: Pace) -> None:
 
 def show_rest(figures: Figures) -> None:
     """Print the stages of the largest batch, the memory, and what is wrong with it."""
-    console = page()
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     last = figures.paces[-1]
-    console.print(f"\n[dim]{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}[/]", soft_wrap=True)
+    console.print(f"\n[dim]{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
     for stage, spread in last.stages.items():
-        console.print(f"{escape(stage):20}{_spread(spread)}", soft_wrap=True)
+        console.print(f"{escape(stage):20}{_spread(spread)}")
     memory = figures.memory
     if memory is not None:
         told = f"{decimal(memory.before)} once warm, {decimal(memory.after)} in the end, {decimal(memory.peak)} at most"
-        console.print(f"\nmemory  {told}", soft_wrap=True)
+        console.print(f"\nmemory  {told}")
     show_findings(figures.findings, console)
 
 

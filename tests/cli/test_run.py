@@ -7,9 +7,9 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli.running import marpack, results
 
 HANDLER = textwrap.dedent(
     """
@@ -30,20 +30,6 @@ HANDLER = textwrap.dedent(
         return {"type": type(body).__name__, "text": str(body), "x": context.get_request_header(index, "X")}
     """
 )
-
-
-def marpack(*args: str, cwd: Path | None = None, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "marpack", *args], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
-def results(*args: str, code: int = 0, **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(marpack("run", *args, "--json", code=code, **options).stdout)["results"]
-    return found
 
 
 @pytest.fixture
@@ -176,11 +162,30 @@ def test_a_handler_that_does_not_load_is_exit_4(make_mar, handler: str, words: s
         (["--data", "x", "--header", "nothing"], 2, "name=value"),
         (["--data", "x", "--device", "tpu"], 2, "no device"),
         (["--data", "x", "--max-memory", "lots"], 2, "a size is"),
+        (["--data", "x", "--max-memory", "-1G"], 2, "more than nothing"),
+        (["--data", "x", "--max-memory", "infG"], 2, "a size is"),
         (["--data", "x", "--batch-size", "0"], 2, "batch-size"),
         (["--data", "x", "--target", "other"], 2, "target"),
         (["--data", "x", "--no-such-option"], 2, "No such option"),
         (["--requests", "nowhere.jsonl"], 2, "cannot be read"),
         (["--data", "x", "--envelope", "kserve3"], 4, "no envelope"),
+        (["--data", "x", "--input", "nowhere.png"], 2, "no such input"),
+        (["--input", "*.nothing"], 2, "matches no file"),
+        (["--input", ".", "--type", "video"], 2, "holds no such files"),
+        (["--input", "@nolist"], 2, "cannot be read"),
+        (["--form", "novalue"], 2, "name=value"),
+        (["--form", "x=@nowhere"], 2, "cannot be read"),
+        (["--data", "x", "--in-process", "--workers", "2"], 2, "--in-process does not go with --workers"),
+        (["--data", "x", "--pdb", "--timeout", "5"], 2, "--pdb does not go with --timeout"),
+        (["--data", "x", "--in-process", "--env", "isolated"], 2, "--env isolated"),
+        (["--data", "x", "--watch", "--json"], 2, "--watch does not go with --json"),
+        (["--data", "x", "--repeat", "2", "--output", "out"], 2, "--repeat does not go with --output"),
+        (["--data", "x", "--warmup", "2"], 2, "belongs to a benchmark"),
+        (["--data", "x", "--repeat", "0"], 2, "repeat"),
+        (["--data", "x", "--report", "-"], 2, "name a file"),
+        (["--data", "x", "--report", "page.pdf"], 2, "HTML page"),
+        (["--data", "x", "--unpacked"], 2, "runs a project"),
+        (["--data", "x", "--env", "docker"], 2, "env"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_a_code(mar: str, tmp_path: Path, args: list[str], code: int, words: str):

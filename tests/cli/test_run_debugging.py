@@ -1,0 +1,216 @@
+"""Breakpoints, the debugger, watching, and seeing what a handler gets; on real terminals."""
+
+import json
+import os
+import signal
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from cli.running import Terminal, marpack, results
+
+HANDLER = textwrap.dedent(
+    """
+    import os, sys
+    def handle(data, context):
+        if data is None:
+            print("loading"); return
+        print("rows", len(data))
+        return [answer(row["body"]) for row in data]
+
+    def answer(body):
+        if body == "raise": return fail({"deep": 1})
+        if body == "leave": sys.exit(3)
+        if body == "stop": breakpoint()
+        if body == "where": return os.getcwd()
+        return f"{body} from {os.getpid()}" if isinstance(body, str) else "seen"
+
+    def fail(found):
+        wanted = "gone"
+        return found[wanted]
+    """
+)
+
+
+@pytest.fixture
+def mar(make_mar) -> str:
+    return str(make_mar(HANDLER))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "handler.py").write_text(HANDLER)
+    (folder / "marpack.yaml").write_text('name: watched\nversion: "1.0"\nhandler: handler.py\n')
+    return folder
+
+
+def test_in_process_the_answers_are_the_same(mar: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text("a")
+    words = ["--input", "a.txt", "--data", "raise", "--data", "leave", "--data", "where", "--data", "raise"]
+    ours = results(mar, *words, "--in-process", cwd=tmp_path, code=1)
+    theirs = results(mar, *words, cwd=tmp_path, code=1)
+    assert [item["status"] for item in ours] == [item["status"] for item in theirs] == [200, 503, 500, 200, 503]
+    assert [item["troubles"] for item in ours][1] == [item["troubles"] for item in theirs][1]
+    assert ours[3]["body"] == theirs[3]["body"]  # the model's folder
+    assert "--in-process" in ours[2]["troubles"][0]["hint"]
+
+
+def test_in_process_prints_stay_out_of_the_result(mar: str):
+    done = marpack("run", mar, "--data", "a", "--in-process", "--json")
+    assert json.loads(done.stdout)["results"][0]["metrics"][0].startswith("PredictionTime")
+    assert "loading\n" in done.stderr
+    assert "rows 1\n" in done.stderr
+
+
+def test_a_model_that_does_not_load_in_process_is_exit_4(make_mar):
+    for handler in ("raise SystemExit(1)\n", "def handle(data, context):\n    raise OSError('no disk')\n"):
+        assert "handler.py:" in marpack("run", str(make_mar(handler)), "--data", "x", "--in-process", code=4).stderr
+
+
+def test_a_breakpoint_stops_and_goes_on(mar: str):
+    with Terminal("run", mar, "--data", "stop", "--data", "a", "--in-process") as terminal:
+        terminal.wait_for(r"\(Pdb\) ")
+        terminal.type("up\n")
+        terminal.wait_for(r"\(Pdb\) ")
+        terminal.type("p body, len(data)\n")
+        terminal.wait_for(r"NameError|\('stop'")
+        terminal.type("c\n")
+        terminal.wait_for(r"data\[1\] +200  a from")
+        assert terminal.end() == 0
+
+
+def test_the_debugger_opens_in_the_authors_frame(mar: str):
+    with Terminal("run", mar, "--data", "raise", "--data", "a", "--pdb") as terminal:
+        screen = terminal.wait_for(r"\(marpack pdb\) ")
+        assert "KeyError: 'gone'" in screen
+        assert "handler.py(18)fail()" in screen
+        terminal.type("p wanted, found\n")
+        terminal.wait_for(r"\('gone', \{'deep': 1\}\)")
+        terminal.type("up\n")
+        terminal.wait_for(r"answer\(\)")
+        terminal.type("c\n")
+        terminal.wait_for(r"data\[0\] +503")
+        terminal.wait_for(r"data\[1\] +200  a from")
+        assert terminal.end() == 1
+
+
+def test_the_authors_frame_is_found_below_a_librarys(make_mar):
+    handler = "import json\ndef handle(data, context):\n    mine = 7\n    return data and [json.loads('{')]\n"
+    with Terminal("run", str(make_mar(handler)), "--data", "x", "--pdb") as terminal:
+        assert "handler.py(4)handle()" in terminal.wait_for(r"\(marpack pdb\) ")
+        terminal.type("p mine\n")
+        terminal.wait_for(r"\b7\b")
+        terminal.type("q\n")
+        assert terminal.end() == 130
+
+
+def test_the_debugger_opens_where_loading_fails(make_mar):
+    handler = "def handle(data, context):\n    fate = 'sealed'\n    raise OSError('no disk')\n"
+    with Terminal("run", str(make_mar(handler)), "--data", "x", "--pdb") as terminal:
+        terminal.wait_for(r"\(marpack pdb\) ")
+        terminal.type("p fate\n")
+        terminal.wait_for("'sealed'")
+        terminal.type("q\n")
+        assert terminal.end() == 4
+
+
+def test_what_the_handler_gets_is_shown_without_secrets(mar: str, tmp_path: Path):
+    (tmp_path / "a.bin").write_bytes(bytes(range(200, 250)))
+    done = marpack(
+        "run", mar, "--show-data", "-H", "Authorization=Bearer abc", "-H", "X=y", "--input", "a.bin",
+        "--data", '{"user": "me", "api_key": "hidden-1", "deep": {"password": "hidden-2", "n": [1, 2]}}',
+        "--data", "raise", "--data", "leave", cwd=tmp_path, code=1,
+    )  # fmt: skip
+    assert "> 0 body: bytearray of 50 bytes, c8 c9 ca" in done.stdout
+    assert "{user: 'me', api_key: •••, deep: {password: •••, n: [1, 2]}}" in done.stdout
+    assert "X: 'y', Authorization: •••" in done.stdout or "Authorization: •••, X: 'y'" in done.stdout
+    assert "> 0 body: str 'raise'" in done.stdout
+    assert "> 0 body: str 'leave'" in done.stdout  # although its worker died of it
+    assert "hidden" not in done.stdout + done.stderr
+    assert "abc" not in done.stdout
+    (item,) = results(mar, "--data", "a", "--show-data")
+    assert item["data"][0] == "0 body: str 'a'"
+    (item,) = results(mar, "--data", "a", "--show-data", "--in-process")
+    assert item["data"][0] == "0 body: str 'a'"
+
+
+def test_a_project_runs_without_packing(project: Path):
+    done = marpack("run", "--unpacked", "--data", "raise", cwd=project, code=1)
+    assert f"{project}/handler.py:18 in fail" in done.stdout  # the author's own file
+    assert list(project.glob("*.mar")) == []
+    (project / "marpack.yaml").write_text("name: watched\nversion: '1.0'\nhandler: gone.py\n")
+    assert "gone.py" in marpack("run", "--unpacked", "--data", "x", cwd=project, code=2).stderr
+
+
+def test_a_change_of_the_project_is_answered_at_once(project: Path):
+    with Terminal("run", "--watch", "--data", "a", cwd=project) as terminal:
+        terminal.wait_for(r"data\[0\] +200  a from[\s\S]*Ctrl-C ends", seconds=60)
+        change(project, "from {os.getpid()}", "FROM {os.getpid()}")
+        terminal.wait_for(r"handler\.py changed at")
+        screen = terminal.wait_for(r"data\[0\] +200  a FROM[\s\S]*Ctrl-C ends")
+        assert "s after the change" in screen
+        change(project, "def answer", "def answer(")
+        terminal.wait_for(r"no valid Python[\s\S]*Ctrl-C ends")
+        change(project, "def answer((", "def answer(")
+        terminal.wait_for(r"data\[0\] +200  a FROM[\s\S]*Ctrl-C ends")
+        (project / "marpack.yaml").write_text("name: [\n")
+        terminal.wait_for(r"marpack\.yaml changed[\s\S]*Ctrl-C ends")
+        (project / "marpack.yaml").write_text('name: watched\nversion: "1.0"\nhandler: handler.py\n')
+        terminal.wait_for(r"data\[0\] +200  a FROM[\s\S]*Ctrl-C ends")
+        workers = children(terminal.process.pid)
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == 130
+        for worker in workers:
+            assert not Path(f"/proc/{worker}").exists()
+
+
+def change(project: Path, before: str, after: str) -> None:
+    text = (project / "handler.py").read_text()
+    assert before in text
+    (project / "handler.py").write_text(text.replace(before, after))
+
+
+def children(pid: int) -> list[int]:
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [inner for child in found for inner in children(child)]
+
+
+def test_a_change_ends_the_round_that_is_under_way(project: Path):
+    text = HANDLER.replace("return [answer", "__import__('time').sleep(0.3)\n    return [answer")
+    (project / "handler.py").write_text(text)
+    words = [word for number in range(100) for word in ("--data", f"n{number}")]
+    with Terminal("run", "--watch", "--unpacked", *words, cwd=project) as terminal:
+        terminal.wait_for("n1 from")
+        (project / "handler.py").write_text(HANDLER.replace("from {", "at last {"))
+        terminal.wait_for("n99 at last", seconds=20)
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == 130
+
+
+def test_inputs_are_watched_and_wrong_usage_still_ends_at_once(mar: str, tmp_path: Path):
+    assert "no such input" in marpack("run", mar, "--watch", "--input", "gone", cwd=tmp_path, code=2).stderr
+    assert "no such file" in marpack("run", "gone.mar", "--watch", "--data", "x", cwd=tmp_path, code=2).stderr
+    (tmp_path / "in.txt").write_text("one")
+    with Terminal("run", mar, "--watch", "--input", "in.txt", cwd=tmp_path) as terminal:
+        terminal.wait_for(r"one from[\s\S]*Ctrl-C ends")
+        (tmp_path / "in.txt").write_text("two")
+        terminal.wait_for(r"two from[\s\S]*Ctrl-C ends")
+        os.kill(terminal.process.pid, signal.SIGINT)
+        assert terminal.end() == 130
+
+
+@pytest.mark.slow
+def test_torch_is_imported_once_for_all_rounds(project: Path):
+    (project / "handler.py").write_text("import torch\n" + HANDLER)
+    with Terminal("run", "--watch", "--data", "a", cwd=project) as terminal:
+        terminal.wait_for(r"a from[\s\S]*Ctrl-C ends", seconds=120)
+        started = time.monotonic()
+        for number in range(3):
+            change(project, "from {" if number == 0 else f"from {number - 1} {{", f"from {number} {{")
+            terminal.wait_for(rf"a from {number} [\s\S]*Ctrl-C ends")
+        assert time.monotonic() - started < 6  # importing torch alone takes longer, three times
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.end() == 130

@@ -1,0 +1,232 @@
+"""Where results go: a table, files, a journal, JSON that streams."""
+
+import json
+import os
+import signal
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+from cli.running import COMMAND, Terminal, marpack, results
+
+HANDLER = textwrap.dedent(
+    """
+    import base64, os, time
+    PNG = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+    )
+    def handle(data, context):
+        if data is None: return
+        return [answer(row["body"], context, index) for index, row in enumerate(data)]
+
+    def answer(body, context, index):
+        if body == "raise": return {}["gone"]
+        if body == "exit": os._exit(1)
+        if body == "slow": time.sleep(0.6)
+        if body == "png": return PNG
+        if body == "html":
+            context.set_response_content_type(index, "text/html; charset=utf-8")
+            return "<p>hi</p>"
+        return {"body": body} if body == "json" else body
+    """
+)
+
+
+@pytest.fixture
+def mar(make_mar) -> str:
+    return str(make_mar(HANDLER))
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_each_body_goes_to_a_file_under_its_own_suffix(mar: str, tmp_path: Path):
+    for name, text in (("a", "json"), ("b", "text"), ("c", "png"), ("d", "html"), ("e", "raise")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    told = results(mar, "--input", "a.txt", "b.txt", "c.txt", "d.txt", "e.txt", "--output", "out", cwd=tmp_path, code=1)
+    files = written(tmp_path / "out")
+    assert list(files) == ["a.txt.json", "b.txt.txt", "c.txt.png", "d.txt.html", "e.txt.json"]
+    assert files["b.txt.txt"] == b"text"
+    assert files["c.txt.png"].startswith(b"\x89PNG")
+    assert [item["file"] for item in told] == [f"out/{name}" for name in files]
+
+
+def test_inputs_of_one_name_are_told_apart(mar: str, tmp_path: Path):
+    for folder in ("x", "y", "z"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text(folder)
+    marpack("run", mar, "--input", "x", "y", "z", "x", "--output", "out", cwd=tmp_path)
+    assert written(tmp_path / "out") == {
+        "a.txt-2.txt": b"y",
+        "a.txt-3.txt": b"z",
+        "a.txt-4.txt": b"x",
+        "a.txt.txt": b"x",
+    }
+
+
+def test_nothing_in_the_output_folder_is_ever_replaced(mar: str, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    assert "holds files already" in marpack("run", mar, "--data", "x", "--output", "out", cwd=tmp_path, code=2).stderr
+    (tmp_path / "file").touch()
+    assert "no folder" in marpack("run", mar, "--data", "x", "--output", "file", cwd=tmp_path, code=2).stderr
+    assert "cannot be made" in marpack("run", mar, "--data", "x", "--output", "file/x", cwd=tmp_path, code=1).stderr
+
+
+def test_a_run_that_broke_off_is_resumed(mar: str, tmp_path: Path):
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text("slow" if number > 1 else "raise" if number else "text")
+    command = [*COMMAND, "run", mar, "--input", *[f"{number}.txt" for number in range(6)], "--resume", "r.jsonl"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("2.txt"):
+        pass
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    lines = (tmp_path / "r.jsonl").read_text().splitlines()
+    assert [json.loads(line)["input"] for line in lines] == ["0.txt", "1.txt", "2.txt"]
+    (tmp_path / "r.jsonl").write_text("\n".join([*lines, lines[0][:40]]))  # killed in the middle of a line
+
+    done = marpack("run", mar, "--input", *[f"{number}.txt" for number in range(6)], "--resume", "r.jsonl",
+                   cwd=tmp_path, code=1)  # fmt: skip
+    assert "3 answered before" in done.stderr
+    told = [json.loads(line)["input"] for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert told == [f"{number}.txt" for number in range(6)]
+    again = marpack("run", mar, "--input", *[f"{number}.txt" for number in range(6)], "--resume", "r.jsonl",
+                    cwd=tmp_path, code=1)  # fmt: skip
+    assert "6 answered before, 0 inputs" in again.stderr
+
+
+def test_a_file_of_something_else_is_not_resumed_and_not_touched(mar: str, tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("buy milk\n")
+    assert "no result" in marpack("run", mar, "--data", "x", "--resume", "notes.txt", cwd=tmp_path, code=2).stderr
+    assert (tmp_path / "notes.txt").read_text() == "buy milk\n"
+    assert "cannot be written" in marpack("run", mar, "--data", "x", "--resume", "no/r", cwd=tmp_path, code=2).stderr
+
+
+def test_an_input_that_cannot_be_read_costs_only_itself(mar: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "list").write_text("a.txt\ngone.txt\na.txt\n")
+    told = results(mar, "--input", "@list", cwd=tmp_path, code=1)
+    assert [item["status"] for item in told] == [200, 0, 200]
+    assert told[1]["troubles"][0]["kind"] == "unreadable-input"
+
+
+def test_a_line_that_is_no_request_costs_only_itself_but_a_wrong_file_is_said_at_once(mar: str, tmp_path: Path):
+    (tmp_path / "r.jsonl").write_text('{"body": "a"}\n{"bodi": "b"}\n{"body": "c"}\n')
+    assert [item["status"] for item in results(mar, "--requests", "r.jsonl", cwd=tmp_path, code=1)] == [200, 0, 200]
+    (tmp_path / "r.csv").write_text("a,b\n1,2\n")
+    assert "no request" in marpack("run", mar, "--requests", "r.csv", cwd=tmp_path, code=2).stderr
+
+
+def test_only_files_of_a_kind_are_taken_from_a_folder(mar: str, tmp_path: Path):
+    for name in ("in/a.txt", "in/b.png", "in/c/d.TXT"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    for kind in ("text", "text/plain", ".txt", "txt"):
+        told = results(mar, "--input", "in", "--type", kind, cwd=tmp_path)
+        assert [item["input"] for item in told] == ["in/a.txt", "in/c/d.TXT"]
+    assert "holds no such files" in marpack("run", mar, "--input", "in", "--type", "video", cwd=tmp_path, code=2).stderr
+
+
+def test_json_is_one_document_whatever_happens(mar: str, tmp_path: Path):
+    (tmp_path / "empty").touch()
+    report = json.loads(marpack("run", mar, "--requests", "-", "--json", stdin="").stdout)
+    assert (report["results"], report["summary"]["inputs"], report["interrupted"]) == ([], 0, False)
+    words = ["a", "exit", "raise"]
+    report = json.loads(marpack("run", mar, "--json", *[w for x in words for w in ("--data", x)], code=1).stdout)
+    assert [item["status"] for item in report["results"]] == [200, 500, 503]
+    assert report["summary"]["restarts"] == 1
+    assert report["summary"]["peak_memory"] > 1 << 20
+    assert "initialize" in report["summary"]["load"]
+
+
+def test_a_worker_that_cannot_be_started_again_ends_the_run_with_what_is_answered(make_mar, tmp_path: Path):
+    handler = textwrap.dedent(
+        f"""
+        import os
+        def handle(data, context):
+            if data is None:
+                if os.path.exists({str(tmp_path / "once")!r}): raise OSError("the licence is used up")
+                open({str(tmp_path / "once")!r}, "w").close()
+                return
+            if data[0]["body"] == "exit": os._exit(1)
+            return data[0]["body"] and ["ok"]
+        """
+    )
+    mar = str(make_mar(handler))
+    args = ["run", mar, "--data", "a", "--data", "exit", "--data", "b"]
+    report = json.loads(marpack(*args, "--json", code=4).stdout)
+    assert [item["status"] for item in report["results"]] == [200]
+    assert "licence" in report["failure"]["trouble"]["message"]
+    (tmp_path / "once").unlink()
+    assert "licence" in marpack(*args, code=4).stderr
+
+
+def test_whoever_reads_only_the_first_lines_sees_no_error(mar: str, tmp_path: Path):
+    (tmp_path / "list").write_text(f"{tmp_path}/a.txt\n" * 5000)
+    (tmp_path / "a.txt").write_text("a")
+    command = f"{' '.join(COMMAND)} run {mar} --input @{tmp_path}/list --jsonl | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout)["status"] == 200
+    assert "Error" not in done.stderr
+
+
+def test_a_summary_tells_each_stage(make_mar):
+    handler = textwrap.dedent(
+        """
+        class Handler:
+            def initialize(self, context): pass
+            def preprocess(self, data): return data
+            def handle(self, data, context): return ["x" for row in self.preprocess(data)]
+        """
+    )
+    done = marpack("run", str(make_mar(handler)), "--data", "a", "--data", "b")
+    for word in ("2 inputs, all answered", "p50", "p99", "preprocess", "handle", "initialize", "peak memory"):
+        assert word in done.stderr
+    assert max(map(len, done.stderr.splitlines())) <= 80
+    assert "2 inputs" not in marpack("run", str(make_mar(handler)), "--data", "a").stderr
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_table_fits_its_terminal(mar: str, tmp_path: Path, columns: int):
+    name = "a-very-long-name-of-an-input-in-a-folder-" * 2 + ".txt"
+    (tmp_path / name).write_text("漢字" * 100)
+    with Terminal("run", mar, "--input", name, "--data", "x" * 300, cwd=tmp_path, columns=columns) as terminal:
+        screen = terminal.wait_for("peak memory.*\n")
+    lines = [line for line in screen.splitlines() if "200" in line]
+    assert len(lines) == 2
+    for line in lines:
+        wide = sum(2 if letter in "漢字" else 1 for letter in line.rstrip())
+        assert columns - 4 <= wide <= columns
+
+
+def test_a_long_run_shows_how_far_it_is(mar: str):
+    words = [word for _ in range(5) for word in ("--data", "slow")]
+    with Terminal("run", mar, *words) as terminal:
+        terminal.wait_for(r"━+╌+ \d/5")
+        assert terminal.end() == 0
+    assert "\r" not in marpack("run", mar, *words).stderr
+
+
+@pytest.mark.slow
+def test_many_inputs_need_no_more_memory_than_few(mar: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text("x" * 1000)
+
+    def most_memory(count: int, form: str) -> int:
+        with (tmp_path / "list").open("w") as file:
+            file.writelines(f"{tmp_path}/a.txt\n" for _ in range(count))
+        command = [*COMMAND, "run", mar, "--input", f"@{tmp_path}/list", *([form] if form else [])]
+        pid = os.posix_spawn(
+            command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+        )
+        _, status, usage = os.wait4(pid, 0)
+        assert status == 0
+        return usage.ru_maxrss * (1 if os.uname().sysname == "Darwin" else 1024)
+
+    for form in ("", "--jsonl", "--json"):
+        few, many = most_memory(10, form), most_memory(20_000, form)
+        assert many < few + (6 << 20), f"{form}: {few >> 10} KiB for 10 inputs, {many >> 10} KiB for 20,000"
