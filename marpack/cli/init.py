@@ -89,12 +89,12 @@ def _from_template(folder: Path, options: dict[str, Any], *, quiet: bool) -> Ini
     from marpack.render.templates import folder as templates
 
     found = survey(_checked(folder))
-    if not quiet:
-        show_survey(found)
     answers = _answers(folder, options)
-    if not options["yes"] and sys.stdin.isatty() and sys.stderr.isatty():
-        answers = _ask(folder, found, answers)
     proposal = propose(folder, found, answers, templates())
+    if not quiet:
+        show_survey(found, proposal)
+    if not options["yes"] and sys.stdin.isatty() and sys.stderr.isatty():
+        proposal = propose(folder, found, _ask(folder, found, answers), templates())
     files = assemble(proposal, templates(), for_new=options["force"] or FILE_NAME not in found.names)
     placed = place(folder, files, replace=options["force"])
     return report_of(folder, proposal.name, placed, template=proposal.template.name, findings=proposal.findings)

@@ -47,5 +47,5 @@ def _no_project(folder: Path, file: Path) -> NoProjectError:
     if file.exists():
         return NoProjectError(f"{FILE_NAME} is not a file", where=str(file))
     other = next((name for name in ("marpack.yml", "Marpack.yaml", "marpack.json") if (folder / name).is_file()), None)
-    hint = f"rename {other} to {FILE_NAME}" if other else "write one, or give the flags of torch-model-archiver instead"
+    hint = f"rename {other} to {FILE_NAME}" if other else "marpack init makes one; or give torch-model-archiver's flags"
     return NoProjectError(f"there is no {FILE_NAME} in this folder", where=str(folder), hint=hint)

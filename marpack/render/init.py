@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from marpack.findings import Finding
 from marpack.project.scaffold.placing import Placed
+from marpack.project.scaffold.proposal import Proposal
 from marpack.project.scaffold.survey import Survey
 from marpack.render.console import page, show_findings, talk
 
@@ -27,20 +28,20 @@ class InitReport(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def show_survey(found: Survey) -> None:
+def show_survey(found: Survey, proposal: Proposal) -> None:
     """Print the parts of a project that a folder holds, on stderr."""
     console = talk()
-    for what, text in _parts(found):
+    for what, text in _parts(found, proposal.labels):
         console.print(f"[dim]found[/]   {escape(what)} [dim]{escape(text)}[/]")
 
 
-def _parts(found: Survey) -> Iterator[tuple[str, str]]:
+def _parts(found: Survey, chosen: str | None) -> Iterator[tuple[str, str]]:
     for weights in found.weights:
         yield weights.name, f"{weights.kind}, {decimal(weights.size)}"
     for handler in found.handlers:
         yield handler, "handler"
     for labels in found.labels:
-        if labels.named:
+        if labels.named or labels.name == chosen:
             yield labels.name, f"{labels.count} labels"
     for config in found.configs:
         yield config, "model config"

@@ -138,6 +138,7 @@ def test_weights_and_labels_make_a_project(here: Path, init: Init):
     outcome = init("-t", "image_classifier")
     assert outcome.code == 0
     assert "found   colours.pt TorchScript, 4.0 kB" in outcome.err
+    assert "found   names.txt 6 labels" in outcome.err
     assert outcome.out.splitlines()[-1] == "next    marpack build && marpack check"
     project = load_project(here)
     assert (project.name, project.weights, project.labels) == ("colours", "colours.pt", "names.txt")
