@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from marpack.cli.completing import sources
 from marpack.errors import ProjectError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class LikeArgparse(click.Command):
 
 
 @click.command(cls=LikeArgparse)
-@click.argument("project", required=False)
+@click.argument("project", required=False, shell_complete=sources)
 @click.option(
     "-o", "--output", metavar="PATH", help="The archive to write, or a folder for it [NAME.mar in the project]."
 )

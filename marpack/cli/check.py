@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marpack.cli.check_options import check_options, is_across, manner_of
+from marpack.cli.completing import sources
 from marpack.cli.run_options import RunCommand
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ first check that failed: 3 where the archive is damaged or unsafe, 4 where its h
 
 
 @click.command(cls=RunCommand, help=_HELP)
-@click.argument("source", required=False)
+@click.argument("source", required=False, shell_complete=sources)
 @check_options
 def check(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
     """Say whether an archive may be deployed."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from marpack.cli.completing import sources
 from marpack.cli.run_options import RunCommand, check, run_options
 from marpack.errors import ExitCode
 
@@ -32,7 +33,7 @@ The archive's handler runs in a process of its own: it is initialised once, then
 
 
 @click.command(cls=RunCommand, help=_HELP)
-@click.argument("source", required=False)
+@click.argument("source", required=False, shell_complete=sources)
 @run_options
 def run(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
     """Answer inputs as the server would."""

@@ -49,6 +49,13 @@ def test_templates_are_offered(shell: str, tmp_path: Path):
     assert offered("marpack init --template on", tmp_path, shell) == ["onnx"]
 
 
+@pytest.mark.parametrize("command", ["build", "inspect", "run", "check", "unpack", "diff"])
+def test_every_command_offers_archives_for_its_source(command: str, tmp_path: Path, make_mar):
+    make_mar("")
+    (tmp_path / "notes.txt").touch()
+    assert offered(f"marpack {command} ", tmp_path) == ["probe.mar"]
+
+
 def test_archives_and_folders_are_offered(tmp_path: Path, make_mar):
     make_mar("")
     (tmp_path / "models").mkdir()
