@@ -33,7 +33,7 @@ def inspect(
       marpack inspect https://host/digits.mar --json   an archive elsewhere, not fetched whole
 
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder; without one, the project
-    in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged or not as it was built.
+    in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged, hostile or changed.
     """
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
@@ -68,9 +68,10 @@ def _show(facts: Inspection, *, as_json: bool) -> None:
 
 def _exit_code(facts: Inspection) -> ExitCode:
     from marpack.findings import Severity
+    from marpack.inspection.texts import DISTRUSTED
     from marpack.inspection.verification import UNFIT
 
     errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
-    if any(finding.code in UNFIT for finding in errors):
+    if any(finding.code in UNFIT | DISTRUSTED for finding in errors):
         return ExitCode.ARCHIVE
     return ExitCode.SHORT if errors else ExitCode.OK

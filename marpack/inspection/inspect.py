@@ -15,7 +15,7 @@ from marpack.inspection.looking import Looked, look
 from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import distrust, scan_of
 from marpack.inspection.reading import LABELS_NAME, Signed, is_elsewhere, read_text, signed_index
-from marpack.inspection.texts import config_facts, label_facts, requirement_lines
+from marpack.inspection.texts import config_facts, distrusted_texts, label_facts, requirement_lines
 from marpack.inspection.verification import changed, digests
 
 
@@ -36,6 +36,8 @@ def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True
     looked = [look(archive, name, walk) for name in archive.entries]
     pickles = scan_of(looked, unfetched=walk.unfetched)
     index, read = signed.index or Index(members=()), partial(read_text, archive)
+    labels = _labels(archive)
+    config = _config(archive, manifest.model.config_file, parse=parse_config)
     return Inspection(
         source=archive.source,
         form=archive.form,
@@ -46,13 +48,18 @@ def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True
         samples=len(index.samples),
         members=tuple(_members(archive, index, sums)),
         handler=handler_facts(manifest.model.handler, read),
-        labels=_labels(archive),
-        config=_config(archive, manifest.model.config_file, parse=parse_config),
+        labels=labels,
+        config=config,
         requirements=requirement_lines(read(manifest.model.requirements_file) or b""),
         weights=tuple(item.weights for item in looked if item.weights),
         pickles=pickles,
         verified=_verified(archive, signed, sums) if verify else None,
-        findings=(*archive.oddities, *_integrity(archive, signed, sums, looked), *distrust(pickles, archive.source)),
+        findings=(
+            *archive.oddities,
+            *_integrity(archive, signed, sums, looked),
+            *distrust(pickles, archive.source),
+            *distrusted_texts(labels, config, archive.source),
+        ),
     )
 
 

@@ -1,10 +1,16 @@
 """The small text members of an archive: labels, model config and requirements, as facts."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from marpack.findings import Finding, Severity
 from marpack.inspection.facts import ConfigFacts, LabelFacts
+from marpack.inspection.reading import LABELS_NAME
+
+LABELS_UNREADABLE, CONFIG_HOSTILE = "labels-unreadable", "config-hostile"
+DISTRUSTED = frozenset({LABELS_UNREADABLE, CONFIG_HOSTILE})
 
 _CONFIG_LIMIT = 1 << 20  # bytes
 _MOST_DEPTH = 64
@@ -45,10 +51,29 @@ def _by_index(key: str) -> tuple[int, str]:
 def config_facts(file: str, data: bytes, *, parse: bool = True) -> ConfigFacts:
     """Return a model config's text and, with `parse`, its values: read with the safe loader and within bounds."""
     text = data.decode("utf-8", "replace")
-    if not parse:
+    # Plain `key: value` lines can be no attack: only what might be one has to wait for the parser.
+    if not parse and not _may_attack(text):
         return ConfigFacts(file=file, text=text)
     value, problem = _parsed(data)
     return ConfigFacts(file=file, text=text, value=value, problem=problem)
+
+
+def _may_attack(text: str) -> bool:
+    """Say whether a YAML text holds what bombs (aliases) and made objects (tags) are written with."""
+    return any(mark in text for mark in "&*!")
+
+
+def distrusted_texts(labels: LabelFacts | None, config: ConfigFacts | None, source: str) -> Iterator[Finding]:
+    """Yield which of the small texts are malformed in a way that no reader of the archive should go on from."""
+    if labels is not None and labels.problem:
+        yield _distrusted(LABELS_UNREADABLE, f"the labels cannot be read: {labels.problem}", f"{source}!{LABELS_NAME}")
+    if config is not None and config.problem and _may_attack(config.text):
+        yield _distrusted(CONFIG_HOSTILE, f"the model config is refused: {config.problem}", f"{source}!{config.file}")
+
+
+def _distrusted(code: str, message: str, where: str) -> Finding:
+    hint = "write plain values, and build the archive again: marpack build"
+    return Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint)
 
 
 def _parsed(data: bytes) -> tuple[Any, str | None]:  # Any: JSON
