@@ -126,7 +126,7 @@ def served(store) -> dict[str, bool]:
     jar = next(peer.parent.glob("lib/python*/site-packages/ts/frontend/model-server.jar"))
     source = Path(__file__).with_name("ReadArchives.java")
     command = ["java", f"-Djava.io.tmpdir={store}", "-cp", jar, source, store, *ARCHIVES]
-    told = subprocess.run(command, check=True, capture_output=True, text=True)
+    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=store)  # it writes logs
     lines = [line.split("\t") for line in told.stdout.splitlines() if "\t" in line]
     return {name: verdict == "taken" for name, verdict in lines}
 
