@@ -1,0 +1,71 @@
+"""Whatever a handler does to five inputs of ten thousand, the others are answered, in order, and nothing is left."""
+
+import json
+import os
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+from cli.running import COMMAND
+
+HANDLER = textwrap.dedent(
+    """
+    import ctypes, os, time
+    from pathlib import Path
+    with open(os.environ["PIDS"], "a") as file:
+        file.write(f"{os.getpid()}\\n")
+
+    def handle(data, context):
+        if data is None: return
+        return [answer(bytes(row["body"]).decode()) for row in data]
+
+    def answer(word):
+        if word == "segfault": ctypes.string_at(0)
+        if word == "hang": time.sleep(600)
+        if word == "exit": os._exit(5)
+        if word == "raise": raise KeyError(word)
+        if word == "fill":
+            hoard = []
+            while True: hoard.append(bytearray(16 << 20))
+        return word[::-1]
+    """
+)
+# Where they lie: at the ends, one after the other, and in the middle.
+BAD = {0: "raise", 2500: "segfault", 2501: "hang", 5000: "fill", 9999: "exit"}
+STATUS = {"raise": 503, "segfault": 500, "hang": 500, "fill": 507, "exit": 500}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("size", [1, 8])
+def test_five_bad_inputs_cost_only_themselves(make_mar, tmp_path: Path, workers: int, size: int):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(10_000):
+        (folder / f"{number:05}.bin").write_text(BAD.get(number, f"w{number}"))
+    command = [
+        *COMMAND, "run", str(make_mar(HANDLER)), "--input", "in", "--jsonl", "--workers", str(workers),
+        "--timeout", "2", "--max-memory", "600M", "--batch-size", str(size),
+    ]  # fmt: skip
+    environment = {**os.environ, "PIDS": str(tmp_path / "pids")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr
+
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [item["input"] for item in told] == [f"in/{number:05}.bin" for number in range(10_000)]
+    lost = {number for bad in BAD for number in range(bad // size * size, bad // size * size + size)}
+    for number, item in enumerate(told):
+        if number not in lost:
+            assert (item["status"], item["body"]) == (200, f"w{number}"[::-1])
+    for number, word in BAD.items():
+        assert told[number]["status"] == STATUS[word]
+        assert told[number]["troubles"]
+    restarts = sum(item["restarted"] for number, item in enumerate(told) if number % size == 0)
+    assert restarts == 3 if size == 1 else restarts in {2, 3}
+
+    pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == workers + restarts
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
