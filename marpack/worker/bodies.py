@@ -1,6 +1,7 @@
 """`--output`: the body of every answer as a file of its own, named for its input, under the suffix of its type."""
 
 import hashlib
+import json
 import mimetypes
 from pathlib import Path
 
@@ -80,7 +81,8 @@ class BodyFolder:
 
 def file_name(name: str) -> str:
     """Return a file's name for an input's: its last part, with nothing in it that no file may be called."""
-    last = name.rstrip("/").rpartition("/")[2].partition("?")[0] if "://" in name else name.rpartition("/")[2]
+    address = name.partition("?")[0].rstrip("/") if "://" in name else name
+    last = address.rpartition("/")[2]
     clean = "".join(letter if letter.isprintable() else "_" for letter in last).strip()
     if clean in {"", ".", ".."}:
         clean = "answer"
@@ -113,8 +115,15 @@ def _suffix_of_text(body: bytes) -> str:
         return ".bin"
     if body.lstrip()[:1] not in {b"{", b"["}:
         return ".txt"
+    return ".json" if _is_json(body) else ".txt"
+
+
+def _is_json(body: bytes) -> bool:
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
     except msgspec.DecodeError:
-        return ".txt"
-    return ".json"
+        try:
+            json.loads(body)  # slower, and takes what the server writes: NaN and Infinity
+        except (ValueError, RecursionError):
+            return False
+    return True

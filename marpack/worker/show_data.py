@@ -13,7 +13,9 @@ Handle = Callable[[Any, Any], Any]  # Any: (rows, Context) → whatever the auth
 
 _SECRETS = "pass(?:word|wd|phrase)|secret|token|api.?key|authorization|cookie|credential|session"
 _SECRET = re.compile(_SECRETS, re.IGNORECASE)
-_SECRET_PAIR = re.compile(rf"""((?:{_SECRETS})\w*["']?\s*[:=]\s*)("[^"]*"?|'[^']*'?|[^&,;\s}}]+)""", re.IGNORECASE)
+_SECRET_PAIR = re.compile(
+    rf"""((?:{_SECRETS})\w*["']?\s*[:=]\s*)(?:(?:Bearer|Basic)\s+)?("[^"]*"?|'[^']*'?|[^&,;\s}}]+)""", re.IGNORECASE
+)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]+", re.IGNORECASE)
 _HIDDEN = "•••"
 _LONGEST = 300  # characters of a line
@@ -93,7 +95,7 @@ def _described_bytes(beginning: bytes) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    return _SECRET_PAIR.sub(rf"\1{_HIDDEN}", _BEARER.sub(rf"\1 {_HIDDEN}", text))
+    return _BEARER.sub(rf"\1 {_HIDDEN}", _SECRET_PAIR.sub(rf"\1{_HIDDEN}", text))
 
 
 def _described_dict(value: dict[Any, Any], depth: int) -> str:

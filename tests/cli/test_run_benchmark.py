@@ -1,0 +1,55 @@
+"""`marpack run --repeat`."""
+
+import json
+
+import pytest
+from cli.running import marpack
+
+HANDLER = """
+import time
+def handle(data, context):
+    if data is None: return
+    if data[0]["body"] == "bad": raise ValueError
+    time.sleep(0.001)
+    return ["x" for _ in data]
+"""
+
+
+@pytest.fixture
+def mar(make_mar) -> str:
+    return str(make_mar(HANDLER, files={"c.yaml": "batchSize: 4\n"}, configFile="c.yaml"))
+
+
+def test_batch_sizes_up_to_the_servers_are_timed(mar: str):
+    done = marpack("run", mar, "--data", "a", "--data", "b", "--repeat", "10")
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["1", "2", "4"]
+    assert "p99" in lines[0]
+    assert "memory" in done.stdout
+    assert max(map(len, lines)) <= 80
+
+
+def test_figures_are_json_on_demand(mar: str):
+    report = json.loads(marpack("run", mar, "--data", "a", "--repeat", "5", "--batch-size", "2", "--json").stdout)
+    paces = report["figures"]["paces"]
+    assert [pace["batch_size"] for pace in paces] == [1, 2]
+    assert paces[0]["stages"]["handle"]["p50"] >= 1
+    assert paces[1]["throughput"] > paces[0]["throughput"]
+    assert report["figures"]["warmup"] == 1
+
+
+def test_what_falls_short_is_said(mar: str):
+    done = marpack("run", mar, "--data", "bad", "--repeat", "2", "--warmup", "0", "--batch-size", "1", code=1)
+    assert "2 fell short" in done.stdout
+
+
+def test_a_benchmark_wants_every_input(mar: str, tmp_path):
+    (tmp_path / "list").write_text("gone.txt\n")
+    assert "gone.txt" in marpack("run", mar, "--input", "@list", "--repeat", "2", cwd=tmp_path, code=2).stderr
+
+
+def test_a_model_that_does_not_load_is_exit_4(make_mar):
+    mar = str(make_mar("raise ValueError('no')"))
+    assert "handler.py:1" in marpack("run", mar, "--data", "x", "--repeat", "2", code=4).stderr
+    report = json.loads(marpack("run", mar, "--data", "x", "--repeat", "2", "--json", code=4).stdout)
+    assert report["trouble"]["message"] == "no"

@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import ProjectError, UsageError
+from marpack.gate.unpacked import unpacked
+
+
+def test_a_project_is_laid_out_as_its_archive_would_be(tmp_path: Path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "handler.py").write_text("import near\ndef handle(data, context): return data\n")
+    (tmp_path / "src" / "near.py").write_text("")
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    (tmp_path / "marpack.yaml").write_text(
+        "name: p\nversion: '1'\nhandler: src/handler.py\nlabels: labels.txt\nconfig: {batchSize: 2}\n"
+    )
+    with unpacked(str(tmp_path)) as resolved:
+        found = {str(path.relative_to(resolved.path)) for path in resolved.path.rglob("*") if path.is_file()}
+        assert found == {
+            "handler.py",
+            "near.py",
+            "index_to_name.json",
+            "model-config.yaml",
+            "MAR-INF/MANIFEST.json",
+        }
+        assert (resolved.path / "handler.py").resolve() == tmp_path / "src" / "handler.py"
+        assert resolved.project is not None
+    assert not resolved.path.exists()
+
+
+def test_a_model_folder_is_taken_as_it_is(make_folder):
+    folder = make_folder("")
+    with unpacked(str(folder)) as resolved:
+        assert resolved.path == folder
+
+
+def test_archives_and_unsound_projects_are_refused(make_mar, tmp_path: Path):
+    with pytest.raises(UsageError, match="this is a file"), unpacked(str(make_mar(""))):
+        pass
+    with pytest.raises(ProjectError), unpacked(str(tmp_path)):
+        pass
