@@ -1,6 +1,7 @@
 """What `marpack check` shows: a line per check as it is done, its findings below, the verdict at the end."""
 
 import sys
+from collections.abc import Sequence
 from itertools import zip_longest
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from marpack.gate.check import Listener
 from marpack.gate.checks import Check
 from marpack.gate.verdicts import Checked, GateReport, Verdict
 from marpack.render.console import page, show_findings, talk
+from marpack.render.layout import clean, fit
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
 _NAME = 15
@@ -43,16 +45,21 @@ class CheckLines(Listener):
         line = Text.assemble(
             (f"{mark} ", colour),
             (checked.name.ljust(_NAME), "bold"),
-            (_fitted(_said(checked), room), "dim" if checked.verdict is Verdict.SKIPPED else ""),
+            (_fitted(said(checked), room), "dim" if checked.verdict is Verdict.SKIPPED else ""),
         )
         self._page.print(line, soft_wrap=True)
         shown = [each for each in checked.findings if checked.verdict is Verdict.FAILED or each.severity != "note"]
-        show_findings(_hinted_once([self._inside(finding) for finding in shown]), self._page)
+        show_findings(hinted_once([self._inside(finding) for finding in shown]), self._page)
         sys.stdout.flush()
 
     def _inside(self, finding: Finding) -> Finding:
-        """Return a finding whose place is told within the archive, which is named at the end."""
-        return replace(finding, where=finding.where and finding.where.removeprefix(f"{self._archive}!"))
+        """Return a finding on one line, its place told within the archive, which is named at the end."""
+        return replace(
+            finding,
+            message=_line(finding.message),
+            where=finding.where and _line(finding.where.removeprefix(f"{self._archive}!")),
+            hint=finding.hint and _line(finding.hint),
+        )
 
     def stop(self) -> None:
         """Take away what is going on."""
@@ -61,7 +68,7 @@ class CheckLines(Listener):
             self._status = None
 
 
-def _hinted_once(findings: list[Finding]) -> list[Finding]:
+def hinted_once(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings in which a hint that several in a row have stands with the last of them."""
     return [
         replace(finding, hint=None) if after is not None and finding.hint == after.hint else finding
@@ -69,18 +76,22 @@ def _hinted_once(findings: list[Finding]) -> list[Finding]:
     ]
 
 
-def _said(checked: Checked) -> str:
-    """Return what the line says; of a failed check the problems stand below, each with its place."""
+def said(checked: Checked) -> str:
+    """Return what a check comes to; of a failed one the problems stand below, each with its place."""
     if checked.verdict is not Verdict.FAILED:
         return checked.reason
     count = sum(finding.severity is Severity.ERROR for finding in checked.findings)
     told = "1 problem" if count == 1 else f"{count} problems"
-    return told if checked.closes else f"{told}, which weigh as a {checked.severity}"
+    return told if checked.closes else f"{told}, weighing as a {checked.severity}"
 
 
 def _fitted(text: str, room: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= room else f"{line[: room - 1]}…"
+    return fit(_line(text), room).rstrip()
+
+
+def _line(text: str) -> str:
+    """Return text on one line, with nothing in it that a terminal would obey."""
+    return clean(" ".join(text.split()))
 
 
 def show_verdict(report: GateReport) -> None:

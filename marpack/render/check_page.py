@@ -4,6 +4,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from marpack.gate.verdicts import GateReport, Verdict
 from marpack.render import templates
+from marpack.render.check import hinted_once, said
 from marpack.version import __version__
 
 
@@ -13,13 +14,14 @@ def check_page(report: GateReport) -> bytes:
         loader=FileSystemLoader(templates.folder() / "check"),
         autoescape=True,
         undefined=StrictUndefined,
-        trim_blocks=False,
     )
     page = environment.get_template("check.html.j2").render(
         title=f"marpack check {report.archive}",
         report=report,
         counts=", ".join(f"{report.count(verdict)} {verdict}" for verdict in Verdict if report.count(verdict)),
         facts=[(name, value) for name, value in _facts(report) if value],
+        said=said,
+        hinted_once=hinted_once,
         version=__version__,
     )
     return page.encode("utf-8", "replace")

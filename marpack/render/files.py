@@ -14,7 +14,9 @@ def expect_writable(path: str | None, *, option: str) -> None:
     file = Path(path)
     why = None
     try:
-        if file.is_dir():
+        if not path:
+            why = "it has no name"
+        elif file.is_dir():
             why = "it is a folder"
         elif not file.parent.is_dir():
             why = f"there is no folder {file.parent}"
@@ -22,8 +24,8 @@ def expect_writable(path: str | None, *, option: str) -> None:
             why = "it may not be written"
     except (OSError, ValueError) as error:
         why = str(error)
-    if why is not None or not path:
-        raise UsageError(f"the result cannot be written: {why or 'it has no name'}", where=f"{option} {path}")
+    if why is not None:
+        raise UsageError(f"the result cannot be written: {why}", where=f"{option} {path}".strip())
 
 
 def write_whole(path: str, data: bytes, *, option: str) -> None:
@@ -40,4 +42,3 @@ def write_whole(path: str, data: bytes, *, option: str) -> None:
     except OSError as error:
         what = f"the result cannot be written: {error.strerror}"
         raise UsageError(what, where=f"{option} {path}") from error
-

@@ -8,26 +8,24 @@ from marpack.gate.verdicts import Checked, GateReport, Verdict
 
 def junit(report: GateReport) -> bytes:
     """Return the report; one test case per check, a warning's failure counts as passed with output."""
-    counts = {
-        "tests": len(report.checks),
-        "failures": sum(checked.closes for checked in report.checks),
-        "errors": 0,
-        "skipped": report.count(Verdict.SKIPPED),
+    told = {
+        "tests": str(len(report.checks)),
+        "failures": str(sum(checked.closes for checked in report.checks)),
+        "errors": "0",
+        "time": f"{report.seconds:.3f}",
     }
-    told = {name: str(count) for name, count in counts.items()} | {"time": f"{report.seconds:.3f}"}
     root = ET.Element("testsuites", told)
-    suite = ET.SubElement(root, "testsuite", told | {"name": _xml_text(f"marpack check {report.archive}")})
+    more = {"name": _xml_text(f"marpack check {report.archive}"), "skipped": str(report.count(Verdict.SKIPPED))}
+    suite = ET.SubElement(root, "testsuite", told | more)
     for checked in report.checks:
-        _case(suite, checked, _xml_text(report.archive))
+        _case(suite, checked)
     ET.indent(root)
     text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
 
-def _case(suite: ET.Element, checked: Checked, archive: str) -> None:
-    case = ET.SubElement(
-        suite, "testcase", name=checked.name, classname=f"marpack.{archive}", time=f"{checked.seconds:.3f}"
-    )
+def _case(suite: ET.Element, checked: Checked) -> None:
+    case = ET.SubElement(suite, "testcase", name=checked.name, classname="marpack.check", time=f"{checked.seconds:.3f}")
     details = "\n".join(_line(finding) for finding in checked.findings)
     if checked.verdict is Verdict.SKIPPED:
         ET.SubElement(case, "skipped", message=_xml_text(checked.reason))

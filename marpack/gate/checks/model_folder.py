@@ -9,9 +9,10 @@ _HINT = "write to a temporary folder (tempfile) instead"
 
 def run(subject: Subject) -> Outcome:
     """Compare the folder with the archive, and with what it was before the handler was loaded."""
-    _ = subject.witness.pool  # loading is what might write
+    witness = subject.witness
+    _ = witness.pool, witness.answered  # loading and answering are what might write
     problems = [
         problem("model-folder-written", f"{name} was written, changed or removed in the model folder", hint=_HINT)
-        for name in subject.witness.written()
+        for name in witness.written()
     ]
     return failed(*problems[:_MOST]) if problems else passed("as it was")

@@ -1,0 +1,300 @@
+"""`marpack check` as one types it: verdicts, exit codes, reports, and twenty mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from gate.archives import HANDLER, archive, project
+
+SLOW = HANDLER.replace(
+    "return [self.answer", "__import__('time').sleep(30 if len(data) > 1 else 0)\n        return [self.answer"
+)
+
+
+def marpack(
+    *args: str, cwd: Path | None = None, code: int = 0, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "marpack", "check", *args],
+        cwd=cwd, capture_output=True, text=True, timeout=120, env=os.environ | (environment or {}),
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def verdicts(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return {checked["name"]: checked["verdict"] for checked in json.loads(done.stdout)["checks"]}
+
+
+@pytest.fixture(scope="module")
+def mar(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a sound archive."""
+    return str(archive(tmp_path_factory.mktemp("sound")))
+
+
+def test_a_sound_archive_may_be_deployed(mar: str):
+    done = marpack(mar)
+    assert "✓ samples        3 samples\n" in done.stdout
+    assert done.stdout.splitlines()[-1].strip()
+    assert "may be deployed" in done.stdout
+    assert done.stderr == ""
+
+
+def test_without_a_source_it_is_the_project_here_built_first(tmp_path: Path):
+    folder = project(tmp_path)
+    assert "may be deployed" in marpack(cwd=folder).stdout
+    assert (folder / "probe.mar").is_file()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "code", "failed"),
+    [
+        (lambda folder: folder.joinpath("probe.mar").write_text("no"), 3, "safe-to-open"),
+        (lambda folder: archive(folder, "{}['x']\n" + HANDLER), 4, "loads"),
+        (lambda folder: archive(folder, expect={"sky.txt": {"status": 404}}), 1, "samples"),
+    ],
+)
+def test_a_failure_has_its_exit_code_and_its_reports(
+    tmp_path: Path, break_it: Callable[[Path], Any], code: int, failed: str
+):
+    break_it(tmp_path)
+    reports = [word for name in ("report", "junit", "sarif") for word in (f"--{name}", f"out.{name}")]
+    done = marpack("probe.mar", "--json", *reports, cwd=tmp_path, code=code)
+    assert [name for name, verdict in verdicts(done).items() if verdict == "failed"] == [failed]
+    assert "must not be deployed" in (tmp_path / "out.report").read_text()
+    assert ET.parse(tmp_path / "out.junit").find(f".//testcase[@name='{failed}']/failure") is not None
+    assert json.loads((tmp_path / "out.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == failed
+    assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out.junit", "out.report", "out.sarif"]
+
+
+def test_only_and_skip(mar: str):
+    found = verdicts(marpack(mar, "--json", "--only", "digests", "--only", "manifest"))
+    assert [name for name, verdict in found.items() if verdict != "skipped"] == ["digests", "manifest"]
+    assert verdicts(marpack(mar, "--json", "--skip", "memory"))["memory"] == "skipped"
+
+
+def test_the_project_says_how_a_check_weighs(tmp_path: Path):
+    writes = HANDLER.replace("return {self", 'open("log.txt", "a")\n        return {self')
+    folder = project(tmp_path, writes, checks={"model-folder": "warning"})
+    done = marpack("--only", "model-folder", cwd=folder)
+    assert "✗ model-folder   1 problem, weighing as a warning" in done.stdout
+    marpack("probe.mar", "--only", "model-folder", cwd=folder, code=1)  # an archive does not weigh its own checks
+
+
+def test_the_handlers_prints_stay_out_of_the_result(tmp_path: Path):
+    path = archive(tmp_path, HANDLER.replace("return {self", 'print("hello", flush=True)\n        return {self'))
+    assert verdicts(marpack(str(path), "--json"))["samples"] == "passed"
+
+
+def test_times_of_the_config_count_and_those_of_the_command_line_more(tmp_path: Path):
+    hangs = HANDLER.replace("return {self", "__import__('time').sleep(2)\n        return {self")
+    path = str(archive(tmp_path, hangs, samples={"a.txt": "a"}, config={"responseTimeout": 1}))
+    assert verdicts(marpack(path, "--json", "--only", "samples", code=1))["samples"] == "failed"
+    assert verdicts(marpack(path, "--json", "--only", "samples", "--timeout", "20"))["samples"] == "passed"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_it_fits_the_terminal(mar: str, tmp_path: Path, width: int):
+    broken = str(archive(tmp_path, "{}['x']\n" + HANDLER))
+    for source, code in ((mar, 0), (broken, 4)):
+        done = marpack(source, cwd=tmp_path, code=code, environment={"COLUMNS": str(width)})
+        assert all(len(line) <= width for line in done.stdout.splitlines() if not line.startswith("/"))
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "a check that is none": (["--only", "sampels"], "did you mean samples?"),
+    "a check that is none, left out": (["--skip", "nothing-like-it"], "the checks are safe-to-open"),
+    "asked for and left out": (["--only", "loads", "--skip", "loads"], "both asked for and left out"),
+    "a report nowhere": (["--report", "nowhere/out.html"], "there is no folder nowhere"),
+    "a report in a folder's place": (["--junit", "."], "it is a folder"),
+    "a report without a name": (["--sarif", ""], "it has no name"),
+    "no such device": (["--device", "tpu"], "this is no device"),
+    "no such switch": (["--compile", "maybe"], "neither on nor off"),
+    "no such target": (["--target", "mars"], "mars"),
+    "no patience": (["--patience", "0"], "--patience"),
+    "no time": (["--timeout", "-1"], "--timeout"),
+    "a negative tolerance": (["--tolerance", "-1"], "--tolerance"),
+    "no ratio": (["--max-ratio", "0"], "--max-ratio"),
+    "no such option": (["--quick"], "No such option"),
+    "inputs for nobody": (["--input", "a.txt"], "--input goes with --against"),
+    "one device twice": (["--device", "cpu,cpu"], "two different values"),
+    "three devices": (["--device", "cpu,cuda,cuda:1"], "two different values"),
+    "half a pair": (["--compile", "on,"], "two different values"),
+    "an odd pair": (["--compile", "on,maybe"], "neither on nor off"),
+    "two pairs": (["--device", "cpu,cuda", "--compile", "on,off"], "--device and --compile are two pairs"),
+    "a gate's option for a pair": (["--against", "x.mar", "--only", "loads"], "--only is of the gate"),
+    "a report of a pair": (["--against", "x.mar", "--junit", "x.xml"], "--junit is of the gate"),
+    "another that is not there": (["--against", "gone.mar"], "there is no such file"),
+    "an input that is not there": (["--against", ".", "--input", "gone.txt"], "there is no such input"),
+}
+
+
+@pytest.mark.parametrize(("args", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_a_sentence(mar: str, tmp_path: Path, args: list[str], words: str):
+    done = marpack(mar, *args, cwd=tmp_path, code=2)
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_that_is_none(tmp_path: Path):
+    assert "there is no such file or folder" in marpack("gone.mar", cwd=tmp_path, code=2).stderr
+    assert "neither a project" in marpack(cwd=tmp_path, code=2).stderr
+    folder = project(tmp_path / "p", checks={"memry": "warning"})
+    done = marpack(str(folder), code=2)
+    assert "there is no key memry" in done.stderr
+    assert "did you mean memory?" in done.stderr
+
+
+def test_a_name_is_said_to_be_wrong_before_anything_is_built(tmp_path: Path):
+    folder = project(tmp_path)
+    marpack("--only", "sampels", cwd=folder, code=2)
+    assert not (folder / "probe.mar").exists()
+
+
+def test_a_disk_that_is_full_is_said(mar: str):
+    done = marpack(mar, "--only", "digests", "--junit", "/dev/full", code=2)
+    assert "the result cannot be written: No space left on device" in done.stderr
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> str:
+    return str(archive(tmp_path / "slow", SLOW))
+
+
+def processes_below(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def started(*args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "marpack", "check", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(slow: str, tmp_path: Path, as_json: bool):
+    process = started(slow, "--junit", str(tmp_path / "out.xml"), *(["--json"] if as_json else []))
+    assert process.stdout is not None
+    if as_json:
+        time.sleep(2.5)
+    else:
+        while not process.stdout.readline().startswith("✓ samples"):
+            pass
+        time.sleep(0.5)
+    children = processes_below(process.pid)
+    assert children
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert time.monotonic() - start < 1.5
+    assert "Traceback" not in err
+    if as_json:
+        report = json.loads(out)
+        assert (report["interrupted"], report["deployable"]) == (True, False)
+        assert {checked["name"]: checked["verdict"] for checked in report["checks"]}["samples"] == "passed"
+    else:
+        assert "- batch-contract interrupted\n" in out
+        assert "was not checked to the end" in out
+    skipped = [
+        case.get("name") for case in ET.parse(tmp_path / "out.xml").iter("testcase") if case.find("skipped") is not None
+    ]
+    assert {"batch-contract", "model-folder"} <= set(skipped)
+    assert all(map(gone, children))
+
+
+def test_a_reader_that_leaves_is_no_failure_of_ours(mar: str):
+    process = started(mar)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert "bug" not in err
+
+
+class TestAcross:
+    """Two ways of answering, compared."""
+
+    @pytest.fixture
+    def other(self, tmp_path: Path) -> str:
+        return str(archive(tmp_path / "other", HANDLER.replace('in "aeiou"', 'in "aeiouy"')))
+
+    def test_the_same_archive_answers_alike(self, mar: str):
+        done = marpack(mar, "--against", mar)
+        assert done.stdout.count(" exact ") == 3
+        assert "answer alike" in done.stdout
+
+    def test_where_answers_differ_is_told(self, mar: str, other: str):
+        done = marpack(mar, "--against", other, code=1)
+        assert "differ" in done.stdout
+        assert "vowel is 0.21428571428571427, not 0.0" in done.stdout
+
+    def test_json_tells_it_all(self, mar: str, other: str):
+        report = json.loads(marpack(mar, "--against", other, "--json", code=1).stdout)
+        assert [side["handler"] for side in report["sides"]] == ["handler.Handler"] * 2
+        assert report["counts"]["exact"] == 2
+        assert report["alike"] is False
+        assert report["largest"] == pytest.approx(3 / 14)
+        assert sum(report["counts"].values()) == len(report["results"]) == 3
+
+    def test_a_tolerance_that_is_large_enough(self, mar: str, other: str):
+        assert "within the tolerance" in marpack(mar, "--against", other, "--tolerance", "0.5").stdout
+
+    def test_inputs_of_ones_own(self, mar: str, other: str, tmp_path: Path):
+        (tmp_path / "x.txt").write_text("no such letter")
+        (tmp_path / "y.txt").write_text("yyy")
+        report = json.loads(
+            marpack(mar, "--against", other, "--input", "x.txt", "y.txt", "--json", cwd=tmp_path, code=1).stdout
+        )
+        assert [result["likeness"] for result in report["results"]] == ["exact", "different"]
+        assert report["results"][1]["labels"] == ["other", "vowel"]
+
+    def test_without_samples_there_is_nothing_to_compare(self, tmp_path: Path):
+        path = str(archive(tmp_path, samples={}))
+        assert "name inputs: --input" in marpack(path, "--against", path, code=2).stderr
+
+    def test_another_device_than_was_asked_for_is_told(self, tmp_path: Path):
+        on_cpu = HANDLER.replace("        folder", '        self.device = "cpu"\n        folder', 1)
+        path = str(archive(tmp_path, on_cpu))
+        report = json.loads(marpack(path, "--device", "cpu,cuda", "--json").stdout)
+        assert [finding["message"] for finding in report["findings"]] == ["cuda was asked for, the model runs on cpu"]
+        assert [side["name"] for side in report["sides"]] == ["cpu", "cuda"]
+
+    def test_compiled_and_not(self, mar: str):
+        report = json.loads(marpack(mar, "--compile", "on,off", "--json").stdout)
+        assert [side["name"] for side in report["sides"]] == ["compiled", "not compiled"]
+
+    def test_a_model_that_does_not_load_is_exit_4(self, mar: str, tmp_path: Path):
+        path = str(archive(tmp_path, "{}['x']\n" + HANDLER))
+        assert "KeyError" in marpack(mar, "--against", path, code=4).stderr
+
+    def test_ctrl_c_tells_what_was_compared(self, mar: str, tmp_path: Path):
+        hangs = HANDLER.replace("return {self", "__import__('time').sleep('sea' in text and 30)\n        return {self")
+        process = started(mar, "--against", str(archive(tmp_path, hangs)))
+        assert process.stdout is not None
+        process.stdout.readline()
+        children = processes_below(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=10)
+        assert process.returncode == 130
+        assert "were not compared to the end" in " ".join(out.split())
+        assert all(map(gone, children))

@@ -1,0 +1,46 @@
+"""A gate's report with everything in it that a form of it must carry."""
+
+from typing import Any
+
+from marpack.findings import Finding, Severity
+from marpack.gate.verdicts import Checked, GateReport, Verdict
+
+NASTY = 'a <b>"bold"</b> & \x1b[31mred\x00 \ud800 ü 🦆 [red]markup[/]'
+CHECKS = (
+    Checked(name="digests", title="every byte is as it was built", verdict=Verdict.PASSED, reason="8 members"),
+    Checked(
+        name="preflight",
+        title="they fit together",
+        verdict=Verdict.FAILED,
+        reason=NASTY,
+        exit_code=1,
+        findings=(
+            Finding(code="syntax", severity=Severity.ERROR, message=NASTY, where="handler.py:12", hint="Mend it."),
+            Finding(code="hm", severity=Severity.WARNING, message="hm", where="MAR-INF/MANIFEST.json: model.handler"),
+            Finding(code="fyi", severity=Severity.NOTE, message="fyi", where="my model.mar!labels 1.json"),
+        ),
+        seconds=0.25,
+    ),
+    Checked(name="loads", title="it loads", verdict=Verdict.SKIPPED, reason="preflight failed"),
+    Checked(
+        name="memory",
+        title="memory does not grow",
+        verdict=Verdict.FAILED,
+        reason="it grows",
+        severity=Severity.WARNING,
+        findings=(Finding(code="memory-grows", severity=Severity.ERROR, message="it grows"),),
+    ),
+)
+
+
+def report(**changes: Any) -> GateReport:
+    values: dict[str, Any] = {
+        "archive": "my model.mar",
+        "digest": "sha256:00",
+        "target": "torchserve",
+        "model": f"probe {NASTY}",
+        "deployable": False,
+        "checks": CHECKS,
+        "seconds": 1.5,
+    }
+    return GateReport(**values | changes)
