@@ -127,13 +127,11 @@ def main(folder: Path = TEMPLATES) -> None:
     for name in ("custom", "function", "streaming"):
         save_torchscript(Nearest(tuple(COLOURS)), made(folder / name) / "model.pt")
         write_labels(folder / name, tuple(COLOURS))
-    made(folder / "onnx")
-    gray = Image.linear_gradient("L").resize((28, 28))
-    gray.save(folder / "custom" / "samples" / "gray.png")
-    gray.save(folder / "onnx" / "samples" / "gray.png")
-    Image.new("RGB", (64, 48), COLOURS["red"]).save(folder / "onnx" / "samples" / "red.png")
+    # Stand-ins for authors' own models, until they bring inputs of their own.
+    Image.linear_gradient("L").resize((28, 28)).save(folder / "gray.png")
+    Image.new("RGB", (64, 48), COLOURS["red"]).save(folder / "red.png")
     example = torch.zeros(2, 3)
-    model = folder / "onnx" / "model.onnx"
+    model = made(folder / "onnx") / "model.onnx"
     save_onnx(Nearest(tuple(COLOURS)), example, model, input_name="colours", output_name="logits")
     write_labels(folder / "onnx", tuple(COLOURS))
     for name in ("custom", "function", "onnx"):

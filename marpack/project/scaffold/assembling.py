@@ -54,6 +54,7 @@ def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template fil
         "title": template.title,
         "classes": fit.classes,
         "topk": min(fit.classes or 5, 5),
+        "onnx": template.name == "onnx",
         "pictures": fit.pictures and not is_toy,
         "gray": fit.gray and not is_toy,
     }

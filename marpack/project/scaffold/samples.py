@@ -30,20 +30,29 @@ def toy_samples(template: Template) -> Chosen:
 
 def own_samples(template: Template, found: Survey, weights: Weights, fitting: Fit) -> Chosen:
     """Return samples for a model of the author's: pictures that are there, else one stand-in that it can take."""
-    wants_pictures = template.takes == "picture" or fitting.pictures or fitting.gray
-    if wants_pictures and found.pictures:
+    picture = _picture(template, fitting)
+    if picture and found.pictures:
         return Chosen(listed=tuple(_answered(name) for name in found.pictures[:_MOST]))
-    name, content = _stand_in(template, weights, gray=fitting.gray, pictures=fitting.pictures)
+    name, content = _stand_in(template, weights, picture)
     return Chosen(listed=(_answered(name),), brought={name: content}, stand_ins=True)
+
+
+def _picture(template: Template, fitting: Fit) -> str | None:
+    """Return the stand-in that is a picture, if the template's handler takes one."""
+    if template.takes == "picture":
+        return "red.png"
+    if not template.reads_pictures:
+        return None
+    return "gray.png" if fitting.gray else "red.png" if fitting.pictures else None
 
 
 def _answered(name: str) -> dict[str, Any]:  # Any: an expectation
     return {"input": name, "expect": {"status": 200}}
 
 
-def _stand_in(template: Template, weights: Weights, *, gray: bool, pictures: bool) -> tuple[str, bytes]:
-    if gray or pictures:
-        return f"{_STAND_IN}.png", template.read("samples/gray.png" if gray else "samples/red.png")
+def _stand_in(template: Template, weights: Weights, picture: str | None) -> tuple[str, bytes]:
+    if picture:
+        return f"{_STAND_IN}.png", (template.folder.parent / picture).read_bytes()
     if template.takes != "numbers":
         name = template.samples[0]["input"]
         return f"{_STAND_IN}.{name.rpartition('.')[2]}", template.read(name)

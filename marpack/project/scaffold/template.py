@@ -37,6 +37,7 @@ class Template(Struct, frozen=True, kw_only=True):
     samples: list[dict[str, Any]] = []  # Any: as in marpack.yaml
     files: list[str] = []
     requirements: str | None = None
+    reads_pictures: bool = False  # its handler can be written for pictures instead of numbers
     folder: Path = Path()
 
     @property

@@ -62,6 +62,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     script("segmenter", Segmenter())
     script("detector", Detector())
     script("words", Words())
+    made["pictures_onnx"] = where / "pictures.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        example, axes = torch.zeros(2, 3, 224, 224), {"x": {0: "n"}, "y": {0: "n"}}
+        net = classifier(3, 7).eval()
+        names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": axes}
+        torch.onnx.export(net, (example,), str(made["pictures_onnx"]), dynamo=False, **names)
     made["state_dict"] = where / "state_dict.pt"
     torch.save(classifier(3, 7).state_dict(), made["state_dict"])
     made["pickled"] = where / "pickled.pt"

@@ -79,8 +79,9 @@ def test_names_that_a_project_needs_itself_lie_apart(tmp_path, templates, make_m
     assert members(build_project(tmp_path / "out").path) == members(source)
 
 
-def test_labels_that_are_no_object_stay_as_they_are(tmp_path, templates, make_mar):
-    source = make_mar(HANDLER, files={"index_to_name.json": '["a", "b"]'})
+@pytest.mark.parametrize("labels", ['["a", "b"]', "{", "\ufeff{}", "NaN"])
+def test_labels_that_are_no_object_stay_as_they_are(tmp_path, templates, make_mar, labels):
+    source = make_mar(HANDLER, files={"index_to_name.json": labels})
     reclaimed(source, tmp_path / "out", templates)
     assert load_project(tmp_path / "out").labels is None
     assert members(source)["index_to_name.json"] == (tmp_path / "out" / "index_to_name.json").read_bytes()

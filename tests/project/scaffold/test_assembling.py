@@ -1,0 +1,67 @@
+"""The files written around an author's own weights: they parse, read well, and answer as they are."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marpack.project.load import load_project
+from marpack.project.scaffold.assembling import assemble
+from marpack.project.scaffold.placing import place
+from marpack.project.scaffold.proposal import Answers, propose
+from marpack.project.scaffold.survey import survey
+from marpack.project.scaffold.template import template_names
+
+# What `saved` calls the weights, and what the handler then has to deal with.
+OWN = {"few": "ImageClassifier", "gray": "SIDE", "numbers": "read_numbers", "pictures_onnx": "ImageClassifier"}
+
+
+def started(folder: Path, weights: Path, templates: Path, **answers: str) -> Path:
+    folder.mkdir()
+    shutil.copy(weights, folder / f"own{weights.suffix}")
+    proposal = propose(folder, survey(folder), Answers(**answers), templates)
+    place(folder, assemble(proposal, templates), replace=False)
+    return folder
+
+
+@pytest.mark.parametrize("weights", OWN)
+def test_a_handler_fits_the_weights(weights, tmp_path, templates, saved):
+    folder = started(tmp_path / "p", saved[weights], templates)
+    source = (folder / "handler.py").read_text()
+    assert OWN[weights] in source
+    assert load_project(folder).handler == "handler.py"
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("weights", ["few", "gray", "numbers", "pictures_onnx", "onnx"])
+@pytest.mark.parametrize("template", [None, "custom", "function", "streaming", "onnx"])
+def test_every_variant_parses_and_is_formatted(template, weights, labels, tmp_path, templates, saved):
+    assert template is None or template in template_names(templates)
+    (tmp_path / "labels.txt").write_text("a\nb\nc\n")
+    answers = {"labels": "../labels.txt"} if labels else {}
+    if template:
+        answers["template"] = template
+    folder = started(tmp_path / "p", saved[weights], templates, **answers)
+    for path in folder.glob("*.py"):
+        ast.parse(path.read_text())
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in (["check", "--select", "E,F,I,W"], ["format", "--check"]):
+        done = subprocess.run(
+            [*ruff, *command, "--isolated", "--line-length", "120", "."], cwd=folder, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [*OWN, "pictures", "onnx"])
+def test_own_weights_answer_their_stand_in(weights, tmp_path, templates, saved):
+    folder = started(tmp_path / "p", saved[weights], templates)
+    done = subprocess.run(
+        [sys.executable, "-m", "marpack", "run", "--input", "samples/"], cwd=folder, capture_output=True, text=True
+    )
+    if weights == "gray":  # whose size nobody can tell from the weights, but any will do for this net
+        assert "SIDE = 28" in (folder / "handler.py").read_text()
+    assert done.returncode == 0, done.stdout + done.stderr
