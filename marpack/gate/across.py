@@ -45,7 +45,7 @@ class Compared(Struct, frozen=True, kw_only=True):
     likeness: Likeness
     statuses: tuple[int, int]
     labels: tuple[str | None, str | None]
-    largest: float | None  # difference between two numbers at one place; None where nothing can be compared
+    largest: float | None  # difference between two numbers at one place; None where there are none
     differences: tuple[str, ...] = ()
 
     @property
@@ -71,13 +71,12 @@ def compare(one: Result, other: Result, tolerance: float = TOLERANCE) -> Compare
     """Compare two answers to one input."""
     found = differences(one, other, tolerance)
     labels = label_of(one), label_of(other)
-    comparable = value_of(one) is not NOTHING and value_of(other) is not NOTHING
     return Compared(
         input=one.input,
         likeness=_likeness(one, other, labels, differ=bool(found)),
         statuses=(one.status, other.status),
         labels=labels,
-        largest=largest_difference(one, other) if comparable else None,
+        largest=largest_difference(one, other),
         differences=tuple(found),
     )
 

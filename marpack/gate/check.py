@@ -10,7 +10,7 @@ from marpack.errors import ArchiveError, MarpackError, UsageError
 from marpack.findings import Severity
 from marpack.gate.checks import CHECKS, Check
 from marpack.gate.subject import Subject
-from marpack.gate.verdicts import Checked, GateReport, Outcome, Verdict, error_problem, failed, skipped
+from marpack.gate.verdicts import LEFT_OUT, Checked, GateReport, Outcome, Verdict, error_problem, failed, skipped
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
 
@@ -127,7 +127,7 @@ class _Examination:
 
     def _why_not(self, each: Check) -> str | None:
         if each.name not in self._choice:
-            return "not asked for"
+            return LEFT_OUT
         broken = [name for name in each.needs if self._done[name].verdict is Verdict.FAILED]
         return f"{broken[0]} failed" if broken else self._stopped if each.asks or _OPENS.name in each.needs else None
 

@@ -41,10 +41,10 @@ def value_of(result: Result) -> Any:  # Any: JSON
         return NOTHING
 
 
-def largest_difference(one: Result, other: Result) -> float:
-    """Return how far the numbers that two answers share lie apart at most."""
+def largest_difference(one: Result, other: Result) -> float | None:
+    """Return how far the numbers that two answers share lie apart at most; None if they share none."""
     try:
-        return max((abs(a - b) for a, b in _numbers(value_of(one), value_of(other))), default=0.0)
+        return max((abs(a - b) for a, b in _numbers(value_of(one), value_of(other))), default=None)
     except (RecursionError, OverflowError):
         return math.inf
 
@@ -110,8 +110,8 @@ def _numbers(one: Any, other: Any) -> Iterator[tuple[float, float]]:
     elif isinstance(one, list) and isinstance(other, list):
         for left, right in zip(one, other, strict=False):
             yield from _numbers(left, right)
-    elif _is_number(one) and _is_number(other) and one != other and not (math.isnan(one) or math.isnan(other)):
-        yield float(one), float(other)
+    elif _is_number(one) and _is_number(other) and not (math.isnan(one) or math.isnan(other)):
+        yield (0.0, 0.0) if one == other else (float(one), float(other))
 
 
 def _shortened(text: str) -> str:

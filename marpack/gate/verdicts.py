@@ -7,6 +7,8 @@ from msgspec import Struct
 from marpack.errors import ExitCode, MarpackError
 from marpack.findings import Finding, Severity
 
+LEFT_OUT = "left out"  # by --only or --skip
+
 
 class Verdict(StrEnum):
     """How a check ended."""
@@ -27,6 +29,11 @@ class Checked(Struct, frozen=True, kw_only=True):
     exit_code: int = ExitCode.SHORT  # of a failure that closes the gate
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
+
+    @property
+    def left_out(self) -> bool:
+        """Whether nobody asked for it."""
+        return self.reason == LEFT_OUT
 
     @property
     def closes(self) -> bool:
@@ -56,9 +63,13 @@ class GateReport(Struct, frozen=True, kw_only=True):
             return ExitCode.INTERRUPTED
         return ExitCode(next((checked.exit_code for checked in self.checks if checked.closes), ExitCode.OK))
 
-    def count(self, verdict: Verdict) -> int:
-        """Return how many checks ended so."""
-        return sum(checked.verdict is verdict for checked in self.checks)
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many checks ended in which way."""
+        found = {str(verdict): 0 for verdict in Verdict} | {LEFT_OUT: 0}
+        for checked in self.checks:
+            found[LEFT_OUT if checked.left_out else checked.verdict] += 1
+        return {how: count for how, count in found.items() if count}
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

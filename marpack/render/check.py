@@ -36,8 +36,10 @@ class CheckLines(Listener):
             self._status.start()
 
     def ends(self, checked: Checked) -> None:
-        """Print mark, name, what was seen, and why it failed."""
+        """Print mark, name, what was seen, and why it failed; nothing of what nobody asked for."""
         self.stop()
+        if checked.left_out:
+            return
         mark, colour = _MARKS[checked.verdict]
         if checked.verdict is Verdict.FAILED and not checked.closes:
             colour = "yellow"
@@ -94,11 +96,15 @@ def _line(text: str) -> str:
     return clean(" ".join(text.split()))
 
 
+def counted(report: GateReport) -> str:
+    """Return how many checks ended in which way."""
+    return ", ".join(f"{count} {how}" for how, count in report.counts.items())
+
+
 def show_verdict(report: GateReport) -> None:
     """Print whether the archive may be deployed."""
-    counts = [f"{report.count(verdict)} {verdict}" for verdict in Verdict if report.count(verdict)]
     verdict = "[bold green]may be deployed[/]" if report.deployable else "[bold red]must not be deployed[/]"
     if report.interrupted:
         verdict = "[bold yellow]was not checked to the end[/]"
-    about = f"{', '.join(counts)} in {report.seconds:.1f} s, target {report.target}"
+    about = f"{counted(report)} in {report.seconds:.1f} s, target {report.target}"
     page().print(f"{escape(report.archive)} {verdict} [dim]({about})[/]")

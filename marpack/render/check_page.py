@@ -2,9 +2,9 @@
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from marpack.gate.verdicts import GateReport, Verdict
+from marpack.gate.verdicts import GateReport
 from marpack.render import templates
-from marpack.render.check import hinted_once, said
+from marpack.render.check import counted, hinted_once, said
 from marpack.version import __version__
 
 
@@ -18,7 +18,7 @@ def check_page(report: GateReport) -> bytes:
     page = environment.get_template("check.html.j2").render(
         title=f"marpack check {report.archive}",
         report=report,
-        counts=", ".join(f"{report.count(verdict)} {verdict}" for verdict in Verdict if report.count(verdict)),
+        counts=counted(report),
         facts=[(name, value) for name, value in _facts(report) if value],
         said=said,
         hinted_once=hinted_once,

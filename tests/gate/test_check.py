@@ -35,7 +35,7 @@ def test_what_cannot_be_opened_still_has_a_whole_report(tmp_path: Path):
     assert [checked.name for checked in report.checks] == [each.name for each in CHECKS]
     assert failures(report) == {"safe-to-open": ["not-an-archive"]}
     assert reasons(report)["samples"] == "safe-to-open failed"
-    assert reasons(report)["labels"] == "not asked for"
+    assert reasons(report)["labels"] == "left out"
     assert not report.deployable
 
 

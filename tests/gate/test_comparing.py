@@ -1,6 +1,7 @@
 """Two answers to one input: alike, alike but for rounding, or different, and where."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -74,9 +75,17 @@ def test_only_the_first_few_places_are_told():
 
 @pytest.mark.parametrize(
     ("one", "other", "largest"),
-    [("0.5", "0.75", 0.25), ('{"a": [1, 5]}', '{"a": [1, 2], "b": 9}', 3), ("[NaN]", "[1]", 0), ("text", "text", 0)],
+    [
+        ("0.5", "0.75", 0.25),
+        ('{"a": [1, 5]}', '{"a": [1, 2], "b": 9}', 3),
+        ("[NaN]", "[1]", None),
+        ("text", "text", None),
+        ("[1]", "[1]", 0),
+        ('{"a": 1}', '{"b": 1}', None),
+        ("1", "1" + "0" * 400, math.inf),
+    ],
 )
-def test_how_far_numbers_lie_apart(one: str, other: str, largest: float):
+def test_how_far_numbers_lie_apart(one: str, other: str, largest: float | None):
     assert largest_difference(result(one), result(other)) == largest
 
 
