@@ -21,6 +21,7 @@ from conformance.probes import (
     returns,
     rows,
     streams,
+    texts,
 )
 
 _MODULES = (
@@ -36,6 +37,7 @@ _MODULES = (
     names,
     models,
     builtins,
+    texts,
     manifests,
     examples,
     envelopes,

@@ -1,0 +1,78 @@
+"""The bare client reads what a server really sends: chunks, cuts, resets and odd heads."""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+import threading
+
+import pytest
+from conformance.wire import Answer, Message, encode, exchange, read_answer
+
+HEAD = b"HTTP/1.1 200 \r\n"
+
+
+def read(data: bytes) -> Answer:
+    return read_answer(io.BytesIO(data))
+
+
+def test_a_plain_answer():
+    answer = read(HEAD + b"X-A: 1\r\nx-a:  two \r\nContent-Length: 2\r\n\r\nhi and more")
+    assert answer == Answer(200, "", (("X-A", "1"), ("x-a", " two "), ("Content-Length", "2")), b"hi")
+    assert answer.header("CONTENT-LENGTH") == "2"
+
+
+def test_chunks_are_kept_apart():
+    answer = read(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n")
+    assert (answer.pieces, answer.body, answer.end) == ((b"a", b"bc"), b"abc", "complete")
+
+
+@pytest.mark.parametrize("cut", [b"", b"5\r\nab", b"1\r\na\r\n"])
+def test_a_stream_that_ends_too_soon(cut):
+    assert read(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + cut).end == "closed"
+
+
+def test_a_body_that_ends_too_soon():
+    assert read(HEAD + b"Content-Length: 9\r\n\r\nhi").end == "closed"
+
+
+def test_nothing_at_all():
+    assert read(b"") == Answer(0, "", (), b"", end="reset")
+
+
+def test_a_304_has_no_body_whatever_it_says():
+    assert read(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n").end == "complete"
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n"])
+def test_a_reset_is_told_not_raised(sent):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_reset_after, args=(server, sent))
+        thread.start()
+        answer = exchange(server.getsockname(), Message("GET", "/"), seconds=5)
+        thread.join()
+    assert answer.end == "reset"
+    assert answer.pieces == ((b"a",) if sent else None)
+
+
+def _reset_after(server: socket.socket, sent: bytes) -> None:
+    connection, _ = server.accept()
+    connection.recv(1000)
+    connection.sendall(sent)
+    threading.Event().wait(0.2)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def test_a_silence_is_told_not_raised():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert exchange(server.getsockname(), Message("GET", "/"), seconds=0.1).end == "timeout"
+
+
+def test_a_message_as_bytes():
+    message = Message("POST", "/predictions/m", (("X-A", "\xe9"),), b"hi")
+    assert (
+        encode(message, ("h", 1))
+        == b"POST /predictions/m HTTP/1.1\r\nHost: h:1\r\nX-A: \xe9\r\nContent-Length: 2\r\n\r\nhi"
+    )
