@@ -65,3 +65,12 @@ CHECKS = (
     _about("memory", "memory does not grow with the requests", memory.run),
     _about("model-folder", "nothing is written into the model folder", model_folder.run),
 )
+
+
+def as_markdown() -> str:
+    """Return the table of all checks, as `docs/check.md` holds it."""
+    rows = [
+        f"| [{each.name}](#{each.name}) | {each.title} | {'✓' if each.asks else ''} | {int(each.exit_code)} |"
+        for each in CHECKS
+    ]
+    return "\n".join(["| check | makes sure that | runs the model | exit code |", "|---|---|---|---|", *rows, ""])
