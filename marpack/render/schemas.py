@@ -10,6 +10,7 @@ import msgspec
 # Command → the structs that its JSON may be, as module:name.
 REPORTS = {
     "build": ("marpack.render.build:BuildReport",),
+    "check": ("marpack.gate.verdicts:GateReport", "marpack.gate.across:Comparison"),
     "diff": ("marpack.inspection.differences:Diff",),
     "inspect": ("marpack.inspection.facts:Inspection",),
     "run": ("marpack.render.run:RunReport", "marpack.render.run:RunFailure"),
