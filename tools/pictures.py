@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 COLUMNS = 84
 SECONDS = 300
 _FETCHED_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture should need nothing but itself
+_CONTROLS = re.compile(r"(\n|\r|\x1b\[1A|\x1b\[2K|\x1b\[\?\w+)")  # what moves the cursor, clears a line, hides it
 _FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
 
 
@@ -79,7 +80,7 @@ def picture(scene: Scene) -> str:
         subprocess.run(["bash", "-c", scene.before], cwd=project, env=environment, check=True, capture_output=True)
         for command in scene.commands:
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-            said = typed(command, project, environment).replace(home, "~")
+            said = settled(typed(command, project, environment)).replace(home, "~")
             console.print(Text.from_ansi(said), soft_wrap=True)
     svg = console.export_svg(title=f"~/{scene.project}", theme=MONOKAI, unique_id=scene.project)
     return _FETCHED_FONT.sub("", svg).replace("Fira Code, monospace", _FONTS)
@@ -138,6 +139,23 @@ def typed(command: str, folder: Path, environment: dict[str, str]) -> str:
     process.wait(SECONDS)
     os.close(ours)
     return said.decode().replace("\r\n", "\n").rstrip("\n")
+
+
+def settled(said: str) -> str:
+    """Return what is left on the screen: spinners and bars go over their own lines again and again."""
+    lines = [""]
+    row = 0
+    for part in _CONTROLS.split(said):
+        if part == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif part == "\x1b[1A":
+            row -= 1
+        elif part in {"\r", "\x1b[2K"}:
+            lines[row] = ""
+        elif not part.startswith("\x1b[?"):
+            lines[row] += part
+    return "\n".join(lines).rstrip("\n")
 
 
 if __name__ == "__main__":
