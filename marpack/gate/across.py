@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.gate.comparing import NOTHING, TOLERANCE, differences, largest_difference, value_of
+from marpack.gate.bodies import NOTHING, value_of
+from marpack.gate.comparing import TOLERANCE, differences, largest_difference
 from marpack.gate.serving import Serving
 from marpack.worker.inputs import Input
 from marpack.worker.results import Result

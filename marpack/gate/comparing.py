@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from marpack.gate.bodies import NOTHING, value_of
 from marpack.worker.results import Result
 
 # Kernels differ with the batch's shape, and compiled ones from eager: answers may differ by rounding, not by meaning.
 TOLERANCE = 1e-3  # of a number: absolute, and relative
 _MOST = 3  # sentences; who has more has seen enough
-NOTHING = object()  # no value: the bytes are none that can be read
 
 
 def differences(one: Result, other: Result, tolerance: float = TOLERANCE) -> list[str]:
@@ -31,14 +31,6 @@ def differences(one: Result, other: Result, tolerance: float = TOLERANCE) -> lis
         return list(islice(_differ(left, right, "", tolerance), _MOST))
     except RecursionError:
         return ["the bodies differ"]
-
-
-def value_of(result: Result) -> Any:  # Any: JSON
-    """Return what a body says as JSON; for one that is none, an object equal to nothing else."""
-    try:
-        return json.loads(result.raw)
-    except (ValueError, RecursionError):
-        return NOTHING
 
 
 def largest_difference(one: Result, other: Result) -> float | None:

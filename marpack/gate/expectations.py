@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from marpack.gate.comparing import NOTHING, value_of
+from marpack.gate.bodies import NOTHING, value_of
 from marpack.project.schema import Expectation, TextExpectation
 from marpack.worker.results import Result
 

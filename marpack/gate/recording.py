@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from marpack.gate.comparing import NOTHING, TOLERANCE, value_of
+from marpack.gate.bodies import NOTHING, value_of
+from marpack.gate.comparing import TOLERANCE
 from marpack.gate.expectations import shape_of
 from marpack.project.schema import Expectation, TextExpectation
 from marpack.worker.results import Result

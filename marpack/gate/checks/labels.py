@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.gate.comparing import value_of
+from marpack.gate.bodies import value_of
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, judged, problem, skipped
 

@@ -1,0 +1,79 @@
+"""What an answer's bytes say, and that hostile ones say nothing rather than break the reader."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gate.archives import result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marpack.gate.bodies import NOTHING, value_of
+from marpack.gate.comparing import differences
+
+
+def saved(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("dtype", ["?", "b", "B", "h", "i", "q", "e", "f", "d", ">f", ">i"])
+def test_an_array_of_numpys(dtype: str):
+    array = np.array([[0, 1, 1], [1, 0, 1]], dtype)
+    assert value_of(result(npy(array))) == {"shape": [2, 3], "numbers": array.ravel().tolist()}
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float64]
+)
+def test_a_tensor_of_torchs(dtype: torch.dtype):
+    tensor = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype)
+    assert value_of(result(saved(tensor))) == {"shape": [2, 3], "numbers": tensor.flatten().tolist()}
+
+
+def test_numbers_may_differ_by_rounding_there_as_well():
+    for pack, one in ((saved, torch.tensor([0.5, 0.25])), (npy, np.array([0.5, 0.25]))):
+        assert differences(result(pack(one)), result(pack(one + 1e-4))) == []
+        assert differences(result(pack(one)), result(pack(one + 1.0))) != []
+        assert differences(result(pack(one)), result(pack(one[:1]))) != []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"text",
+        b"\xff\xfe",
+        b"\x93NUMPY",
+        b"\x93NUMPY\x01\x00\xff\xff{",
+        b"\x93NUMPY\x01\x00\x06\x00[1, 2]",
+        npy(np.array([1.0]))[:-1],
+        npy(np.array(["text"])),
+        npy(np.array([1j])),
+        npy(np.zeros(1)).replace(b"(1,)", b"(9" + b"9" * 18 + b",)"),
+        b"PK\x03\x04",
+        saved(torch.zeros(3))[:200],
+        saved({"a": 1}),
+        saved({"a": torch.zeros(1), "label": "cat"}),
+        saved(torch.zeros(4, 4).t()[1:]),
+        saved(torch.zeros(2, dtype=torch.bfloat16)),
+        b"[" * 100_000,
+    ],
+)
+def test_what_says_nothing(raw: bytes):
+    assert value_of(result(raw)) is NOTHING
+
+
+@given(st.sampled_from([saved(torch.arange(3.0)), npy(np.arange(3.0))]), st.integers(0, 2000), st.binary(max_size=4))
+def test_no_bytes_break_the_reader(raw: bytes, place: int, other: bytes):
+    place %= len(raw)
+    value_of(result(raw[:place] + other + raw[place + len(other) :]))
