@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import UNSET
 
 from marpack.gate.bodies import NOTHING, value_of
+from marpack.project.expecting import RANGE
 from marpack.project.schema import Expectation, TextExpectation
 from marpack.worker.results import Result
 
-NUMERIC = frozenset({"min", "max", "approx", "tolerance"})
 _TOLERANCE = 1e-6  # of `approx` without a tolerance of its own: absolute below 1, relative above
 
 
@@ -83,7 +83,7 @@ def is_range(expected: Any) -> bool:  # Any: JSON, as an author wrote it
     return (
         isinstance(expected, dict)
         and bool(expected)
-        and set(expected) <= NUMERIC
+        and set(expected) <= RANGE
         and all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in expected.values())
     )
 

@@ -8,6 +8,7 @@ from msgspec import UNSET
 from marpack.gate.bodies import NOTHING, value_of
 from marpack.gate.comparing import TOLERANCE
 from marpack.gate.expectations import shape_of
+from marpack.project.expecting import RANGE
 from marpack.project.schema import Expectation, TextExpectation
 from marpack.worker.results import Result
 
@@ -68,7 +69,8 @@ def _told(value: Any, depth: int) -> Any:
         return _NO
     if isinstance(value, dict):
         told = {key: _told(item, depth + 1) for key, item in value.items() if _is_plain(key)}
-        return {key: item for key, item in told.items() if item is not _NO}
+        kept = {key: item for key, item in told.items() if item is not _NO}
+        return _NO if kept and set(kept) <= RANGE else kept  # it would be read as what stands for a number
     if isinstance(value, list):
         items = [_told(item, depth + 1) for item in value]
         return _NO if any(item is _NO for item in items) else items

@@ -1,6 +1,5 @@
 """A Project → the frozen Plan of its archive: everything that can be wrong is found here."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from marpack.packing.plan import Format, Plan, Role
 from marpack.project.contents import add_entries
 from marpack.project.document import parse_document
 from marpack.project.entry_point import EntryPoint, near_built_in
+from marpack.project.expecting import mistakes
 from marpack.project.gathering import Gathering
 from marpack.project.imports import local_modules
 from marpack.project.labels import LABELS_NAME, labels_member
@@ -21,7 +21,7 @@ from marpack.project.output import choose_output
 from marpack.project.paths import plain_refusals
 from marpack.project.planned import Planned, as_finding, settle
 from marpack.project.preflight import manifest_place
-from marpack.project.schema import Project, TextExpectation
+from marpack.project.schema import Project
 from marpack.version import __version__
 
 CONFIG_NAME = "model-config.yaml"
@@ -172,16 +172,8 @@ def _add_samples(project: Project, gathering: Gathering) -> tuple[dict[str, Any]
 
 def _check_expectation(project: Project, index: int, gathering: Gathering) -> None:
     expected, key = project.samples[index].expect, f"samples[{index}].expect"
-    if expected is None:
-        return
-    if expected.status is not None and not 100 <= expected.status <= 599:
-        gathering.error("samples", f"{expected.status} is no HTTP status", project.place(f"{key}.status"))
-    if isinstance(expected.text, TextExpectation) and expected.text.regex is not None:
-        try:
-            re.compile(expected.text.regex)
-        except re.error as error:
-            message = f"the regular expression does not compile: {error}"
-            gathering.error("samples", message, project.place(f"{key}.text.regex"))
+    for inner, message in mistakes(expected) if expected is not None else ():
+        gathering.error("samples", message, project.place(f"{key}.{inner}"))
 
 
 def _manifest(project: Project, created_on: str | None) -> Manifest:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from marpack.gate.expectations import shape_of, shortfalls
 from marpack.gate.recording import expectation_of
+from marpack.project.expecting import mistakes
 from marpack.project.schema import Expectation
 
 CAT = '{"cat": 0.9, "dog": 0.1, "box": [1, 2, 3, 4], "alive": true, "name": null}'
@@ -142,6 +143,7 @@ RECORDED: list[tuple[str | bytes, dict[str, Any]]] = [
     ('{"cat": 0.25, "n": 3, "ok": true}', {"json": {"cat": {"approx": 0.25, "tolerance": 0.001}, "n": 3, "ok": True}}),
     ('["a", null]', {"json": ["a", None]}),
     ('{"a": NaN, "b": 1}', {"json": {"b": 1}}),
+    ('{"a": {"min": "5"}, "b": 1}', {"json": {"b": 1}}),
     ("[NaN, 1]", {"shape": [2]}),
     (json.dumps([[0.5] * 10] * 10), {"shape": [10, 10]}),
     (json.dumps({"big": [1] * 100, "n": 1}), {"json": {"n": 1}}),
@@ -183,6 +185,7 @@ def test_an_answer_meets_what_is_recorded_of_it(body: str | bytes, status: int):
     assert found is not None
     assert shortfalls(found, answer) == []
     assert shortfalls(expected(msgspec.to_builtins(found)), answer) == []
+    assert list(mistakes(found)) == []  # and the project that holds it can be built
 
 
 @given(value=st.recursive(st.floats(-1e6, 1e6), lambda inner: st.lists(inner, max_size=4), max_leaves=20))

@@ -1,0 +1,45 @@
+"""What is wrong with an expectation by itself is said where it stands, before anything is built."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from marpack.project.expecting import mistakes
+from marpack.project.schema import Expectation
+
+WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    ({"status": 99}, [("status", "99 is no HTTP status")]),
+    ({"text": {"regex": "["}}, [("text.regex", "the regular expression does not compile: unterminated character set")]),
+    ({"shape": [2, -1]}, [("shape", "a shape holds lengths, which are not negative")]),
+    ({"json": {"cat": {"min": "0.9"}}}, [("json.cat.min", "min is text; a number stands without quotes")]),
+    ({"json": {"cat": {"tolerance": 0.1}}}, [("json.cat.tolerance", "a tolerance belongs to approx")]),
+    ({"json": {"cat": {"approx": 1, "tolerance": -1}}}, [("json.cat.tolerance", "a tolerance is not negative")]),
+    ({"json": [1, {"min": 2, "max": 1}]}, [("json[1].min", "no number is at least 2 and at most 1")]),
+    (
+        {"json": {"a": [{"b": {"min": "1", "max": "x"}}]}},
+        [("json.a[0].b.min", "min is text; a number stands without quotes")],
+    ),
+]
+RIGHT: list[dict[str, Any]] = [
+    {},
+    {"status": 100},
+    {"status": 599, "body": "", "text": "x", "shape": [], "json": None},
+    {"text": {"regex": ".*", "contains": []}},
+    {"json": {"cat": {"min": 0.5, "max": 0.5}}},
+    {"json": {"cat": {"approx": 0.5, "tolerance": 0, "min": 0, "max": 1}}},
+    {"json": {"min": "warm", "max": "hot"}},  # an object that happens to have these keys
+    {"json": {"min": "0.5", "unit": "K"}},
+    {"json": [[], {}, "0.5", True]},
+]
+
+
+@pytest.mark.parametrize(("told", "said"), WRONG)
+def test_what_is_wrong(told: dict[str, Any], said: list[tuple[str, str]]):
+    found = list(mistakes(msgspec.convert(told, Expectation)))
+    assert [(key, message.partition(" at position")[0]) for key, message in found] == said
+
+
+@pytest.mark.parametrize("told", RIGHT)
+def test_what_may_be_meant(told: dict[str, Any]):
+    assert list(mistakes(msgspec.convert(told, Expectation))) == []
