@@ -174,4 +174,9 @@ def misplaced(serving: Serving, asked: str) -> Finding | None:
     if found is None or asked == "auto" or found.partition(":")[0] == asked.partition(":")[0]:
         return None
     message = f"{asked} was asked for, the model runs on {found}"
-    return Finding(code="other-device", severity=Severity.WARNING, message=message, hint="see marpack run --device")
+    return Finding(
+        code="other-device",
+        severity=Severity.WARNING,
+        message=message,
+        hint="is there such a device here, and a torch for it?",
+    )

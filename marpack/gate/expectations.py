@@ -2,13 +2,13 @@
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import UNSET
 
 from marpack.gate.bodies import NOTHING, value_of
+from marpack.gate.matching import unmatched
 from marpack.project.expecting import RANGE
 from marpack.project.schema import Expectation, TextExpectation
 from marpack.worker.results import Result
@@ -44,15 +44,9 @@ def _text(expected: str | TextExpectation, result: Result) -> Iterator[str]:
     for piece in [contains] if isinstance(contains, str) else contains:
         if piece not in body:
             yield f"the body does not contain {_shortened(piece)!r}: {_shortened(body)}"
-    if wanted.regex is None:
-        return
-    try:
-        found = re.search(wanted.regex, body)
-    except re.error as error:
-        yield f"the regular expression {_shortened(wanted.regex)!r} does not compile: {error}"
-        return
-    if found is None:
-        yield f"the body does not match {_shortened(wanted.regex)!r}: {_shortened(body)}"
+    why = unmatched(wanted.regex, result.raw) if wanted.regex is not None else None
+    if why is not None:
+        yield f"the regular expression {_shortened(str(wanted.regex))!r} {why}: {_shortened(body)}"
 
 
 def _structured(expected: Expectation, result: Result) -> Iterator[str]:

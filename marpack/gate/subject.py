@@ -22,6 +22,7 @@ from marpack.runtime.targets import Target
 from marpack.worker.client import Worker
 from marpack.worker.pool import Settings
 
+_LONGEST = 1_000_000  # seconds
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading, where the model config says nothing
 
 
@@ -109,7 +110,7 @@ class Subject:
         value = self.config.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             return _SERVERS_TIMEOUT
-        return float(value)
+        return float(min(value, _LONGEST))
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one small member."""

@@ -25,7 +25,7 @@ class AcrossLines:
         number = "" if compared.largest is None else f"{compared.largest:.2g}"
         room = max(self._page.width - _NAME - _LIKENESS - _NUMBER - 4, 12)
         self._page.print(
-            f"{escape(fit_end(compared.input, _NAME))}  [{colour}]{compared.likeness:{_LIKENESS}}[/]"
+            f"{escape(fit_end(clean(compared.input), _NAME))}  [{colour}]{compared.likeness:{_LIKENESS}}[/]"
             f"{number:>{_NUMBER}}  [dim]{escape(fit(_labels(compared), room).rstrip())}[/]",
             soft_wrap=True,
         )
