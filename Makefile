@@ -7,7 +7,7 @@ PEER := .venvs/peer
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DIGITS := examples/digits
 
-.PHONY: demo test lint types layers tests peer format bench clean
+.PHONY: demo test lint types layers tests peer format bench docs reference pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -45,6 +45,16 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict
+
+# What the docs are printed from the code: run after changing a message, a help text or the API.
+reference: $(VENV)/.dev
+	$(BIN)/python -m tools.reference
+
+pictures: $(VENV)/.dev
+	$(BIN)/python -m tools.pictures
+
 clean:
 	rm -rf $(VENV) .venvs .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
@@ -58,5 +68,5 @@ $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) -e '.[dev,examples,explain,onnx]'
+	$(PIP) -e '.[dev,docs,examples,explain,onnx]'
 	@touch $@

@@ -8,9 +8,11 @@ import click
 
 from marpack.errors import UsageError
 
+_LAST = "Other"
 _Decorated = TypeVar("_Decorated")
 _ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _SECONDS = click.FloatRange(0, min_open=True)
+_ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
 
 
 class GroupedOption(click.Option):
@@ -41,9 +43,10 @@ class RunCommand(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(getattr(parameter, "group", "Other"), []).append(record)
-        for group, records in groups.items():
+            if record is not None and isinstance(parameter, click.Option):
+                groups.setdefault(getattr(parameter, "group", _LAST), []).append(record)
+        for group in sorted(groups, key=lambda group: group == _LAST):
+            records = groups[group]
             with formatter.section(group):
                 formatter.write_dl(records, col_max=24)
 
@@ -71,7 +74,7 @@ _GROUPS = {
         _option("-H", "--header", "headers", multiple=True, metavar="K=V", help="A request header."),
         _option("--explain", is_flag=True, help="Ask for explanations instead of predictions."),
         _option("--describe", is_flag=True, help="Ask the model to describe itself."),
-        _option("--envelope", metavar="NAME", help="The server's service_envelope: body, json, kserve, kservev2."),
+        _option("--envelope", type=_ENVELOPES, help="The server's service_envelope setting [none]."),
     ),
     "Workers": (
         _option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),

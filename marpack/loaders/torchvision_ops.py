@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import re
 from pathlib import Path
 
 from marpack.runtime.diagnostics import note
@@ -9,7 +10,7 @@ from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zipdir import NotZipError
 
 _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators
-_NAME = b"torchvision"
+_CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module
 
 
 def needed(path: Path) -> bool:
@@ -17,7 +18,7 @@ def needed(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             archive = TorchZip.read(file)
-            return any(_NAME in archive.open(name).read() for name in archive.members if _names_operators(name))
+            return any(_CALLS.search(archive.open(name).read()) for name in archive.members if _names_operators(name))
     except (OSError, NotZipError):
         return False
 

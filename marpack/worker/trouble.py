@@ -52,7 +52,7 @@ def _frame(code: CodeType, line: int, model_dir: str) -> Frame:
     file = code.co_filename
     user = file.startswith(model_dir)
     return Frame(
-        file=str(Path(file).resolve()) if user else file,  # of --unpacked: the project's file, not the link to it
+        file=_author_file(Path(file), model_dir) if user else file,
         line=line,
         function=code.co_qualname,
         code=linecache.getline(file, line).strip(),
@@ -60,12 +60,18 @@ def _frame(code: CodeType, line: int, model_dir: str) -> Frame:
     )
 
 
+def _author_file(path: Path, model_dir: str) -> str:
+    """Return a file of the author's as they know it: by its name in the archive, or, run unpacked, where it lies."""
+    return str(path.resolve()) if path.is_symlink() else str(path.relative_to(model_dir))
+
+
 def _syntax_frame(error: BaseException, model_dir: str) -> list[Frame]:
     if not isinstance(error, SyntaxError) or not error.filename:
         return []
     user = error.filename.startswith(model_dir)
     code = (error.text or "").strip()
-    return [Frame(file=error.filename, line=error.lineno or 0, function="<module>", code=code, user=user)]
+    file = _author_file(Path(error.filename), model_dir) if user else error.filename
+    return [Frame(file=file, line=error.lineno or 0, function="<module>", code=code, user=user)]
 
 
 def _trimmed(frames: list[Frame]) -> list[Frame]:

@@ -168,7 +168,7 @@ def test_a_handler_that_does_not_load_is_exit_4(make_mar, handler: str, words: s
         (["--data", "x", "--target", "other"], 2, "target"),
         (["--data", "x", "--no-such-option"], 2, "No such option"),
         (["--requests", "nowhere.jsonl"], 2, "cannot be read"),
-        (["--data", "x", "--envelope", "kserve3"], 4, "no envelope"),
+        (["--data", "x", "--envelope", "kserve3"], 2, "envelope"),
         (["--data", "x", "--input", "nowhere.png"], 2, "no such input"),
         (["--input", "*.nothing"], 2, "matches no file"),
         (["--input", ".", "--type", "video"], 2, "holds no such files"),
