@@ -1,6 +1,6 @@
 """What running costs, as ratios against a bare script in the same run: first answer, throughput, a no-op handler.
 
-    python -m benchmarks.run [--repeat N]
+python -m benchmarks.run [--repeat N]
 """
 
 import argparse
@@ -78,7 +78,9 @@ def no_op_throughput(count: int) -> float:
             (folder / "in" / f"{number}.bin").write_bytes(b"x" * 100)
         with Serving.open(str(folder / "model"), options=Load(model_dir="")) as serving:
             start = time.perf_counter()
-            answers = sum(result.ok for result in run(serving.pool, file_inputs(paths_of([str(folder / "in")]), Shape())))
+            answers = sum(
+                result.ok for result in run(serving.pool, file_inputs(paths_of([str(folder / "in")]), Shape()))
+            )
             spent = time.perf_counter() - start
     if answers != count:
         raise SystemExit(f"{count - answers} inputs were not answered")
