@@ -57,12 +57,17 @@ def _gate(source: str | None, options: dict[str, Any]) -> int:
 
 
 def _examine(source: str | None, manner: Manner, choice: Choice, *, quiet: bool) -> GateReport:
+    from rich.markup import escape
+
     from marpack.gate.check import check as examine
     from marpack.gate.subject import Subject
     from marpack.project.source import resolve
     from marpack.render.check import CheckLines
+    from marpack.render.console import talk
 
     resolved = resolve(source)
+    if resolved.built is not None:
+        talk().print(f"[dim]built {escape(str(resolved.built.path))}[/]")
     lines = None if quiet else CheckLines(str(resolved.path))
     try:
         with Subject(resolved, manner) as subject:
