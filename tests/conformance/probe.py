@@ -77,6 +77,7 @@ class Probe:
     live_only: bool = False  # too large to record
     settled: bool = False  # recorded for good: asked of a live server only when everything is
     stricter: str | None = None  # why marpack refuses what the server takes
+    unmatched: str | None = None  # what marpack does not do as the server does, as yet
     settings: Mapping[str, str] = field(default_factory=dict)  # of the server, in config.properties
     environment: Mapping[str, str] = field(default_factory=dict)  # what those settings are to a worker
 

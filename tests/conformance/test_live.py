@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conformance.archives import pack
 from conformance.likeness import alike
+from conformance.marks import expectation
 from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.probes.examples import EXAMPLES
 from conformance.recording import answered, current
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
 
 LIVE_PAIRS = [
-    pytest.param(probe, call, id=f"{probe.name}:{call.name}")
+    pytest.param(probe, call, id=f"{probe.name}:{call.name}", marks=expectation(probe))
     for probe in ASKED
     for call in (probe.calls if probe.live_only else answered(probe))
 ]

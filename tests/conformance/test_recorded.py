@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import pytest
 from conformance.likeness import alike
-from conformance.probe import Probe
-from conformance.probes.catalogue import FRONTEND, PROBES, SLOW
+from conformance.marks import expectation, slowness
+from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.recording import answered, current
 from conformance.requests import request_of
 
 from marpack.runtime.forms import FormError
 
-
-def _marks(probe: Probe) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if probe.name in SLOW else []
-
-
 PAIRS = [
-    pytest.param(probe, call, id=f"{probe.name}:{call.name}", marks=_marks(probe))
+    pytest.param(probe, call, id=f"{probe.name}:{call.name}", marks=[*slowness(probe), *expectation(probe)])
     for probe in PROBES
     for call in answered(probe)
 ]
 
 
 @pytest.mark.parametrize(
-    "probe", [pytest.param(probe, id=probe.name, marks=_marks(probe)) for probe in PROBES if not probe.live_only]
+    "probe", [pytest.param(probe, id=probe.name, marks=slowness(probe)) for probe in PROBES if not probe.live_only]
 )
 def test_loads_or_fails_as_on_the_server(probe, rehearsal):
     registered = current(probe).registered.status

@@ -44,10 +44,6 @@ _MODULES = (
 )
 
 
-# Those that wait for a timeout, or for many processes to start.
-SLOW = frozenset({"hangs", "deaths", "more-deaths", "streams"})
-
-
 def _collected() -> tuple[Probe, ...]:
     probes = [probe for module in _MODULES for probe in module.PROBES]
     for given in ([probe.name for probe in probes], *([call.name for call in probe.calls] for probe in probes)):

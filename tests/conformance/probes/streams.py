@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.probe import Call, Probe, handler
+from conformance.probe import Batch, Call, Probe, handler
 
 _STREAMS = {
     "texts": "send(['a']); send(['b']); answer = 'c'",
@@ -33,6 +33,9 @@ _STREAMS = {
         "old(['a'], context.request_ids, 'ok', 200); answer = 'b'"
     ),
     "status-204": "context.set_response_status(204, ''); send(['a']); answer = 'b'",
+    "status-299": "context.set_response_status(299, 'P'); send(['a']); answer = 'b'",
+    "status-301": "context.set_response_status(301, ''); send(['a']); answer = 'b'",
+    "status-500": "context.set_response_status(500, ''); send(['a']); answer = 'b'",
     "status-404": "context.set_response_status(404, ''); send(['a']); answer = 'b'",
     "then-exception": "send(['a']); raise ValueError",
     "then-prediction-exception": "send(['a']); raise PredictionException('m', 404)",
@@ -55,4 +58,58 @@ STREAMS = Probe(
     ),
 )
 
-PROBES = (STREAMS,)
+_COUNTED = """
+class Stop:
+    def __init__(self, limit):
+        self.left = limit
+
+    def __call__(self, value):
+        self.left -= 1
+        return self.left <= 0
+
+
+def handle(data, context):
+    if data is None:
+        return None
+    context.stopping_criteria = {}
+    context.cache = getattr(context, "cache", {})
+    answers = []
+    for idx, row in enumerate(data):
+        if row:
+            limit = int(row["body"])
+            context.cache[context.get_request_id(idx)] = [0, Stop(limit), limit]
+        seen = context.cache[context.get_request_id(idx)]
+        seen[0] += 1
+        context.stopping_criteria[idx] = seen[1]
+        names = sorted(set(context.get_all_request_header(idx)) - {"Host", "Content-Length"})
+        answers.append(f"{seen[0]} of {seen[2]}: {sorted(row)} {names} {idx};")
+    return answers
+"""
+
+_ONCE = "marpack calls the handler once a request"
+
+# A request that has not stopped is handed to the handler again and again, without its body.
+CONTINUOUS = Probe(
+    name="continuous-batching",
+    files={
+        "handler.py": _COUNTED,
+        "model-config.yaml": "continuousBatching: true\nbatchSize: 2\nmaxBatchDelay: 1000\nresponseTimeout: 10\n",
+    },
+    model={"configFile": "model-config.yaml"},
+    unmatched=_ONCE,
+    steps=(Call("three-times", "3"), Call("again", "2", "text/plain", (("X-A", "b"),))),
+)
+
+CONTINUOUS_BATCH = Probe(
+    name="continuous-batching-of-two",
+    files=CONTINUOUS.files,
+    model=CONTINUOUS.model,
+    unmatched=_ONCE,
+    batch_size=2,
+    steps=(
+        Batch("two", (Call("short", "2"), Call("long", "4"))),
+        Batch("other", (Call("longer", "3"), Call("shorter", "2"))),
+    ),
+)
+
+PROBES = (STREAMS, CONTINUOUS, CONTINUOUS_BATCH)
