@@ -1,4 +1,19 @@
-"""The Python API: `marpack.build`, `marpack.open`, `marpack.load`; the commands do the same."""
+"""The Python API: `marpack.build`, `marpack.open`, `marpack.load`; the commands do the same.
+
+In a copy of `examples/digits`:
+
+>>> import marpack
+>>> built = marpack.build(".")
+>>> built.path.name, built.members
+('digits.mar', 18)
+>>> with marpack.open(built.path) as archive:
+...     archive.manifest.model.handler
+'handler.py'
+>>> with marpack.load(built.path) as model:
+...     answer = model.predict("samples/seven.png")
+>>> answer.status, max(answer.json(), key=answer.json().get)
+(200, '7')
+"""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,5 @@
+import doctest
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +80,12 @@ def test_a_handlers_own_test_needs_no_server():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_apis_own_examples_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from marpack import api
+
+    shutil.copytree(Path(__file__).parents[1] / "examples" / "digits", tmp_path / "digits")
+    monkeypatch.chdir(tmp_path / "digits")
+    assert doctest.testmod(api) == doctest.TestResults(failed=0, attempted=7)
