@@ -76,7 +76,7 @@ def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
     if not answers:
         return _unstarted(last)
     first = answers[0]
-    if first.status >= 300:
+    if first.status >= 400:
         # The frontend cannot stream under such a status: after the head it breaks off.
         return replace(first, body=b"", reset=True)
     failed = last.failed
