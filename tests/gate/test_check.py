@@ -6,12 +6,14 @@ import pytest
 from gate.archives import HANDLER, archive, examine, failures, project
 
 from marpack.errors import ExitCode, UsageError
+from marpack.findings import Severity
 from marpack.gate.check import Choice, Listener, check
 from marpack.gate.checks import CHECKS, Check
-from marpack.gate.subject import Subject
+from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import Checked, Verdict
 from marpack.project.severities import Severities
 from marpack.project.source import Resolved, resolve
+from marpack.runtime.targets import Target
 
 
 def reasons(report) -> dict[str, str]:
@@ -163,3 +165,21 @@ def test_an_earlier_runs_traces_in_the_model_folder_are_found_too(tmp_path: Path
     path = archive(tmp_path / "p", writes)
     for _ in range(2):
         assert failures(examine(path)) == {"model-folder": ["model-folder-written"]}
+
+
+def test_what_only_the_server_refuses_is_a_note_under_the_other_target(tmp_path: Path):
+    path = archive(tmp_path / "p")
+    other = path.rename(path.with_suffix(".zip"))
+    assert failures(examine(other)) == {"safe-to-open": ["archive-suffix"]}
+    with Subject(Resolved(path=other), Manner(target=Target.MARPACK)) as subject:
+        report = check(subject, Choice.of(["safe-to-open"]))
+    assert report.deployable
+    assert [finding.severity for finding in report.checks[0].findings] == [Severity.NOTE]
+
+
+def test_where_answers_vary_batches_are_still_counted(tmp_path: Path):
+    varying = HANDLER.replace("return {self", 'return {"n": __import__("random").random()}\n        return {self')
+    report = examine(archive(tmp_path / "p", varying))
+    assert list(failures(report)) == ["repeatable"]
+    assert reasons(report)["batch-contract"] == "batches of 2 to 4; answers are not the same twice, so only counted"
+    assert reasons(report)["body-forms"] == "answers are not the same twice, so they cannot be compared"
