@@ -25,11 +25,19 @@ class PieceSocket:
     def __init__(self, send: Callable[[Piece], None]) -> None:
         self._send = send
         self.sent: list[Piece] = []
+        self.places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
 
     def sendall(self, message: PieceMessage) -> None:
         """Pass one intermediate answer on."""
-        self.sent.append(message.piece)
-        self._send(message.piece)
+        responses = message.piece.responses
+        if self.places is not None:
+            responses = {self.places[index]: response for index, response in responses.items()}
+        self.pass_on(Piece(responses))
+
+    def pass_on(self, piece: Piece) -> None:
+        """Remember one piece and pass it on."""
+        self.sent.append(piece)
+        self._send(piece)
 
 
 def create_predict_response(

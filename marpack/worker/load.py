@@ -48,8 +48,14 @@ class Loader:
         handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), self._shown(entry.handle)))
         context = self._timed("config", lambda: self._context(manifest))
         self._timed("initialize", lambda: entry.initialize(context))
-        asynchronous = bool((context.model_yaml_config or {}).get("asyncCommunication"))
-        service = Service(entry, context, handle, asynchronous=asynchronous)
+        config = context.model_yaml_config or {}
+        service = Service(
+            entry,
+            context,
+            handle,
+            asynchronous=bool(config.get("asyncCommunication")),
+            continuous=config.get("continuousBatching") is True,
+        )
         return service, self._loaded(entry)
 
     def _shown(self, handle: Handle) -> Handle:

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from marpack.compat.entry import Entry
 from marpack.runtime import diagnostics, timings
 from marpack.runtime.context import Context
 from marpack.runtime.exceptions import PredictionException
 from marpack.runtime.frontend import error_response
 from marpack.runtime.messages import Answered, Piece, Request, Response, Trouble
-from marpack.runtime.respond import FrontendRefusal, Unserialisable, checked_error, response_of
+from marpack.runtime.respond import NEXT, FrontendRefusal, Unserialisable, checked_error, response_of
 from marpack.runtime.rows import Row, processor_of, row_of
 from marpack.runtime.streaming import PieceSocket, joined
 from marpack.worker.stages import StageClock
@@ -24,11 +26,18 @@ class Service:
     """Answers batches through one initialised handler."""
 
     def __init__(
-        self, entry: Entry, context: Context, handle: Callable[[Any, Any], Any], *, asynchronous: bool
+        self,
+        entry: Entry,
+        context: Context,
+        handle: Callable[[Any, Any], Any],
+        *,
+        asynchronous: bool,
+        continuous: bool = False,
     ) -> None:
         self._context = context
         self._handle = handle  # the entry point, in its envelope if there is one
         self._asynchronous = asynchronous
+        self._continuous = continuous
         self._model_dir = str(context.system_properties["model_dir"])
         self._clock = StageClock()
         self._clock.watch(entry.instance)
@@ -45,12 +54,33 @@ class Service:
 
         """
         socket = PieceSocket(send)
-        rows = self._receive(requests, socket)
         start = time.perf_counter()
-        answers = self._answers(rows)
+        answers = self._turns(requests, socket) if self._continuous else self._turn(requests, socket)
         responses = tuple(joined(socket.sent, index, answer) for index, answer in enumerate(answers))
         stages = self._clock.take() | timings.drain() | {"handle": (time.perf_counter() - start) * 1000}
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
+
+    def _turn(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
+        return self._answers(self._receive(requests, socket))
+
+    def _turns(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
+        """Call the handler again for the requests it has not finished: each answer but the last is one piece.
+
+        From its second turn on a request has its id and headers, and no content: `{}`.
+        """
+        last: dict[int, Response] = {}
+        waiting = dict(enumerate(requests))
+        while waiting:
+            socket.places = tuple(waiting)
+            answers = dict(zip(waiting, self._turn(tuple(waiting.values()), socket), strict=True))
+            unfinished = {
+                place: answer for place, answer in answers.items() if dict(answer.headers).get(NEXT) == "true"
+            }
+            last |= {place: answer for place, answer in answers.items() if place not in unfinished}
+            if unfinished:
+                socket.pass_on(Piece(unfinished))
+            waiting = {place: replace(waiting[place], parts=()) for place in unfinished}
+        return tuple(last[place] for place in range(len(requests)))
 
     def _taken(self) -> list[Trouble]:
         taken, self._troubles = self._troubles, []

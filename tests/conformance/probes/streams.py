@@ -86,8 +86,6 @@ def handle(data, context):
     return answers
 """
 
-_ONCE = "marpack calls the handler once a request"
-
 # A request that has not stopped is handed to the handler again and again, without its body.
 CONTINUOUS = Probe(
     name="continuous-batching",
@@ -96,7 +94,6 @@ CONTINUOUS = Probe(
         "model-config.yaml": "continuousBatching: true\nbatchSize: 2\nmaxBatchDelay: 1000\nresponseTimeout: 10\n",
     },
     model={"configFile": "model-config.yaml"},
-    unmatched=_ONCE,
     steps=(Call("three-times", "3"), Call("again", "2", "text/plain", (("X-A", "b"),))),
 )
 
@@ -104,7 +101,6 @@ CONTINUOUS_BATCH = Probe(
     name="continuous-batching-of-two",
     files=CONTINUOUS.files,
     model=CONTINUOUS.model,
-    unmatched=_ONCE,
     batch_size=2,
     steps=(
         Batch("two", (Call("short", "2"), Call("long", "4"))),
