@@ -27,23 +27,30 @@ def page() -> Console:
     return Console(file=sys.stdout, highlight=False)
 
 
+def plain(text: str) -> str:
+    """Return somebody else's text ready to print: no markup, and no character that a terminal would obey."""
+    return escape(
+        "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    )
+
+
 def show_error(error: MarpackError) -> None:
     """Print what, where and hint of one error, and the findings it sums up, on stderr."""
     console = talk()
-    console.print(f"[bold red]error:[/] {escape(error.what)}")
+    console.print(f"[bold red]error:[/] {plain(error.what)}")
     if error.where:
-        console.print(f"  [dim]where:[/] {escape(error.where)}")
+        console.print(f"  [dim]where:[/] {plain(error.where)}")
     findings = getattr(error, "findings", ())
     show_findings(findings, console)
     if hint := error.hint or (error.fix if not findings else None):
-        console.print(f"  [dim]hint:[/]  {escape(hint)}")
+        console.print(f"  [dim]hint:[/]  {plain(hint)}")
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:
     """Print findings, one block each: severity, code, place, sentence, hint."""
     for finding in findings:
         colour = _COLOURS[finding.severity]
-        place = f"{escape(finding.where)}: " if finding.where else ""
-        console.print(f"  [{colour}]{finding.severity}[/] {place}{escape(finding.message)} [dim]({finding.code})[/]")
+        place = f"{plain(finding.where)}: " if finding.where else ""
+        console.print(f"  [{colour}]{finding.severity}[/] {place}{plain(finding.message)} [dim]({finding.code})[/]")
         if finding.hint:
-            console.print(f"    [dim]hint:[/] {escape(finding.hint)}")
+            console.print(f"    [dim]hint:[/] {plain(finding.hint)}")

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.markup import escape
 
-from marpack.render.console import talk
+from marpack.render.console import plain, talk
 from marpack.runtime.messages import Frame, Trouble
 from marpack.worker.client import LoadError
 
@@ -16,15 +15,15 @@ def show_trouble(trouble: Trouble, console: Console, *, note: bool = False) -> N
     """Print what, where in the author's files, and what to do."""
     colour = "yellow" if note else "red"
     stage = f"{trouble.stage}: " if trouble.stage else ""
-    console.print(f"  [{colour}]{escape(stage)}{escape(trouble.kind)}:[/] {escape(trouble.message)}", soft_wrap=True)
+    console.print(f"  [{colour}]{plain(stage)}{plain(trouble.kind)}:[/] {plain(trouble.message)}", soft_wrap=True)
     for frame in told_frames(trouble.frames):
-        console.print(f"    [dim]{escape(frame.file)}:{frame.line} in {escape(frame.function)}[/]", soft_wrap=True)
+        console.print(f"    [dim]{plain(frame.file)}:{frame.line} in {plain(frame.function)}[/]", soft_wrap=True)
         if frame.code:
-            console.print(f"      {escape(frame.code)}", soft_wrap=True)
+            console.print(f"      {plain(frame.code)}", soft_wrap=True)
     for text in trouble.notes:
-        console.print(f"    [dim]{escape(text)}[/]", soft_wrap=True)
+        console.print(f"    [dim]{plain(text)}[/]", soft_wrap=True)
     if trouble.hint:
-        console.print(f"    [dim]hint:[/] {escape(trouble.hint)}", soft_wrap=True)
+        console.print(f"    [dim]hint:[/] {plain(trouble.hint)}", soft_wrap=True)
 
 
 def told_frames(frames: Iterable[Frame]) -> list[Frame]:
@@ -45,6 +44,6 @@ def show_logs(logs: str, console: Console) -> None:
     """Print what a handler printed, shortened."""
     lines = logs.splitlines()
     for line in lines[:_LONGEST_LOG]:
-        console.print(f"  [dim]│ {escape(line)}[/]", soft_wrap=True)
+        console.print(f"  [dim]│ {plain(line)}[/]", soft_wrap=True)
     if len(lines) > _LONGEST_LOG:
         console.print(f"  [dim]│ … {len(lines) - _LONGEST_LOG} more lines; all of them with --json[/]")

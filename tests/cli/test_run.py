@@ -227,3 +227,11 @@ def test_an_envelope_is_the_servers_setting_not_the_manifests(make_mar):
     assert enveloped["body"] == "x"
     (ours,) = results(mar, "--data", "x", "--target", "marpack")
     assert ours["body"] == "x"
+
+
+def test_a_handlers_message_cannot_steer_the_terminal(make_mar):
+    source = "def handle(data, context):\n    if data: raise ValueError('\\x1b[31mred\\x07 [bold]x[/]')\n"
+    done = marpack("run", str(make_mar(source)), "--data", "x", code=1)
+    assert "\x1b" not in done.stdout
+    assert "\x07" not in done.stdout
+    assert "[bold]x[/]" in done.stdout
