@@ -10,6 +10,8 @@ import json
 import sys
 from typing import Any
 
+import msgspec
+
 from marpack.runtime.context import Context
 from marpack.runtime.frontend import carried, kept_headers
 from marpack.runtime.messages import Response
@@ -48,11 +50,20 @@ def encode_value(value: Any) -> bytes:
             return value.encode("utf-8")
         if _is_tensor(value):
             return _saved(value)
-        return json.dumps(value, indent=2).encode("utf-8")
+        return _indented(value)
     except TypeError as error:
         raise Unserialisable(str(error)) from error
     except Exception as error:
         raise WorkerDeath(f"encoding the answer raised {type(error).__name__}: {error}") from error
+
+
+def _indented(value: Any) -> bytes:
+    """Return the bytes of `json.dumps(value, indent=2)`, which Python's own encoder makes without its C part."""
+    compact = json.dumps(value).encode("ascii")
+    try:
+        return msgspec.json.format(compact, indent=2)
+    except msgspec.DecodeError:  # NaN, Infinity and lone surrogates, which only Python takes for JSON
+        return json.dumps(value, indent=2).encode("ascii")
 
 
 def _is_tensor(value: Any) -> bool:
@@ -84,16 +95,24 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
     _mark_stream(idx, value, context, stream_next=stream_next)
     status: Any  # Any: handlers set what they like
     status, phrase = context.get_response_status(idx)
-    headers = kept_headers(dict(map(_header, context.get_response_headers(idx).items())))
-    content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
+    headers, content_type = _headers(context.get_response_headers(idx))
     code = _number(200 if status is None else status, "the response status")
     return Response(
         status=code,
-        phrase=_wire_text(phrase or "", "the reason phrase"),
-        content_type=None if content_type is None else _wire_text(content_type, "the content type"),
-        headers=tuple(headers.items()),
+        phrase=_wire_text(phrase, "the reason phrase") if phrase else "",
+        content_type=content_type,
+        headers=headers,
         body=carried(code, encode_value(value)),
     )
+
+
+def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
+    """Return the handler's headers as the client gets them, and the content type among them."""
+    if not given:
+        return (), None
+    headers = kept_headers(dict(map(_header, given.items())))
+    content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
+    return tuple(headers.items()), None if content_type is None else _wire_text(content_type, "the content type")
 
 
 def _header(pair: tuple[Any, Any]) -> tuple[str, str]:

@@ -5,13 +5,14 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable
 from typing import NoReturn
 
 from marpack.runtime.messages import Answered, Dying, Load, Predict, ToWorker, Trouble
+from marpack.runtime.metrics.lines import LogHandler
 from marpack.runtime.respond import WorkerDeath
 from marpack.worker.load import Loader
 from marpack.worker.pipe import Pipe
+from marpack.worker.prints import Prints, flush
 from marpack.worker.service import Service
 from marpack.worker.trouble import flatten
 
@@ -27,7 +28,7 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     os.set_inheritable(descriptor, False)  # the author's subprocesses are not our clients
     if max_memory:
         resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
-    prints = os.dup(1)  # the author may close theirs
+    prints = Prints(marker)
     pipe = Pipe(socket.socket(fileno=descriptor), ToWorker)
     load = pipe.receive()
     if not isinstance(load, Load):
@@ -35,11 +36,11 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     _talk_like_the_server()
     os.chdir(load.model_dir)
     service = _load(load, pipe)
-    return 1 if service is None else _serve(service, pipe, load.model_dir, lambda: os.write(prints, marker))
+    return 1 if service is None else _serve(service, pipe, load.model_dir, prints)
 
 
 def _talk_like_the_server() -> None:
-    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+    logging.basicConfig(handlers=[LogHandler(sys.stdout)], level=logging.INFO)
 
 
 def _load(load: Load, pipe: Pipe) -> Service | None:
@@ -53,7 +54,7 @@ def _load(load: Load, pipe: Pipe) -> Service | None:
     return service
 
 
-def _serve(service: Service, pipe: Pipe, model_dir: str, mark: Callable[[], object]) -> int:
+def _serve(service: Service, pipe: Pipe, model_dir: str, prints: Prints) -> int:
     own = os.getpid()
     while (message := pipe.receive()) is not None:
         if not isinstance(message, Predict):
@@ -64,8 +65,7 @@ def _serve(service: Service, pipe: Pipe, model_dir: str, mark: Callable[[], obje
             answer = Dying(_last_words(error, model_dir), getattr(error, "answered", ()))
         if os.getpid() != own:
             os._exit(0)  # the handler forked and let its child return: only one of them may answer
-        _flush()
-        mark()
+        prints.end_batch()
         pipe.send(answer)
         if isinstance(answer, Dying):
             return 1
@@ -81,17 +81,9 @@ def _last_words(error: BaseException, model_dir: str) -> Trouble:
 _ENCODABLE = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # the author closed it
-
-
 def end(code: int) -> NoReturn:
     """End this process at once: tearing down an interpreter with torch in it takes longer than many a run."""
-    _flush()
+    flush()
     os._exit(code)
 
 

@@ -168,6 +168,10 @@ class Worker:
             self._pipe.flush()
         self._waiting.append(requests)
 
+    def flush(self) -> None:
+        """Send what waits to be sent, as far as it can be without waiting."""
+        self._pipe.flush()
+
     def predict(self, requests: tuple[Request, ...], *, timeout: float | None = None) -> Outcome:
         """Have one batch handled; a worker that dies or exceeds `timeout` seconds costs this batch only."""
         self.submit(requests)

@@ -4,6 +4,7 @@ The one seam for other kinds of pool: it takes an iterator of batches and yields
 """
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, Self
@@ -17,8 +18,9 @@ from marpack.worker.process import WorkerProcess
 Batch = tuple[Request, ...]
 
 _AHEAD_SLOW = 2  # batches sent to a worker before its answers: the next one is there when it is done
-_AHEAD_FAST = 16  # for handlers that answer sooner than the parent can turn to them
+_AHEAD_FAST = 32  # for handlers that answer sooner than the parent can turn to them
 _FAST = 0.002  # seconds per batch
+_NAP = 0.004  # seconds that answers may wait to be taken several at a time, which leaves the cores to the model
 _AHEAD_BYTES = 32 << 20  # sent ahead to one worker at most
 
 
@@ -145,6 +147,7 @@ class LocalPool:
         return self._workers[0] if len(self._workers) == 1 else min(self._workers, key=_Feed.load)
 
     def _listen(self, done: dict[int, Outcome]) -> None:
+        self._nap()
         busy = tuple(feed.worker for feed in self._workers if feed.sent)
         in_time = wait(busy, self._settings.timeout)
         self._collect(done)
@@ -152,6 +155,14 @@ class LocalPool:
         fallen = [feed for feed in self._workers if feed.sent and self._has_fallen(feed, in_time=in_time)]
         for feed in fallen:
             self._replace(feed, done, timed_out=not feed.worker.over)
+
+    def _nap(self) -> None:
+        """Let the workers get on, if every one of them has enough to do meanwhile."""
+        work = min(feed.outlook() for feed in self._workers)
+        if work > 0.0:
+            for feed in self._workers:
+                feed.worker.flush()
+            time.sleep(min(_NAP, work / 2))
 
     def _has_fallen(self, feed: "_Feed", *, in_time: bool) -> bool:
         return feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))
@@ -222,6 +233,10 @@ class _Feed:
     def has_room(self) -> bool:
         ahead = _AHEAD_FAST if self._pace < _FAST else _AHEAD_SLOW
         return len(self.sent) < ahead and (not self.sent or self.weight < _AHEAD_BYTES)
+
+    def outlook(self) -> float:
+        """Return the seconds of work that lie before a fast worker; 0 for one that is slow or will soon be idle."""
+        return len(self.sent) * self._pace if self._pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
 
     def send(self, index: int, batch: Batch) -> None:
         self.sent.append((index, batch))

@@ -7,6 +7,8 @@ import time
 from functools import lru_cache
 from typing import Any
 
+from marpack.runtime.metrics.lines import emit
+
 logger = logging.getLogger(__name__)
 
 _UNITS = {
@@ -77,6 +79,7 @@ class CachingMetric:
         self.unit = unit_name(unit)
         self.dimension_names = list(dimension_names or [])
         self.metric_type = metric_type
+        self._latest: tuple[list[str], list[str], str] = ([], [], "")  # names and values, and how they are printed
 
     def add_or_update(
         self, value: float, dimension_values: list[str] | None = None, request_id: str | None = ""
@@ -87,8 +90,15 @@ class CachingMetric:
         if problem is not None:
             logger.error("[METRICS]%s was not updated: %s", self.metric_name, problem)
             return
-        dimensions = ",".join(f"{name}:{dim}" for name, dim in zip(self.dimension_names, values, strict=True))
-        self._emit(value, dimensions, request_id)
+        self._emit(value, self._printed(values), request_id)
+
+    def _printed(self, values: list[str]) -> str:
+        """Return the dimensions as they are printed: nearly always those of the value before."""
+        names, latest, text = self._latest
+        if values != latest or self.dimension_names != names:
+            text = ",".join(f"{name}:{dim}" for name, dim in zip(self.dimension_names, values, strict=True))
+            self._latest = (list(self.dimension_names), list(values), text)
+        return text
 
     def _problem(self, value: float, dimension_values: list[str]) -> str | None:
         if len(dimension_values) != len(self.dimension_names):
@@ -99,16 +109,9 @@ class CachingMetric:
 
     def _emit(self, value: float, dimensions: str, request_id: str | None) -> None:
         tail = f",{request_id}" if request_id else ""
-        logger.info(
-            "[METRICS]%s.%s:%s|#%s|#type:%s|#hostname:%s,%d%s",
-            self.metric_name,
-            self.unit,
-            value,
-            dimensions,
-            self.metric_type.name,
-            _hostname(),
-            time.time(),
-            tail,
+        emit(
+            f"[METRICS]{self.metric_name}.{self.unit}:{value}|#{dimensions}|#type:{self.metric_type._name_}"
+            f"|#hostname:{_hostname()},{int(time.time())}{tail}"
         )
 
     def update(self, value: float, request_id: str = "", dimensions: list[Dimension] | None = None) -> None:
