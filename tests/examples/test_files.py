@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from marpack.findings import Severity
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
 
@@ -48,7 +49,9 @@ def test_example_tells_what_it_is_and_how_it_was_made(example):
 
 def test_example_plans_without_a_finding(example):
     planned = plan_project(load_project(example))
-    assert planned.findings == ()
+    told = {finding.code for finding in planned.findings if finding.severity is not Severity.NOTE}
+    # The server's image may have onnxruntime: the example's README says that it is needed.
+    assert told <= ({"weights-onnx-runtime"} if example.name == "onnx" else set())
 
 
 def test_every_sample_is_used_and_expects_something(example):
