@@ -2,8 +2,11 @@ import collections
 import datetime as dt
 import decimal
 import enum
+import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from marpack.runtime.context import Context, RequestProcessor
 from marpack.runtime.respond import FrontendRefusal, Unserialisable, WorkerDeath, encode_value, response_of
@@ -135,3 +138,15 @@ def test_headers_of_the_frontends_own_are_dropped_and_latin_1_is_kept():
 def test_of_names_that_differ_in_case_the_java_hash_map_chooses(names: list[str], survivor: str):
     response = answered(**dict.fromkeys(names, "v"))
     assert [name for name, _ in response.headers] == [survivor]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.integers(), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+@given(JSON.filter(lambda value: not isinstance(value, str)))
+def test_json_is_byte_for_byte_what_the_server_writes(value: object):
+    assert encode_value(value) == json.dumps(value, indent=2).encode()
