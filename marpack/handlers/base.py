@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from marpack.handlers import explanations, loading, profiling
-from marpack.handlers.observed import explained_call, explained_output, note_nonfinite
+from marpack.handlers.observed import explained_output, note_call, note_nonfinite
 from marpack.handlers.protocol import HandlerContext, Rows
 from marpack.handlers.target import remember
 from marpack.handlers.timer import timed
@@ -91,8 +91,11 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         """Call the model with the batch on its device, without autograd."""
         with torch.inference_mode():
             batch = data.to(self.device)
-            with explained_call(self.model, batch):
+            try:
                 return self.model(batch, *args, **kwargs)
+            except Exception as error:
+                note_call(self.model, batch, error)
+                raise
 
     @timed
     def postprocess(self, data: Any) -> Any:  # Any: as above

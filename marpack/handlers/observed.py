@@ -11,22 +11,17 @@ from marpack.runtime.diagnostics import note
 _COMPILER = ("torch._dynamo", "torch._inductor")
 
 
-@contextmanager
-def explained_call(model: Any, batch: Any) -> Iterator[None]:  # Any: whatever the handler calls, with whatever
-    """Note what the model was called with, if the call fails."""
-    try:
-        yield
-    except Exception as error:
-        if not callable(model):
-            _note_not_callable(model)
-        elif type(error).__module__.startswith(_COMPILER):
-            hint = "run with --no-compile to see the model alone, then mend it, or drop pt2 from the config"
-            note("compile-failed", f"torch.compile failed: {_first_line(error)}", stage="inference", hint=hint)
-        else:
-            hint = "compare shape and dtype with what the model was trained or exported with"
-            message = f"the model was called with {described(batch)}: {_first_line(error)}"
-            note("model-call", message, stage="inference", hint=hint)
-        raise
+def note_call(model: Any, batch: Any, error: Exception) -> None:  # Any: whatever the handler calls, with whatever
+    """Note what the model was called with when the call failed."""
+    if not callable(model):
+        _note_not_callable(model)
+    elif type(error).__module__.startswith(_COMPILER):
+        hint = "run with --no-compile to see the model alone, then mend it, or drop pt2 from the config"
+        note("compile-failed", f"torch.compile failed: {_first_line(error)}", stage="inference", hint=hint)
+    else:
+        hint = "compare shape and dtype with what the model was trained or exported with"
+        message = f"the model was called with {described(batch)}: {_first_line(error)}"
+        note("model-call", message, stage="inference", hint=hint)
 
 
 def _note_not_callable(model: object) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from marpack.errors import UsageError
 from marpack.runtime.messages import Part
-from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input, type_of
+from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input, read_input, type_of
 
 
 @pytest.fixture
@@ -76,3 +76,17 @@ def test_form_fields_are_one_request(folder: Path):
 def test_wrong_fields_are_refused(field: str):
     with pytest.raises(UsageError):
         form_input([field], Shape())
+
+
+def test_pipes_and_files_of_unknown_length_are_read_to_their_end(tmp_path: Path):
+    import os
+    import threading
+
+    assert read_input("/proc/self/status").startswith(b"Name:")
+    (tmp_path / "empty").touch()
+    assert read_input(str(tmp_path / "empty")) == b""
+    os.mkfifo(tmp_path / "fifo")
+    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(b"x" * 300_000))
+    writer.start()
+    assert read_input(str(tmp_path / "fifo")) == b"x" * 300_000
+    writer.join()
