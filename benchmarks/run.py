@@ -3,8 +3,8 @@
     python -m benchmarks.run [--repeat N] [--inputs N]
 
 The bare scripts take the digits handler's own steps: read, preprocess, predict, name the three likeliest digits, print
-them. Contenders run in turn, so that what else the machine does slows all of them. With MARPACK_PEER set to the `bin` of
-an environment that has TorchServe, its own time from start to first answer stands beside ours.
+them. Contenders run in turn, so that what else the machine does slows all of them. With MARPACK_PEER set to the `bin`
+of an environment that has TorchServe, its own time from start to first answer stands beside ours.
 """
 
 import argparse

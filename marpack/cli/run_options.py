@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import click
@@ -12,6 +13,8 @@ _LAST = "Other"
 _Decorated = TypeVar("_Decorated")
 _ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _SECONDS = click.FloatRange(0, min_open=True)
+_COLUMN = 22  # width of an option in the help
+_RANGE = re.compile(r"\s+\[x>=?\d+\]$")
 _ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
 
 
@@ -39,16 +42,16 @@ class RunCommand(click.Command):
         return super().parse_args(ctx, spelt)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options under their headings."""
+        """List the options under their headings, in columns of one width."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                groups.setdefault(getattr(parameter, "group", _LAST), []).append(record)
+                told = _RANGE.sub("", record[1])  # click adds what nobody needs to be told
+                groups.setdefault(getattr(parameter, "group", _LAST), []).append((record[0].ljust(_COLUMN), told))
         for group in sorted(groups, key=lambda group: group == _LAST):
-            records = groups[group]
             with formatter.section(group):
-                formatter.write_dl(records, col_max=24)
+                formatter.write_dl(groups[group], col_max=_COLUMN)
 
 
 def _option(*names: str, **details: Any) -> Any:  # Any: click's
@@ -64,10 +67,10 @@ _GROUPS = {
         _option(
             "-i", "--input", "inputs", multiple=True, metavar="FILE…", help="Files, folders, globs, @list, URLs, -."
         ),
-        _option("--type", "kind", metavar="TYPE", help="Of a folder's files only these: image, image/png or .png."),
-        _option("--data", multiple=True, metavar="TEXT", help="A body given as such: JSON where it is JSON, or text."),
+        _option("--type", "kind", metavar="TYPE", help="Of a folder's files only these: image, .png."),
+        _option("--data", multiple=True, metavar="TEXT", help="A body given as such, as JSON or as text."),
         _option("--form", multiple=True, metavar="K=V", help="A field of the one form; K=@FILE sends a file."),
-        _option("--requests", "recorded", metavar="FILE", help="Whole requests, one JSON object a line (- is stdin)."),
+        _option("--requests", "recorded", metavar="FILE", help="Whole requests, a JSON object a line (- is stdin)."),
     ),
     "Requests": (
         _option("--content-type", metavar="TYPE", help="Of the inputs [by suffix, then by content]."),
@@ -90,26 +93,26 @@ _GROUPS = {
         ),
         _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N [auto]."),
         _option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
-            "isolated: a venv of its own with the archive's requirements, made once [current]."
+            "isolated: with the archive's requirements [current]."
         )),
         _option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
         _option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
-        _option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not marpack's own."),
+        _option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not our own."),
         _option("--unpacked", is_flag=True, help="Run the project's loose files, packing nothing."),
     ),
     "Results": (
         _option("--json", "as_json", is_flag=True, help="Everything as one JSON object on stdout."),
-        _option("--jsonl", is_flag=True, help="One JSON object a line, each as soon as its input is answered."),
+        _option("--jsonl", is_flag=True, help="One JSON object a line, as soon as it is known."),
         _option("--output", metavar="DIR", help="Write each answer's body to a file of its own."),
         _option("--report", metavar="FILE", help="Write an HTML page with every answer drawn."),
-        _option("--resume", metavar="FILE", help="Append results to this .jsonl, skipping what it answers."),
-        _option("--record", is_flag=True, help="Keep inputs and answers as samples in marpack.yaml [its samples]."),
-        _option("--logs", is_flag=True, help="Show what the handler prints, with the input it belongs to."),
+        _option("--resume", metavar="FILE", help="Append to this .jsonl, skipping what it answers."),
+        _option("--record", is_flag=True, help="Keep inputs and answers as marpack.yaml's samples."),
+        _option("--logs", is_flag=True, help="Show what the handler prints, input by input."),
     ),
     "Debugging": (
-        _option("--show-data", is_flag=True, help="Show what the handler gets, shortened and without secrets."),
-        _option("--in-process", is_flag=True, help="Run the handler in this process, so that breakpoints work."),
-        _option("--pdb", is_flag=True, help="Open the debugger where the handler fails (implies --in-process)."),
+        _option("--show-data", is_flag=True, help="Show what the handler gets, without secrets."),
+        _option("--in-process", is_flag=True, help="Run the handler here, so that breakpoints work."),
+        _option("--pdb", is_flag=True, help="Open the debugger where the handler fails."),
         _option("--watch", is_flag=True, help="Run again whenever a file of the project changes."),
     ),
     "Benchmark": (
