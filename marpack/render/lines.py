@@ -1,6 +1,7 @@
 """What `marpack run` shows on a terminal: a line per answer, why one fell short, and what a run adds up to."""
 
 import sys
+from collections import deque
 from typing import Any, TextIO
 
 import click
@@ -13,12 +14,13 @@ from marpack.render.console import talk
 from marpack.render.durations import duration
 from marpack.render.layout import cells, fit
 from marpack.render.trouble import show_logs, show_trouble
-from marpack.runtime.messages import Loaded
+from marpack.runtime.messages import Loaded, Trouble
 from marpack.worker.results import Result
 from marpack.worker.summary import Spread, Summary
 
 _NARROWEST, _WIDEST = 20, 40  # columns of an input's name
 _REST = 21  # columns of status and time, and between
+_REMEMBERED = 16  # troubles that need not be told at length again
 _PARSED = 1 << 16  # characters of an answer that are looked at
 
 
@@ -30,6 +32,7 @@ class Lines:
         self._console = Console(file=self._stream, highlight=False)
         self._coloured = self._console.is_terminal and not self._console.no_color
         self._logs = logs
+        self._told: deque[Trouble] = deque(maxlen=_REMEMBERED)
         width = self._console.width
         self._name = max(_NARROWEST, min(_WIDEST, width // 4))
         self._room = max(width - self._name - _REST, 20)
@@ -70,7 +73,8 @@ class Lines:
         for line in result.data:
             self._console.print(f"  [cyan]>[/] {escape(line)}", soft_wrap=True)
         for trouble in result.troubles:
-            show_trouble(trouble, self._console, note=result.ok)
+            show_trouble(trouble, self._console, note=result.ok, again=trouble in self._told)
+            self._told.append(trouble)
         if result.restarted:
             self._console.print("  [dim]the worker was started again[/]")
         if self._logs and result.logs:
@@ -108,9 +112,13 @@ def answer_in_short(result: Result, width: int) -> str:
         return "(connection reset)"
     if result.body_encoding == "base64":
         return f"{len(result.raw):,} bytes{f' of {result.content_type}' if result.content_type else ''}"
-    text = _one_line(result.body)[: width + 1]
-    clean = "".join(char if char.isprintable() else "·" for char in text)
+    clean = _printable(_one_line(result.body)[: width + 1])
     return clean if len(clean) <= width else f"{clean[: width - 1]}…"
+
+
+def _printable(text: str) -> str:
+    """Return text with nothing in it that a terminal would obey."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "·" for char in text)
 
 
 def _one_line(body: str) -> str:
@@ -124,6 +132,7 @@ def _one_line(body: str) -> str:
 
 def fit_end(name: str, width: int) -> str:
     """Pad a name to `width` cells, or cut it at its beginning: the end of a path tells more."""
+    name = _printable(name)
     while cells(name) > width:
         name = f"…{name[len(name) - width + 1 :]}" if len(name) > width else f"…{name[2:]}"
     return name + " " * (width - cells(name))

@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
-# Command → the structs that its JSON may be, as module:name.
+# Command, or command-option → the structs that its JSON may be, as module:name.
 REPORTS = {
     "build": ("marpack.render.build:BuildReport",),
     "check": ("marpack.gate.verdicts:GateReport", "marpack.gate.across:Comparison"),
     "diff": ("marpack.inspection.differences:Diff",),
     "inspect": ("marpack.inspection.facts:Inspection",),
     "run": ("marpack.render.run:RunReport", "marpack.render.run:RunFailure"),
+    "run-jsonl": ("marpack.worker.results:Result", "marpack.render.run:RunFailure"),  # of each line
+    "run-repeat": ("marpack.render.benchmark:BenchmarkReport", "marpack.render.run:RunFailure"),
 }
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -22,8 +24,13 @@ def schema_text(command: str) -> bytes:
     """Return the JSON Schema of one command's output."""
     shapes, components = msgspec.json.schema_components(report_types(command), ref_template="#/$defs/{name}")
     top: dict[str, Any] = dict(shapes[0]) if len(shapes) == 1 else {"anyOf": list(shapes)}  # Any: JSON
-    tree = {"$schema": _DRAFT, "title": f"marpack {command} --json", **top, "$defs": components}
+    tree = {"$schema": _DRAFT, "title": _title(command), **top, "$defs": components}
     return msgspec.json.format(msgspec.json.encode(tree, order="deterministic"), indent=2) + b"\n"
+
+
+def _title(command: str) -> str:
+    name, dash, option = command.partition("-")
+    return f"marpack {name}{' --' if dash else ''}{option}{'' if option == 'jsonl' else ' --json'}"
 
 
 def report_types(command: str) -> list[type]:

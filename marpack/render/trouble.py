@@ -11,19 +11,34 @@ from marpack.worker.client import LoadError
 _LONGEST_LOG = 20  # lines
 
 
-def show_trouble(trouble: Trouble, console: Console, *, note: bool = False) -> None:
-    """Print what, where in the author's files, and what to do."""
+def show_trouble(trouble: Trouble, console: Console, *, note: bool = False, again: bool = False) -> None:
+    """Print what, where in the author's files, and what to do.
+
+    Args:
+        trouble: What there is to tell.
+        console: Where.
+        note: It stands beside an answer that is none the worse for it.
+        again: The same was told just before: one line will do.
+    """
     colour = "yellow" if note else "red"
     stage = f"{trouble.stage}: " if trouble.stage else ""
     console.print(f"  [{colour}]{plain(stage)}{plain(trouble.kind)}:[/] {plain(trouble.message)}", soft_wrap=True)
+    if again and (trouble.frames or trouble.notes or trouble.hint):
+        console.print("    [dim]as above[/]")
+        return
     for frame in told_frames(trouble.frames):
         console.print(f"    [dim]{plain(frame.file)}:{frame.line} in {plain(frame.function)}[/]", soft_wrap=True)
         if frame.code:
-            console.print(f"      {plain(frame.code)}", soft_wrap=True)
+            console.print(f"      {plain(_fitting(frame.code, console))}", soft_wrap=True)
     for text in trouble.notes:
         console.print(f"    [dim]{plain(text)}[/]", soft_wrap=True)
     if trouble.hint:
         console.print(f"    [dim]hint:[/] {plain(trouble.hint)}", soft_wrap=True)
+
+
+def _fitting(code: str, console: Console) -> str:
+    room = console.width - 6
+    return f"{code[: room - 1]}…" if console.is_terminal and len(code) > room else code
 
 
 def told_frames(frames: Iterable[Frame]) -> list[Frame]:

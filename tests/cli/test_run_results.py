@@ -230,3 +230,24 @@ def test_many_inputs_need_no_more_memory_than_few(mar: str, tmp_path: Path):
     for form in ("", "--jsonl", "--json"):
         few, many = most_memory(10, form), most_memory(20_000, form)
         assert many < few + (6 << 20), f"{form}: {few >> 10} KiB for 10 inputs, {many >> 10} KiB for 20,000"
+
+
+def test_what_is_written_is_what_the_schemas_promise(mar: str):
+    import msgspec
+
+    from marpack.render.benchmark import BenchmarkReport
+    from marpack.render.run import RunReport
+    from marpack.worker.results import Result
+
+    words = ["--data", "json", "--data", "png", "--data", "raise", "--data", "exit", "--show-data"]
+    report = msgspec.json.decode(marpack("run", mar, *words, "--json", code=1).stdout, type=RunReport)
+    assert len(report.results) == 4
+    for line in marpack("run", mar, *words, "--jsonl", code=1).stdout.splitlines():
+        assert msgspec.json.decode(line, type=Result).input.startswith("data[")
+    figures = marpack("run", mar, "--data", "a", "--repeat", "2", "--json").stdout
+    assert msgspec.json.decode(figures, type=BenchmarkReport).figures.repeat == 2
+
+
+def test_a_load_that_takes_too_long_is_said(make_mar):
+    mar = str(make_mar("import time\ntime.sleep(60)\n"))
+    assert "did not answer in time" in marpack("run", mar, "--data", "a", "--startup-timeout", "0.5", code=4).stderr
