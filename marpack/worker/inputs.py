@@ -156,7 +156,9 @@ def read_input(path: str) -> bytes:
     if path == "-":
         return sys.stdin.buffer.read()
     if "://" in path:
-        return _fetched(path)
+        from marpack.worker.addresses import fetch  # noqa: PLC0415 - a second of imports that few inputs need
+
+        return fetch(path)
     try:
         return _bytes_of(path)
     except OSError as error:
@@ -180,22 +182,10 @@ def _bytes_of(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _fetched(address: str) -> bytes:
-    import fsspec  # noqa: PLC0415 - only remote inputs need it
-
-    try:
-        with fsspec.open(address, "rb") as file:
-            data: bytes = file.read()
-    except ImportError as error:
-        raise UsageError(f"inputs of this kind need a package: {error}", where=address) from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"the input cannot be fetched: {error}", where=address) from error
-    return data
-
-
 def type_of(path: str, data: bytes) -> str:
     """Return a file's content type, by its suffix, else by its first bytes."""
-    known = type_of_suffix(os.path.splitext(path)[1].lower())  # noqa: PTH122
+    plain = path.partition("?")[0] if "://" in path else path
+    known = type_of_suffix(os.path.splitext(plain)[1].lower())  # noqa: PTH122
     return known or next((kind for magic, kind in _MAGIC if data.startswith(magic)), "application/octet-stream")
 
 

@@ -47,6 +47,10 @@ def paths_of(sources: Iterable[str], *, wanted: Wanted | None = None, strict: bo
 def check_sources(sources: Iterable[str], *, wanted: Wanted | None = None) -> None:
     """Raise UsageError for the first source that names nothing; no more is read than that takes."""
     for source in sources:
+        if "://" in source:
+            from marpack.worker.addresses import check_address  # noqa: PLC0415 - few inputs need it
+
+            check_address(source)
         next(paths_of((source,), wanted=wanted), None)
 
 

@@ -1,0 +1,70 @@
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import fsspec
+import pytest
+
+from marpack.errors import UsageError
+from marpack.worker.addresses import check_address, fetch
+from marpack.worker.inputs import Shape, file_inputs
+from marpack.worker.sources import check_sources
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path.startswith("/gone.png"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", "999" if self.path == "/torn.png" else "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_inputs_are_fetched_over_http(site: str):
+    there, gone, torn = file_inputs([f"{site}/a.png?size=2.5", f"{site}/gone.png?key=secret", f"{site}/torn.png"], Shape())
+    assert there.request.parts[0].value == b"hello"
+    assert there.request.parts[0].content_type == "image/png"
+    assert gone.why is not None
+    assert gone.why.message == "the server answers 404 Not Found"
+    assert torn.why is not None
+    assert "cannot be fetched" in torn.why.message
+
+
+def test_a_server_that_is_not_there_is_said():
+    with pytest.raises(UsageError, match="cannot be reached") as caught:
+        fetch("http://user:secret@127.0.0.1:1/x?token=secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_other_addresses_go_through_fsspec():
+    with fsspec.open("memory://inputs/a.txt", "wb") as file:
+        file.write(b"there")
+    assert fetch("memory://inputs/a.txt") == b"there"
+    with pytest.raises(UsageError, match="cannot be fetched"):
+        fetch("memory://inputs/gone.txt")
+
+
+def test_what_nothing_can_read_is_said_before_anything_is_loaded():
+    with pytest.raises(UsageError, match="such an address"):
+        check_sources(["nonsense://x/y"])
+    check_address("https://example.invalid/x")
+    try:
+        import s3fs  # noqa: F401
+    except ImportError:
+        with pytest.raises(UsageError, match="s3fs"):
+            check_sources(["s3://bucket/x"])
