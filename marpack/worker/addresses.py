@@ -47,6 +47,7 @@ def _over_http(address: str) -> bytes:
     question = Request(address, headers={"User-Agent": f"marpack/{__version__}"})  # noqa: S310 - http or https
     try:
         with urlopen(question, timeout=_TIMEOUT) as answer:  # noqa: S310 - as above
+            expected: int | None = answer.length
             data: bytes = answer.read(_MOST + 1)
     except HTTPError as error:
         raise UsageError(f"the server answers {error.code} {error.reason}", where=where) from None
@@ -56,6 +57,8 @@ def _over_http(address: str) -> bytes:
         raise UsageError(f"the input cannot be fetched: {str(error) or type(error).__name__}", where=where) from None
     if len(data) > _MOST:
         raise UsageError("the input is larger than a gibibyte", where=where, hint="download it, and name the file")
+    if expected is not None and len(data) < expected:
+        raise UsageError(f"the connection broke off after {len(data):,} of {expected:,} bytes", where=where)
     return data
 
 
