@@ -69,7 +69,7 @@ def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], fin
     from marpack.render.json import show
     from marpack.worker.benchmark import measure
 
-    plan = _plan(serving, options)
+    plan = _plan(serving, options, len(inputs))
     if options["as_json"]:
         figures = measure(serving.pool, inputs, plan)
         head = _head(serving, findings)
@@ -81,7 +81,7 @@ def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], fin
     return figures
 
 
-def _plan(serving: Serving, options: dict[str, Any]) -> Plan:
+def _plan(serving: Serving, options: dict[str, Any], inputs: int) -> Plan:
     from marpack.worker.benchmark import Plan, sizes_up_to
     from marpack.worker.load import batch_size_of, read_config
 
@@ -90,6 +90,7 @@ def _plan(serving: Serving, options: dict[str, Any]) -> Plan:
     config = read_config(serving.load.model_dir, file) if file is not None else {}
     most = options["batch_size"] or batch_size_of(config)
     warmup = 1 if options["warmup"] is None else options["warmup"]
+    most = min(most, inputs * options["repeat"])  # larger ones would never be full
     return Plan(sizes=sizes_up_to(most), repeat=options["repeat"], warmup=warmup)
 
 

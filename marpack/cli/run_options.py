@@ -14,6 +14,7 @@ _Decorated = TypeVar("_Decorated")
 _ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _SECONDS = click.FloatRange(0, min_open=True)
 _COLUMN = 22  # width of an option in the help
+_NO_NAME = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
 _RANGE = re.compile(r"\s+\[x>=?\d+\]$")
 _ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
 
@@ -187,8 +188,11 @@ def size(text: str | None) -> int | None:
 
 
 def header(text: str) -> tuple[str, str]:
-    """Return name and value of `name=value`; raises UsageError."""
+    """Return name and value of `name=value`; raises UsageError for what HTTP cannot carry."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError("a header is given as name=value", where=f"--header {text}")
+    if set(name) & _NO_NAME or set(value) & set("\r\n\0"):
+        hint = "give it as name=value, on one line: -H 'X-Trace=7'"
+        raise UsageError("this is no header that HTTP can carry", where=f"--header {text!r}", hint=hint)
     return name, value

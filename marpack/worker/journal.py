@@ -29,6 +29,7 @@ class Told(Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(Told)
+_HINT = "name a file that an earlier run wrote with --resume or --jsonl, or one that is not there yet"
 
 
 class Journal:
@@ -45,6 +46,8 @@ class Journal:
         self.path = path
         self.answered = 0
         self.short = 0  # of those, how many fell short
+        if Path(path).exists() and not Path(path).is_file():
+            raise UsageError("results are appended to a file, and this is none", where=path, hint=_HINT)
         try:
             self._file = Path(path).open("ab+")  # noqa: SIM115 - closed by `close`
         except OSError as error:
@@ -75,8 +78,8 @@ class Journal:
         try:
             return _DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            hint = "name a file that an earlier run wrote with --resume or --jsonl, or one that is not there yet"
-            raise UsageError(f"this line is no result: {error}", where=f"{self.path}:{number}", hint=hint) from error
+            where = f"{self.path}:{number}"
+            raise UsageError(f"this line is no result: {error}", where=where, hint=_HINT) from error
 
     def unanswered(self, inputs: Iterable[Input]) -> Iterator[Input]:
         """Yield the inputs that have no line yet; of those with one name, as many are left out as it has lines."""

@@ -63,4 +63,10 @@ def test_a_journal_that_is_not_there_is_begun(tmp_path: Path):
     with Journal(str(tmp_path / "r.jsonl")) as journal:
         assert journal.answered == 0
     with pytest.raises(UsageError, match="cannot be written"):
-        Journal(str(tmp_path))
+        Journal(str(tmp_path / "r.jsonl" / "x"))
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "/dev/full", "."])
+def test_what_is_no_file_is_not_read(place: str):
+    with pytest.raises(UsageError, match="this is none"):
+        Journal(place)
