@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PEER := .venvs/peer
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DIGITS := examples/digits
+JOBS ?= auto
 
 .PHONY: demo test lint types layers tests peer format bench docs reference pictures clean
 
@@ -30,7 +31,7 @@ layers: $(VENV)/.dev
 tests: $(VENV)/.dev peer
 	$(BIN)/coverage erase
 	MARPACK_PEER="$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))" \
-		$(BIN)/python -m pytest --cov --cov-report= $(TESTS)
+		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report= $(TESTS)
 	$(BIN)/coverage report
 
 peer: $(VENV)/.dev
