@@ -76,7 +76,7 @@ def load(
     Args:
         source: An archive, a model folder or a project (built first if need be); None: the current folder's project.
         target: "torchserve" or "marpack", whose behaviour is shown; None: the project's or the archive's.
-        device: "auto", "cpu", "cuda" or "cuda:1".
+        device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
         envelope: The server's service_envelope: body, json, kserve or kservev2.
         timeout: Seconds that one request may take; None: no bound.
         workers: Processes that share the requests of `predict_many`.

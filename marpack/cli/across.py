@@ -22,7 +22,8 @@ _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compil
 
 def across(source: str | None, options: dict[str, Any]) -> int:
     """Compare, show, and return the exit code: 0 if every input is answered alike, else 1."""
-    from marpack.gate.across import Across, misplaced
+    from marpack.gate.across import Across
+    from marpack.gate.devices import misplaced
 
     ways = _ways(source, options)
     manners = [manner_of(options, device=device, compiled=compiled) for _, _, device, compiled in ways]
@@ -32,7 +33,9 @@ def across(source: str | None, options: dict[str, Any]) -> int:
         check_sources(options["inputs"])
     with ExitStack() as stack:
         servings = [stack.enter_context(_serving(way[0], manner)) for way, manner in zip(ways, manners, strict=True)]
-        odd = (misplaced(serving, device) for serving, (_, _, device, _) in zip(servings, ways, strict=True))
+        odd = (
+            misplaced(device, serving.loaded.device) for serving, (_, _, device, _) in zip(servings, ways, strict=True)
+        )
         comparing = Across(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
         comparison = _run(comparing, _inputs(servings, options), tuple(filter(None, odd)), options)
     _show(comparison, options)

@@ -37,7 +37,7 @@ _GROUPS = {
     ),
     "Model": (
         _option("--target", type=_TARGETS, help="Whose behaviour counts [the project's]."),
-        _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N [auto]."),
+        _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
         _option("--compile", metavar="on|off", help="off leaves torch.compile out, whatever the config says [on]."),
         _option("--timeout", type=_SECONDS, metavar="SECONDS", help=(
             "For a batch [the config's responseTimeout, or 120]."
@@ -133,6 +133,7 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
             startup_timeout=options["startup_timeout"],
             environment=chosen.environment(),
         ),
+        device=chosen,
         target=Target(options["target"]) if options["target"] else None,
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
         terms=Terms(patience=options["patience"], tolerance=options["tolerance"]),

@@ -92,7 +92,7 @@ _GROUPS = {
         _option(
             "--target", type=click.Choice(["torchserve", "marpack"]), help="Whose behaviour to show [the project's]."
         ),
-        _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N [auto]."),
+        _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
         _option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
             "isolated: with the archive's requirements [current]."
         )),

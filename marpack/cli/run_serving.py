@@ -44,7 +44,7 @@ def open_serving(
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
-    from marpack.gate.devices import Device
+    from marpack.gate.devices import Device, misplaced
     from marpack.gate.serving import Serving
     from marpack.gate.wanted_packages import requirement_notes
     from marpack.runtime.targets import Target
@@ -57,7 +57,7 @@ def open_serving(
 
     device = Device.parse(options["device"])
     settings = _settings(options, device, launch)
-    return Serving.open(
+    serving = Serving.open(
         source,
         options=_load(options, device),
         target=Target(options["target"]) if options["target"] else None,
@@ -66,6 +66,9 @@ def open_serving(
         resolver=_resolver(options, stack),
         on_opened=opened,
     )
+    odd = misplaced(device.name, serving.loaded.device)
+    on_findings([odd] if odd else [])
+    return serving
 
 
 def _load(options: dict[str, Any], device: Device) -> Load:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.gate.bodies import NOTHING, value_of
 from marpack.gate.comparing import TOLERANCE, differences, largest_difference
 from marpack.gate.serving import Serving
@@ -166,17 +166,3 @@ class Across:
             device=serving.loaded.device,
             milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0,
         )
-
-
-def misplaced(serving: Serving, asked: str) -> Finding | None:
-    """Return what is odd about a model that does not run on the device it was asked for."""
-    found = serving.loaded.device
-    if found is None or asked == "auto" or found.partition(":")[0] == asked.partition(":")[0]:
-        return None
-    message = f"{asked} was asked for, the model runs on {found}"
-    return Finding(
-        code="other-device",
-        severity=Severity.WARNING,
-        message=message,
-        hint="is there such a device here, and a torch for it?",
-    )

@@ -1,36 +1,44 @@
 """`--device`: which device a worker is given, as the server gives its workers one."""
 
 import os
-import re
 from pathlib import Path
 from typing import Self
 
 from msgspec import Struct
 
-from marpack.errors import UsageError
+from marpack.findings import Finding, Severity
+from marpack.loaders.device import Override, override
 
 
 class Device(Struct, frozen=True):
-    """A choice of device: `auto`, `cpu`, or a CUDA device by number."""
+    """A choice of device: `auto` leaves it to the machine, anything else overrides what the worker finds."""
 
     name: str
-    number: int | None = None
+    override: Override | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the device that a user names; raises UsageError for anything else."""
-        match = re.fullmatch(r"(auto|cpu|cuda)(?::(\d+))?", text)
-        if match is None or (match[2] and match[1] != "cuda"):
-            raise UsageError("this is no device", where=f"--device {text}", hint="use auto, cpu, cuda or cuda:1")
-        number = int(match[2] or 0) if match[1] == "cuda" else None
-        return cls(match[1], number)
+        """Return the device that a user names: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError."""
+        return cls(text, None if text == "auto" else override(text))
 
     def gpu_id(self) -> int | None:
         """Return the `gpu_id` that the handler sees: the first GPU under `auto`, as the server deals them out."""
-        if self.name == "auto":
+        if self.override is None:
             return 0 if Path("/dev/nvidia0").exists() else None
-        return self.number
+        return self.override.gpu_id
 
     def environment(self) -> dict[str, str] | None:
         """Return the worker's environment; None: this process's. `cpu` hides CUDA from the handler as well."""
-        return {**os.environ, "CUDA_VISIBLE_DEVICES": ""} if self.name == "cpu" else None
+        return None if self.override is None else {**os.environ, **self.override.environ}
+
+
+def misplaced(asked: str, found: str | None) -> Finding | None:
+    """Return what is odd about a model on the device `found` when another was asked for; None: nothing is."""
+    if found is None or asked in {"auto", found, found.partition(":")[0]}:
+        return None
+    return Finding(
+        code="other-device",
+        severity=Severity.WARNING,
+        message=f"{asked} was asked for, the model runs on {found}",
+        hint="is there such a device here, and a torch for it? does the handler choose one itself?",
+    )

@@ -11,6 +11,7 @@ from marpack.archive.limits import Limits
 from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
+from marpack.gate.devices import Device
 from marpack.gate.samples import Packed, packed_samples
 from marpack.gate.serving import digest_of, target_of
 from marpack.gate.witness import Terms, Witness
@@ -31,6 +32,7 @@ class Manner(Struct, frozen=True, kw_only=True):
 
     load: Load = Load(model_dir="")  # its `model_dir` and `target` are filled in
     settings: Settings = Settings()  # timeouts of None: the model config's, else the server's
+    device: Device = Device("auto")  # what `load` and `settings` were made for
     target: Target | None = None  # None: the project's or the archive's, else the server's
     terms: Terms = Terms()
     limits: Limits = Limits()  # of reading an archive

@@ -118,7 +118,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a report nowhere": (["--report", "nowhere/out.html"], "there is no folder nowhere"),
     "a report in a folder's place": (["--junit", "."], "it is a folder"),
     "a report without a name": (["--sarif", ""], "it has no name"),
-    "no such device": (["--device", "tpu"], "this is no device"),
+    "no such device": (["--device", "tpu"], "no such device: tpu"),
     "no such switch": (["--compile", "maybe"], "neither on nor off"),
     "no such target": (["--target", "mars"], "mars"),
     "no patience": (["--patience", "0"], "--patience"),

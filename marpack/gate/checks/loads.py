@@ -2,6 +2,7 @@
 
 from marpack.errors import WorkerError
 from marpack.findings import Finding, Severity
+from marpack.gate.devices import misplaced
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, judged, problem
 from marpack.runtime.messages import Trouble
@@ -19,7 +20,8 @@ def run(subject: Subject) -> Outcome:
         return failed(problem("does-not-load", error.what, where=_place(error.trouble, subject), hint=error.hint))
     except WorkerError as error:
         return failed(problem("does-not-load", error.what, hint=error.hint))
-    told = tuple(map(_told, loaded.troubles))
+    elsewhere = misplaced(subject.manner.device.name, loaded.device)
+    told = (*map(_told, loaded.troubles), *([elsewhere] if elsewhere else []))
     device = f" on {loaded.device}" if loaded.device else ""
     return judged(told, f"{loaded.handler}{device}, in {_duration(sum(loaded.stages.values()))}")
 
