@@ -132,10 +132,18 @@ def error_response(status: int, message: str, *, kind: str = "InternalServerExce
     return Response(status=status, phrase=phrase_of(status), body=body, content_type=_JSON, failed=True)
 
 
-def death_response(signal: int | None) -> Response:
+def no_answer(why: str) -> Response:
+    """Return what stands for an answer that never comes: the client waits until it gives up."""
+    return Response(status=0, phrase=f"no answer: {why}", body=b"", failed=True)
+
+
+def death_response(signal: int | None, *, lost: bool = False) -> Response:
     """Return what a client gets whose worker ended while it was answering.
 
     Args:
         signal: The signal that ended it, or None. A SIGKILL counts as out of memory: 507.
+        lost: Whether the server forgets the request with the worker, as it does under asyncCommunication.
     """
+    if lost:
+        return no_answer("asyncCommunication forgets the request")
     return error_response(507 if signal == _SIGKILL else 500, "Worker died.")

@@ -92,6 +92,7 @@ class Loaded(Struct, frozen=True, kw_only=True, tag=True):
     stages: dict[str, float]  # ms: start, import, initialize
     troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
     device: str | None = None
+    loses_answers: bool = False  # the server forgets the requests of a worker that ends: asyncCommunication
 
 
 class LoadFailed(Struct, frozen=True, kw_only=True, tag=True):

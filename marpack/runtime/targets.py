@@ -73,6 +73,11 @@ class Difference(Enum):
         "the batch hangs until responseTimeout: 500 Worker died.",
         "503 Prediction failed, with the reason",
     )
+    LOST_ANSWERS = (
+        "asyncCommunication, where a worker dies, a task is cancelled or an answer cannot be encoded",
+        "no answer, however long the client waits",
+        "500 Worker died.",
+    )
 
     @property
     def what(self) -> str:

@@ -7,14 +7,13 @@ import socket
 import sys
 from typing import NoReturn
 
-from marpack.runtime.messages import Answered, Dying, Load, Predict, ToWorker, Trouble
+from marpack.runtime.messages import Answered, Dying, Load, Predict, ToWorker
 from marpack.runtime.metrics.lines import LogHandler
-from marpack.runtime.respond import WorkerDeath
 from marpack.worker.load import Loader
 from marpack.worker.pipe import Pipe
 from marpack.worker.prints import Prints, flush
 from marpack.worker.service import Service
-from marpack.worker.trouble import flatten
+from marpack.worker.trouble import last_words
 
 
 def main(descriptor: int, marker: bytes, max_memory: int) -> int:
@@ -62,7 +61,7 @@ def _serve(service: Service, pipe: Pipe, model_dir: str, prints: Prints) -> int:
         try:
             answer: Answered | Dying = service.predict(message.requests, pipe.send)
         except BaseException as error:  # noqa: BLE001 - the worker's loop
-            answer = Dying(_last_words(error, model_dir), getattr(error, "answered", ()))
+            answer = Dying(last_words(error, model_dir), getattr(error, "answered", ()))
         if os.getpid() != own:
             os._exit(0)  # the handler forked and let its child return: only one of them may answer
         prints.end_batch()
@@ -70,15 +69,6 @@ def _serve(service: Service, pipe: Pipe, model_dir: str, prints: Prints) -> int:
         if isinstance(answer, Dying):
             return 1
     return 0
-
-
-def _last_words(error: BaseException, model_dir: str) -> Trouble:
-    if isinstance(error, WorkerDeath):
-        return Trouble(kind="unencodable-answer", message=str(error), stage="respond", hint=_ENCODABLE)
-    return flatten(error, stage="handle", model_dir=model_dir)
-
-
-_ENCODABLE = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
 
 
 def end(code: int) -> NoReturn:

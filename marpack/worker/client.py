@@ -231,8 +231,9 @@ class Worker:
         requests = self._waiting.popleft()
         # Only a signal from outside counts: one that we had to kill did not run out of memory.
         by_itself = not timed_out and self.process.ended(within=0.5) and self._dying is None
-        last = death_response(self.process.signal if by_itself else None)
-        trouble = self._dying.trouble if self._dying else self._why(timed_out=timed_out)
+        lost = self.loaded is not None and self.loaded.loses_answers
+        last = death_response(self.process.signal if by_itself else None, lost=lost)
+        trouble = self._dying.trouble if self._dying else self._why(timed_out=timed_out, lost=lost)
         answered = self._dying.responses if self._dying else ()
         self._logs.drain()
         logs = self._logs.take()
@@ -248,7 +249,14 @@ class Worker:
             died=True,
         )
 
-    def _why(self, *, timed_out: bool) -> Trouble:
+    def _why(self, *, timed_out: bool, lost: bool) -> Trouble:
+        if timed_out and lost:
+            return Trouble(
+                kind="timeout",
+                message="the handler did not answer in time and its worker was killed",
+                stage="handle",
+                hint="under asyncCommunication the server itself would wait for ever: give it more time with --timeout",
+            )
         if timed_out:
             return Trouble(
                 kind="timeout",

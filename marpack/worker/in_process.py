@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
 
 from marpack.runtime.frontend import death_response
-from marpack.runtime.messages import Answered, Load, Loaded, Trouble
+from marpack.runtime.messages import Answered, Load, Loaded, Response, Trouble
 from marpack.worker.client import LoadError, Outcome
 from marpack.worker.load import Loader
 from marpack.worker.pool import Batch
@@ -71,7 +71,7 @@ class InProcessPool:
             self._lines.clear()
             started = time.perf_counter()
             answer = self._answer(batch)
-            responses = answer.responses if isinstance(answer, Answered) else tuple(death_response(None) for _ in batch)
+            responses = answer.responses if isinstance(answer, Answered) else self._deaths(batch)
             yield Outcome(
                 responses=responses,
                 stages=answer.stages if isinstance(answer, Answered) else {},
@@ -79,6 +79,10 @@ class InProcessPool:
                 logs="".join(f"{line}\n" for line in self._lines),
                 seconds=time.perf_counter() - started,
             )
+
+    def _deaths(self, batch: Batch) -> tuple[Response, ...]:
+        lost = self._service is not None and self._service.loses_answers
+        return tuple(death_response(None, lost=lost) for _ in batch)
 
     def _answer(self, batch: Batch) -> Answered | Trouble:
         if self._service is None:

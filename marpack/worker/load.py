@@ -49,14 +49,16 @@ class Loader:
         context = self._timed("config", lambda: self._context(manifest))
         self._timed("initialize", lambda: entry.initialize(context))
         config = context.model_yaml_config or {}
+        asynchronous = bool(config.get("asyncCommunication"))
         service = Service(
             entry,
             context,
             handle,
-            asynchronous=bool(config.get("asyncCommunication")),
+            asynchronous=asynchronous,
+            loses_answers=asynchronous and not self._load.target.has(Difference.LOST_ANSWERS),
             continuous=config.get("continuousBatching") is True,
         )
-        return service, self._loaded(entry)
+        return service, self._loaded(entry, loses_answers=service.loses_answers)
 
     def _shown(self, handle: Handle) -> Handle:
         return shown(handle, self._tell) if self._load.show_data else handle
@@ -122,13 +124,14 @@ class Loader:
         )
         return context
 
-    def _loaded(self, entry: Entry) -> Loaded:
+    def _loaded(self, entry: Entry, *, loses_answers: bool) -> Loaded:
         device = getattr(entry.instance, "device", None)
         return Loaded(
             handler=entry.name,
             stages=self._stages | timings.drain(),
             troubles=diagnostics.drain(),
             device=None if device is None else str(device),
+            loses_answers=loses_answers,
         )
 
 

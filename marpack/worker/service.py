@@ -1,9 +1,11 @@
 """The model, loaded once, and the answers it gives: the server's `predict`, failure by failure (contract §2 and §5)."""
 
 import asyncio
+import copy
 import inspect
 import os
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +15,13 @@ from marpack.compat.entry import Entry
 from marpack.runtime import diagnostics, timings
 from marpack.runtime.context import Context
 from marpack.runtime.exceptions import PredictionException
-from marpack.runtime.frontend import error_response
+from marpack.runtime.frontend import error_response, no_answer
 from marpack.runtime.messages import Answered, Piece, Request, Response, Trouble
 from marpack.runtime.respond import NEXT, FrontendRefusal, Unserialisable, checked_error, response_of
 from marpack.runtime.rows import Row, processor_of, row_of
 from marpack.runtime.streaming import PieceSocket, joined
 from marpack.worker.stages import StageClock
-from marpack.worker.trouble import flatten
+from marpack.worker.trouble import flatten, last_words
 
 
 class Service:
@@ -32,11 +34,24 @@ class Service:
         handle: Callable[[Any, Any], Any],
         *,
         asynchronous: bool,
+        loses_answers: bool = False,
         continuous: bool = False,
     ) -> None:
+        """Take what answers, and how the model config wants it to.
+
+        Args:
+            entry: What the handler's file offers.
+            context: Of the worker.
+            handle: The entry point, in its envelope if there is one.
+            asynchronous: Whether what it returns is awaited.
+            loses_answers: Whether a request is forgotten, as by the server, where a worker that awaits would die.
+            continuous: Whether requests whose answers are not finished come again.
+
+        """
         self._context = context
-        self._handle = handle  # the entry point, in its envelope if there is one
+        self._handle = handle
         self._asynchronous = asynchronous
+        self.loses_answers = loses_answers
         self._continuous = continuous
         self._model_dir = str(context.system_properties["model_dir"])
         self._clock = StageClock()
@@ -61,7 +76,24 @@ class Service:
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
 
     def _turn(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
-        return self._answers(self._receive(requests, socket))
+        if self._asynchronous:
+            return self._turn_apart(requests, socket)
+        return self._answers(self._receive(requests, self._context, socket), self._context)
+
+    def _turn_apart(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
+        """Answer under asyncCommunication: each batch is a task of its own, with a copy of the context.
+
+        Where the worker would die of an answer, only the task does, and nothing tells the frontend.
+        """
+        try:
+            context = copy.deepcopy(self._context)
+            return self._answers(self._receive(requests, context, socket), context)
+        except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
+            raise
+        except BaseException as error:
+            if not self.loses_answers:
+                raise
+            return self._lost(error, len(requests))
 
     def _turns(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
         """Call the handler again for the requests it has not finished: each answer but the last is one piece.
@@ -86,9 +118,8 @@ class Service:
         taken, self._troubles = self._troubles, []
         return taken
 
-    def _receive(self, requests: tuple[Request, ...], socket: PieceSocket) -> list[Row]:
+    def _receive(self, requests: tuple[Request, ...], context: Context, socket: PieceSocket) -> list[Row]:
         rows = [row_of(request, decode=self._decode) for request in requests]
-        context = self._context
         context.request_ids = {index: request.id for index, request in enumerate(requests)}
         context.request_processor = [processor_of(request) for request in requests]
         context.cl_socket = socket
@@ -96,11 +127,11 @@ class Service:
             context.metrics.request_ids = context.request_ids
         return rows
 
-    def _answers(self, rows: list[Row]) -> tuple[Response, ...]:
+    def _answers(self, rows: list[Row], context: Context) -> tuple[Response, ...]:
         count = len(rows)
         start = time.perf_counter()
         try:
-            returned = self._call(rows)
+            returned = self._call(rows, context)
         except MemoryError as error:
             return self._failed(error, count, 507, "Out of resources")
         except PredictionException as error:
@@ -109,32 +140,31 @@ class Service:
             if "CUDA" in str(error):  # an exception whose text raises kills the real worker, and ours
                 return self._failed(error, count, 507, "Out of resources")
             return self._failed(error, count, 503, "Prediction failed")
-        return self._encoded(returned, count, start)
+        return self._encoded(returned, count, start, context)
 
-    def _call(self, rows: list[Row]) -> Any:  # Any: the author's return value, judged afterwards
-        returned = self._handle(rows, self._context)
+    def _call(self, rows: list[Row], context: Context) -> Any:  # Any: the author's return value, judged afterwards
         if self._asynchronous:  # what cannot be awaited fails the prediction, as on the server
-            return asyncio.run(_awaited(returned))
-        return returned
+            return _event_loop().run_until_complete(_awaited(self._handle, rows, context))
+        return self._handle(rows, context)
 
-    def _encoded(self, returned: Any, count: int, start: float) -> tuple[Response, ...]:
+    def _encoded(self, returned: Any, count: int, start: float, context: Context) -> tuple[Response, ...]:
         if not isinstance(returned, list):
             return self._refused(count, "Invalid model predict output", _not_a_list(returned))
         if len(returned) != count:
             return self._refused(count, "number of batch response mismatched", _wrong_length(len(returned), count))
-        if self._context.metrics is not None:
+        if context.metrics is not None:
             spent = round((time.perf_counter() - start) * 1000, 2)
-            self._context.metrics.add_time("PredictionTime", spent)
+            context.metrics.add_time("PredictionTime", spent)
         try:
-            return self._responses(returned)
+            return self._responses(returned, context)
         except Unserialisable as error:
             return self._refused(count, "Unsupported model output data type.", _not_json(returned, error))
 
-    def _responses(self, returned: list[Any]) -> tuple[Response, ...]:
+    def _responses(self, returned: list[Any], context: Context) -> tuple[Response, ...]:
         answered: list[Response] = []
         try:
             for index, value in enumerate(returned):
-                answered.append(response_of(index, value, self._context))
+                answered.append(response_of(index, value, context))
         except FrontendRefusal as refusal:
             refusal.answered = tuple(answered)
             raise
@@ -147,13 +177,36 @@ class Service:
         self._troubles.append(flatten(error, stage=stage, model_dir=self._model_dir))
         return tuple(error_response(status, message) for _ in range(count))
 
+    def _lost(self, error: BaseException, count: int) -> tuple[Response, ...]:
+        if self.on_failure is not None:
+            self.on_failure(error)
+        trouble = last_words(error, self._model_dir, stage=self._clock.failed or "handle")
+        self._troubles.append(replace(trouble, notes=(*trouble.notes, _FORGOTTEN)))
+        why = "asyncCommunication forgets a request whose task fails"
+        return tuple(no_answer(why) for _ in range(count))
+
     def _refused(self, count: int, message: str, trouble: Trouble) -> tuple[Response, ...]:
         self._troubles.append(trouble)
         return tuple(error_response(503, message) for _ in range(count))
 
 
-async def _awaited(returned: Any) -> Any:  # Any: the author's awaitable
-    return await returned
+_FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
+
+
+async def _awaited(handle: Callable[[Any, Any], Any], rows: list[Row], context: Context) -> Any:  # Any: as returned
+    return await handle(rows, context)
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """Return this thread's event loop: the one that a handler asked for in its initialize, and the same every time."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # to make one by asking for it is what the server does
+            return asyncio.get_event_loop()
+    except RuntimeError:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        return loop
 
 
 def _not_a_list(returned: object) -> Trouble:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 
 from marpack.runtime.messages import Frame, Trouble
+from marpack.runtime.respond import WorkerDeath
 
 _MOST_FRAMES = 60
 _MOST_TEXT = 4000
@@ -25,6 +26,16 @@ def flatten(error: BaseException, *, stage: str, model_dir: str, hint: str | Non
         hint=hint or hint_for(error),
         notes=(*getattr(error, "__notes__", ()), *_causes(error)),
     )
+
+
+def last_words(error: BaseException, model_dir: str, *, stage: str = "handle") -> Trouble:
+    """Return as data what ends a worker."""
+    if isinstance(error, WorkerDeath):
+        return Trouble(kind="unencodable-answer", message=str(error), stage="respond", hint=_ENCODABLE)
+    return flatten(error, stage=stage, model_dir=model_dir)
+
+
+_ENCODABLE = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
 
 
 def message_of(error: BaseException) -> str:

@@ -11,6 +11,7 @@ TESTS = Path(__file__).parents[1]
 CLASSIFIER, LOADING = "handlers/test_image_classifier.py", "handlers/test_loading.py"
 TEXT, DETECTOR = "handlers/test_text.py", "handlers/test_detector_and_segmenter.py"
 RUN, MICRO = "cli/test_run.py", "runtime/test_micro_batching.py"
+ASYNC = "worker/test_asynchronous.py"
 
 # row → the test that shows the server's way, and the one that shows marpack's
 HELD = {
@@ -37,6 +38,10 @@ HELD = {
         f"{CLASSIFIER}::test_options_of_the_config_under_target_marpack",
     ),
     Difference.MICRO_BATCH_FAILURES: (f"{MICRO}::test_a_failing_stage_hangs_the_server_and_is_told_by_marpack",) * 2,
+    Difference.LOST_ANSWERS: (
+        f"{ASYNC}::test_a_task_that_fails_is_forgotten_and_the_worker_lives",
+        f"{ASYNC}::test_target_marpack_answers_all_the_same",
+    ),
 }
 
 

@@ -106,18 +106,73 @@ class Handler:
 
 _WAITED = "asyncCommunication: true\n"
 
+_ASYNCHRONOUS_FAILURES = """
+import asyncio
+
+from ts.handler_utils.utils import send_intermediate_predict_response
+from ts.utils.util import PredictionException
+
+
+class Handler:
+    def initialize(self, context):
+        self.calls = 0
+        self.loop = asyncio.get_event_loop()
+
+    async def handle(self, data, context):
+        self.calls += 1
+        context.calls = getattr(context, "calls", 0) + 1
+        return await getattr(self, bytes(data[0]["body"]).decode())(context)
+
+    async def counts(self, context):
+        return [f"{self.calls} {context.calls} {self.loop is asyncio.get_running_loop()}"]
+
+    async def raises(self, context):
+        raise ValueError("no")
+
+    async def memory(self, context):
+        raise MemoryError
+
+    async def cuda(self, context):
+        raise RuntimeError("CUDA error")
+
+    async def chosen(self, context):
+        raise PredictionException("bad", 400)
+
+    async def no_list(self, context):
+        return "x"
+
+    async def too_many(self, context):
+        return ["x", "y"]
+
+    async def unserialisable(self, context):
+        return [{1}]
+
+    async def teapot(self, context):
+        context.set_response_status(418, "tea", 0)
+        return ["short"]
+
+    async def streams(self, context):
+        send_intermediate_predict_response(["a"], context.request_ids, "more", 200, context)
+        return ["b"]
+"""
+_WORDS = (
+    *("counts", "raises", "memory", "cuda", "chosen", "no_list", "too_many", "unserialisable", "teapot", "streams"),
+    "counts",
+)
+
 _ASYNC = tuple(
     Probe(
         name=f"entry-asynchronous-{name}",
         files={"handler.py": source, "model-config.yaml": _WAITED},
         model={"configFile": "model-config.yaml"},
-        steps=_ASK,
+        steps=steps,
         settled=True,  # the server's asynchronous worker now and then forgets to answer
     )
-    for name, source in {
-        "class": _ASYNCHRONOUS,
-        "function": "async def handle(data, context):\n    return None if data is None else ['later']\n",
-    }.items()
+    for name, source, steps in (
+        ("class", _ASYNCHRONOUS, _ASK),
+        ("function", "async def handle(data, context):\n    return None if data is None else ['later']\n", _ASK),
+        ("failures", _ASYNCHRONOUS_FAILURES, tuple(Call(f"{i}-{word}", word) for i, word in enumerate(_WORDS))),
+    )
 )
 
 _REFUSED = (

@@ -1,0 +1,119 @@
+"""Under asyncCommunication each batch is a task with a copy of the context, and tasks that fail are forgotten."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from marpack.runtime.messages import Load, Part, Request
+from marpack.runtime.targets import Target
+from marpack.worker.client import Outcome
+from marpack.worker.pool import LocalPool, Settings
+
+HANDLER = textwrap.dedent(
+    """
+    import asyncio, os, threading
+    from ts.handler_utils.utils import send_intermediate_predict_response
+    from ts.utils.util import PredictionException
+
+    class Handler:
+        def initialize(self, context):
+            self.count = 0
+            self.loop = asyncio.get_event_loop()
+            self.lock = asyncio.Lock()
+
+        async def handle(self, data, context):
+            self.count += 1
+            self.context = context
+            async with self.lock:
+                await asyncio.sleep(0)
+                return [await getattr(self, bytes(row["body"]).decode())() for row in data]
+
+        async def count_(self): return str(self.count)
+        async def same_loop(self): return str(asyncio.get_running_loop() is self.loop)
+        async def kept(self):
+            self.context.kept = getattr(self.context, "kept", 0) + 1
+            return str(self.context.kept)
+        async def teapot(self):
+            self.context.set_response_status(418, "tea", 0)
+            return "short"
+        async def streams(self):
+            send_intermediate_predict_response(["a"], self.context.request_ids, "more", 200, self.context)
+            return "b"
+        async def raises(self): raise ValueError("no")
+        async def memory(self): raise MemoryError
+        async def chosen(self): raise PredictionException("bad", 400)
+        async def unserialisable(self): return {1}
+        async def leaves(self): raise SystemExit(3)
+        async def exits(self): os._exit(3)
+        async def cancelled(self): raise asyncio.CancelledError
+        async def header(self): self.context.set_response_header(0, "x", 5)
+        async def line(self): self.context.set_response_header(0, "x", "a\\nb")
+        async def hangs(self): await asyncio.sleep(60)
+        async def breaks_off(self):
+            await self.streams()
+            os._exit(3)
+    """
+)
+FILES = {"config.yaml": "asyncCommunication: true\n"}
+
+
+def ask(folder, words: list[str], target: Target = Target.TORCHSERVE) -> list[Outcome]:
+    def batches() -> Iterator[tuple[Request, ...]]:
+        for word in words:
+            yield (Request(id=word, parts=(Part(name="body", value=word.encode()),)),)
+
+    load = Load(model_dir=str(folder), target=target)
+    with LocalPool(load, Settings(timeout=3.0)) as pool:
+        pool.start()
+        return list(pool.outcomes(batches()))
+
+
+@pytest.fixture
+def folder(make_folder):
+    return make_folder(HANDLER, files=FILES, configFile="config.yaml")
+
+
+def test_what_is_an_answer_without_asynccommunication_is_one_with_it(folder):
+    words = ["count_", "same_loop", "kept", "kept", "teapot", "streams", "raises", "memory", "chosen", "unserialisable"]
+    answers = [outcome.responses[0] for outcome in ask(folder, words)]
+    assert [answer.status for answer in answers] == [200, 200, 200, 200, 418, 200, 503, 507, 400, 503]
+    assert [answer.body for answer in answers[:6]] == [b"1", b"True", b"1", b"1", b"short", b"ab"]
+    assert json.loads(answers[6].body)["message"] == "Prediction failed"
+
+
+@pytest.mark.parametrize("word", ["cancelled", "header"])
+def test_a_task_that_fails_is_forgotten_and_the_worker_lives(folder, word: str):
+    first, second = ask(folder, [word, "count_"])
+    assert (first.responses[0].status, first.died) == (0, False)
+    assert "its client waits until it gives up" in first.troubles[0].notes[-1]
+    assert second.responses[0].body == b"2"
+
+
+@pytest.mark.parametrize("word", ["leaves", "exits", "line", "hangs"])
+def test_a_worker_that_ends_takes_its_request_with_it(folder, word: str):
+    first, second = ask(folder, [word, "count_"])
+    assert (first.responses[0].status, first.died) == (0, True)
+    assert first.troubles
+    assert second.responses[0].body == b"1"
+
+
+def test_what_was_streamed_before_the_end_was_received(folder):
+    answer = ask(folder, ["breaks_off"])[0].responses[0]
+    assert (answer.status, answer.body, answer.reset) == (200, b"a", True)
+
+
+@pytest.mark.parametrize("word", ["cancelled", "header", "leaves", "exits", "hangs"])
+def test_target_marpack_answers_all_the_same(folder, word: str):
+    first, second = ask(folder, [word, "count_"], Target.MARPACK)
+    assert first.responses[0].status == 500
+    assert json.loads(first.responses[0].body)["message"] == "Worker died."
+    assert second.responses[0].status == 200
+
+
+def test_a_context_that_cannot_be_copied_loses_every_request(make_folder):
+    source = HANDLER.replace("self.count = 0", "self.count = 0; context.lock = threading.Lock()")
+    outcome = ask(make_folder(source, files=FILES, configFile="config.yaml"), ["count_"])[0]
+    assert outcome.responses[0].status == 0
+    assert "cannot pickle" in outcome.troubles[0].message
