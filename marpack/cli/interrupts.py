@@ -1,4 +1,7 @@
-"""Ctrl-C that never comes in the middle of telling a result: no line is torn, no document left open."""
+"""Ctrl-C, a CI's SIGTERM and a closed terminal: all end a command in order, with no worker left behind.
+
+While results are told they wait: no line is torn, no document left open.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupt_on_signals() -> None:
+    """Have every request to end raise KeyboardInterrupt; one that was ignored from the start (nohup) stays so."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 class Interrupts:
@@ -17,11 +29,15 @@ class Interrupts:
         self._pending = False
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number, before in self._before.items():
+            if before is not signal.SIG_IGN:
+                signal.signal(number, self._interrupt)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if not self._held:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from marpack.cli.interrupts import interrupt_on_signals
 from marpack.version import __version__
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def marpack() -> None:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run marpack; every way out ends here, with one of the exit codes of `marpack.errors.ExitCode`."""
+    interrupt_on_signals()
     try:
         code = marpack.main(args=argv, prog_name="marpack", standalone_mode=False)
     except click.exceptions.Exit as end:

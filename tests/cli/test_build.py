@@ -320,14 +320,15 @@ def sparse(name: str, size: int) -> None:
         file.truncate(size)
 
 
-def test_ctrl_c_leaves_nothing_behind(digits: Path) -> None:
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_leaves_nothing_behind(digits: Path, sign: signal.Signals) -> None:
     append("marpack.yaml", "files: [big.bin]\n")
     sparse("big.bin", 6 << 30)
     before = sorted(digits.rglob("*"))
     command = [sys.executable, "-m", "marpack", "build"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         _wait_until_it_copies(process.pid)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sign)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (130, "", "\ninterrupted\n")
     assert sorted(digits.rglob("*")) == before
