@@ -11,16 +11,18 @@ WIDTH = 90  # columns
 
 def commands() -> str:
     """Return every command's help."""
-    parts = ["# Commands", NOTE, "```text\n" + help_of(program, "marpack") + "\n```"]
+    settings = program.context_settings | {"terminal_width": WIDTH, "max_content_width": WIDTH}
+    top = click.Context(program, info_name="marpack", **settings)
+    parts = ["# Commands", NOTE, help_of(top)]
     for title, names in GROUPS.items():
         for name in names:
             parts += [f"## marpack {name}", f"*{title}.* {COMMANDS[name][1]}"]
-            command = program.get_command(click.Context(program), name)
+            command = program.get_command(top, name)
             assert command is not None
-            parts.append("```text\n" + help_of(command, f"marpack {name}") + "\n```")
+            parts.append(help_of(click.Context(command, parent=top, info_name=name)))
     return page(*parts)
 
 
-def help_of(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
-    return command.get_help(context).rstrip()
+def help_of(context: click.Context) -> str:
+    """Return a command's help as it is printed, as a block."""
+    return f"```text\n{context.command.get_help(context).rstrip()}\n```"
