@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from conformance.peer import find_peer, peer_required
 from conformance.probe import Probe
 from conformance.probes.catalogue import PROBES
-from conformance.rehearsal import Rehearsal, rehearse
+from conformance.rehearsal import Rehearsal, Workers, rehearse
 from conformance.stage import Stage
 
 _PAIRS = pytest.StashKey[dict[str, set[tuple[str, str]]]]()
@@ -72,26 +72,28 @@ def _asked(session: pytest.Session) -> Iterable[Probe]:
 
 
 @pytest.fixture(scope="session")
-def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Probe], Rehearsal]:
+def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Probe], Rehearsal]]:
     """Ask marpack a probe, once a session."""
     done: dict[str, Rehearsal | Exception] = {}
     folder: Path = tmp_path_factory.mktemp("rehearsals")
+    workers = Workers()
 
     def ask(probe: Probe) -> Rehearsal:
         if probe.name not in done:
             place = folder / probe.name
             place.mkdir()
-            done[probe.name] = _rehearsed(probe, place)
+            done[probe.name] = _rehearsed(probe, place, workers)
         said = done[probe.name]
         if isinstance(said, Exception):
             raise said
         return said
 
-    return ask
+    yield ask
+    workers.close()
 
 
-def _rehearsed(probe: Probe, folder: Path) -> Rehearsal | Exception:
+def _rehearsed(probe: Probe, folder: Path, workers: Workers) -> Rehearsal | Exception:
     try:
-        return rehearse(probe, folder)
+        return rehearse(probe, folder, workers)
     except Exception as error:  # noqa: BLE001 - every pair of the probe fails with it, at the price of one attempt
         return error

@@ -15,6 +15,7 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
 from marpack.runtime.messages import Load, Response, Trouble
 from marpack.worker.client import LoadError, Worker
+from marpack.worker.forking import ForkServer
 
 LOAD_SECONDS = 60.0
 
@@ -35,7 +36,27 @@ class Rehearsal:
         return self.refusal.status if isinstance(self.refusal, LoadError) else 503
 
 
-def rehearse(probe: Probe, folder: Path) -> Rehearsal:
+class Workers:
+    """Starts workers: forked from one that has torch, unless a probe asks for an environment of its own."""
+
+    def __init__(self) -> None:
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("TS_")}
+        self._environment = plain | {"OMP_NUM_THREADS": "1"}
+        self._forks: ForkServer | None = None
+
+    def start(self, probe: Probe) -> Worker:
+        if probe.environment:
+            return Worker.spawn(environment=self._environment | probe.environment)
+        if self._forks is None:
+            self._forks = ForkServer.start(environment=self._environment)
+        return Worker(self._forks.launch())
+
+    def close(self) -> None:
+        if self._forks is not None:
+            self._forks.close()
+
+
+def rehearse(probe: Probe, folder: Path, workers: Workers) -> Rehearsal:
     """Load a probe's archive in a worker of marpack's and send it the probe's steps, in order."""
     rehearsal = Rehearsal()
     path = pack(probe, folder)
@@ -43,19 +64,18 @@ def rehearse(probe: Probe, folder: Path) -> Rehearsal:
         with open_archive(path) as archive:
             _ = archive.manifest  # raises where it is none
             model_dir = archive.materialize()
-            _perform(probe, model_dir, rehearsal)
+            _perform(probe, model_dir, workers, rehearsal)
     except (ArchiveError, HandlerError, WorkerError) as error:
         rehearsal.refusal = error
     return rehearsal
 
 
-def _perform(probe: Probe, model_dir: Path, rehearsal: Rehearsal) -> None:
+def _perform(probe: Probe, model_dir: Path, workers: Workers, rehearsal: Rehearsal) -> None:
     load = Load(model_dir=str(model_dir), batch_size=probe.batch_size, envelope=probe.envelope)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TS_")}
-    environment |= {"OMP_NUM_THREADS": "1", **probe.environment}
     remaining = list(probe.steps)
     while True:  # a worker that died is followed by another, as on the server
-        with Worker.start(load, environment=environment, timeout=LOAD_SECONDS) as worker:
+        with workers.start(probe) as worker:
+            worker.load(load, timeout=LOAD_SECONDS)
             _ask(worker, probe, remaining, rehearsal)
         if not remaining:
             return
