@@ -78,7 +78,7 @@ def load(
         target: "torchserve" or "marpack", whose behaviour is shown; None: the project's or the archive's.
         device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
         envelope: The server's service_envelope: body, json, kserve or kservev2.
-        timeout: Seconds that one request may take; None: no bound.
+        timeout: Seconds that one request may take; None: as on the server, the config's responseTimeout or else 120.
         workers: Processes that share the requests of `predict_many`.
 
     Raises:

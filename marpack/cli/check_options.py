@@ -8,6 +8,7 @@ import click
 
 from marpack.cli.limits import chosen_limits, limit_options
 from marpack.cli.run_options import GroupedOption
+from marpack.cli.values import seconds, tolerance
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from marpack.gate.subject import Manner
 
 _Decorated = TypeVar("_Decorated", bound="Callable[..., Any]")
-_SECONDS = click.FloatRange(0, min_open=True)
 _TARGETS = click.Choice(["torchserve", "marpack"])
 
 
@@ -28,10 +28,10 @@ _GROUPS = {
     "Checks": (
         _option("--only", multiple=True, metavar="CHECK", help="Run only this check (several times: these)."),
         _option("--skip", multiple=True, metavar="CHECK", help="Leave this check out."),
-        _option("--patience", type=_SECONDS, default=10.0, metavar="SECONDS", help=(
+        _option("--patience", type=seconds, default=10.0, metavar="SECONDS", help=(
             "For each check that repeats samples [10]."
         )),
-        _option("--tolerance", type=click.FloatRange(0), default=1e-3, metavar="NUMBER", help=(
+        _option("--tolerance", type=tolerance, default=1e-3, metavar="NUMBER", help=(
             "Between numbers that agree [0.001]."
         )),
     ),
@@ -39,10 +39,10 @@ _GROUPS = {
         _option("--target", type=_TARGETS, help="Whose behaviour counts [the project's]."),
         _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
         _option("--compile", metavar="on|off", help="off leaves torch.compile out, whatever the config says [on]."),
-        _option("--timeout", type=_SECONDS, metavar="SECONDS", help=(
+        _option("--timeout", type=seconds, metavar="SECONDS", help=(
             "For a batch [the config's responseTimeout, or 120]."
         )),
-        _option("--startup-timeout", type=_SECONDS, metavar="SECONDS", help=(
+        _option("--startup-timeout", type=seconds, metavar="SECONDS", help=(
             "For loading [the config's startupTimeout, or 120]."
         )),
         _option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),

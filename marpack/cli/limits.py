@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from marpack.cli.values import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,16 +14,6 @@ if TYPE_CHECKING:
     from marpack.archive.limits import Limits
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
-
-
-def size(text: str) -> int:
-    """Return a number of bytes, written as 1048576, 300M or 1.5T."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a size such as 500M or 1.5T")
-    return int(float(match[1]) * (1 << _UNITS[match[2].upper()]))
 
 
 def limit_options(function: _Function) -> _Function:

@@ -83,7 +83,7 @@ def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], fin
 
 def _plan(serving: Serving, options: dict[str, Any], inputs: int) -> Plan:
     from marpack.worker.benchmark import Plan, sizes_up_to
-    from marpack.worker.load import batch_size_of, read_config
+    from marpack.worker.model_config import batch_size_of, read_config
 
     # As far as the server would go, unless the user says otherwise; the model is loaded, so its config is sound.
     file = serving.archive.manifest.model.config_file

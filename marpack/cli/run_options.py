@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
+from marpack.cli.values import seconds, size
 from marpack.errors import UsageError
 
 _LAST = "Other"
 _Decorated = TypeVar("_Decorated")
 _ARCHIVES = (".mar", ".tar.gz", ".tgz")
-_SECONDS = click.FloatRange(0, min_open=True)
 _COLUMN = 22  # width of an option in the help
 _NO_NAME = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
 _RANGE = re.compile(r"\s+\[x>=?\d+\]$")
@@ -83,9 +83,9 @@ _GROUPS = {
     "Workers": (
         _option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),
         _option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes that share inputs [1]."),
-        _option("--timeout", type=_SECONDS, metavar="SECONDS", help="For a batch [120, as on the server]."),
-        _option("--startup-timeout", type=_SECONDS, metavar="SECONDS", help="For loading the model [no bound]."),
-        _option("--max-memory", metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound]."),
+        _option("--timeout", type=seconds, metavar="SECONDS", help="For a batch [the config's, or 120]."),
+        _option("--startup-timeout", type=seconds, metavar="SECONDS", help="For loading [the config's, or 120]."),
+        _option("--max-memory", type=size, metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound]."),
         _option("--fail-fast", is_flag=True, help="Stop at the first input that falls short."),
     ),
     "Model": (
@@ -169,22 +169,6 @@ def spelt(name: str, options: dict[str, Any]) -> str:
     if name == "in_process" and options["pdb"]:
         name = "pdb"
     return f"--{_SPELT.get(name, name).replace('_', '-')}"
-
-
-def size(text: str | None) -> int | None:
-    """Return the bytes of `2GB`, `512M` or a number; raises UsageError."""
-    if text is None:
-        return None
-    units = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-    number = text.upper().rstrip("IB").rstrip("KMGT")
-    unit = text.upper().rstrip("IB")[len(number) :]
-    try:
-        count = int(float(number) * units[unit])
-    except (ValueError, KeyError, OverflowError) as error:
-        raise UsageError("a size is a number with K, M or G", where=f"--max-memory {text}") from error
-    if count <= 0:
-        raise UsageError("a size is more than nothing", where=f"--max-memory {text}")
-    return count
 
 
 def header(text: str) -> tuple[str, str]:

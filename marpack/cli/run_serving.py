@@ -6,23 +6,19 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marpack.cli.run_options import size
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import ExitStack
 
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive
     from marpack.findings import Finding
     from marpack.gate.devices import Device
-    from marpack.gate.serving import Serving
+    from marpack.gate.serving import PoolMaker, Serving
     from marpack.project.source import Resolved
     from marpack.runtime.messages import Load
     from marpack.worker.pool import ModelPool, Settings
     from marpack.worker.process import WorkerProcess
-
-_TIMEOUT = 120.0  # seconds: the server's default
 
 
 def open_serving(
@@ -90,9 +86,9 @@ def _settings(options: dict[str, Any], device: Device, launch: Callable[[], Work
 
     return Settings(
         workers=options["workers"],
-        timeout=options["timeout"] or _TIMEOUT,
+        timeout=options["timeout"],
         startup_timeout=options["startup_timeout"],
-        max_memory=size(options["max_memory"]),
+        max_memory=options["max_memory"],
         environment=device.environment(),
         launch=launch,
     )
@@ -108,7 +104,7 @@ def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None
     return resolve
 
 
-def _pool_maker(options: dict[str, Any], settings: Settings) -> Callable[[Archive, Load], ModelPool] | None:
+def _pool_maker(options: dict[str, Any], settings: Settings) -> PoolMaker | None:
     """Return what makes the pool, where it is not workers of this environment."""
     if options["in_process"] or options["pdb"]:
         import sys
@@ -118,13 +114,16 @@ def _pool_maker(options: dict[str, Any], settings: Settings) -> Callable[[Archiv
         os.environ.update(settings.environment or {})
         quiet = options["as_json"] or options["jsonl"] or not sys.stdout.isatty()  # stdout is for results
         prints = sys.stderr if quiet else sys.stdout
-        return lambda _, load: InProcessPool(load, debug=options["pdb"], prints=prints)
+        return lambda _archive, load, _config: InProcessPool(load, debug=options["pdb"], prints=prints)
     if options["env"] == "isolated":
         from msgspec.structs import replace
 
         from marpack.worker.pool import LocalPool
 
-        return lambda archive, load: LocalPool(load, replace(settings, python=_isolated_python(archive)))
+        def isolated_pool(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
+            return LocalPool(load, replace(settings.as_served(config), python=_isolated_python(archive)))
+
+        return isolated_pool
     return None
 
 

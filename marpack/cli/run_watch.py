@@ -20,14 +20,13 @@ def watch(source: str | None, options: dict[str, Any]) -> int:
 
     torch stays imported in a process that the workers are forked from.
     """
-    from marpack.cli.run_options import size
     from marpack.gate.devices import Device
     from marpack.gate.watching import Watch
     from marpack.worker.forking import ForkServer
 
     device = Device.parse(options["device"])
     watched = Watch(_paths(source, options), without=_outputs(options))
-    with ForkServer.start(environment=device.environment(), max_memory=size(options["max_memory"])) as server:
+    with ForkServer.start(environment=device.environment(), max_memory=options["max_memory"]) as server:
         try:
             since = None
             while True:

@@ -1,7 +1,7 @@
 """A SOURCE, ready to answer: resolved, opened, on disk, and loaded in workers."""
 
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -15,9 +15,10 @@ from marpack.project.source import Resolved, resolve
 from marpack.runtime.messages import Load, Loaded
 from marpack.runtime.targets import Target
 from marpack.worker.client import Worker
+from marpack.worker.model_config import read_config
 from marpack.worker.pool import LocalPool, ModelPool, Settings
 
-PoolMaker = Callable[[Archive, Load], ModelPool]
+PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
 
 
 class Serving:
@@ -92,7 +93,19 @@ class Serving:
 
 
 def _pool(settings: Settings | PoolMaker, archive: Archive, load: Load, first: Worker | None) -> ModelPool:
-    return LocalPool(load, settings, first=first) if isinstance(settings, Settings) else settings(archive, load)
+    config = _config(archive, load.model_dir)
+    if not isinstance(settings, Settings):
+        return settings(archive, load, config)
+    return LocalPool(load, settings.as_served(config), first=first)
+
+
+def _config(archive: Archive, model_dir: str) -> dict[str, Any]:
+    """Return the model config, empty where there is none that can be read: loading tells what is wrong with it."""
+    name = archive.manifest.model.config_file
+    try:
+        return {} if name is None else read_config(model_dir, name)
+    except Exception:  # noqa: BLE001 - whatever a broken YAML file makes its reader raise
+        return {}
 
 
 def _end(first: Worker | None, pool: ModelPool | None, archive: Archive | None) -> None:

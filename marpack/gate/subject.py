@@ -23,9 +23,6 @@ from marpack.runtime.targets import Target
 from marpack.worker.client import Worker
 from marpack.worker.pool import Settings
 
-_LONGEST = 1_000_000  # seconds
-_SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading, where the model config says nothing
-
 
 class Manner(Struct, frozen=True, kw_only=True):
     """How an archive is to be examined."""
@@ -98,21 +95,10 @@ class Subject:
     @cached_property
     def witness(self) -> Witness:
         """The model, to be asked."""
-        settings = self.manner.settings
-        settings = replace(
-            settings,
-            timeout=settings.timeout or self._seconds("responseTimeout"),
-            startup_timeout=settings.startup_timeout or self._seconds("startupTimeout"),
-        )
+        settings = self.manner.settings.as_served(self.config)
         load = replace(self.manner.load, target=self.target)
         first, self._first = self._first, None
         return Witness(self.archive, load, settings, self.packed.samples, self.manner.terms, first=first)
-
-    def _seconds(self, key: str) -> float:
-        value = self.config.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            return _SERVERS_TIMEOUT
-        return float(min(value, _LONGEST))
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one small member."""

@@ -1,5 +1,6 @@
 """What is wrong with an expectation by itself, before any answer is held against it."""
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -44,6 +45,9 @@ def _in_range(bounds: dict[str, Any], key: str) -> Iterator[Mistake]:
         yield f"{key}.{quoted[0]}", f"{quoted[0]} is text; a number stands without quotes"
     if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds.values()):
         return  # an object that happens to have these keys
+    unreal = next((name for name, bound in bounds.items() if isinstance(bound, float) and math.isnan(bound)), None)
+    if unreal is not None:
+        yield f"{key}.{unreal}", "nan is no number that an answer can be held to"
     if "tolerance" in bounds and "approx" not in bounds:
         yield f"{key}.tolerance", "a tolerance belongs to approx"
     if bounds.get("tolerance", 0) < 0:

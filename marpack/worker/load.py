@@ -11,23 +11,17 @@ from typing import Any
 from marpack.compat import finder
 from marpack.compat.entry import Entry, find_entry
 from marpack.runtime import diagnostics, timings
-from marpack.runtime.config import get_yaml_config
 from marpack.runtime.context import SERVER_VERSION, Context
 from marpack.runtime.envelopes.registry import envelope_of
 from marpack.runtime.messages import Load, Loaded, LoadFailed
 from marpack.runtime.metrics.cache import MetricsCache
 from marpack.runtime.targets import Difference
+from marpack.worker.model_config import batch_size_of, read_config
 from marpack.worker.service import Service
 from marpack.worker.show_data import Handle, print_line, shown
 from marpack.worker.trouble import flatten, message_of
 
 logger = logging.getLogger(__name__)
-
-
-class ConfigError(Exception):
-    """A model config that the server refuses."""
-
-    hint = "give it at least one key, e.g. batchSize: 1, or leave it out of the archive"
 
 
 class Loader:
@@ -140,21 +134,3 @@ def read_manifest(model_dir: str) -> dict[str, Any]:
     with Path(model_dir, "MAR-INF", "MANIFEST.json").open() as file:
         manifest: dict[str, Any] = json.load(file)
     return manifest
-
-
-def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: whatever the manifest says
-    """Return the model config; raises ConfigError for what is no mapping, and for a name that is none."""
-    if not isinstance(config_file, str):
-        raise ConfigError(f"the manifest's configFile is {config_file!r}: the server cannot load the model")
-    config = get_yaml_config(str(Path(model_dir, config_file)))
-    if not isinstance(config, dict):
-        # The frontend, which reads it before any worker does, cannot register the model.
-        kind = "empty" if config is None else f"a {type(config).__name__}"
-        raise ConfigError(f"{config_file} is {kind}, not a mapping: the server refuses to register the model")
-    return config
-
-
-def batch_size_of(config: dict[str, Any]) -> int:
-    """Return the config's batchSize, else 1."""
-    size = config.get("batchSize")
-    return size if isinstance(size, int) and size > 0 else 1

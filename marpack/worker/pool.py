@@ -7,12 +7,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.runtime.messages import Load, Loaded, Request
 from marpack.worker.client import Outcome, Worker, wait
+from marpack.worker.model_config import seconds_of
 from marpack.worker.process import WorkerProcess
 
 Batch = tuple[Request, ...]
@@ -55,12 +57,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How a pool's workers are kept."""
 
     workers: int = 1
-    timeout: float | None = None  # seconds a batch may take
-    startup_timeout: float | None = None  # seconds that loading may take
+    timeout: float | None = None  # seconds a batch may take; None: no bound
+    startup_timeout: float | None = None  # seconds that loading may take; None: no bound
     max_memory: int | None = None  # bytes of data a worker may have
     environment: Mapping[str, str] | None = None  # of the workers; None: this process's
     python: str = sys.executable  # the workers' interpreter, which must have marpack
     launch: Callable[[], WorkerProcess] | None = None  # starts a worker's process in another way than with `python`
+
+    def as_served(self, config: Mapping[str, Any]) -> Self:
+        """Return the same with the server's bounds where there are none: the model config's, or else its own."""
+        return replace(
+            self,
+            timeout=self.timeout or seconds_of(config, "responseTimeout"),
+            startup_timeout=self.startup_timeout or seconds_of(config, "startupTimeout"),
+        )
 
     def spawn(self) -> Worker:
         """Start a worker, which then waits for a model."""

@@ -125,6 +125,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "no such target": (["--target", "mars"], "mars"),
     "no patience": (["--patience", "0"], "--patience"),
     "no time": (["--timeout", "-1"], "--timeout"),
+    "no tolerance": (["--tolerance", "nan"], "nan is no distance"),
     "a negative tolerance": (["--tolerance", "-1"], "--tolerance"),
     "no ratio": (["--max-ratio", "0"], "--max-ratio"),
     "no such option": (["--quick"], "No such option"),

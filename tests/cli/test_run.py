@@ -164,9 +164,14 @@ def test_a_handler_that_does_not_load_is_exit_4(make_mar, handler: str, words: s
         (["--data", "x", "--header", "X=a\nb"], 2, "no header that HTTP can carry"),
         (["--data", "x", "--resume", "/dev/zero"], 2, "this is none"),
         (["--data", "x", "--device", "tpu"], 2, "no such device: tpu"),
-        (["--data", "x", "--max-memory", "lots"], 2, "a size is"),
-        (["--data", "x", "--max-memory", "-1G"], 2, "more than nothing"),
-        (["--data", "x", "--max-memory", "infG"], 2, "a size is"),
+        (["--data", "x", "--max-memory", "lots"], 2, "'lots' is not a size such as 500M"),
+        (["--data", "x", "--max-memory", "-1G"], 2, "is not a size"),
+        (["--data", "x", "--max-memory", "0"], 2, "0 is nothing"),
+        (["--data", "x", "--max-memory", "99999999T"], 2, "more than there can be"),
+        (["--data", "x", "--timeout", "0"], 2, "0 is no time to wait"),
+        (["--data", "x", "--timeout", "nan"], 2, "nan is no time to wait"),
+        (["--data", "x", "--startup-timeout", "soon"], 2, "'soon' is no number of seconds"),
+        (["--data", "x", "--max-memory", "infG"], 2, "is not a size"),
         (["--data", "x", "--batch-size", "0"], 2, "batch-size"),
         (["--data", "x", "--target", "other"], 2, "target"),
         (["--data", "x", "--no-such-option"], 2, "No such option"),
@@ -200,6 +205,20 @@ def test_what_is_no_archive_and_no_project_is_said(tmp_path: Path):
     assert "not.mar" in marpack("run", "not.mar", "--data", "x", cwd=tmp_path, code=3).stderr
     assert "no marpack.yaml" in marpack("run", "--data", "x", cwd=tmp_path, code=2).stderr
     assert "no such file" in marpack("run", "nowhere.mar", "--data", "x", cwd=tmp_path, code=2).stderr
+
+
+def test_a_time_may_be_as_long_as_one_likes(mar: str):
+    assert results(mar, "--data", "a", "--timeout", "inf", "--startup-timeout", "1e300")[0]["status"] == 200
+
+
+def test_the_times_of_the_config_count_as_on_the_server(make_mar):
+    slow = "import time\ndef handle(data, context):\n    if data: time.sleep(60)\n    return ['late']\n"
+    files = {"c.yaml": "responseTimeout: 1\nstartupTimeout: 60\n"}
+    (told,) = results(str(make_mar(slow, files=files, configFile="c.yaml")), "--data", "x", code=1)
+    assert (told["status"], told["troubles"][0]["kind"]) == (500, "timeout")
+    never = "import time\ntime.sleep(60)\n"
+    mar = str(make_mar(never, name="never", files={"c.yaml": "startupTimeout: 1\n"}, configFile="c.yaml"))
+    assert "in time" in marpack("run", mar, "--data", "x", code=4).stderr
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

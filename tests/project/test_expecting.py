@@ -1,5 +1,6 @@
 """What is wrong with an expectation by itself is said where it stands, before anything is built."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"json": {"cat": {"min": "0.9"}}}, [("json.cat.min", "min is text; a number stands without quotes")]),
     ({"json": {"cat": {"tolerance": 0.1}}}, [("json.cat.tolerance", "a tolerance belongs to approx")]),
     ({"json": {"cat": {"approx": 1, "tolerance": -1}}}, [("json.cat.tolerance", "a tolerance is not negative")]),
+    ({"json": {"min": math.nan}}, [("json.min", "nan is no number that an answer can be held to")]),
+    ({"json": {"min": 10**400}}, []),
     ({"json": [1, {"min": 2, "max": 1}]}, [("json[1].min", "no number is at least 2 and at most 1")]),
     (
         {"json": {"a": [{"b": {"min": "1", "max": "x"}}]}},

@@ -1,0 +1,42 @@
+"""The model config as the server reads it, and what it says of batches and time."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marpack.runtime.config import get_yaml_config
+
+_SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
+_LONGEST = 1_000_000  # seconds
+
+
+class ConfigError(Exception):
+    """A model config that the server refuses."""
+
+    hint = "give it at least one key, e.g. batchSize: 1, or leave it out of the archive"
+
+
+def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: whatever the manifest says
+    """Return the model config; raises ConfigError for what is no mapping, and for a name that is none."""
+    if not isinstance(config_file, str):
+        raise ConfigError(f"the manifest's configFile is {config_file!r}: the server cannot load the model")
+    config = get_yaml_config(str(Path(model_dir, config_file)))
+    if not isinstance(config, dict):
+        # The frontend, which reads it before any worker does, cannot register the model.
+        kind = "empty" if config is None else f"a {type(config).__name__}"
+        raise ConfigError(f"{config_file} is {kind}, not a mapping: the server refuses to register the model")
+    return config
+
+
+def batch_size_of(config: dict[str, Any]) -> int:
+    """Return the config's batchSize, else 1."""
+    size = config.get("batchSize")
+    return size if isinstance(size, int) and size > 0 else 1
+
+
+def seconds_of(config: Mapping[str, Any], key: str) -> float:
+    """Return the config's responseTimeout or startupTimeout, else the server's default."""
+    value = config.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        return _SERVERS_TIMEOUT
+    return float(min(value, _LONGEST))
