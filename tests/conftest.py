@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,13 @@ from typing import Any
 import pytest
 
 MakeMar = Callable[..., Path]
+
+
+def pytest_configure() -> None:
+    """Take the signals that tests send: started in the background or by nohup, a shell has them ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def manifest_of(name: str, handler: str, **model: Any) -> dict[str, Any]:
@@ -70,6 +78,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
     patch.setenv("MARPACK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
+
+
+@pytest.fixture
+def uncovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the processes that a test starts unmeasured: tracing doubles the time that importing torch takes."""
+    for name in ("COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

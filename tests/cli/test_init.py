@@ -21,6 +21,8 @@ from marpack.project.planning import plan_project
 from marpack.project.scaffold.template import template_names
 from marpack.render.templates import folder as templates
 
+pytestmark = pytest.mark.usefixtures("uncovered")
+
 ROOT = Path(__file__).parents[2]
 TEMPLATES = template_names(templates())
 WEIGHTS = templates() / "init" / "image_classifier" / "model.pt"

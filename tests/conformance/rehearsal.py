@@ -40,7 +40,7 @@ class Workers:
     """Starts workers: forked from one that has torch, unless a probe asks for an environment of its own."""
 
     def __init__(self) -> None:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("TS_")}
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "COVERAGE"))}
         self._environment = plain | {"OMP_NUM_THREADS": "1"}
         self._forks: ForkServer | None = None
 

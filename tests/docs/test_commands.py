@@ -13,6 +13,8 @@ import pytest
 import yaml
 from docs.blocks import Block, Step, blocks, missing, setup, steps
 
+pytestmark = pytest.mark.usefixtures("uncovered")
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -16,6 +16,8 @@ from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Verdict
 from marpack.project.source import resolve
 
+pytestmark = pytest.mark.usefixtures("uncovered")
+
 EXAMPLES = sorted(path.parent for path in (Path(__file__).parents[2] / "examples").glob("*/marpack.yaml"))
 
 

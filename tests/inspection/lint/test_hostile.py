@@ -124,8 +124,8 @@ def test_findings_of_one_rule_are_bounded() -> None:
 
 @pytest.mark.slow
 def test_sources_are_bounded_together() -> None:
-    modules = {f"m{i}.py": "x = 1\n" * 40_000 for i in range(20)}
-    handler = "".join(f"import m{i}\n" for i in range(20)) + CLASS
+    modules = {f"m{i}.py": f"x = 1  # {'long ' * 50}\n" * 900 for i in range(40)}
+    handler = "".join(f"import m{i}\n" for i in range(40)) + CLASS
     found = told(Case("many", {"handler.py": handler, **modules}).findings())
     assert any(line.startswith("N sources-too-large") for line in found)
 
