@@ -20,17 +20,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
 from marpack.gate.devices import Device
 from marpack.gate.serving import Serving
 from marpack.packing.plan import Built
 from marpack.project.building import build_project
-from marpack.runtime.messages import Load, Part, Request
+from marpack.runtime.messages import MAX_BODY, Load, Part
 from marpack.runtime.targets import Target
-from marpack.worker.inputs import Shape, type_of
+from marpack.worker.inputs import Input as Named
+from marpack.worker.inputs import Shape, request_id, type_of
 from marpack.worker.pool import Settings
-from marpack.worker.results import Result, results_of
+from marpack.worker.results import Result
+from marpack.worker.runner import run
 
 Input = str | Path | bytes | Mapping[str, Any] | list[Any]  # Any: JSON
 
@@ -62,7 +66,7 @@ def open(source: str | Path) -> Archive:  # noqa: A001 - `marpack.open` reads be
     return open_archive(source)
 
 
-def load(
+def load(  # noqa: PLR0913 - settings, each by its name
     source: str | Path | None = None,
     *,
     target: str | None = None,
@@ -70,6 +74,8 @@ def load(
     envelope: str | None = None,
     timeout: float | None = None,
     workers: int = 1,
+    max_request_size: int = MAX_BODY,
+    max_response_size: int = MAX_BODY,
 ) -> "Model":
     """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
 
@@ -80,6 +86,8 @@ def load(
         envelope: The server's service_envelope: body, json, kserve or kservev2.
         timeout: Seconds that one request may take; None: as on the server, the config's responseTimeout or else 120.
         workers: Processes that share the requests of `predict_many`.
+        max_request_size: Bytes of a request's body; beyond, it is a 413. The server's setting of that name.
+        max_response_size: Bytes of an answer; beyond, its worker dies. The server's setting of that name.
 
     Raises:
         UsageError, ProjectError, ArchiveError: the source.
@@ -88,16 +96,18 @@ def load(
     """
     chosen = Device.parse(device)
     settings = Settings(workers=workers, timeout=timeout, environment=chosen.environment())
-    options = Load(model_dir="", gpu_id=chosen.gpu_id(), envelope=envelope)
+    options = Load(model_dir="", gpu_id=chosen.gpu_id(), envelope=envelope, max_response_size=max_response_size)
     name = None if source is None else str(source)
-    return Model(Serving.open(name, options=options, target=Target(target) if target else None, settings=settings))
+    serving = Serving.open(name, options=options, target=Target(target) if target else None, settings=settings)
+    return Model(serving, max_request_size=max_request_size)
 
 
 class Model:
     """A loaded model: give it inputs, get what a client of the server would get."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, *, max_request_size: int = MAX_BODY) -> None:
         self._serving = serving
+        self._plain = Shape(max_request_size=max_request_size)
         self._sent = 0
 
     @property
@@ -127,29 +137,30 @@ class Model:
             The answer, with `status`, `body`, `json()` and, beside them, `troubles`: why it is what it is.
 
         """
-        shape = Shape(content_type=content_type, headers=tuple((headers or {}).items()), explain=explain)
-        return self._answered([self._request(shape, data, form)])[0]
+        headers_sent = tuple((headers or {}).items())
+        shape = replace(self._plain, content_type=content_type, headers=headers_sent, explain=explain)
+        return self._answered([self._input(shape, data, form)])[0]
 
     def predict_batch(self, batch: Iterable[Input]) -> list[Result]:
         """Answer several requests in one call of the handler, as the server does with `batchSize`."""
-        return self._answered([self._request(Shape(), data, None) for data in batch])
+        asked = [self._input(self._plain, data, None) for data in batch]
+        return self._answered(asked, batch_size=max(1, len(asked)))
 
     def predict_many(self, inputs: Iterable[Input]) -> list[Result]:
         """Answer several requests one by one, shared among the workers; results in the inputs' order."""
-        requests = [self._request(Shape(), data, None) for data in inputs]
-        outcomes = self._serving.pool.outcomes((request,) for request in requests)
-        return [results_of((request.id,), outcome)[0] for request, outcome in zip(requests, outcomes, strict=True)]
+        return self._answered([self._input(self._plain, data, None) for data in inputs])
 
-    def _request(self, shape: Shape, data: Input | None, form: Mapping[str, str | bytes | Path] | None) -> Request:
+    def _input(self, shape: Shape, data: Input | None, form: Mapping[str, str | bytes | Path] | None) -> Named:
         self._sent += 1
+        name = request_id(self._sent)
         if form is not None:
-            return shape.form(self._sent, tuple(_field(name, value) for name, value in form.items()))
+            return shape.fields(name, self._sent, tuple(_field(key, value) for key, value in form.items()))
         content_type, body = _body(data)
-        return shape.raw(self._sent, content_type if shape.content_type is None else shape.content_type, body)
+        kind = content_type if shape.content_type is None else shape.content_type
+        return shape.input(name, self._sent, kind, body)
 
-    def _answered(self, requests: list[Request]) -> list[Result]:
-        (outcome,) = self._serving.pool.outcomes([tuple(requests)])
-        return list(results_of(tuple(request.id for request in requests), outcome))
+    def _answered(self, asked: list[Named], *, batch_size: int = 1) -> list[Result]:
+        return list(run(self._serving.pool, asked, batch_size=batch_size))
 
     def close(self) -> None:
         """End the worker and close the archive."""

@@ -48,6 +48,14 @@ def test_inputs_are_files_bytes_json_and_forms(project: Path):
         assert [result.json()["rows"] for result in model.predict_many([[1], [2]])] == [1, 1]
 
 
+def test_what_the_servers_frontend_refuses_is_answered_as_there(project: Path):
+    with marpack.load(project, max_request_size=200) as model:
+        assert [answer.status for answer in model.predict_batch([[1], {"x": "x" * 200}, [2]])] == [200, 413, 200]
+        assert model.predict(form={"k": b"x" * 200}).status == 413
+        broken = model.predict(b"=1", content_type="application/x-www-form-urlencoded")
+        assert (broken.status, broken.troubles[0].kind) == (500, "refused-form")
+
+
 def test_errors_are_of_the_rooted_tree(project: Path):
     (project / "handler.py").write_text("def handle(data, context): raise ValueError('no')\n")
     with pytest.raises(LoadError, match="ValueError: no"):

@@ -66,13 +66,15 @@ def _serving(source: str | None, manner: Manner) -> Serving:
 def _inputs(servings: list[Serving], options: dict[str, Any]) -> Callable[[], Iterable[Input]]:
     """Return what makes the inputs, from the first one on each time: those named, else the samples of the first."""
     from marpack.gate.samples import packed_samples
-    from marpack.worker.inputs import Input, Shape, file_inputs
+    from marpack.runtime.messages import MAX_BODY
+    from marpack.worker.inputs import Shape, file_inputs
     from marpack.worker.sources import paths_of
 
+    shape = Shape(max_request_size=options["max_request_size"] or MAX_BODY)
     if options["inputs"]:
-        return lambda: file_inputs(paths_of(options["inputs"]), Shape())
+        return lambda: file_inputs(paths_of(options["inputs"]), shape)
     for serving in servings:
-        inputs = [Input(sample.short_name, sample.request) for sample in packed_samples(serving.archive).samples]
+        inputs = [sample.input for sample in packed_samples(serving.archive, shape).samples]
         if inputs:
             return lambda: inputs
     raise UsageError("there is nothing to compare", hint="no samples are packed; name inputs: --input FILE…")

@@ -8,7 +8,7 @@ import click
 
 from marpack.cli.limits import chosen_limits, limit_options
 from marpack.cli.run_options import GroupedOption
-from marpack.cli.values import seconds, tolerance
+from marpack.cli.values import seconds, size, tolerance
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _GROUPS = {
         _option("--startup-timeout", type=seconds, metavar="SECONDS", help=(
             "For loading [the config's startupTimeout, or 120]."
         )),
+        _option("--max-request-size", type=size, metavar="SIZE", help="The server's setting of that name [6553500]."),
+        _option("--max-response-size", type=size, metavar="SIZE", help="The server's setting of that name [6553500]."),
         _option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
     ),
     "Two ways of answering, compared": (
@@ -113,7 +115,7 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
     from marpack.gate.devices import Device
     from marpack.gate.subject import Manner
     from marpack.gate.witness import Terms
-    from marpack.runtime.messages import Load
+    from marpack.runtime.messages import MAX_BODY, Load
     from marpack.runtime.targets import Target
     from marpack.worker.pool import Settings
 
@@ -127,6 +129,7 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
             gpu_id=chosen.gpu_id(),
             compile=compiled != "off",
             trust_pickle=options["trust_pickle"],
+            max_response_size=options["max_response_size"] or MAX_BODY,
         ),
         settings=Settings(
             timeout=options["timeout"],
@@ -134,6 +137,7 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
             environment=chosen.environment(),
         ),
         device=chosen,
+        max_request_size=options["max_request_size"] or MAX_BODY,
         target=Target(options["target"]) if options["target"] else None,
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
         terms=Terms(patience=options["patience"], tolerance=options["tolerance"]),

@@ -21,19 +21,22 @@ def inputs_of(options: dict[str, Any], journal: Journal | None = None) -> Iterat
     """
     from itertools import chain
 
+    from marpack.runtime.messages import MAX_BODY
     from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input
     from marpack.worker.replay import check_requests, recorded_inputs
     from marpack.worker.sources import check_sources, paths_of
 
+    limit = options["max_request_size"] or MAX_BODY
     if options["recorded"]:
         if options["recorded"] != "-":
             check_requests(options["recorded"])
-        return _unanswered(recorded_inputs(options["recorded"]), journal)
+        return _unanswered(recorded_inputs(options["recorded"], limit=limit), journal)
     shape = Shape(
         content_type=options["content_type"],
         headers=tuple(header(text) for text in options["headers"]),
         explain=options["explain"],
         describe=options["describe"],
+        max_request_size=limit,
     )
     wanted = _wanted(options["kind"])
     check_sources(options["inputs"], wanted=wanted)

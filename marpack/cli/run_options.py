@@ -79,6 +79,8 @@ _GROUPS = {
         _option("--explain", is_flag=True, help="Ask for explanations instead of predictions."),
         _option("--describe", is_flag=True, help="Ask the model to describe itself."),
         _option("--envelope", type=_ENVELOPES, help="The server's service_envelope setting [none]."),
+        _option("--max-request-size", type=size, metavar="SIZE", help="The server's setting of that name [6553500]."),
+        _option("--max-response-size", type=size, metavar="SIZE", help="The server's setting of that name [6553500]."),
     ),
     "Workers": (
         _option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),

@@ -68,7 +68,7 @@ def open_serving(
 
 
 def _load(options: dict[str, Any], device: Device) -> Load:
-    from marpack.runtime.messages import Load
+    from marpack.runtime.messages import MAX_BODY, Load
 
     return Load(
         model_dir="",
@@ -78,6 +78,7 @@ def _load(options: dict[str, Any], device: Device) -> Load:
         compile=not options["no_compile"],
         trust_pickle=options["trust_pickle"],
         show_data=options["show_data"],
+        max_response_size=options["max_response_size"] or MAX_BODY,
     )
 
 

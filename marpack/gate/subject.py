@@ -18,9 +18,10 @@ from marpack.gate.witness import Terms, Witness
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.source import Resolved
-from marpack.runtime.messages import Load
+from marpack.runtime.messages import MAX_BODY, Load
 from marpack.runtime.targets import Target
 from marpack.worker.client import Worker
+from marpack.worker.inputs import Shape
 from marpack.worker.pool import Settings
 
 
@@ -32,6 +33,7 @@ class Manner(Struct, frozen=True, kw_only=True):
     device: Device = Device("auto")  # what `load` and `settings` were made for
     target: Target | None = None  # None: the project's or the archive's, else the server's
     terms: Terms = Terms()
+    max_request_size: int = MAX_BODY  # bytes
     limits: Limits = Limits()  # of reading an archive
     cache: Cache | None = None  # None: this user's
 
@@ -84,7 +86,7 @@ class Subject:
     @cached_property
     def packed(self) -> Packed:
         """The samples packed under MAR-INF/."""
-        return packed_samples(self.archive)
+        return packed_samples(self.archive, Shape(max_request_size=self.manner.max_request_size))
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -132,7 +132,8 @@ class Witness:
     def alone(self, sample: Sample) -> Result:
         """Return a sample's answer when it is handled alone; asked once, remembered."""
         if sample.name not in self._alone:
-            (self._alone[sample.name],) = self.ask([sample])
+            refused = sample.input.outcome
+            (self._alone[sample.name],) = results_of((sample.name,), refused) if refused else self.ask([sample])
         return self._alone[sample.name]
 
     @cached_property

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote_to_bytes
 
-from marpack.runtime.messages import Part
+from marpack.runtime.messages import MAX_BODY, Part
 
 _URLENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
@@ -29,16 +29,25 @@ class FormError(ValueError):
         self.kind = kind
 
 
+class TooLargeError(FormError):
+    """A request that the server's frontend does not take in: its handler never hears of it."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"the request has {size:,} bytes; the server takes {limit:,}", status=413)
+
+
 def bare_type(content_type: str) -> str:
     """Return a content type without its parameters, as the frontend hands it on."""
     return content_type.partition(";")[0].strip()
 
 
-def parts_of(content_type: str | None, body: bytes) -> tuple[Part, ...]:
+def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) -> tuple[Part, ...]:
     """Return the parts of a request with this content type and body.
 
-    Raises FormError for a form that the frontend refuses.
+    Raises FormError for a form that the frontend refuses, and for a body of more than `limit` bytes.
     """
+    if len(body) > limit:
+        raise TooLargeError(len(body), limit)
     kind = bare_type(content_type or "")
     parameters = _parameters(content_type or "")
     if kind.lower() == _URLENCODED:
@@ -47,6 +56,16 @@ def parts_of(content_type: str | None, body: bytes) -> tuple[Part, ...]:
         _check_charset(parameters.get("charset"), status=403)
         return last_wins(_multipart(body, parameters["boundary"].encode("latin-1", "replace")))
     return (Part("body", body, kind),)
+
+
+def check_fields(parts: Iterable[Part], limit: int) -> None:
+    """Raise FormError for form fields that a client would need a body of more than `limit` bytes for."""
+    size = sum(len(part.value) + len(part.name) + len(part.content_type) + _AROUND for part in parts)
+    if size > limit:
+        raise TooLargeError(size, limit)
+
+
+_AROUND = 110  # bytes that a client puts around each field: the boundary and the names of two headers
 
 
 def last_wins(parts: Iterable[Part]) -> tuple[Part, ...]:

@@ -5,7 +5,7 @@ Facts read off a real TorchServe 0.12; docs/conformance.md lists them.
 
 import json
 
-from marpack.runtime.forms import FormError
+from marpack.runtime.forms import FormError, TooLargeError
 from marpack.runtime.messages import Response
 
 # Statuses under which HTTP carries no body.
@@ -118,7 +118,9 @@ def _spread_hash(name: str) -> int:
 
 
 def refusal(error: FormError) -> Response:
-    """Return the frontend's own answer to a form that it cannot take apart."""
+    """Return the frontend's own answer to a body that it cannot take in, or a form that it cannot take apart."""
+    if isinstance(error, TooLargeError):
+        return Response(status=error.status, phrase=phrase_of(error.status), body=b"", failed=True)
     return error_response(error.status, error.message, kind=error.kind)
 
 

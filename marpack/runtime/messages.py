@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from marpack.runtime.targets import Target
 
+MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
+
 
 class Part(Struct, frozen=True):
     """One input parameter of a request, as the server's frontend hands it to the worker (contract §4)."""
@@ -77,6 +79,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     compile: bool = True  # False: leave torch.compile out, whatever the config says
     trust_pickle: bool = False  # load weights that need more than `weights_only` allows
     show_data: bool = False  # print what the handler gets, before it is called
+    max_response_size: int = MAX_BODY  # bytes of one answer: the server's setting
 
 
 class Predict(Struct, frozen=True, tag=True):

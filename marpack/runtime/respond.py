@@ -8,6 +8,7 @@ raises `WorkerDeath`, and the worker does die.
 import io
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -24,11 +25,31 @@ NEXT = "ts_stream_next"  # the header that says whether more pieces are to come
 class WorkerDeath(BaseException):
     """The real worker process would end here."""
 
+    kind = "unencodable-answer"
+    hint = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
+
 
 class FrontendRefusal(WorkerDeath):
     """An answer that the worker can encode and the frontend cannot read: only the rows before it are answered."""
 
     answered: tuple[Response, ...] = ()
+
+
+class AnswerTooLarge(FrontendRefusal):
+    """An answer that the frontend cannot take in: the whole batch is lost."""
+
+    kind = "answer-too-large"
+    hint = (
+        "answer with less, or raise max_response_size in the server's config.properties, and here with "
+        "--max-response-size"
+    )
+
+
+def check_sizes(responses: Iterable[Response], limit: int) -> None:
+    """Raise AnswerTooLarge if one of a batch's answers has more than `limit` bytes."""
+    largest = max((len(response.body) for response in responses), default=0)
+    if largest > limit:
+        raise AnswerTooLarge(f"an answer has {largest:,} bytes; the server's frontend takes {limit:,}")
 
 
 class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failure

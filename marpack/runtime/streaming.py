@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from marpack.runtime.context import Context
 from marpack.runtime.frontend import error_response
-from marpack.runtime.messages import Piece, Response
-from marpack.runtime.respond import NEXT, response_of
+from marpack.runtime.messages import MAX_BODY, Piece, Response
+from marpack.runtime.respond import NEXT, check_sizes, response_of
 
 
 class PieceMessage(bytearray):
@@ -22,8 +22,10 @@ class PieceMessage(bytearray):
 class PieceSocket:
     """Stands where the server keeps its socket (`context.cl_socket`), and remembers what was sent."""
 
-    def __init__(self, send: Callable[[Piece], None]) -> None:
+    def __init__(self, send: Callable[[Piece], None], *, limit: int = MAX_BODY) -> None:
+        """Take what passes a piece on, and how many bytes of an answer the frontend takes at once."""
         self._send = send
+        self._limit = limit
         self.sent: list[Piece] = []
         self.places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
 
@@ -35,7 +37,8 @@ class PieceSocket:
         self.pass_on(Piece(responses))
 
     def pass_on(self, piece: Piece) -> None:
-        """Remember one piece and pass it on."""
+        """Remember one piece and pass it on; raises AnswerTooLarge."""
+        check_sizes(piece.responses.values(), self._limit)
         self.sent.append(piece)
         self._send(piece)
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.runtime.forms import FormError, bare_type, last_wins, parts_of
+from marpack.runtime.forms import FormError, TooLargeError, bare_type, check_fields, last_wins, parts_of
 from marpack.runtime.frontend import refusal
-from marpack.runtime.messages import Part, Request, Response, Trouble
+from marpack.runtime.messages import MAX_BODY, Part, Request, Response, Trouble
+from marpack.worker.client import Outcome
 
 # Types that the standard table of suffixes lacks or that systems disagree on.
 _TYPES = {
@@ -42,6 +43,13 @@ class Input(Struct, frozen=True):
     refused: Response | None = None  # what a client gets without any handler's being asked; status 0: nothing
     why: Trouble | None = None  # it is refused
 
+    @property
+    def outcome(self) -> Outcome | None:
+        """What becomes of one that is refused."""
+        if self.refused is None:
+            return None
+        return Outcome(responses=(self.refused,), troubles=(self.why,) if self.why else ())
+
 
 class Shape(Struct, frozen=True, kw_only=True):
     """What every request of a run has in common."""
@@ -50,19 +58,32 @@ class Shape(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     explain: bool = False
     describe: bool = False
+    max_request_size: int = MAX_BODY  # bytes of a body: the server's setting
 
     def input(self, name: str, number: int, content_type: str, body: bytes) -> Input:
         """Return the input with a body, which may be a form, and one that the frontend refuses."""
         try:
             return Input(name, self.raw(number, content_type, body))
         except FormError as error:
-            return Input(name, self.form(number, ()), refused=refusal(error), why=WRONG_FORM)
+            return self.refused(name, number, error)
+
+    def refused(self, name: str, number: int, error: FormError) -> Input:
+        """Return the input that the frontend refuses."""
+        return Input(name, self.form(number, ()), refused=refusal(error), why=why_refused(error))
+
+    def fields(self, name: str, number: int, parts: tuple[Part, ...]) -> Input:
+        """Return the input with some form fields, which may be more than the frontend takes."""
+        try:
+            check_fields(parts, self.max_request_size)
+        except FormError as error:
+            return self.refused(name, number, error)
+        return Input(name, self.form(number, parts))
 
     def raw(self, number: int, content_type: str, body: bytes) -> Request:
         """Return the request with a body, which may be a form; raises FormError."""
         named = any(name.lower() == "content-type" for name, _ in self.headers)
         headers = () if named or not content_type else (("Content-Type", content_type),)
-        return self.form(number, parts_of(content_type, body), headers)
+        return self.form(number, parts_of(content_type, body, limit=self.max_request_size), headers)
 
     def form(self, number: int, parts: tuple[Part, ...], headers: tuple[tuple[str, str], ...] = ()) -> Request:
         """Return the request that carries some form fields."""
@@ -72,12 +93,19 @@ class Shape(Struct, frozen=True, kw_only=True):
         )
 
 
-WRONG_FORM = Trouble(
-    kind="refused-form",
-    message="the server's frontend refuses this form; no handler gets to see it",
-    stage="receive",
-    hint="send a form that is whole, with named fields",
-)
+def why_refused(error: FormError) -> Trouble:
+    """Return the reason for an answer that the frontend gives by itself."""
+    if isinstance(error, TooLargeError):
+        hint = (
+            "send less, or raise max_request_size in the server's config.properties, and here with --max-request-size"
+        )
+        return Trouble(kind="request-too-large", message=error.message, stage="receive", hint=hint)
+    return Trouble(
+        kind="refused-form",
+        message="the server's frontend refuses this form; no handler gets to see it",
+        stage="receive",
+        hint="send a form that is whole, with named fields",
+    )
 
 
 def unreadable(name: str, error: UsageError) -> Input:
@@ -106,9 +134,12 @@ def file_inputs(
         if skip(name):
             continue
         try:
-            data = read_input(path)
+            data = read_input(path, most=shape.max_request_size)
         except UsageError as error:
             yield unreadable(name, error)
+            continue
+        except TooLargeError as error:
+            yield shape.refused(name, number, error)
             continue
         content_type = type_of(path, data) if shape.content_type is None else shape.content_type
         yield shape.input(name, number, content_type, data)
@@ -135,7 +166,7 @@ def form_input(fields: Iterable[str], shape: Shape) -> Input:
     Raises UsageError for a field without "=" and a file that cannot be read.
     """
     parts = tuple(_field(field) for field in fields)
-    return Input("form", shape.form(0, last_wins(parts)))
+    return shape.fields("form", 0, last_wins(parts))
 
 
 def _field(field: str) -> Part:
@@ -148,10 +179,10 @@ def _field(field: str) -> Part:
     return Part(name, data, bare_type(type_of(value[1:], data)))
 
 
-def read_input(path: str) -> bytes:
+def read_input(path: str, *, most: int | None = None) -> bytes:
     """Return the bytes of a file, of stdin (`-`) or of an address.
 
-    Raises UsageError if they cannot be read.
+    Raises UsageError if they cannot be read, and TooLargeError for a file of more than `most` bytes, unread.
     """
     if path == "-":
         return sys.stdin.buffer.read()
@@ -160,16 +191,18 @@ def read_input(path: str) -> bytes:
 
         return fetch(path)
     try:
-        return _bytes_of(path)
+        return _bytes_of(path, most)
     except OSError as error:
         raise UsageError(f"the input cannot be read: {error.strerror}", where=path) from error
 
 
-def _bytes_of(path: str) -> bytes:
+def _bytes_of(path: str, most: int | None) -> bytes:
     # Thousands a second may be read: by as few calls as can be, and without a Path each.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
+        if most is not None and size > most:
+            raise TooLargeError(size, most)
         data = os.read(descriptor, size + 1)
         if len(data) == size > 0:
             return data

@@ -51,6 +51,7 @@ class Loader:
             asynchronous=asynchronous,
             loses_answers=asynchronous and not self._load.target.has(Difference.LOST_ANSWERS),
             continuous=config.get("continuousBatching") is True,
+            max_response_size=self._load.max_response_size,
         )
         return service, self._loaded(entry, loses_answers=service.loses_answers)
 

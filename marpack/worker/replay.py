@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.runtime.forms import FormError, bare_type, last_wins, parts_of
+from marpack.runtime.forms import FormError, bare_type, check_fields, last_wins, parts_of
 from marpack.runtime.frontend import refusal
-from marpack.runtime.messages import Part, Request
-from marpack.worker.inputs import WRONG_FORM, Input, read_input, request_id, unreadable
+from marpack.runtime.messages import MAX_BODY, Part, Request
+from marpack.worker.inputs import Input, read_input, request_id, unreadable, why_refused
 
 
 class Field(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -48,14 +48,16 @@ class Recorded(Struct, forbid_unknown_fields=True, kw_only=True):
 _DECODER = msgspec.json.Decoder(Recorded)
 
 
-def recorded_inputs(path: str, lines: Iterable[bytes] | None = None) -> Iterator[Input]:
+def recorded_inputs(path: str, lines: Iterable[bytes] | None = None, *, limit: int = MAX_BODY) -> Iterator[Input]:
     """Yield one input per line of a requests file (`-` for stdin); empty lines are skipped.
+
+    What has a body of more than `limit` bytes is refused, as by the server.
 
     A line that is no request is yielded as an input that is refused. Raises UsageError for a file that cannot be read.
     """
     for where, number, line in _numbered(path, lines):
         try:
-            yield _input(where, number, line, _folder(path))
+            yield _input(where, number, line, _folder(path), limit)
         except UsageError as error:
             yield unreadable(where, error)
 
@@ -63,7 +65,7 @@ def recorded_inputs(path: str, lines: Iterable[bytes] | None = None) -> Iterator
 def check_requests(path: str) -> None:
     """Raise UsageError if a requests file cannot be read or begins with what is no request: it is the wrong file."""
     for where, number, line in _numbered(path, None):
-        _input(where, number, line, _folder(path))
+        _input(where, number, line, _folder(path), MAX_BODY)
         return
     raise UsageError("the file holds no requests", where=path, hint=_HINT)
 
@@ -92,13 +94,13 @@ def _lines(path: str) -> Iterator[bytes]:
 _HINT = "each line is one JSON object: docs/requests.md shows its keys"
 
 
-def _input(where: str, number: int, line: bytes, folder: Path) -> Input:
-    refused = None
+def _input(where: str, number: int, line: bytes, folder: Path, limit: int) -> Input:
+    refused = why = None
     try:
         recorded = _DECODER.decode(line)
-        parts, content_type = _parts(recorded, folder)
+        parts, content_type = _parts(recorded, folder, limit)
     except FormError as error:
-        parts, content_type, refused = (), recorded.content_type, refusal(error)
+        parts, content_type, refused, why = (), recorded.content_type, refusal(error), why_refused(error)
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
     request = Request(
@@ -109,19 +111,21 @@ def _input(where: str, number: int, line: bytes, folder: Path) -> Input:
         explain=recorded.explain,
     )
     batch = None if recorded.batch is None else str(recorded.batch)
-    return Input(recorded.name or where, request, batch, refused, WRONG_FORM if refused else None)
+    return Input(recorded.name or where, request, batch, refused, why)
 
 
-def _parts(recorded: Recorded, folder: Path) -> tuple[tuple[Part, ...], str | None]:
+def _parts(recorded: Recorded, folder: Path, limit: int) -> tuple[tuple[Part, ...], str | None]:
     bodies = (recorded.body, recorded.base64, recorded.file, recorded.form)
     if sum(body is not None for body in bodies) + bool(bytes(recorded.json)) > 1:
         raise ValueError("it has more than one of body, base64, file, json and form")
     if recorded.form is not None:
-        return _form(recorded.form, folder), recorded.content_type
+        fields = _form(recorded.form, folder)
+        check_fields(fields, limit)
+        return fields, recorded.content_type
     content_type = recorded.content_type or _named_type(recorded)
     if content_type is None and bytes(recorded.json):
         content_type = "application/json"
-    return parts_of(content_type, _body(recorded, folder)), content_type
+    return parts_of(content_type, _body(recorded, folder), limit=limit), content_type
 
 
 def _named_type(recorded: Recorded) -> str | None:

@@ -61,6 +61,5 @@ def _answered(group: tuple[Input, ...], outcome: Outcome) -> Iterator[Exchange]:
 
 def _refused(waiting: deque[tuple[Input, ...]]) -> Iterator[Exchange]:
     """Yield the answers of those at the head of the queue that are answered without any handler."""
-    while waiting and (refused := waiting[0][0].refused) is not None:
-        (item,) = waiting.popleft()
-        yield from _answered((item,), Outcome(responses=(refused,), troubles=(item.why,) if item.why else ()))
+    while waiting and (outcome := waiting[0][0].outcome) is not None:
+        yield from _answered(waiting.popleft(), outcome)

@@ -16,8 +16,8 @@ from marpack.runtime import diagnostics, timings
 from marpack.runtime.context import Context
 from marpack.runtime.exceptions import PredictionException
 from marpack.runtime.frontend import error_response, no_answer
-from marpack.runtime.messages import Answered, Piece, Request, Response, Trouble
-from marpack.runtime.respond import NEXT, FrontendRefusal, Unserialisable, checked_error, response_of
+from marpack.runtime.messages import MAX_BODY, Answered, Piece, Request, Response, Trouble
+from marpack.runtime.respond import NEXT, FrontendRefusal, Unserialisable, check_sizes, checked_error, response_of
 from marpack.runtime.rows import Row, processor_of, row_of
 from marpack.runtime.streaming import PieceSocket, joined
 from marpack.worker.stages import StageClock
@@ -36,6 +36,7 @@ class Service:
         asynchronous: bool,
         loses_answers: bool = False,
         continuous: bool = False,
+        max_response_size: int = MAX_BODY,
     ) -> None:
         """Take what answers, and how the model config wants it to.
 
@@ -46,6 +47,7 @@ class Service:
             asynchronous: Whether what it returns is awaited.
             loses_answers: Whether a request is forgotten, as by the server, where a worker that awaits would die.
             continuous: Whether requests whose answers are not finished come again.
+            max_response_size: Bytes of one answer; what has more ends the worker, as on the server.
 
         """
         self._context = context
@@ -53,6 +55,7 @@ class Service:
         self._asynchronous = asynchronous
         self.loses_answers = loses_answers
         self._continuous = continuous
+        self._limit = max_response_size
         self._model_dir = str(context.system_properties["model_dir"])
         self._clock = StageClock()
         self._clock.watch(entry.instance)
@@ -68,7 +71,7 @@ class Service:
             SystemExit, KeyboardInterrupt: the handler's own.
 
         """
-        socket = PieceSocket(send)
+        socket = PieceSocket(send, limit=self._limit)
         start = time.perf_counter()
         answers = self._turns(requests, socket) if self._continuous else self._turn(requests, socket)
         responses = tuple(joined(socket.sent, index, answer) for index, answer in enumerate(answers))
@@ -168,6 +171,7 @@ class Service:
         except FrontendRefusal as refusal:
             refusal.answered = tuple(answered)
             raise
+        check_sizes(answered, self._limit)
         return tuple(answered)
 
     def _failed(self, error: BaseException, count: int, status: int, message: str) -> tuple[Response, ...]:

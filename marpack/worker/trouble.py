@@ -31,11 +31,8 @@ def flatten(error: BaseException, *, stage: str, model_dir: str, hint: str | Non
 def last_words(error: BaseException, model_dir: str, *, stage: str = "handle") -> Trouble:
     """Return as data what ends a worker."""
     if isinstance(error, WorkerDeath):
-        return Trouble(kind="unencodable-answer", message=str(error), stage="respond", hint=_ENCODABLE)
+        return Trouble(kind=error.kind, message=str(error), stage="respond", hint=error.hint)
     return flatten(error, stage=stage, model_dir=model_dir)
-
-
-_ENCODABLE = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
 
 
 def message_of(error: BaseException) -> str:

@@ -207,6 +207,35 @@ def test_what_is_no_archive_and_no_project_is_said(tmp_path: Path):
     assert "no such file" in marpack("run", "nowhere.mar", "--data", "x", cwd=tmp_path, code=2).stderr
 
 
+LARGE = 6_553_501  # bytes: one more than the server's default settings let through
+
+
+def test_a_request_larger_than_the_server_takes_is_its_413(make_mar, tmp_path: Path):
+    mar = str(
+        make_mar("def handle(data, context):\n    return [str(len(next(iter(row.values())))) for row in data or []]")
+    )
+    with (tmp_path / "large.bin").open("wb") as file:
+        file.truncate(LARGE)
+    (tmp_path / "requests.jsonl").write_text('{"file": "large.bin"}\n{"form": {"data": {"file": "large.bin"}}}\n')
+    refused = (413, "Request Entity Too Large", "", "request-too-large")
+    for how in (["--input", "large.bin"], ["--form", "data=@large.bin"], ["--requests", "requests.jsonl"]):
+        for told in results(mar, *how, "--batch-size", "2", cwd=tmp_path, code=1):
+            assert (told["status"], told["phrase"], told["body"], told["troubles"][0]["kind"]) == refused
+            assert "--max-request-size" in told["troubles"][0]["hint"]
+        for told in results(mar, *how, "--max-request-size", "7M", cwd=tmp_path):
+            assert (told["status"], told["body"]) == (200, str(LARGE))
+
+
+def test_an_answer_larger_than_the_server_takes_costs_its_worker_and_its_batch(make_mar):
+    mar = str(make_mar("def handle(data, context):\n    return [b'x' * row['body'] for row in data or []]"))
+    words = ["--data", "3", "--data", str(LARGE), "--data", "4", "--batch-size", "2"]
+    one, two, three = results(mar, *words, code=1)
+    assert (one["status"], two["status"], three["status"]) == (500, 500, 200)
+    assert two["troubles"][0]["kind"] == "answer-too-large"
+    assert "max_response_size" in two["troubles"][0]["hint"]
+    assert [told["status"] for told in results(mar, *words, "--max-response-size", "7M")] == [200, 200, 200]
+
+
 def test_a_time_may_be_as_long_as_one_likes(mar: str):
     assert results(mar, "--data", "a", "--timeout", "inf", "--startup-timeout", "1e300")[0]["status"] == 200
 

@@ -183,3 +183,14 @@ def test_where_answers_vary_batches_are_still_counted(tmp_path: Path):
     assert list(failures(report)) == ["repeatable"]
     assert reasons(report)["batch-contract"] == "batches of 2 to 4; answers are not the same twice, so only counted"
     assert reasons(report)["body-forms"] == "answers are not the same twice, so they cannot be compared"
+
+
+def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
+    path = archive(tmp_path / "p", samples={"a.txt": "a bee", "large.txt": "e" * 6_553_501})
+    report = examine(path)
+    assert failures(report) == {"samples": ["sample-missed"]}
+    found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
+    assert "the status is 413" in found.message
+    assert "6,553,501 bytes" in str(found.hint)
+    with Subject(Resolved(path=path), Manner(max_request_size=7_000_000)) as subject:
+        assert check(subject, Choice.of(["samples"])).exit_code is ExitCode.OK

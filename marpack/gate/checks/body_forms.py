@@ -31,6 +31,11 @@ class Form(Struct, frozen=True):
     request: Request
     empty: Request
 
+    @property
+    def size(self) -> int:
+        """Bytes to be sent, about: base64 may take more than the server does."""
+        return sum(len(part.value) for part in self.request.parts)
+
 
 def run(subject: Subject) -> Outcome:
     """Send a few samples in every form; one that is refused is not taken, one that is answered otherwise is wrong."""
@@ -47,7 +52,7 @@ def run(subject: Subject) -> Outcome:
         if taken and time.monotonic() > late:
             break
         for form in forms(sample, decoded):
-            if taken.get(form.name, True):
+            if taken.get(form.name, True) and form.size <= subject.manner.max_request_size:
                 found = _judged(witness, sample, form)
                 findings += found or ()
                 taken[form.name] = found == []

@@ -20,6 +20,7 @@ from conformance.probes import (
     responses,
     returns,
     rows,
+    sizes,
     streams,
     texts,
 )
@@ -41,6 +42,7 @@ _MODULES = (
     manifests,
     examples,
     envelopes,
+    sizes,
 )
 
 
@@ -54,4 +56,4 @@ def _collected() -> tuple[Probe, ...]:
 
 PROBES = _collected()
 # What the server's frontend answers before a worker hears of it.
-FRONTEND = (rows.REFUSED_FORMS,)
+FRONTEND = (rows.REFUSED_FORMS, sizes.REFUSED)
