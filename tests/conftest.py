@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import zipfile
 from collections.abc import Callable, Mapping
@@ -9,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 MakeMar = Callable[..., Path]
+
+
+# The same examples in every run: what a search finds belongs into the test as an @example. HYPOTHESIS_PROFILE=search
+# goes looking for more.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("search", max_examples=1000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_configure() -> None:

@@ -30,7 +30,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = '"' if len(text.splitlines()) > 1 or text.endswith(("\n", "\r")) else None
+    style = '"' if text.splitlines() not in ([], [text]) else None  # NEL and its like are line ends, too
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
