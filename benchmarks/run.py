@@ -121,7 +121,7 @@ def prepare(folder: Path, inputs: int) -> None:
     (folder / "bare.py").write_text(BARE)
     (folder / "overhead.py").write_text(OVERHEAD)
     samples = sorted((DIGITS / "samples").glob("*.png"))
-    (folder / "paths").write_text("".join(f"{path}\n" for path in samples * 200))
+    (folder / "paths").write_text("".join(f"{path}\n" for path in samples * 800))
     (folder / "noop" / "MAR-INF").mkdir(parents=True)
     (folder / "noop" / "handler.py").write_text(NO_OP)
     manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'

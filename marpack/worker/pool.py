@@ -20,9 +20,9 @@ from marpack.worker.process import WorkerProcess
 Batch = tuple[Request, ...]
 
 _AHEAD_SLOW = 2  # batches sent to a worker before its answers: the next one is there when it is done
-_AHEAD_FAST = 32  # for handlers that answer sooner than the parent can turn to them
+_AHEAD_FAST = 128  # for handlers that answer sooner than the parent can turn to them
 _FAST = 0.002  # seconds per batch
-_NAP = 0.004  # seconds that answers may wait to be taken several at a time, which leaves the cores to the model
+_NAP = 0.002  # seconds that answers may wait to be taken several at a time, which leaves the cores to the model
 _AHEAD_BYTES = 32 << 20  # sent ahead to one worker at most
 
 

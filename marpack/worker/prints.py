@@ -1,5 +1,6 @@
 """What the child prints: the author's streams, marked after each batch in as few writes as can be."""
 
+import io
 import os
 import sys
 from typing import TextIO
@@ -13,6 +14,7 @@ class Prints:
         self._marker = marker
         self._text = marker.decode("ascii")
         self._descriptor = os.dup(1)  # the author may close theirs
+        sys.stdout = _by_lines(sys.stdout)
         self._stdout: TextIO | None = sys.stdout
         self._place = _place(1)
 
@@ -33,6 +35,15 @@ class Prints:
     def _is_untouched(self) -> bool:
         """Say whether stdout still is what it was, and leads to the parent."""
         return sys.stdout is self._stdout and _place(1) == self._place
+
+
+def _by_lines(stdout: TextIO) -> TextIO:
+    """Return a stdout that writes line by line, PYTHONUNBUFFERED or not: nothing printed before a crash is lost."""
+    _flush(stdout)
+    file = io.FileIO(1, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(file), encoding=stdout.encoding, errors=stdout.errors, line_buffering=True
+    )
 
 
 def _place(descriptor: int) -> tuple[int, int] | None:

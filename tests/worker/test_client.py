@@ -1,3 +1,4 @@
+import os
 import textwrap
 import time
 from pathlib import Path
@@ -103,6 +104,13 @@ def test_prints_belong_to_the_batch_that_printed_them(worker: Worker):
             pytest.fail("an answer is missing")
     words = [outcome.responses[0].body.decode() for outcome in outcomes]
     assert [outcome.logs.splitlines()[0] for outcome in outcomes] == [f"handling {word}" for word in words]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_is_printed_before_a_crash_is_not_lost(make_folder, unbuffered: str):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Worker.start(Load(model_dir=str(make_folder(HANDLER))), environment=environment) as worker:
+        assert worker.predict(one("exits")).logs == "handling exits\n"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,14 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self.plain = logging.Formatter("%(message)s")
         self.setFormatter(self.plain)
 
+    def put(self, line: str) -> None:
+        """Leave a line to be written with what comes after it: the next print, or the end of the batch."""
+        buffer = getattr(self.stream, "buffer", None)
+        if buffer is None:
+            self.stream.write(f"{line}\n")
+        else:
+            buffer.write(f"{line}\n".encode("utf-8", "backslashreplace"))
+
 
 def emit(line: str) -> None:
     """Log one metric line, by the shortest way that shows no difference.
@@ -28,7 +36,7 @@ def emit(line: str) -> None:
         logger.info("%s", line)
         return
     try:
-        handler.stream.write(f"{line}\n")
+        handler.put(line)
     except (OSError, ValueError):  # the author closed it
         return
 
