@@ -27,7 +27,7 @@ BLOCK = 1 << 20
 
 
 class Target(NamedTuple):
-    """What issue 3 promises: `ours` takes at most `most` times as long as `theirs`."""
+    """A promise: `ours` takes at most `most` times as long as `theirs`."""
 
     ours: str
     theirs: str
@@ -169,11 +169,12 @@ def show_times(times: dict[str, list[float]]) -> bool:
 
 
 def show_targets(times: dict[str, list[float]]) -> bool:
+    """Compare the fastest runs: what else the machine does, and fetching memory for the page cache, only adds."""
     met = True
     print()
     for ours, theirs, most in TARGETS:
         if theirs in times:
-            ratio = statistics.median(times[ours]) / statistics.median(times[theirs])
+            ratio = min(times[ours]) / min(times[theirs])
             met &= ratio <= most
             print(f"{ours} / {theirs:<22} {ratio:>6.3f}  at most {most:.3f}  {'ok' if ratio <= most else 'MISSED'}")
     return met

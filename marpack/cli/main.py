@@ -112,11 +112,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         click.echo("interrupted", err=True)
         code = 130
     except Exception as error:  # noqa: BLE001 - the boundary
-        code = _show_error(error)
+        code = _show_error(error, next(iter(sys.argv[1:] if argv is None else argv), ""))
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _show_error(error: Exception) -> int:
+def _show_error(error: Exception, command: str) -> int:
     from marpack.errors import MarpackError
     from marpack.render.console import show_error
 
@@ -126,6 +126,8 @@ def _show_error(error: Exception) -> int:
         return 1
     if not isinstance(error, MarpackError):
         error = _bug(error)
+    if command in COMMANDS and not getattr(error, "findings", ()):
+        error.hint = error.hint or error.fix.replace("COMMAND", command)
     show_error(error)
     return error.exit_code
 

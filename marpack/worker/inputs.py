@@ -193,7 +193,8 @@ def read_input(path: str, *, most: int | None = None) -> bytes:
     try:
         return _bytes_of(path, most)
     except OSError as error:
-        raise UsageError(f"the input cannot be read: {error.strerror}", where=path) from error
+        hint = "check the name, and that you may read it"
+        raise UsageError(f"the input cannot be read: {error.strerror}", where=path, hint=hint) from error
 
 
 def _bytes_of(path: str, most: int | None) -> bytes:

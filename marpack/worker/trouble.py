@@ -86,7 +86,14 @@ def _trimmed(frames: list[Frame]) -> list[Frame]:
     first = next((index for index, frame in enumerate(frames) if frame.user), None)
     if first is None:
         return [frame for frame in frames if "importlib" not in frame.file]
-    return [frame for frame in frames[first:] if not frame.file.startswith("<frozen importlib")]
+    kept = [frame for frame in frames[first:] if not frame.file.startswith("<frozen importlib")]
+    return [frame for before, frame in zip([None, *kept], kept, strict=False) if not _repeats(frame, before)]
+
+
+def _repeats(frame: Frame, before: Frame | None) -> bool:
+    """Say whether a frame is the comprehension on the line of the one before; newer Pythons have none for it."""
+    is_inlined = frame.function.endswith(("<listcomp>", "<dictcomp>", "<setcomp>"))
+    return is_inlined and before is not None and (frame.file, frame.line) == (before.file, before.line)
 
 
 def _causes(error: BaseException) -> list[str]:
