@@ -26,7 +26,7 @@ from marpack.packing.plan import Plan, PlannedMember, Role
 
 SIZE = 1 << 30  # bytes of weights
 IMPORTS = "import click, rich, msgspec"
-LOCAL_MOST = 2.0  # times the imports alone (issue 3, item 11)
+LOCAL_MOST = 2.0  # times the imports alone
 FETCHED_MOST = 256 * 1024  # bytes (item 10)
 HANDLER = b"""from ts.torch_handler.base_handler import BaseHandler
 

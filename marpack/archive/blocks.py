@@ -9,7 +9,7 @@ from marpack.archive.names import shown
 from marpack.archive.zip_directory import ZipMember
 from marpack.errors import DamagedArchiveError
 
-BLOCK = 1 << 18  # bytes; small enough to stay in a core's cache between the CRC and the write
+BLOCK = 1 << 16  # bytes; larger writes want larger runs of free memory for the page cache, and wait for them
 _InflateError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # its stub calls the class an instance
 _FETCH = "copy or download the archive again"
 

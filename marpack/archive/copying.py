@@ -13,6 +13,7 @@ from msgspec import Struct
 from marpack.errors import BuildError
 
 BLOCK = 1 << 20  # bytes; small enough for a core's cache, large enough to make a hand-over between threads cheap
+_WRITE = 1 << 16  # bytes; larger writes want larger runs of free memory for the page cache, and wait for them
 _RING = 4  # blocks in flight
 _ZEROS = bytes(BLOCK)
 
@@ -78,7 +79,8 @@ class Copier:
             if skip and count == BLOCK and buffer == _ZEROS:
                 skip(count)
             else:
-                write(block)
+                for start in range(0, count, _WRITE):
+                    write(block[start : start + _WRITE])
         for future in in_flight:
             future.result()
         return Sums(crc, sha.hexdigest())
