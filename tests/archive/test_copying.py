@@ -65,7 +65,8 @@ def test_only_whole_blocks_of_zeros_are_skipped() -> None:
     written, skipped = [], []
     with Copier() as copier:
         sums = copier.copy(BytesIO(data), len(data), lambda block: written.append(len(block)), skip=skipped.append)
-    assert (written, skipped) == ([BLOCK, BLOCK, 3], [BLOCK, BLOCK])
+    assert (sum(written), skipped) == (2 * BLOCK + 3, [BLOCK, BLOCK])
+    assert max(written) <= BLOCK
     assert sums.sha256 == hashlib.sha256(data).hexdigest()
 
 
