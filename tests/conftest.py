@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["conformance.counting"]
+
 MakeMar = Callable[..., Path]
 
 
