@@ -82,13 +82,12 @@ def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], fin
 
 
 def _plan(serving: Serving, options: dict[str, Any], inputs: int) -> Plan:
+    from marpack.inspection.texts import model_config
     from marpack.worker.benchmark import Plan, sizes_up_to
-    from marpack.worker.model_config import batch_size_of, read_config
+    from marpack.worker.model_config import batch_size_of
 
-    # As far as the server would go, unless the user says otherwise; the model is loaded, so its config is sound.
-    file = serving.archive.manifest.model.config_file
-    config = read_config(serving.load.model_dir, file) if file is not None else {}
-    most = options["batch_size"] or batch_size_of(config)
+    # As far as the server would go, unless the user says otherwise.
+    most = options["batch_size"] or batch_size_of(model_config(serving.archive))
     warmup = 1 if options["warmup"] is None else options["warmup"]
     most = min(most, inputs * options["repeat"])  # larger ones would never be full
     return Plan(sizes=sizes_up_to(most), repeat=options["repeat"], warmup=warmup)

@@ -25,10 +25,7 @@ def size(text: str) -> int:
 
 def tolerance(text: str | float) -> float:
     """Return how far numbers that agree may be apart."""
-    try:
-        told = float(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no number") from error
+    told = _number(text, "number")
     if not told >= 0:  # nan would agree with everything
         raise click.BadParameter(f"{text} is no distance: give it 0 or more")
     return told
@@ -36,10 +33,14 @@ def tolerance(text: str | float) -> float:
 
 def seconds(text: str | float) -> float:
     """Return a time to wait; `inf` is as long as it takes."""
-    try:
-        told = float(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no number of seconds") from error
+    told = _number(text, "number of seconds")
     if not told > 0:
         raise click.BadParameter(f"{text} is no time to wait: give it more than 0 seconds")
     return min(told, _MOST_SECONDS)
+
+
+def _number(text: str | float, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no {what}") from error

@@ -11,11 +11,11 @@ from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Severity
+from marpack.inspection.texts import model_config
 from marpack.project.source import Resolved, resolve
 from marpack.runtime.messages import Load, Loaded
 from marpack.runtime.targets import Target
 from marpack.worker.client import Worker
-from marpack.worker.model_config import read_config
 from marpack.worker.pool import LocalPool, ModelPool, Settings
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
@@ -70,7 +70,7 @@ class Serving:
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
             load = replace(options, model_dir=str(archive.materialize()), target=chosen)
-            pool = _pool(settings, archive, load, first)
+            pool = _pool(settings, archive, load, model_config(archive), first)
             return cls(resolved, archive, load, pool, pool.start())
         except BaseException:
             _end(first, pool, archive)
@@ -92,20 +92,12 @@ class Serving:
         self.archive.close()
 
 
-def _pool(settings: Settings | PoolMaker, archive: Archive, load: Load, first: Worker | None) -> ModelPool:
-    config = _config(archive, load.model_dir)
+def _pool(
+    settings: Settings | PoolMaker, archive: Archive, load: Load, config: dict[str, Any], first: Worker | None
+) -> ModelPool:
     if not isinstance(settings, Settings):
         return settings(archive, load, config)
     return LocalPool(load, settings.as_served(config), first=first)
-
-
-def _config(archive: Archive, model_dir: str) -> dict[str, Any]:
-    """Return the model config, empty where there is none that can be read: loading tells what is wrong with it."""
-    name = archive.manifest.model.config_file
-    try:
-        return {} if name is None else read_config(model_dir, name)
-    except Exception:  # noqa: BLE001 - whatever a broken YAML file makes its reader raise
-        return {}
 
 
 def _end(first: Worker | None, pool: ModelPool | None, archive: Archive | None) -> None:

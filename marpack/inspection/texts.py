@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
+from marpack.archive.protocol import Archive
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import ConfigFacts, LabelFacts
-from marpack.inspection.reading import LABELS_NAME
+from marpack.inspection.reading import LABELS_NAME, read_text
 
 LABELS_UNREADABLE, CONFIG_HOSTILE = "labels-unreadable", "config-hostile"
 DISTRUSTED = frozenset({LABELS_UNREADABLE, CONFIG_HOSTILE})
@@ -56,6 +57,14 @@ def config_facts(file: str, data: bytes, *, parse: bool = True) -> ConfigFacts:
         return ConfigFacts(file=file, text=text)
     value, problem = _parsed(data)
     return ConfigFacts(file=file, text=text, value=value, problem=problem)
+
+
+def model_config(archive: Archive) -> dict[str, Any]:  # Any: JSON
+    """Return the values of an archive's model config; empty where there is none that can be read, within bounds."""
+    name = archive.manifest.model.config_file
+    data = read_text(archive, name)
+    value = None if data is None or name is None else config_facts(name, data).value
+    return value if isinstance(value, dict) else {}
 
 
 def _may_attack(text: str) -> bool:

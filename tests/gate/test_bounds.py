@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 from gate.archives import HANDLER, archive
 
+from marpack.archive.reader import open_archive
 from marpack.gate.check import check
 from marpack.gate.checks.batch_contract import affordable, sizes
 from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import GateReport
 from marpack.gate.witness import Terms
+from marpack.inspection.texts import model_config
 from marpack.project.source import Resolved
+from marpack.worker.pool import Settings
 
 SLOW = HANDLER.replace("return [self.answer", "__import__('time').sleep(0.25 * len(data))\n        return [self.answer")
 
@@ -51,3 +54,14 @@ def test_every_small_size_is_tried_and_of_large_ones_a_few(largest: int, tried: 
 )
 def test_sizes_are_left_out_when_time_is_short(requests: int, tried: list[int]):
     assert affordable(sizes(16), requests) == tried
+
+
+# Nine levels of nine references each: small to read, and more values than anyone could write out.
+BOMB = "a: &a0 [1]\n" + "".join(f"c{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9))
+
+
+@pytest.mark.parametrize("config", ["responseTimeout: [\n", "# nothing\n", "- 1\n", BOMB + "responseTimeout: 5\n"])
+def test_a_config_that_cannot_be_read_within_bounds_leaves_the_servers_times(make_mar, config: str):
+    with open_archive(make_mar("x", files={"c.yaml": config}, configFile="c.yaml")) as opened:
+        assert model_config(opened) == {}
+        assert Settings().as_served(model_config(opened)).timeout == 120.0
