@@ -77,10 +77,10 @@ def serve(tmp_path: Path) -> Iterator[Served]:
             self.send_header("Content-Length", str(stop - start))
             self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
             self.end_headers()
+            served.sent += stop - start  # before it is sent: whoever has read it may look at the count at once
             with path.open("rb") as file:
                 file.seek(start)
                 self.wfile.write(file.read(stop - start))
-            served.sent += stop - start
 
         def log_message(self, *args: object) -> None:
             pass
