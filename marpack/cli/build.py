@@ -78,7 +78,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     PROJECT is a folder with a marpack.yaml. In its place, the flags of torch-model-archiver do what they do there.
     """
     from marpack.packing.pack import plan_size
-    from marpack.project.building import build as write
+    from marpack.project.writing import write
     from marpack.render.build import BuildReport, packing_bar, show_built, show_warnings
     from marpack.render.json import show
 
@@ -110,26 +110,32 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
 
 
 def _plan(project: str | None, options: dict[str, Any]) -> Planned:  # Any: see build
-    from pathlib import Path
-
     from marpack.packing.plan import Format
-    from marpack.project.load import load_project
-    from marpack.project.planning import plan_project
 
     given = [flag for name, flag in _FLAGS.items() if options[name] is not None]
     form = Format(options["archive_format"]) if options["archive_format"] else None
     created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
     if not given:
-        return plan_project(
-            load_project(Path(project or ".")),
-            output=options["output"],
-            form=form,
-            created_on=created_on,
-            strict=options["strict"],
-        )
+        return _plan_project(project or ".", options, form, created_on)
     if project is not None:
         raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
     return _plan_flags(options, form, created_on)
+
+
+def _plan_project(
+    folder: str,
+    options: dict[str, Any],  # Any: see build
+    form: Format | None,
+    created_on: str | None,
+) -> Planned:
+    from pathlib import Path
+
+    from marpack.project.load import load_project
+    from marpack.project.planning import plan_project
+
+    return plan_project(
+        load_project(Path(folder)), output=options["output"], form=form, created_on=created_on, strict=options["strict"]
+    )
 
 
 def _plan_flags(options: dict[str, Any], form: Format | None, created_on: str | None) -> Planned:  # Any: see build

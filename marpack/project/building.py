@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from marpack.errors import BuildError
-from marpack.packing.pack import pack
 from marpack.packing.plan import Built
 from marpack.project.load import load_project
-from marpack.project.planned import Planned
 from marpack.project.planning import plan_project
+from marpack.project.writing import write
 
 
 def build_project(
@@ -28,21 +26,4 @@ def build_project(
 
     Raises ProjectError holding every finding that stops the build, BuildError if the archive cannot be written.
     """
-    return build(plan_project(load_project(Path(project)), output=output, strict=strict), progress)
-
-
-def build(planned: Planned, progress: Callable[[int], None] | None = None) -> Built:
-    """Write a plan's archive, making the folder it goes into.
-
-    Args:
-        planned: From `plan_project` or `plan_flags`.
-        progress: Is called with the number of bytes just read, again and again.
-
-    Raises BuildError, OutputExistsError.
-    """
-    folder = planned.plan.output.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BuildError(f"the output's folder cannot be made: {error.strerror}", where=str(folder)) from error
-    return pack(planned.plan, progress)
+    return write(plan_project(load_project(Path(project)), output=output, strict=strict), progress)

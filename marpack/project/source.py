@@ -64,7 +64,7 @@ def resolve(
 
 
 def _resolve_project(project: Project, progress: Callable[[int], None] | None, created_on: str | None) -> Resolved:
-    from marpack.project.building import build  # noqa: PLC0415
+    from marpack.project.writing import write  # noqa: PLC0415
     from marpack.project.planning import plan_project  # noqa: PLC0415
     from marpack.project.staleness import is_stale  # noqa: PLC0415
 
@@ -73,5 +73,5 @@ def _resolve_project(project: Project, progress: Callable[[int], None] | None, c
         return Resolved(path=draft.plan.output, project=project)
     planned = plan_project(project, created_on=created_on)
     return Resolved(
-        path=planned.plan.output, project=project, built=build(planned, progress), findings=planned.findings
+        path=planned.plan.output, project=project, built=write(planned, progress), findings=planned.findings
     )

@@ -10,7 +10,7 @@ import yaml
 from marpack.gate.check import Choice, check
 from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import GateReport, Verdict
-from marpack.project.building import build
+from marpack.project.writing import write
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
 from marpack.project.source import Resolved
@@ -86,7 +86,7 @@ def project(
 
 def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
     """Write a project and pack it, whatever the static checks would say."""
-    return build(plan_project(load_project(project(folder, handler, **options)), check=False)).path
+    return write(plan_project(load_project(project(folder, handler, **options)), check=False)).path
 
 
 def examine(source: Path, *, choice: Choice | None = None, **settings: Any) -> GateReport:

@@ -7,7 +7,8 @@ import pytest
 
 from marpack.archive.reader import open_archive
 from marpack.errors import BuildError, ProjectError
-from marpack.project.building import build, build_project
+from marpack.project.building import build_project
+from marpack.project.writing import write
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
 
@@ -39,4 +40,4 @@ def test_a_folder_that_cannot_be_made(make_project: Make) -> None:
     planned = plan_project(load_project(folder), output=folder / "dist" / "x.mar")
     (folder / "dist").touch()
     with pytest.raises(BuildError, match="the output's folder cannot be made: File exists"):
-        build(planned)
+        write(planned)
