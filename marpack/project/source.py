@@ -64,9 +64,9 @@ def resolve(
 
 
 def _resolve_project(project: Project, progress: Callable[[int], None] | None, created_on: str | None) -> Resolved:
-    from marpack.project.writing import write  # noqa: PLC0415
     from marpack.project.planning import plan_project  # noqa: PLC0415
     from marpack.project.staleness import is_stale  # noqa: PLC0415
+    from marpack.project.writing import write  # noqa: PLC0415
 
     draft = plan_project(project, check=False, created_on=created_on)
     if not is_stale(draft.plan):

@@ -83,7 +83,8 @@ class Context:
         self.metrics = metrics
         self.model_yaml_config = model_yaml_config
         self.request_ids: dict[int, str] | None = None
-        self.request_processor: list[RequestProcessor] | None = None
+        # There are none while initialising, and asking fails then as on the server: None cannot be subscripted.
+        self.request_processor: list[RequestProcessor] = None  # type: ignore[assignment]
         self.stopping_criteria: Any = None  # Any: {index: callable}, set by streaming handlers
         self.cl_socket: Any = None  # Any: whatever takes `sendall`
         self._target = Target.TORCHSERVE
@@ -99,23 +100,17 @@ class Context:
         """The model folder, GPU, batch size and the server's name and version."""
         return self._system_properties
 
-    def _of(self, idx: int) -> RequestProcessor:
-        if self.request_processor is None:
-            # The server fails the same way: there is no request yet while initialising.
-            raise TypeError("'NoneType' object is not subscriptable")
-        return self.request_processor[idx]
-
     def get_request_id(self, idx: int = 0) -> str | None:
         """Return the id of one request of the batch, or None."""
         return None if self.request_ids is None else self.request_ids.get(idx)
 
     def get_request_header(self, idx: int, key: str) -> Any:
         """Return one header of a request, case-sensitive, or None."""
-        return self._of(idx).get_request_property(key)
+        return self.request_processor[idx].get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> dict[str, Any]:
         """Return every header of a request."""
-        return self._of(idx).get_request_properties()
+        return self.request_processor[idx].get_request_properties()
 
     def set_response_content_type(self, idx: int, value: str) -> None:
         """Set the content type of one answer; without a call the answer has none."""
@@ -127,12 +122,12 @@ class Context:
 
     def get_response_status(self, idx: int) -> tuple[int, str | None]:
         """Return status code and reason phrase of one answer."""
-        processor = self._of(idx)
+        processor = self.request_processor[idx]
         return processor.get_response_status_code(), processor.get_response_status_phrase()
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
         """Set status code and reason phrase of one answer; does nothing while there is no request."""
-        if self.request_processor is not None and self.request_processor[idx] is not None:
+        if self.request_processor and self.request_processor[idx] is not None:
             self.request_processor[idx].report_status(code, reason_phrase=phrase)
 
     def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
@@ -142,15 +137,15 @@ class Context:
 
     def get_response_headers(self, idx: int) -> dict[str, str]:
         """Return the headers set for one answer."""
-        return self._of(idx).get_response_headers()
+        return self.request_processor[idx].get_response_headers()
 
     def set_response_header(self, idx: int, key: str, value: str) -> None:
         """Set one header of one answer."""
-        self._of(idx).add_response_property(key, value)
+        self.request_processor[idx].add_response_property(key, value)
 
     def get_sequence_id(self, idx: int) -> Any:
         """Return the sequence that a request belongs to, or None."""
-        return self._of(idx).get_request_property(vars(self)["header_key_sequence_id"])
+        return self.request_processor[idx].get_request_property(vars(self)["header_key_sequence_id"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Context) and vars(self) == vars(other)

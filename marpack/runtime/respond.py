@@ -47,9 +47,10 @@ class AnswerTooLarge(FrontendRefusal):
 
 def check_sizes(responses: Iterable[Response], limit: int) -> None:
     """Raise AnswerTooLarge if one of a batch's answers has more than `limit` bytes."""
-    largest = max((len(response.body) for response in responses), default=0)
-    if largest > limit:
-        raise AnswerTooLarge(f"an answer has {largest:,} bytes; the server's frontend takes {limit:,}")
+    for response in responses:
+        if len(response.body) > limit:
+            size = f"{len(response.body):,}"
+            raise AnswerTooLarge(f"an answer has {size} bytes; the server's frontend takes {limit:,}")
 
 
 class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failure
@@ -113,10 +114,12 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
 
     Raises Unserialisable and WorkerDeath.
     """
-    _mark_stream(idx, value, context, stream_next=stream_next)
+    given = context.get_response_headers(idx)
+    if given or stream_next or context.stopping_criteria:
+        _mark_stream(idx, value, context, stream_next=stream_next)
     status: Any  # Any: handlers set what they like
     status, phrase = context.get_response_status(idx)
-    headers, content_type = _headers(context.get_response_headers(idx))
+    headers, content_type = _headers(given) if given else ((), None)
     code = _number(200 if status is None else status, "the response status")
     return Response(
         status=code,
@@ -129,8 +132,6 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
 
 def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
     """Return the handler's headers as the client gets them, and the content type among them."""
-    if not given:
-        return (), None
     headers = kept_headers(dict(map(_header, given.items())))
     content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
     return tuple(headers.items()), None if content_type is None else _wire_text(content_type, "the content type")

@@ -83,9 +83,9 @@ def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
 
     An error after the first piece cannot be told any more: the connection is reset.
     """
-    answers = [piece.responses[index] for piece in pieces if index in piece.responses]
+    answers = [piece.responses[index] for piece in pieces if index in piece.responses] if pieces else ()
     if not answers:
-        return _unstarted(last)
+        return _unstarted(last) if last.headers else last
     first = answers[0]
     if first.status >= 400:
         # The frontend cannot stream under such a status: after the head it breaks off.

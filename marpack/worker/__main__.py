@@ -32,23 +32,25 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     load = pipe.receive()
     if not isinstance(load, Load):
         return 0
-    _talk_like_the_server()
+    _talk_like_the_server(prints)
     os.chdir(load.model_dir)
-    service = _load(load, pipe)
+    service = _load(load, pipe, prints)
     return 1 if service is None else _serve(service, pipe, load.model_dir, prints)
 
 
-def _talk_like_the_server() -> None:
-    logging.basicConfig(handlers=[LogHandler(sys.stdout)], level=logging.INFO)
+def _talk_like_the_server(prints: Prints) -> None:
+    logging.basicConfig(handlers=[LogHandler(sys.stdout, prints.put)], level=logging.INFO)
 
 
-def _load(load: Load, pipe: Pipe) -> Service | None:
+def _load(load: Load, pipe: Pipe, prints: Prints) -> Service | None:
     loader = Loader(load)
     try:
         service, loaded = loader.run()
     except BaseException as error:  # noqa: BLE001 - the worker's loop: exit and interrupt are failures to load, too
+        prints.write_out()
         pipe.send(loader.failure(error))
         return None
+    prints.write_out()
     pipe.send(loaded)
     return service
 

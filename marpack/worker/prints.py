@@ -1,8 +1,10 @@
-"""What the child prints: the author's streams, marked after each batch in as few writes as can be."""
+"""What the child prints: the author's streams and its own lines, marked after each batch in as few writes as can be."""
 
 import io
 import os
+import select
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 
@@ -12,46 +14,53 @@ class Prints:
     def __init__(self, marker: bytes) -> None:
         """Take what tells the parent that a batch's output ends here."""
         self._marker = marker
-        self._text = marker.decode("ascii")
         self._descriptor = os.dup(1)  # the author may close theirs
-        sys.stdout = _by_lines(sys.stdout)
-        self._stdout: TextIO | None = sys.stdout
-        self._place = _place(1)
+        self._waiting: list[str] = []
+        sys.stdout = _Stdout(sys.stdout, before=self.write_out)
+
+    def put(self, line: str) -> None:
+        """Leave a line to be written with what comes after it: the author's next print, or the end of the batch."""
+        self._waiting.append(line)
 
     def end_batch(self) -> None:
         """Write out whatever waits, and the marker after it."""
-        _flush(sys.stderr)
-        if self._is_untouched():
-            try:
-                sys.stdout.write(self._text)
-                sys.stdout.flush()
-            except (OSError, ValueError):
-                self._stdout = None
-            else:
-                return
         flush()
-        os.write(self._descriptor, self._marker)
+        self._write(self._taken() + self._marker)
 
-    def _is_untouched(self) -> bool:
-        """Say whether stdout still is what it was, and leads to the parent."""
-        return sys.stdout is self._stdout and _place(1) == self._place
+    def write_out(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            self._write(self._taken())
+
+    def _taken(self) -> bytes:
+        if not self._waiting:
+            return b""
+        self._waiting.append("")  # which ends the last line, too
+        text = "\n".join(self._waiting)
+        self._waiting.clear()
+        return text.encode("utf-8", "backslashreplace")
+
+    def _write(self, text: bytes) -> None:
+        while text:
+            try:
+                text = text[os.write(self._descriptor, text) :]
+            except BlockingIOError:  # the author made stdout non-blocking, and with it our end
+                select.select((), (self._descriptor,), ())
 
 
-def _by_lines(stdout: TextIO) -> TextIO:
-    """Return a stdout that writes line by line, PYTHONUNBUFFERED or not: nothing printed before a crash is lost."""
-    _flush(stdout)
-    file = io.FileIO(1, "w", closefd=False)
-    return io.TextIOWrapper(
-        io.BufferedWriter(file), encoding=stdout.encoding, errors=stdout.errors, line_buffering=True
-    )
+class _Stdout(io.TextIOWrapper):
+    """A stdout that writes line by line, PYTHONUNBUFFERED or not: nothing printed before a crash is lost."""
 
+    def __init__(self, stdout: TextIO, *, before: Callable[[], None]) -> None:
+        """Take the place of a stdout, and what is to be done before anything is printed to it."""
+        _flush(stdout)
+        file = io.BufferedWriter(io.FileIO(1, "w", closefd=False))
+        super().__init__(file, encoding=stdout.encoding, errors=stdout.errors, line_buffering=True)
+        self._before = before
 
-def _place(descriptor: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(descriptor)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    def write(self, text: str, /) -> int:
+        self._before()
+        return super().write(text)
 
 
 def flush() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from marpack.compat.entry import Entry
 from marpack.runtime import diagnostics, timings
-from marpack.runtime.context import Context
+from marpack.runtime.context import Context, RequestProcessor
 from marpack.runtime.exceptions import PredictionException
 from marpack.runtime.frontend import error_response, no_answer
 from marpack.runtime.messages import MAX_BODY, Answered, Piece, Request, Response, Trouble
@@ -74,7 +74,7 @@ class Service:
         socket = PieceSocket(send, limit=self._limit)
         start = time.perf_counter()
         answers = self._turns(requests, socket) if self._continuous else self._turn(requests, socket)
-        responses = tuple(joined(socket.sent, index, answer) for index, answer in enumerate(answers))
+        responses = tuple([joined(socket.sent, index, answer) for index, answer in enumerate(answers)])
         stages = self._clock.take() | timings.drain() | {"handle": (time.perf_counter() - start) * 1000}
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
 
@@ -122,12 +122,18 @@ class Service:
         return taken
 
     def _receive(self, requests: tuple[Request, ...], context: Context, socket: PieceSocket) -> list[Row]:
-        rows = [row_of(request, decode=self._decode) for request in requests]
-        context.request_ids = {index: request.id for index, request in enumerate(requests)}
-        context.request_processor = [processor_of(request) for request in requests]
+        rows: list[Row] = []
+        ids: dict[int, str] = {}
+        processors: list[RequestProcessor] = []
+        for index, request in enumerate(requests):
+            rows.append(row_of(request, decode=self._decode))
+            ids[index] = request.id
+            processors.append(processor_of(request))
+        context.request_ids = ids
+        context.request_processor = processors
         context.cl_socket = socket
         if context.metrics is not None:
-            context.metrics.request_ids = context.request_ids
+            context.metrics.request_ids = ids
         return rows
 
     def _answers(self, rows: list[Row], context: Context) -> tuple[Response, ...]:

@@ -39,7 +39,7 @@ class Tally:
     """Takes results in and keeps the little that a summary needs."""
 
     def __init__(self) -> None:
-        self._start = time.perf_counter()
+        self._start = self._last = time.perf_counter()
         self._inputs = 0
         self._answered = 0
         self._stages: dict[str, Sample] = {}
@@ -57,6 +57,7 @@ class Tally:
 
     def add(self, result: Result) -> None:
         """Count one result; a batch's stages count once, with its first."""
+        self._last = time.perf_counter()  # what ends the workers afterwards is no part of the run's pace
         self._inputs += 1
         self._answered += result.ok
         if self._of_batch == 0:
@@ -82,7 +83,7 @@ class Tally:
             loaded: What the first worker said of the model.
             before: Inputs that were answered by an earlier run.
         """
-        seconds = time.perf_counter() - self._start
+        seconds = self._last - self._start
         return Summary(
             inputs=self._inputs,
             answered=self._answered,

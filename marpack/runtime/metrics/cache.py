@@ -68,19 +68,22 @@ class MetricsCache:
         return own
 
     def _put(
-        self, name: str, value: float, unit: str, idx: Any, dimensions: list[Dimension] | None, kind: MetricTypes
+        self,
+        name: Any,  # Any: `get_metric` judges what is no str
+        value: float,
+        unit: str,
+        idx: Any,
+        dimensions: list[Dimension] | None,
+        kind: MetricTypes,
     ) -> None:
         request_id = request_of(self.request_ids, idx)
-        if not dimensions and request_id is not None and (known := self._known(name, kind)) is not None:
-            known.add_or_update(value, [str(self.model_name), "Model"], request_id)
+        known = None if dimensions or request_id is None else self.cache.get(kind)
+        if known and isinstance(name, str) and name in known:
+            known[name].add_or_update(value, [str(self.model_name), "Model"], request_id)
             return
         own = self._dimensions(request_id, dimensions)
         metric = self._found_or_added(name, unit, own, kind)
         metric.add_or_update(value, [dimension.value for dimension in own], request_id)
-
-    def _known(self, name: Any, kind: Any) -> CachingMetric | None:  # Any: checked by `get_metric`, if they are wrong
-        of_kind = self.cache.get(kind)
-        return of_kind.get(name) if of_kind and isinstance(name, str) else None
 
     def _found_or_added(self, name: str, unit: str, dimensions: list[Dimension], kind: MetricTypes) -> CachingMetric:
         try:

@@ -1,6 +1,7 @@
 """Where metric lines go: through logging, as the server sends them, or straight to what logging would end in."""
 
 import logging
+from collections.abc import Callable
 from typing import TextIO
 
 logger = logging.getLogger("marpack.runtime.metrics")
@@ -9,25 +10,19 @@ logger = logging.getLogger("marpack.runtime.metrics")
 class LogHandler(logging.StreamHandler[TextIO]):
     """What a worker's logging ends in: plain lines, each written at once."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, put: Callable[[str], None]) -> None:
+        """Take where records go, and what leaves a line to be written there with what comes after it."""
         super().__init__(stream)
+        self.put = put
         self.plain = logging.Formatter("%(message)s")
         self.setFormatter(self.plain)
-
-    def put(self, line: str) -> None:
-        """Leave a line to be written with what comes after it: the next print, or the end of the batch."""
-        buffer = getattr(self.stream, "buffer", None)
-        if buffer is None:
-            self.stream.write(f"{line}\n")
-        else:
-            buffer.write(f"{line}\n".encode("utf-8", "backslashreplace"))
 
 
 def emit(line: str) -> None:
     """Log one metric line, by the shortest way that shows no difference.
 
     Metrics come with every request, and a log record costs more than all else that is done for a small one. Where
-    logging is as the worker has set it up, they go straight to its stream, which is flushed at the end of the batch.
+    logging is as the worker has set it up, they are left to be written with the end of the batch.
     """
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -35,10 +30,7 @@ def emit(line: str) -> None:
     if not isinstance(handler, LogHandler) or _is_changed(handler):
         logger.info("%s", line)
         return
-    try:
-        handler.put(line)
-    except (OSError, ValueError):  # the author closed it
-        return
+    handler.put(line)
 
 
 def _is_changed(handler: LogHandler) -> bool:

@@ -32,6 +32,8 @@ class MetricTypes(enum.Enum):
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
+    __hash__ = object.__hash__  # every metric of every request is looked up by its type, and Enum's is no C
+
 
 class Dimension:
     """One name and value that a metric is told apart by."""
@@ -79,25 +81,31 @@ class CachingMetric:
         self.unit = unit_name(unit)
         self.dimension_names = list(dimension_names or [])
         self.metric_type = metric_type
-        self._latest: tuple[list[str], list[str], str] = ([], [], "")  # names and values, and how they are printed
+        # Of the value before: its dimensions' names, their values, and how they are printed.
+        self._latest: tuple[list[str], list[str], str] = ([], [], "")
 
     def add_or_update(
         self, value: float, dimension_values: list[str] | None = None, request_id: str | None = ""
     ) -> None:
         """Emit one value; wrong dimensions and a negative counter are logged, not raised."""
         values = dimension_values or []
-        problem = self._problem(value, values)
-        if problem is not None:
-            logger.error("[METRICS]%s was not updated: %s", self.metric_name, problem)
-            return
-        self._emit(value, self._printed(values), request_id)
+        names, latest, dimensions = self._latest
+        if values != latest or self.dimension_names != names or self.metric_type is MetricTypes.COUNTER:
+            problem = self._problem(value, values)
+            if problem is not None:
+                logger.error("[METRICS]%s was not updated: %s", self.metric_name, problem)
+                return
+            dimensions = self._printed(values)
+        tail = f",{request_id}" if request_id else ""
+        emit(
+            f"[METRICS]{self.metric_name}.{self.unit}:{value}|#{dimensions}|#type:{self.metric_type._name_}"
+            f"|#hostname:{_hostname()},{int(time.time())}{tail}"
+        )
 
     def _printed(self, values: list[str]) -> str:
-        """Return the dimensions as they are printed: nearly always those of the value before."""
-        names, latest, text = self._latest
-        if values != latest or self.dimension_names != names:
-            text = ",".join(f"{name}:{dim}" for name, dim in zip(self.dimension_names, values, strict=True))
-            self._latest = (list(self.dimension_names), list(values), text)
+        """Return the dimensions as they are printed, and keep them: the next value's are nearly always the same."""
+        text = ",".join(f"{name}:{dim}" for name, dim in zip(self.dimension_names, values, strict=True))
+        self._latest = (list(self.dimension_names), list(values), text)
         return text
 
     def _problem(self, value: float, dimension_values: list[str]) -> str | None:
@@ -106,13 +114,6 @@ class CachingMetric:
         if self.metric_type is MetricTypes.COUNTER and value < 0:
             return f"a counter cannot grow by {value}"
         return None
-
-    def _emit(self, value: float, dimensions: str, request_id: str | None) -> None:
-        tail = f",{request_id}" if request_id else ""
-        emit(
-            f"[METRICS]{self.metric_name}.{self.unit}:{value}|#{dimensions}|#type:{self.metric_type._name_}"
-            f"|#hostname:{_hostname()},{int(time.time())}{tail}"
-        )
 
     def update(self, value: float, request_id: str = "", dimensions: list[Dimension] | None = None) -> None:
         """Emit one value under new dimensions (kept for old handlers)."""
