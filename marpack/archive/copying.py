@@ -1,9 +1,9 @@
 """One pass over a member's bytes: copied, CRC-32 and SHA-256 taken on the way, through fixed buffers."""
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -44,8 +44,7 @@ class Copier:
     """
 
     def __init__(self) -> None:
-        self._ring = [bytearray(BLOCK) for _ in range(_RING)]
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="marpack-sha256")
+        self._hasher = _Hasher()
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +52,7 @@ class Copier:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._hasher.close()
 
     def copy(self, source: Source, size: int, write: Write, *, skip: Callable[[int], object] | None = None) -> Sums:
         """Copy exactly `size` bytes.
@@ -68,32 +67,70 @@ class Copier:
         """
         crc = 0
         sha = hashlib.sha256()
-        in_flight: deque[Future[None]] = deque()
-        for buffer, count in self._blocks(source, size, in_flight):
-            block = memoryview(buffer)[:count]
+        for start in range(0, size, BLOCK):
+            buffer = self._hasher.free()
+            block = memoryview(buffer)[: min(BLOCK, size - start)]
+            _fill(source, block)
             if size > BLOCK:
-                in_flight.append(self._pool.submit(sha.update, block))
+                self._hasher.put(sha, buffer, block)
             else:
                 sha.update(block)
+                self._hasher.put_back(buffer)
             crc = isal_zlib.crc32(block, crc)
-            if skip and count == BLOCK and buffer == _ZEROS:
-                skip(count)
+            if skip and len(block) == BLOCK and buffer == _ZEROS:
+                skip(BLOCK)
             else:
-                for start in range(0, count, _WRITE):
-                    write(block[start : start + _WRITE])
-        for future in in_flight:
-            future.result()
+                for place in range(0, len(block), _WRITE):
+                    write(block[place : place + _WRITE])
+        self._hasher.join()
         return Sums(crc, sha.hexdigest())
 
-    def _blocks(self, source: Source, size: int, in_flight: deque[Future[None]]) -> Iterator[tuple[bytearray, int]]:
-        """Read block by block, each into a buffer whose last content is hashed already."""
-        for number, start in enumerate(range(0, size, BLOCK)):
-            if len(in_flight) == _RING:
-                in_flight.popleft().result()
-            buffer = self._ring[number % _RING]
-            count = min(BLOCK, size - start)
-            _fill(source, memoryview(buffer)[:count])
-            yield buffer, count
+
+class _Hasher:
+    """A thread that hashes blocks in their order, and the buffers that go round between it and the copier.
+
+    A buffer is free again when it is hashed. The copier may still be writing it by then; it asks for the next one
+    afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._free: SimpleQueue[bytearray] = SimpleQueue()
+        self._work: SimpleQueue[tuple[hashlib._Hash, bytearray, memoryview] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        for _ in range(_RING):
+            self._free.put(bytearray(BLOCK))
+
+    def free(self) -> bytearray:
+        """Return a buffer of BLOCK bytes, waiting for one if need be."""
+        return self._free.get()
+
+    def put_back(self, buffer: bytearray) -> None:
+        """Give back a buffer that is not to be hashed here."""
+        self._free.put(buffer)
+
+    def put(self, sha: "hashlib._Hash", buffer: bytearray, block: memoryview) -> None:
+        """Leave a block, some of a buffer, to be hashed."""
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="marpack-sha256")
+            self._thread.start()
+        self._work.put((sha, buffer, block))
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            sha, buffer, block = item
+            sha.update(block)
+            self._free.put(buffer)
+
+    def join(self) -> None:
+        """Wait until everything is hashed."""
+        for buffer in [self._free.get() for _ in range(_RING)]:
+            self._free.put(buffer)
+
+    def close(self) -> None:
+        """End the thread, once it has hashed what it was given."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
 
 
 def _fill(source: Source, block: memoryview) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 from marpack.archive.copying import Copier
 from marpack.archive.folder_writer import FolderWriter
@@ -14,7 +15,6 @@ from marpack.archive.index import Index, Member, archive_digest
 from marpack.archive.names import check_member_names
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME
 from marpack.archive.staging import staged_file, staged_folder
-from marpack.archive.tar_writer import TarWriter
 from marpack.archive.writer import Writer, ZipWriter
 from marpack.errors import BuildError, OutputExistsError
 from marpack.packing.plan import Built, Format, Plan, PlannedMember, Role
@@ -66,11 +66,13 @@ def _writer(plan: Plan, copier: Copier) -> Iterator[Writer]:
             yield FolderWriter(folder, copier)
         return
     with staged_file(plan.output, replace=plan.replace) as file:
-        yield (
-            TarWriter(file, copier, root=plan.manifest.model.name)
-            if plan.format is Format.TGZ
-            else ZipWriter(file, copier)
-        )
+        yield _tar_writer(plan, copier, file) if plan.format is Format.TGZ else ZipWriter(file, copier)
+
+
+def _tar_writer(plan: Plan, copier: Copier, file: BinaryIO) -> Writer:
+    from marpack.archive.tar_writer import TarWriter  # noqa: PLC0415 - few archives are any more
+
+    return TarWriter(file, copier, root=plan.manifest.model.name)
 
 
 def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:

@@ -41,7 +41,7 @@ def show_pace(pace: Pace) -> None:
 
 def show_rest(figures: Figures) -> None:
     """Print the stages of the largest batch, the memory, and what is wrong with it."""
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    console = Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True)
     last = figures.paces[-1]
     console.print(f"\n[dim]{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
     for stage, spread in last.stages.items():

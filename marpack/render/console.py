@@ -19,12 +19,12 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 def talk() -> Console:
     """Return the console for progress, logs and errors: stderr, so that stdout holds results only."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
 def page() -> Console:
     """Return the console for a command's result: stdout."""
-    return Console(file=sys.stdout, highlight=False)
+    return Console(file=sys.stdout, highlight=False, emoji=False)
 
 
 def plain(text: str) -> str:

@@ -29,7 +29,7 @@ class Lines:
 
     def __init__(self, *, logs: bool = False, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
-        self._console = Console(file=self._stream, highlight=False)
+        self._console = Console(file=self._stream, highlight=False, emoji=False)
         self._coloured = self._console.is_terminal and not self._console.no_color
         self._logs = logs
         self._told: deque[Trouble] = deque(maxlen=_REMEMBERED)

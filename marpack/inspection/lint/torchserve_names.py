@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -100,4 +100,4 @@ def loads_as_base(dotted: str) -> bool:
 
 @cache
 def _facts() -> _Facts:
-    return msgspec.json.decode(files(__package__).joinpath("torchserve_names.json").read_bytes(), type=_Facts)
+    return msgspec.json.decode(Path(__file__).with_name("torchserve_names.json").read_bytes(), type=_Facts)
