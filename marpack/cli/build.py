@@ -79,8 +79,10 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     """
     from marpack.packing.pack import plan_size
     from marpack.project.writing import write
-    from marpack.render.build import BuildReport, packing_bar, show_built, show_warnings
+    from marpack.render.build import BuildReport, built_lines, show_warnings
     from marpack.render.json import show
+    from marpack.render.layout import show_page
+    from marpack.render.progress import byte_bar
 
     try:
         planned = _plan(project, options)
@@ -90,10 +92,10 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
         raise
     if not as_json:
         show_warnings(planned.findings)
-    with packing_bar(plan_size(planned.plan)) as progress:
+    with byte_bar("packing", plan_size(planned.plan)) as progress:
         built = write(planned, progress)
     if not as_json:
-        show_built(built, planned.modules)
+        show_page(built_lines(built, planned.modules))
         return
     show(
         BuildReport(

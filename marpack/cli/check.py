@@ -64,8 +64,9 @@ def _examine(source: str | None, manner: Manner, choice: Choice, *, quiet: bool)
     from marpack.project.source import resolve
     from marpack.render.check import CheckLines
     from marpack.render.console import talk
+    from marpack.render.progress import byte_bar
 
-    resolved = resolve(source)
+    resolved = resolve(source, bar=byte_bar)
     if resolved.built is not None:
         talk().print(f"[dim]built {escape(str(resolved.built.path))}[/]")
     lines = None if quiet else CheckLines(str(resolved.path))

@@ -34,19 +34,24 @@ def diff(
     from marpack.archive.reader import open_archive
     from marpack.cli.source import archive_of
     from marpack.inspection.diff import diff as compare
+    from marpack.inspection.verification import total_size
+    from marpack.render.progress import byte_bar
 
     bounds = chosen_limits(**limits)
     first, second = archive_of(before), archive_of(after)
-    with open_archive(first, limits=bounds) as old, open_archive(second, limits=bounds) as new:
-        found = compare(old, new, verify=verify)
+    with (
+        open_archive(first, limits=bounds) as old,
+        open_archive(second, limits=bounds) as new,
+        byte_bar("comparing", total_size(old) + total_size(new) if verify else 0) as progress,
+    ):
+        found = compare(old, new, verify=verify, progress=progress)
     if as_json:
         from marpack.render.json import show
 
         show(found)
     else:
         from marpack.render.diff import diff_lines
-        from marpack.render.layout import page_width
+        from marpack.render.layout import page_width, show_page
 
-        colour = False if os.environ.get("NO_COLOR") else None
-        click.echo("\n".join(diff_lines(found, page_width(os.environ.get("COLUMNS")))), color=colour)
+        show_page(diff_lines(found, page_width(os.environ.get("COLUMNS"))))
     context.exit(ExitCode.OK if found.same else ExitCode.SHORT)

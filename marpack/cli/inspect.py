@@ -44,13 +44,18 @@ def inspect(
     context.exit(_exit_code(facts))
 
 
-def _facts(source: str | None, limits: dict[str, int | None], **options: bool) -> Inspection:
+def _facts(source: str | None, limits: dict[str, int | None], *, verify: bool, parse_config: bool) -> Inspection:
     from marpack.archive.reader import open_archive
     from marpack.cli.source import archive_of
     from marpack.inspection.inspect import inspect as look_into
+    from marpack.inspection.verification import total_size
+    from marpack.render.progress import byte_bar
 
-    with open_archive(archive_of(source), limits=chosen_limits(**limits)) as archive:
-        return look_into(archive, **options)
+    with (
+        open_archive(archive_of(source), limits=chosen_limits(**limits)) as archive,
+        byte_bar("verifying", total_size(archive) if verify else 0) as progress,
+    ):
+        return look_into(archive, verify=verify, parse_config=parse_config, progress=progress)
 
 
 def _show(facts: Inspection, *, as_json: bool) -> None:
@@ -60,10 +65,9 @@ def _show(facts: Inspection, *, as_json: bool) -> None:
         show(facts)
         return
     from marpack.render.inspection import inspection_lines
-    from marpack.render.layout import page_width
+    from marpack.render.layout import page_width, show_page
 
-    colour = False if os.environ.get("NO_COLOR") else None
-    click.echo("\n".join(inspection_lines(facts, page_width(os.environ.get("COLUMNS")))), color=colour)
+    show_page(inspection_lines(facts, page_width(os.environ.get("COLUMNS"))))
 
 
 def _exit_code(facts: Inspection) -> ExitCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +102,9 @@ def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None
 
         return lambda source: stack.enter_context(unpacked(source))
     from marpack.project.source import resolve
+    from marpack.render.progress import byte_bar
 
-    return resolve
+    return partial(resolve, bar=byte_bar)
 
 
 def _pool_maker(options: dict[str, Any], settings: Settings) -> PoolMaker | None:
@@ -174,6 +176,6 @@ def _cache() -> Cache | None:
 
 def _tell(resolved: Resolved) -> None:
     if resolved.built is not None:
-        from marpack.render.console import talk
+        from marpack.render.console import plain, talk
 
-        talk().print(f"[dim]built {resolved.built.path}[/]")
+        talk().print(f"[dim]built {plain(str(resolved.built.path))}[/]")

@@ -10,8 +10,9 @@ def archive_of(source: str | None) -> str | Path:
     if source is not None and ("://" in source or _is_no_folder(Path(source))):
         return source
     from marpack.project.source import resolve
+    from marpack.render.progress import byte_bar
 
-    return resolve(source).path
+    return resolve(source, bar=byte_bar).path
 
 
 def _is_no_folder(path: Path) -> bool:

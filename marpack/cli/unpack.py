@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from marpack.cli.completing import members, sources
 from marpack.cli.limits import chosen_limits, limit_options
+from marpack.errors import UsageError
 
 if TYPE_CHECKING:
     from marpack.archive.limits import Limits
@@ -70,6 +72,9 @@ def _unpack(source: str, folder: Path, only: tuple[str, ...], limits: Limits, *,
     from marpack.archive.reader import open_archive
     from marpack.archive.unpacking import unpack as write
 
+    if "://" not in source and not os.path.lexists(source):
+        hint = "name a .mar, a .tar.gz or a model folder"
+        raise UsageError("there is no such file or folder", where=source, hint=hint)
     with open_archive(source, limits=limits) as archive:
         return write(archive, folder, only=only, replace=force)
 

@@ -11,22 +11,23 @@ from marpack.inspection.differences import Change, Diff, Difference, TensorDiff,
 from marpack.inspection.reading import LABELS_NAME, read_text, signed_index
 from marpack.inspection.tensor_diff import compare_tensors
 from marpack.inspection.texts import config_facts, label_mapping
-from marpack.inspection.verification import member_digest
+from marpack.inspection.verification import Progress, member_digest
 
 _META = (MANIFEST_NAME, INDEX_NAME)  # compared by what they say
 
 
-def diff(before: Archive, after: Archive, *, verify: bool = False) -> Diff:
+def diff(before: Archive, after: Archive, *, verify: bool = False, progress: Progress | None = None) -> Diff:
     """Compare two archives.
 
     Args:
         before: The first archive.
         after: The second one; what only it has is "added".
         verify: Read every member; otherwise those with the same recorded digest, CRC and size count as the same.
+        progress: Is called with the number of bytes just read, again and again.
 
     Raises ManifestError, and DamagedArchiveError when what has to be read is damaged.
     """
-    comparison = _Comparison(before, after, verify=verify)
+    comparison = _Comparison(before, after, verify=verify, progress=progress)
     members = tuple(comparison.members())
     parts: dict[str, tuple[Any, ...]] = {  # Any: Difference and TensorDiff
         "manifest": differences(_manifest(before), _manifest(after)),
@@ -43,7 +44,8 @@ def diff(before: Archive, after: Archive, *, verify: bool = False) -> Diff:
 class _Comparison:
     """The two archives, and what their indexes recorded of their members."""
 
-    def __init__(self, before: Archive, after: Archive, *, verify: bool) -> None:
+    def __init__(self, before: Archive, after: Archive, *, verify: bool, progress: Progress | None) -> None:
+        self._progress = progress
         self.archives = before, after
         self.indexes = tuple(signed_index(archive).index or Index(members=()) for archive in self.archives)
         self._sums: tuple[dict[str, str], ...] = ({}, {})
@@ -82,7 +84,7 @@ class _Comparison:
 
     def _digest(self, side: int, name: str) -> str:
         if name not in self._sums[side]:
-            self._sums[side][name] = member_digest(self.archives[side], name)
+            self._sums[side][name] = member_digest(self.archives[side], name, self._progress)
         return self._sums[side][name]
 
     def _facts(self, side: int, name: str) -> dict[str, Any]:  # Any: JSON

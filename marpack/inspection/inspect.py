@@ -16,22 +16,25 @@ from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import distrust, scan_of
 from marpack.inspection.reading import LABELS_NAME, Signed, is_elsewhere, read_text, signed_index
 from marpack.inspection.texts import config_facts, distrusted_texts, label_facts, requirement_lines
-from marpack.inspection.verification import changed, digests
+from marpack.inspection.verification import Progress, changed, digests
 
 
-def inspect(archive: Archive, *, verify: bool = False, parse_config: bool = True) -> Inspection:
+def inspect(
+    archive: Archive, *, verify: bool = False, parse_config: bool = True, progress: Progress | None = None
+) -> Inspection:
     """Look into an archive: facts, and findings about what is unsafe or not as it was signed off.
 
     Args:
         archive: Is read by range: its directory, the small files and the weights' headers.
         verify: Read every byte, and compare digests and CRCs.
         parse_config: Give the model config's values beside its text, which takes a YAML parser.
+        progress: Is called with the number of bytes just verified, again and again.
 
     Raises ManifestError for a manifest that is missing, malformed, or names a file that is not there.
     """
     manifest, signed = archive.manifest, signed_index(archive)
     require_files(archive, manifest)
-    sums = dict(digests(archive)) if verify else {}
+    sums = dict(digests(archive, progress)) if verify else {}
     walk = Walk(fetched=is_elsewhere(archive))
     looked = [look(archive, name, walk) for name in archive.entries]
     pickles = scan_of(looked, unfetched=walk.unfetched)

@@ -1,12 +1,14 @@
 """Reading every byte: each member's CRC and SHA-256, against what the archive says of them."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
+
+Progress = Callable[[int], object]  # takes the number of bytes just read
 
 _BLOCK = 1 << 20  # bytes
 # Codes of what makes an archive no longer the one that was built.
@@ -15,21 +17,28 @@ UNFIT = frozenset({DAMAGED, CHANGED, UNLISTED, MISSING})
 _AGAIN = "copy or download the archive again; if it stays so, it was changed after it was built"
 
 
-def digests(archive: Archive) -> Iterator[tuple[str, str | Finding]]:
+def total_size(archive: Archive) -> int:
+    """Return how many bytes reading every member takes."""
+    return sum(entry.size for entry in archive.entries.values())
+
+
+def digests(archive: Archive, progress: Progress | None = None) -> Iterator[tuple[str, str | Finding]]:
     """Yield each member's name with the SHA-256 of its bytes, or with what is wrong with them."""
     for name in archive.entries:
         try:
-            yield name, member_digest(archive, name)
+            yield name, member_digest(archive, name, progress)
         except DamagedArchiveError as error:
             yield name, damaged(error, archive, name)
 
 
-def member_digest(archive: Archive, name: str) -> str:
+def member_digest(archive: Archive, name: str, progress: Progress | None = None) -> str:
     """Read a member to its end and return its SHA-256, lower-case hex. Raises DamagedArchiveError."""
     digest = hashlib.sha256()
     with archive.open(name) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
+            if progress is not None:
+                progress(len(block))
     return digest.hexdigest()
 
 

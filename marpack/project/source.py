@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,13 @@ from marpack.project.paths import plain_refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from marpack.findings import Finding
     from marpack.packing.plan import Built
     from marpack.project.schema import Project
+
+    Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None] | None]]
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -31,14 +35,14 @@ class Resolved(Struct, frozen=True, kw_only=True):
 def resolve(
     source: str | None,
     *,
-    progress: Callable[[int], None] | None = None,
+    bar: Bar | None = None,
     created_on: str | None = None,
 ) -> Resolved:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
     Args:
         source: A .mar, a .tar.gz, a model folder or a project folder; None for the project in the current folder.
-        progress: Is called with the number of bytes just packed, again and again.
+        bar: Is given what goes on and how many bytes are to be packed, if any; shows those that it is told of.
         created_on: The manifest's `createdOn` if something is built.
 
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built.
@@ -53,7 +57,7 @@ def resolve(
     if not path.exists():
         raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
-        return _resolve_project(load_project(path), progress, created_on)
+        return _resolve_project(load_project(path), bar, created_on)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
         return Resolved(path=path)
     raise NoProjectError(
@@ -63,7 +67,8 @@ def resolve(
     )
 
 
-def _resolve_project(project: Project, progress: Callable[[int], None] | None, created_on: str | None) -> Resolved:
+def _resolve_project(project: Project, bar: Bar | None, created_on: str | None) -> Resolved:
+    from marpack.packing.pack import plan_size  # noqa: PLC0415
     from marpack.project.planning import plan_project  # noqa: PLC0415
     from marpack.project.staleness import is_stale  # noqa: PLC0415
     from marpack.project.writing import write  # noqa: PLC0415
@@ -72,6 +77,6 @@ def _resolve_project(project: Project, progress: Callable[[int], None] | None, c
     if not is_stale(draft.plan):
         return Resolved(path=draft.plan.output, project=project)
     planned = plan_project(project, created_on=created_on)
-    return Resolved(
-        path=planned.plan.output, project=project, built=write(planned, progress), findings=planned.findings
-    )
+    with bar("packing", plan_size(planned.plan)) if bar else nullcontext() as progress:
+        built = write(planned, progress)
+    return Resolved(path=planned.plan.output, project=project, built=built, findings=planned.findings)

@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -29,6 +29,16 @@ def page_width(asked: str | None) -> int:
         except (OSError, ValueError):
             width = 80
     return max(_NARROW, min(_WIDE, width or 80))
+
+
+def show_page(lines: Iterable[str]) -> None:
+    """Print a page on stdout, its colours only where they are wanted."""
+    click.echo("\n".join(lines), color=False if os.environ.get("NO_COLOR") else None)
+
+
+def fact(label: str, text: str) -> str:
+    """Return one line of a short page: what it is, and the thing itself."""
+    return click.style(f"{label:8}", dim=True) + text
 
 
 def clean(text: str) -> str:

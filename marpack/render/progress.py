@@ -1,14 +1,41 @@
-"""How far a run is, on one line of a terminal that is drawn over again."""
+"""How far a command is, on one line of a terminal that is drawn over again."""
 
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 _AFTER = 1.0  # seconds: a shorter run needs none
 _EVERY = 0.1  # seconds between two drawings
 _BAR = 24  # columns
 _CLEAR = "\r\x1b[K"
+_LARGE = 64 << 20  # bytes: less is read or written before a bar could be looked at
+
+
+@contextmanager
+def byte_bar(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """Show bytes, speed and time left on stderr; only on a terminal, and only for what takes a while.
+
+    Args:
+        what: What is going on: "packing".
+        total: Bytes to come.
+    """
+    if total < _LARGE or not sys.stderr.isatty():
+        yield None
+        return
+    # Imported where it is needed: it costs more than building a small archive.
+    from rich import progress as rich  # noqa: PLC0415
+
+    from marpack.render.console import talk  # noqa: PLC0415
+
+    times = rich.TransferSpeedColumn(), rich.TimeRemainingColumn(compact=True)
+    with rich.Progress(
+        what, rich.BarColumn(), rich.DownloadColumn(), *times, console=talk(), transient=True
+    ) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(task, count)
 
 
 class Progress:

@@ -329,7 +329,7 @@ def test_an_interrupted_build_leaves_nothing_behind(digits: Path, sign: signal.S
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         _wait_until_it_copies(process.pid)
         process.send_signal(sign)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "\ninterrupted\n")
     assert sorted(digits.rglob("*")) == before
 

@@ -203,7 +203,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(slow: str, tmp_path: Pa
     children = processes_below(process.pid)
     assert children
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
     if as_json:
@@ -293,7 +293,7 @@ class TestAcross:
         process.stdout.readline()
         children = processes_below(process.pid)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=10)
+        out, _ = process.communicate(timeout=25)
         assert process.returncode == 130
         assert "were not compared to the end" in " ".join(out.split())
         assert all(map(gone, children))

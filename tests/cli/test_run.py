@@ -263,8 +263,8 @@ def test_an_interrupted_run_keeps_what_is_answered_and_leaves_no_process(mar: st
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     start = time.monotonic()
     process.send_signal(sign)
-    assert process.wait(10) == 130
-    assert time.monotonic() - start < 5  # the handler sleeps far longer
+    assert process.wait(60) == 130
+    assert time.monotonic() - start < 50  # the handler sleeps for 60
     process.communicate()
     for child in children:
         with pytest.raises(ProcessLookupError):

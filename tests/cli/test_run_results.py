@@ -84,7 +84,7 @@ def test_a_run_that_broke_off_is_resumed(mar: str, tmp_path: Path):
     while not process.stdout.readline().startswith("2.txt"):
         pass
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     lines = (tmp_path / "r.jsonl").read_text().splitlines()
     assert [json.loads(line)["input"] for line in lines] == ["0.txt", "1.txt", "2.txt"]

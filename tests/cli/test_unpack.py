@@ -79,7 +79,7 @@ def test_limits_are_raised_by_flags(marpack, tmp_path):
     ("words", "code", "sentence"),
     [
         ([], 2, "Missing argument 'SOURCE'"),
-        (["nothing.mar"], 3, "the archive cannot be opened: No such file or directory"),
+        (["nothing.mar"], 2, "there is no such file or folder"),
         (["."], 2, "Name the new folder: -d DIR"),
         (["m.mar", "-d", "."], 2, "the output folder exists already"),
         (["m.mar", "--only", "*.pt"], 2, "no member matches '*.pt'"),

@@ -25,7 +25,7 @@ class Streamer:
         return self
 
     def __next__(self):
-        found = self.queue.get(timeout=1)
+        found = self.queue.get(timeout=30)
         if found is None:
             raise StopIteration
         return found

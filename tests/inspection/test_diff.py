@@ -72,7 +72,7 @@ def build(tmp_path: Path) -> Build:
     return build
 
 
-def compared(before: Path, after: Path, **options: bool) -> Diff:
+def compared(before: Path, after: Path, **options: Any) -> Diff:
     with open_archive(before) as old, open_archive(after) as new:
         return diff(old, new, **options)
 
@@ -182,6 +182,16 @@ def test_damage_ends_it(build: Build) -> None:
 
     with pytest.raises(DamagedArchiveError):
         compared(before, after, verify=True)
+
+
+def test_progress_counts_what_is_read(build: Build) -> None:
+    path, read = build("a.mar"), []
+    compared(path, path, progress=read.append)
+    assert not read  # the recorded digests are enough
+    compared(path, path, verify=True, progress=read.append)
+    with open_archive(path) as archive:
+        sizes = [entry.size for name, entry in archive.entries.items() if not name.startswith("MAR-INF/")]
+    assert sum(read) == 2 * sum(sizes)
 
 
 def test_the_result_is_what_its_type_says(build: Build) -> None:

@@ -7,6 +7,7 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,7 +77,7 @@ def build(tmp_path: Path) -> Build:
     return build
 
 
-def look(path: Path, **options: bool) -> Inspection:
+def look(path: Path, **options: Any) -> Inspection:
     with open_archive(path) as archive:
         return inspect(archive, **options)
 
@@ -86,8 +87,10 @@ def look(path: Path, **options: bool) -> Inspection:
     [("net.mar", Format.DEFAULT), ("net.tar.gz", Format.TGZ), ("net", Format.NO_ARCHIVE)],
 )
 def test_every_form_shows_the_same_facts(output: str, form: Format, build: Build) -> None:
-    facts = look(build(output, form), verify=True)
+    read: list[int] = []
+    facts = look(build(output, form), verify=True, progress=read.append)
 
+    assert sum(read) == sum(member.size for member in facts.members)
     assert facts.manifest["model"]["modelName"] == "net"
     assert facts.digest is not None
     assert facts.provenance["builder"].startswith("marpack")

@@ -1,7 +1,8 @@
 """SOURCE: archives pass, projects are built when they must be, and only then."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -127,8 +128,18 @@ def test_archives_and_model_folders_pass(project: Path, tmp_path: Path) -> None:
 
 def test_progress_counts_every_byte(project: Path) -> None:
     counted: list[int] = []
-    resolve(str(project), progress=counted.append)
+    announced: list[tuple[str, int]] = []
+
+    @contextmanager
+    def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+        announced.append((what, total))
+        yield counted.append
+
+    resolve(str(project), bar=bar)
+    assert announced == [("packing", sum(counted))]
     assert sum(counted) >= 2 << 20
+    resolve(str(project), bar=bar)  # it is there now
+    assert len(announced) == 1
 
 
 def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,23 +172,23 @@ def test_a_flood_of_output_is_shortened_and_never_blocks(worker: Worker):
 
 @pytest.mark.parametrize("word", ["forks", "moves"])
 def test_odd_habits_do_not_disturb_the_next_batch(worker: Worker, word: str):
-    first = worker.predict(one(word), timeout=5)
+    first = worker.predict(one(word), timeout=30)
     assert first.responses[0].body in {b"parent", b"moved"}
-    assert worker.predict(one("next"), timeout=5).responses[0].body == b"next"
+    assert worker.predict(one("next"), timeout=30).responses[0].body == b"next"
 
 
 def test_a_handler_may_close_its_stdout(worker: Worker):
-    outcome = worker.predict(one("closes"), timeout=5)
+    outcome = worker.predict(one("closes"), timeout=30)
     assert outcome.responses[0].body == b"closed"
     assert not outcome.died
 
 
 def test_nothing_a_handler_started_outlives_its_worker(worker: Worker):
-    outcome = worker.predict(one("orphans"), timeout=10)
+    outcome = worker.predict(one("orphans"), timeout=30)
     assert outcome.died
     child = outcome.logs.split()[-1]
     state = Path(f"/proc/{child}/stat")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while state.exists() and state.read_text().split()[2] != "Z":
         assert time.monotonic() < deadline, "the child is still alive"
         time.sleep(0.01)
