@@ -17,6 +17,7 @@ class Prints:
         self._descriptor = os.dup(1)  # the author may close theirs
         self._waiting: list[str] = []
         sys.stdout = _Stdout(sys.stdout, before=self.write_out)
+        os.register_at_fork(after_in_child=self._waiting.clear)  # or a child's print would say it once more
 
     def put(self, line: str) -> None:
         """Leave a line to be written with what comes after it: the author's next print, or the end of the batch."""

@@ -58,6 +58,21 @@ HANDLER = textwrap.dedent(
             child = subprocess.Popen(["sleep", "60"])
             print("child", child.pid, flush=True)
             os._exit(1)
+        def measures(self):
+            self.context.metrics.add_counter("Seen", 1)
+            pid = os.fork()
+            if pid == 0:
+                print("in the child")
+                os._exit(0)
+            os.waitpid(pid, 0)
+            print("in the parent")
+            self.context.metrics.add_counter("Counted", 1)
+            return "measured"
+        def redirects(self):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            print("to nobody")
+            return "redirected"
+        def complains(self, what): print("about", what, file=sys.stderr); return what
         def moves(self): os.chdir("/"); return "moved"
         def header(self): self.context.set_response_header(0, "X", 1); return "x"
     """
@@ -104,6 +119,20 @@ def test_prints_belong_to_the_batch_that_printed_them(worker: Worker):
             pytest.fail("an answer is missing")
     words = [outcome.responses[0].body.decode() for outcome in outcomes]
     assert [outcome.logs.splitlines()[0] for outcome in outcomes] == [f"handling {word}" for word in words]
+
+
+def test_metric_lines_keep_their_place_among_the_prints_and_are_nobody_elses(worker: Worker):
+    lines = worker.predict(one("measures")).logs.splitlines()
+    known = ["handling", "in the child", "[METRICS]Seen", "in the parent", "[METRICS]Counted", "[METRICS]Prediction"]
+    told = [next((start for start in known if line.startswith(start)), line) for line in lines]
+    assert told == known
+
+
+def test_a_handler_may_lead_its_stdout_elsewhere(worker: Worker):
+    assert worker.predict(one("redirects")).logs.startswith("handling redirects\n[METRICS]")
+    assert [worker.predict(one(f"complains {number}")).logs.splitlines()[0] for number in range(3)] == [
+        f"about {number}" for number in range(3)
+    ]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
