@@ -13,9 +13,6 @@ from marpack.inspection.reading import LABELS_NAME, read_text
 LABELS_UNREADABLE, CONFIG_HOSTILE = "labels-unreadable", "config-hostile"
 DISTRUSTED = frozenset({LABELS_UNREADABLE, CONFIG_HOSTILE})
 
-_CONFIG_LIMIT = 1 << 20  # bytes
-_MOST_DEPTH = 64
-_MOST_EXPANDED = 50_000  # values that aliases may stand for: ten lines of YAML can otherwise mean a billion
 _SHOWN = 5
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -86,48 +83,22 @@ def _distrusted(code: str, message: str, where: str) -> Finding:
 
 
 def _parsed(data: bytes) -> tuple[Any, str | None]:  # Any: JSON
-    import yaml  # noqa: PLC0415 - it takes as long to import as everything else that inspecting needs
+    # Imported where it is needed: it takes as long as everything else that inspecting needs.
+    import yaml  # noqa: PLC0415
 
+    from marpack.inspection.yaml_bounds import MAX_BYTES, SAFE_LOADER, excess  # noqa: PLC0415
+
+    if len(data) > MAX_BYTES:
+        return None, f"it is larger than {MAX_BYTES >> 10} KiB"
     try:
-        if problem := _excess(data):
-            return None, problem
-        return _as_json(yaml.load(data, Loader=_loader())), None  # noqa: S506 - one of the two safe loaders
+        if found := excess(data):
+            return None, f"line {found.line}: it {found.reason}"
+        return _as_json(yaml.load(data, Loader=SAFE_LOADER)), None  # noqa: S506 - one of the two safe loaders
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         return None, f"{line}{error.problem or 'this is not YAML'}"
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return None, f"it cannot be read: {str(error).splitlines()[0]}"
-
-
-def _loader() -> Any:  # Any: two unrelated classes with one interface
-    import yaml  # noqa: PLC0415 - as above
-
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def _excess(data: bytes) -> str | None:
-    """Tell what is too much about a document, before any of it is composed."""
-    import yaml  # noqa: PLC0415 - as above
-
-    if len(data) > _CONFIG_LIMIT:
-        return f"it is larger than {_CONFIG_LIMIT >> 10} KiB"
-    depth = expanded = 0
-    opened: list[tuple[str | None, int]] = []
-    sizes: dict[str | None, int] = {}
-    for count, event in enumerate(yaml.parse(data, Loader=_loader())):
-        if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            opened.append((event.anchor, count + expanded))
-            depth = max(depth, len(opened))
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            anchor, start = opened.pop()
-            sizes[anchor] = count + expanded - start
-        elif isinstance(event, yaml.AliasEvent):
-            expanded += sizes.get(event.anchor, _MOST_EXPANDED if any(event.anchor == a for a, _ in opened) else 1)
-        if depth > _MOST_DEPTH:
-            return f"it nests deeper than {_MOST_DEPTH} levels"
-        if expanded >= _MOST_EXPANDED:
-            return f"its aliases stand for over {_MOST_EXPANDED:,} values"
-    return None
 
 
 def _as_json(value: Any) -> Any:  # Any: what a YAML document may hold, and what JSON may

@@ -8,16 +8,7 @@ import yaml
 from msgspec import Struct
 
 from marpack.errors import ProjectError
-
-MAX_BYTES = 1 << 20
-MAX_DEPTH = 64
-MAX_EXPANDED = 50_000  # what aliases stand for: ten lines of YAML can otherwise mean a billion values
-
-# Any: unrelated classes with one interface; libyaml's are ten times as fast, and not in every wheel
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TEXT_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
-_CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+from marpack.inspection.yaml_bounds import MAX_BYTES, SAFE_LOADER, TEXT_LOADER, excess
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -52,7 +43,7 @@ def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
     """
     try:
         _check_bounds(text, file)
-        loader = (_TEXT_LOADER if as_text else _LOADER)(text)
+        loader = (TEXT_LOADER if as_text else SAFE_LOADER)(text)
         node = loader.get_single_node()
         lines, texts = _survey(node, file)
         value = loader.construct_document(node) if node is not None else None
@@ -85,24 +76,8 @@ def _text_of(path: Path) -> str:
 
 def _check_bounds(text: str, file: str) -> None:
     """Refuse a document that is too deep or whose aliases stand for too much, before anything is composed."""
-    expanded = 0
-    opened: list[tuple[str | None, int]] = []
-    sizes: dict[str | None, int] = {}
-    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        where = f"{file}:{_line(event.start_mark)}"
-        if isinstance(event, _OPENING):
-            opened.append((event.anchor, count + expanded))
-        elif isinstance(event, _CLOSING):
-            anchor, start = opened.pop()
-            sizes[anchor] = count + expanded - start
-        elif isinstance(event, yaml.AliasEvent):
-            if any(event.anchor == anchor for anchor, _ in opened):
-                raise ProjectError(f"*{event.anchor} refers to itself", where=where)
-            expanded += sizes.get(event.anchor, 1)
-        if len(opened) > MAX_DEPTH:
-            raise ProjectError(f"the document nests deeper than {MAX_DEPTH} levels", where=where)
-        if expanded > MAX_EXPANDED:
-            raise ProjectError(f"the document's aliases stand for over {MAX_EXPANDED} values", where=where)
+    if found := excess(text):
+        raise ProjectError(f"the document asks for too much: it {found.reason}", where=f"{file}:{found.line}")
 
 
 def _survey(root: yaml.Node | None, file: str) -> tuple[dict[str, int], dict[str, str]]:

@@ -224,7 +224,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], list[str], str]] = {
     "tabs": (lambda: append("marpack.yaml", "target:\n\ta: 1\n"), [], "YAML takes no tabs"),
     "binary": (lambda: Path("marpack.yaml").write_bytes(os.urandom(64) + b"\xff"), [], "not a text file in UTF-8"),
     "marpack.yaml a folder": (lambda: _folder("marpack.yaml"), [], "marpack.yaml is not a file"),
-    "a bomb": (_config_bomb, [], "the document's aliases stand for over 50000 values"),
+    "a bomb": (_config_bomb, [], "it has aliases that stand for over 50,000 values"),
     "an object": (
         lambda: append("marpack.yaml", "target: !!python/name:os.system\n"),
         [],

@@ -49,9 +49,9 @@ _TENFOLD = "[{0},{0},{0},{0},{0},{0},{0},{0},{0},{0}]"
 BOMB = "a0: &a0 1\n" + "".join(f"a{n}: &a{n} {_TENFOLD.format(f'*a{n - 1}')}\n" for n in range(1, 9))
 
 REFUSED = {
-    "bomb": (BOMB, 6, "the document's aliases stand for over 50000 values"),
-    "self": ("a: 1\nb: &b [1, *b]\n", 2, "*b refers to itself"),
-    "deep": ("a: " + "[" * 100, 1, "the document nests deeper than 64 levels"),
+    "bomb": (BOMB, 6, "the document asks for too much: it has aliases that stand for over 50,000 values"),
+    "self": ("a: 1\nb: &b [1, *b]\n", 2, "the document asks for too much: it refers to itself by *b"),
+    "deep": ("a: " + "[" * 100, 1, "the document asks for too much: it nests deeper than 64 levels"),
     "twice": ("a: 1\nb: 2\na: 3\n", 3, "the key a is there twice, first on line 1"),
     "twice inside": ("c:\n  a: 1\n  a: 3\n", 3, "the key a is there twice, first on line 2"),
     "object": (
