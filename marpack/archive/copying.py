@@ -13,7 +13,9 @@ from msgspec import Struct
 from marpack.errors import BuildError
 
 BLOCK = 1 << 20  # bytes; small enough for a core's cache, large enough to make a hand-over between threads cheap
-_WRITE = 1 << 16  # bytes; larger writes want larger runs of free memory for the page cache, and wait for them
+# Bytes, written at a multiple of themselves: then each is one run of memory in the page cache. Out of step it is many,
+# which costs half as much again; and larger ones want runs of free memory that are hard to find, and wait for them.
+_WRITE = 1 << 16
 _RING = 4  # blocks in flight
 _ZEROS = bytes(BLOCK)
 
@@ -54,7 +56,15 @@ class Copier:
     ) -> None:
         self._hasher.close()
 
-    def copy(self, source: Source, size: int, write: Write, *, skip: Callable[[int], object] | None = None) -> Sums:
+    def copy(
+        self,
+        source: Source,
+        size: int,
+        write: Write,
+        *,
+        skip: Callable[[int], object] | None = None,
+        offset: int = 0,
+    ) -> Sums:
         """Copy exactly `size` bytes.
 
         Args:
@@ -62,14 +72,16 @@ class Copier:
             size: Bytes.
             write: Takes a block; the memory is used again afterwards, so it must not keep it.
             skip: Moves on by a number of bytes that are all zero, instead of writing them: sparse files stay so.
+            offset: Where in the output the bytes begin.
 
-        Raises BuildError if the source ends early.
+        Raises BuildError if the source ends early; the copier is of no use afterwards.
         """
         crc = 0
         sha = hashlib.sha256()
-        for start in range(0, size, BLOCK):
+        place, end = offset, offset + size
+        while place < end:
             buffer = self._hasher.free()
-            block = memoryview(buffer)[: min(BLOCK, size - start)]
+            block = memoryview(buffer)[: min(BLOCK - place % BLOCK, end - place)]
             _fill(source, block)
             if size > BLOCK:
                 self._hasher.put(sha, buffer, block)
@@ -80,8 +92,8 @@ class Copier:
             if skip and len(block) == BLOCK and buffer == _ZEROS:
                 skip(BLOCK)
             else:
-                for place in range(0, len(block), _WRITE):
-                    write(block[place : place + _WRITE])
+                _write(block, place, write)
+            place += len(block)
         self._hasher.join()
         return Sums(crc, sha.hexdigest())
 
@@ -96,9 +108,12 @@ class _Hasher:
     def __init__(self) -> None:
         self._free: SimpleQueue[bytearray] = SimpleQueue()
         self._work: SimpleQueue[tuple[hashlib._Hash, bytearray, memoryview] | None] = SimpleQueue()
-        self._thread: Thread | None = None
         for _ in range(_RING):
             self._free.put(bytearray(BLOCK))
+        # Begun before the first CRC is taken: its instructions leave a thread's vector registers, and those of every
+        # thread begun from there, in a state in which SHA-256 takes a third longer.
+        self._thread = Thread(target=self._run, name="marpack-sha256", daemon=True)
+        self._thread.start()
 
     def free(self) -> bytearray:
         """Return a buffer of BLOCK bytes, waiting for one if need be."""
@@ -110,9 +125,6 @@ class _Hasher:
 
     def put(self, sha: "hashlib._Hash", buffer: bytearray, block: memoryview) -> None:
         """Leave a block, some of a buffer, to be hashed."""
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="marpack-sha256")
-            self._thread.start()
         self._work.put((sha, buffer, block))
 
     def _run(self) -> None:
@@ -128,9 +140,16 @@ class _Hasher:
 
     def close(self) -> None:
         """End the thread, once it has hashed what it was given."""
-        if self._thread is not None:
-            self._work.put(None)
-            self._thread.join()
+        self._work.put(None)
+        self._thread.join()
+
+
+def _write(block: memoryview, place: int, write: Write) -> None:
+    """Write a block in pieces that end where the output reaches a multiple of _WRITE."""
+    while block:
+        count = _WRITE - place % _WRITE
+        write(block[:count])
+        block, place = block[count:], place + count
 
 
 def _fill(source: Source, block: memoryview) -> None:

@@ -86,7 +86,7 @@ class ZipWriter:
             extra += _padding(self._end + _LOCAL.size + len(raw) + len(extra))
         start = self._end + _LOCAL.size + len(raw) + len(extra)
         self._file.seek(start)
-        sums = self._copier.copy(source, size, self._file.write, skip=self._skip)
+        sums = self._copier.copy(source, size, self._file.write, skip=self._skip, offset=start)
         record = _Record(raw, 0 if name.isascii() else _UTF8_NAME, sums.crc, size, self._end)
         self._put(self._end, record.local(extra))  # only now: the CRC stands in front of the data
         self._records.append(record)

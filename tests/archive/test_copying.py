@@ -71,6 +71,22 @@ def test_only_whole_blocks_of_zeros_are_skipped() -> None:
     assert sums.sha256 == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.parametrize("offset", [1, 4096, BLOCK - 1, BLOCK, 3 * BLOCK + 4096])
+def test_writes_end_at_round_places_wherever_they_begin(offset: int) -> None:
+    data, out, ends = noise(2 * BLOCK + 5), bytearray(), []
+
+    def write(block: memoryview) -> None:
+        out.extend(block)
+        ends.append(offset + len(out))
+
+    with Copier() as copier:
+        sums = copier.copy(BytesIO(data), len(data), write, offset=offset)
+    assert bytes(out) == data
+    assert sums.sha256 == hashlib.sha256(data).hexdigest()
+    assert not [end for end in ends[:-1] if end % (1 << 16)]
+    assert ends[-1] == offset + len(data)
+
+
 def test_a_writer_that_fails_is_heard_of_and_no_thread_stays() -> None:
     def full(block: memoryview) -> None:
         raise OSError(28, "No space left on device")
