@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 PEER := .venvs/peer
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DIGITS := examples/digits
-JOBS ?= auto
+# One more than there are cores: some tests wait for servers and for handlers that hang.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: demo test lint types layers tests peer format bench docs reference pictures clean
 

@@ -91,9 +91,9 @@ def _trimmed(frames: list[Frame]) -> list[Frame]:
 
 
 def _repeats(frame: Frame, before: Frame | None) -> bool:
-    """Say whether a frame is the comprehension on the line of the one before; newer Pythons have none for it."""
-    is_inlined = frame.function.endswith(("<listcomp>", "<dictcomp>", "<setcomp>"))
-    return is_inlined and before is not None and (frame.file, frame.line) == (before.file, before.line)
+    """Say whether a frame is the comprehension or generator on the line of the one before: it tells nothing more."""
+    is_inner = frame.function.endswith(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"))
+    return is_inner and before is not None and (frame.file, frame.line) == (before.file, before.line)
 
 
 def _causes(error: BaseException) -> list[str]:

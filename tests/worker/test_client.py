@@ -33,6 +33,8 @@ HANDLER = textwrap.dedent(
 
         def count_(self): return str(self.count)
         def raises(self): return {}["missing"]
+        def lists(self): return [{}[word] for word in ["missing"]]
+        def joins(self): return "".join({}[word] for word in ["missing"])
         def chosen(self): raise PredictionException("no such cat", 404)
         def memory(self): raise MemoryError
         def cuda(self): raise RuntimeError("CUDA error: out of memory")
@@ -167,6 +169,12 @@ def test_a_traceback_begins_at_the_authors_own_frame(worker: Worker):
     assert (functions[0], functions[-2:]) == ("Handler.handle", ["Handler.answer", "Handler.raises"])
     assert trouble.frames[-1].code == 'def raises(self): return {}["missing"]'
     assert all(frame.user for frame in trouble.frames)
+
+
+@pytest.mark.parametrize("word", ["lists", "joins"])
+def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
+    (trouble,) = worker.predict(one(word)).troubles
+    assert [frame.function for frame in trouble.frames][-2:] == ["Handler.answer", f"Handler.{word}"]
 
 
 @pytest.mark.parametrize(
