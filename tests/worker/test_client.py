@@ -74,6 +74,12 @@ HANDLER = textwrap.dedent(
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             print("to nobody")
             return "redirected"
+        def silences(self): sys.stdout = None; return "silent"
+        def tees(self):
+            class Tee:
+                def write(self, text): sys.__stdout__.write(text)
+            sys.stdout = Tee()
+            return "teed"
         def complains(self, what): print("about", what, file=sys.stderr); return what
         def moves(self): os.chdir("/"); return "moved"
         def header(self): self.context.set_response_header(0, "X", 1); return "x"
@@ -128,6 +134,13 @@ def test_metric_lines_keep_their_place_among_the_prints_and_are_nobody_elses(wor
     known = ["handling", "in the child", "[METRICS]Seen", "in the parent", "[METRICS]Counted", "[METRICS]Prediction"]
     told = [next((start for start in known if line.startswith(start)), line) for line in lines]
     assert told == known
+
+
+@pytest.mark.parametrize(("word", "body"), [("silences", b"silent"), ("tees", b"teed")])
+def test_a_handler_may_put_anything_in_stdouts_place(worker: Worker, word: str, body: bytes):
+    assert worker.predict(one(word)).responses[0].body == body
+    again = worker.predict(one("hello"))
+    assert (again.responses[0].body, again.died) == (b"hello", False)
 
 
 def test_a_handler_may_lead_its_stdout_elsewhere(worker: Worker):
