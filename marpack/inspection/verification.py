@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 
+from marpack.archive.hashing import BLOCK, Hasher
 from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
@@ -10,7 +11,6 @@ from marpack.findings import Finding, Severity
 
 Progress = Callable[[int], object]  # takes the number of bytes just read
 
-_BLOCK = 1 << 20  # bytes
 # Codes of what makes an archive no longer the one that was built.
 DAMAGED, CHANGED, UNLISTED, MISSING = "damaged-member", "digest-mismatch", "unlisted-member", "missing-member"
 UNFIT = frozenset({DAMAGED, CHANGED, UNLISTED, MISSING})
@@ -24,21 +24,29 @@ def total_size(archive: Archive) -> int:
 
 def digests(archive: Archive, progress: Progress | None = None) -> Iterator[tuple[str, str | Finding]]:
     """Yield each member's name with the SHA-256 of its bytes, or with what is wrong with them."""
-    for name in archive.entries:
-        try:
-            yield name, member_digest(archive, name, progress)
-        except DamagedArchiveError as error:
-            yield name, damaged(error, archive, name)
+    with Hasher() as hasher:
+        for name in archive.entries:
+            try:
+                yield name, _digest(archive, name, hasher, progress)
+            except DamagedArchiveError as error:
+                yield name, damaged(error, archive, name)
 
 
 def member_digest(archive: Archive, name: str, progress: Progress | None = None) -> str:
     """Read a member to its end and return its SHA-256, lower-case hex. Raises DamagedArchiveError."""
+    with Hasher() as hasher:
+        return _digest(archive, name, hasher, progress)
+
+
+def _digest(archive: Archive, name: str, hasher: Hasher, progress: Progress | None) -> str:
     digest = hashlib.sha256()
+    small = archive.entries[name].size <= BLOCK
     with archive.open(name) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
+        fill = file.readinto  # type: ignore[attr-defined]  # every file has it, but not the type BinaryIO
+        while block := hasher.read(digest, fill, at_once=small)[1]:
             if progress is not None:
                 progress(len(block))
+    hasher.join()
     return digest.hexdigest()
 
 

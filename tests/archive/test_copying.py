@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marpack.archive.copying import BLOCK, Copier
+from marpack.archive.copying import Copier
+from marpack.archive.hashing import BLOCK
 from marpack.errors import BuildError
 
 SIZES = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK, 9 * BLOCK + 7]
@@ -59,6 +60,17 @@ def test_a_source_that_ends_early_is_refused(missing: int) -> None:
     data = bytes(2 * BLOCK)
     with Copier() as copier, pytest.raises(BuildError, match="ended before"):
         copier.copy(BytesIO(data[missing:]), len(data), lambda block: None)
+
+
+def test_a_copier_that_was_refused_a_source_takes_the_next() -> None:
+    data, out = noise(5 * BLOCK), bytearray()
+    with Copier() as copier:
+        for _ in range(5):
+            with pytest.raises(BuildError):
+                copier.copy(BytesIO(), 2 * BLOCK, out.extend)
+        sums = copier.copy(BytesIO(data), len(data), out.extend)
+    assert bytes(out) == data
+    assert sums.sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_only_whole_blocks_of_zeros_are_skipped() -> None:
