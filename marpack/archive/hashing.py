@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha512
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Self
@@ -21,12 +22,8 @@ class Hasher:
     def __init__(self) -> None:
         self._free: SimpleQueue[bytearray] = SimpleQueue()
         self._work: SimpleQueue[tuple[_Hash, bytearray, memoryview] | None] = SimpleQueue()
-        for _ in range(_RING):
-            self._free.put(bytearray(BLOCK))
-        # Begun before the first CRC is taken: its instructions leave a thread's vector registers, and those of every
-        # thread begun from there, in a state in which SHA-256 takes a third longer.
-        self._thread = Thread(target=self._run, name="marpack-sha256", daemon=True)
-        self._thread.start()
+        self._made = 0  # buffers
+        self._thread: Thread | None = None  # of small members there may be thousands, which need none
 
     def read(
         self, sha: _Hash, fill: Callable[[memoryview], int], most: int = BLOCK, *, at_once: bool = False
@@ -42,7 +39,7 @@ class Hasher:
             at_once: Hash here and now, which for a single block is sooner done.
 
         """
-        buffer = self._free.get()
+        buffer = self._buffer()
         try:
             block = memoryview(buffer)[: fill(memoryview(buffer)[:most])]
         except BaseException:
@@ -52,10 +49,25 @@ class Hasher:
             sha.update(block)
             self._free.put(buffer)
         else:
+            self._begin()
             self._work.put((sha, buffer, block))
         return buffer, block
 
+    def _buffer(self) -> bytearray:
+        if self._made < _RING and self._free.empty():
+            self._made += 1
+            return bytearray(BLOCK)
+        return self._free.get()
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="marpack-sha256", daemon=True)
+            self._thread.start()
+
     def _run(self) -> None:
+        # The CRC's instructions leave a thread's vector registers, and those of every thread begun from there, in a
+        # state in which SHA-256 takes a third longer. OpenSSL's SHA-512 leaves them as they should be.
+        sha512(bytes(BLOCK >> 8))
         while (item := self._work.get()) is not None:
             sha, buffer, block = item
             sha.update(block)
@@ -63,13 +75,14 @@ class Hasher:
 
     def join(self) -> None:
         """Wait until everything is hashed."""
-        for buffer in [self._free.get() for _ in range(_RING)]:
+        for buffer in [self._free.get() for _ in range(self._made)]:
             self._free.put(buffer)
 
     def close(self) -> None:
         """End the thread, once it has hashed what it was given."""
-        self._work.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self

@@ -24,29 +24,23 @@ def total_size(archive: Archive) -> int:
 
 def digests(archive: Archive, progress: Progress | None = None) -> Iterator[tuple[str, str | Finding]]:
     """Yield each member's name with the SHA-256 of its bytes, or with what is wrong with them."""
-    with Hasher() as hasher:
-        for name in archive.entries:
-            try:
-                yield name, _digest(archive, name, hasher, progress)
-            except DamagedArchiveError as error:
-                yield name, damaged(error, archive, name)
+    for name in archive.entries:
+        try:
+            yield name, member_digest(archive, name, progress)
+        except DamagedArchiveError as error:
+            yield name, damaged(error, archive, name)
 
 
 def member_digest(archive: Archive, name: str, progress: Progress | None = None) -> str:
     """Read a member to its end and return its SHA-256, lower-case hex. Raises DamagedArchiveError."""
-    with Hasher() as hasher:
-        return _digest(archive, name, hasher, progress)
-
-
-def _digest(archive: Archive, name: str, hasher: Hasher, progress: Progress | None) -> str:
     digest = hashlib.sha256()
-    small = archive.entries[name].size <= BLOCK
-    with archive.open(name) as file:
+    with archive.open(name) as file, Hasher() as hasher:
+        at_once = archive.entries[name].size <= BLOCK
         fill = file.readinto  # type: ignore[attr-defined]  # every file has it, but not the type BinaryIO
-        while block := hasher.read(digest, fill, at_once=small)[1]:
+        while block := hasher.read(digest, fill, at_once=at_once)[1]:
             if progress is not None:
                 progress(len(block))
-    hasher.join()
+        hasher.join()
     return digest.hexdigest()
 
 
