@@ -22,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.verdicts import show_targets
+
 HANDLER = "def handle(data, context):\n    return data\n"
 BLOCK = 1 << 20
 
@@ -53,7 +55,7 @@ def main() -> int:
         times = race(contenders(folder, options.peer), options.rounds, folder)
         (folder / "weights.safetensors").unlink()
         peaks = {label: peak(folder, size) for label, size in (("64 MiB", 64 << 20), ("6 GiB", 6 << 30))}
-    return 0 if all([show_times(times), show_targets(times), show_peaks(peaks)]) else 1
+    return 0 if all([show_times(times), show_targets(times, TARGETS), show_peaks(peaks)]) else 1
 
 
 def parse() -> argparse.Namespace:
@@ -166,17 +168,6 @@ def show_times(times: dict[str, list[float]]) -> bool:
     for name, runs in times.items():
         print(f"{name:<22}{statistics.median(runs):>7.2f} s{min(runs):>7.2f} s{max(runs):>7.2f} s")
     return True
-
-
-def show_targets(times: dict[str, list[float]]) -> bool:
-    met = True
-    print()
-    for ours, theirs, most in TARGETS:
-        if theirs in times:
-            ratio = statistics.median(times[ours]) / statistics.median(times[theirs])
-            met &= ratio <= most
-            print(f"{ours} / {theirs:<22} {ratio:>6.3f}  at most {most:.3f}  {'ok' if ratio <= most else 'MISSED'}")
-    return met
 
 
 def show_peaks(peaks: dict[str, int]) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.verdicts import show_targets
 from marpack.archive.manifest import Manifest, Model
 from marpack.packing.pack import pack
 from marpack.packing.plan import Format, Plan, PlannedMember, Role
@@ -60,7 +61,7 @@ def main() -> int:
         write_weights(folder / "weights.bin", options.size)
         archives = [write_archive(folder, form) for form in forms(tgz=options.tgz)]
         times, inside = race(contenders(folder, archives), options.rounds, folder)
-    return 0 if all([show_times(times), show_targets(times), show_again(inside)]) else 1
+    return 0 if all([show_times(times), show_targets(times, TARGETS), show_again(inside)]) else 1
 
 
 def parse() -> argparse.Namespace:
@@ -164,16 +165,6 @@ def show_times(times: dict[str, list[float]]) -> bool:
     for name, runs in times.items():
         print(f"{name:<22}{statistics.median(runs):>7.2f} s{min(runs):>7.2f} s{max(runs):>7.2f} s")
     return True
-
-
-def show_targets(times: dict[str, list[float]]) -> bool:
-    met = True
-    print()
-    for ours, theirs, most in TARGETS:
-        ratio = statistics.median(times[ours]) / statistics.median(times[theirs])
-        met &= ratio <= most
-        print(f"{ours} / {theirs:<22} {ratio:>6.3f}  at most {most:.3f}  {'ok' if ratio <= most else 'MISSED'}")
-    return met
 
 
 def show_again(inside: dict[str, list[float]]) -> bool:

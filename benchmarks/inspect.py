@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+from benchmarks.verdicts import show_targets
 from marpack.archive.manifest import Manifest, Model
 from marpack.packing.pack import pack
 from marpack.packing.plan import Plan, PlannedMember, Role
@@ -49,7 +50,7 @@ def main() -> int:
             counts.clear()
             marpack(url)
             requests, fetched = len(counts), sum(counts)
-    return 0 if all([show_times(times), show_targets(times), show_fetched(requests, fetched)]) else 1
+    return 0 if all([show_times(times), show_targets(times, TARGETS), show_fetched(requests, fetched)]) else 1
 
 
 def parse() -> argparse.Namespace:
@@ -150,16 +151,6 @@ def show_times(times: dict[str, list[float]]) -> bool:
     for name, runs in times.items():
         print(f"{name:<26}{statistics.median(runs) * 1e3:>6.0f} ms{min(runs) * 1e3:>7.0f} ms{max(runs) * 1e3:>7.0f} ms")
     return True
-
-
-def show_targets(times: dict[str, list[float]]) -> bool:
-    all_met = True
-    print()
-    for ours, least, most in TARGETS:
-        ratio = statistics.median(times[ours]) / statistics.median(times[least])
-        all_met &= ratio <= most
-        print(f"{ours} / {least} {ratio:.2f}, at most {most:.1f}: {'ok' if ratio <= most else 'MISSED'}")
-    return all_met
 
 
 def show_fetched(requests: int, fetched: int) -> bool:

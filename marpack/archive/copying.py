@@ -13,7 +13,7 @@ from marpack.archive.hashing import BLOCK, Hasher
 from marpack.errors import BuildError
 
 # Bytes, written at a multiple of themselves: then each is one run of memory in the page cache. Out of step it is many,
-# which costs half as much again; and larger ones want runs of free memory that are hard to find, and wait for them.
+# which costs more; and larger ones want runs of free memory that are hard to find, and wait for them.
 _WRITE = 1 << 16
 _ZEROS = bytes(BLOCK)
 
