@@ -287,13 +287,13 @@ class TestAcross:
         assert "KeyError" in marpack(mar, "--against", path, code=4).stderr
 
     def test_ctrl_c_tells_what_was_compared(self, mar: str, tmp_path: Path):
-        hangs = HANDLER.replace("return {self", "__import__('time').sleep('sea' in text and 30)\n        return {self")
+        hangs = HANDLER.replace("return {self", "__import__('time').sleep('sea' in text and 60)\n        return {self")
         process = started(mar, "--against", str(archive(tmp_path, hangs)))
         assert process.stdout is not None
         process.stdout.readline()
         children = processes_below(process.pid)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=25)
+        out, _ = process.communicate(timeout=50)
         assert process.returncode == 130
         assert "were not compared to the end" in " ".join(out.split())
         assert all(map(gone, children))

@@ -125,7 +125,7 @@ def test_a_person_sees_answer_reason_and_place(mar: str):
 
 
 def test_a_timeout_costs_its_input(mar: str):
-    told = results(mar, "--data", "sleep", "--data", "a", "--timeout", "1", code=1)
+    told = results(mar, "--data", "sleep", "--data", "a", "--timeout", "3", code=1)
     assert [item["status"] for item in told] == [500, 200]
 
 

@@ -33,8 +33,10 @@ def test_figures_are_json_on_demand(mar: str):
     report = json.loads(marpack("run", mar, "--data", "a", "--repeat", "5", "--batch-size", "2", "--json").stdout)
     paces = report["figures"]["paces"]
     assert [pace["batch_size"] for pace in paces] == [1, 2]
-    assert paces[0]["stages"]["handle"]["p50"] >= 1
-    assert paces[1]["throughput"] > paces[0]["throughput"]
+    for pace in paces:
+        assert pace["inputs"] == 5
+        assert pace["stages"]["handle"]["p50"] >= 1  # it sleeps for a millisecond
+        assert 0 < pace["throughput"] < 1000 * pace["batch_size"]
     assert report["figures"]["warmup"] == 1
 
 

@@ -179,13 +179,13 @@ def children(pid: int) -> list[int]:
 
 
 def test_a_change_ends_the_round_that_is_under_way(project: Path):
-    text = HANDLER.replace("return [answer", "__import__('time').sleep(0.3)\n    return [answer")
+    text = HANDLER.replace("return [answer", "__import__('time').sleep(1)\n    return [answer")
     (project / "handler.py").write_text(text)
     words = [word for number in range(100) for word in ("--data", f"n{number}")]
     with Terminal("run", "--watch", "--unpacked", *words, cwd=project) as terminal:
         terminal.wait_for("n1 from")
         (project / "handler.py").write_text(HANDLER.replace("from {", "at last {"))
-        terminal.wait_for("n99 at last", seconds=20)
+        terminal.wait_for("n99 at last", seconds=60)  # at one a second it would take longer
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.end() == 130
 

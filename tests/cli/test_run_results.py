@@ -24,6 +24,7 @@ HANDLER = textwrap.dedent(
         if body == "raise": return {}["gone"]
         if body == "exit": os._exit(1)
         if body == "slow": time.sleep(0.6)
+        while body == "waits" and not os.path.exists(os.environ["OPEN"]): time.sleep(0.05)
         if body == "png": return PNG
         if body == "html":
             context.set_response_content_type(index, "text/html; charset=utf-8")
@@ -34,7 +35,8 @@ HANDLER = textwrap.dedent(
 
 
 @pytest.fixture
-def mar(make_mar) -> str:
+def mar(make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("OPEN", str(tmp_path / "open"))
     return str(make_mar(HANDLER))
 
 
@@ -76,16 +78,16 @@ def test_nothing_in_the_output_folder_is_ever_replaced(mar: str, tmp_path: Path)
 
 
 def test_a_run_that_broke_off_is_resumed(mar: str, tmp_path: Path):
-    for number in range(6):
-        (tmp_path / f"{number}.txt").write_text("slow" if number > 1 else "raise" if number else "text")
+    for number, body in enumerate(["text", "raise", "slow", "waits", "slow", "slow"]):
+        (tmp_path / f"{number}.txt").write_text(body)
     command = [*COMMAND, "run", mar, "--input", *[f"{number}.txt" for number in range(6)], "--resume", "r.jsonl"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    while not process.stdout.readline().startswith("2.txt"):
-        pass
+    assert any(line.startswith("2.txt") for line in process.stdout)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
+    (tmp_path / "open").touch()
     lines = (tmp_path / "r.jsonl").read_text().splitlines()
     assert [json.loads(line)["input"] for line in lines] == ["0.txt", "1.txt", "2.txt"]
     (tmp_path / "r.jsonl").write_text("\n".join([*lines, lines[0][:40]]))  # killed in the middle of a line

@@ -46,7 +46,7 @@ def test_five_bad_inputs_cost_only_themselves(make_mar, tmp_path: Path, workers:
         (folder / f"{number:05}.bin").write_text(BAD.get(number, f"w{number}"))
     command = [
         *COMMAND, "run", str(make_mar(HANDLER)), "--input", "in", "--jsonl", "--workers", str(workers),
-        "--timeout", "2", "--max-memory", "600M", "--batch-size", str(size),
+        "--timeout", "8", "--max-memory", "600M", "--batch-size", str(size),
     ]  # fmt: skip
     environment = {**os.environ, "PIDS": str(tmp_path / "pids")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)

@@ -6,10 +6,22 @@ import json
 import math
 from dataclasses import replace
 
-from conformance.recording import Reply
+from conformance.recording import Recording, Reply
 
 # Kernels choose their instructions by processor; sums of floats then round differently.
 TOLERANCE = 1e-5
+
+
+def differing(one: Recording, other: Recording, *, numeric: bool) -> list[str]:
+    """Return the calls that two recordings of one probe answer differently, or only one of them answers."""
+    names = [*one.replies, *(name for name in other.replies if name not in one.replies)]
+    return [name for name in names if not _alike_there(name, one, other, numeric=numeric)]
+
+
+def _alike_there(name: str, one: Recording, other: Recording, *, numeric: bool) -> bool:
+    if name not in one.replies or name not in other.replies:
+        return False
+    return alike(one.replies[name], other.replies[name], numeric=numeric)
 
 
 def alike(one: Reply, other: Reply, *, numeric: bool) -> bool:

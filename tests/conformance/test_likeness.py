@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from conformance import recording
-from conformance.likeness import alike
+from conformance.likeness import alike, differing
 from conformance.probe import Call, Probe
 from conformance.recording import Recording, Reply, current, question_of, store
 
@@ -72,3 +72,10 @@ def test_a_changed_probe_asks_for_a_new_recording(changed, tmp_path, monkeypatch
     store(probe, Recording("p", question_of(probe), PLAIN))
     with pytest.raises(LookupError, match=r"record\.py"):
         current(changed)
+
+
+def test_calls_that_differ_or_are_missing_are_named():
+    one = Recording("p", "q", PLAIN, {"same": PLAIN, "number": bodied(b'{"a": [3.0, 2]}'), "gone": PLAIN})
+    other = Recording("p", "q", PLAIN, {"same": PLAIN, "number": PLAIN, "new": PLAIN})
+    assert differing(one, other, numeric=True) == ["number", "gone", "new"]
+    assert differing(one, one, numeric=False) == []

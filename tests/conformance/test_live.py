@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conformance.archives import pack
-from conformance.likeness import alike
+from conformance.likeness import differing
 from conformance.marks import expectation
 from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.probes.examples import EXAMPLES
@@ -38,10 +38,8 @@ def test_the_recording_still_holds(probe, stage):
     live, kept = stage.recording(probe), current(probe)
     assert live.registered == kept.registered
     assert list(live.replies) == list(kept.replies)
-    differing = [
-        name for name in live.replies if not alike(live.replies[name], kept.replies[name], numeric=probe.numeric)
-    ]
-    assert not differing, {name: (live.replies[name], kept.replies[name]) for name in differing}
+    others = differing(live, kept, numeric=probe.numeric)
+    assert not others, {name: (live.replies[name], kept.replies[name]) for name in others}
 
 
 @pytest.mark.parametrize(("probe", "call"), LIVE_PAIRS)

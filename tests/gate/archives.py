@@ -10,6 +10,7 @@ import yaml
 from marpack.gate.check import Choice, check
 from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import GateReport, Verdict
+from marpack.gate.witness import Terms
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
 from marpack.project.source import Resolved
@@ -90,8 +91,9 @@ def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
 
 
 def examine(source: Path, *, choice: Choice | None = None, **settings: Any) -> GateReport:
-    """Put one archive through the gate, with little patience."""
-    with Subject(Resolved(path=source), Manner(settings=Settings(**{"timeout": 5.0} | settings))) as subject:
+    """Put one archive through the gate, with patience enough for a busy machine; what hangs brings a shorter time."""
+    manner = Manner(terms=Terms(patience=60.0), settings=Settings(**{"timeout": 30.0} | settings))
+    with Subject(Resolved(path=source), manner) as subject:
         return check(subject, choice)
 
 

@@ -340,7 +340,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "raises on a sample": fault("sample-missed", at_answer('if "sky" in text or "why" in text: {}["gone"]')),
         "dies on a sample": fault("sample-missed", at_answer('if "why" in text: os._exit(1)')),
         "hangs on a sample": fault(
-            "sample-missed", at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=1.0
+            "sample-missed", at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=3.0
         ),
         "an answer that is no JSON": fault("sample-missed", at_answer('if "why" in text: return {text}')),
         "a sample that is not packed": fault(
@@ -357,7 +357,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "a batch that raises": fault("batch-refused", batch("if len(data) == 3: raise ValueError(3)")),
         "a batch that dies": fault("batch-refused", batch("if len(data) == 3: os._exit(1)")),
         "a batch that hangs": fault(
-            "batch-refused", batch('if len(data) > 1: __import__("time").sleep(60)'), timeout=1.0
+            "batch-refused", batch('if len(data) > 1: __import__("time").sleep(60)'), timeout=3.0
         ),
         "rows that share": fault(
             "batch-differs",

@@ -204,7 +204,7 @@ def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
     ],
 )
 def test_a_worker_that_dies_answers_as_the_server_and_says_why(worker: Worker, word: str, status: int, reason: str):
-    outcome = worker.predict(one(word), timeout=1)
+    outcome = worker.predict(one(word), timeout=1 if word in {"hangs", "mute"} else 30)
     assert outcome.died
     assert status_of(outcome) == status
     assert b'"Worker died."' in outcome.responses[0].body

@@ -54,7 +54,7 @@ def test_a_forked_worker_is_a_worker(server: ForkServer, make_folder):
 def test_how_a_forked_worker_ended_is_known(server: ForkServer, make_folder, word: str, reason: str):
     with Worker(server.launch()) as worker:
         worker.load(Load(model_dir=str(make_folder(HANDLER))))
-        outcome = worker.predict(one(word), timeout=1)
+        outcome = worker.predict(one(word), timeout=1 if word == "hang" else 30)
         assert outcome.died
         assert reason in outcome.troubles[0].message
         with pytest.raises(ProcessLookupError):
