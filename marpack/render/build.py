@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.filesize import decimal
 
 from marpack.findings import Finding, Severity
@@ -41,15 +42,11 @@ def _duration(seconds: float) -> str:
 
 
 def show_warnings(findings: Iterable[Finding]) -> None:
-    """Print a build's warnings on stderr, and how many notes there are beside them."""
-    noticed = list(findings)
+    """Print a build's warnings on stderr, and its notes in a line each."""
+    noticed = [replace(one, hint=None) if one.severity is Severity.NOTE else one for one in findings]
     if not noticed:
         return
     # Imported where it is needed: it takes longer than building a small archive.
     from marpack.render.console import show_findings, talk  # noqa: PLC0415
 
-    console = talk()
-    show_findings([finding for finding in noticed if finding.severity is not Severity.NOTE], console)
-    notes = sum(finding.severity is Severity.NOTE for finding in noticed)
-    if notes:
-        console.print(f"  [dim]{notes} note{'s' if notes > 1 else ''}: see marpack build --json[/]")
+    show_findings(noticed, talk())

@@ -86,6 +86,14 @@ def test_shows_path_size_digest_and_time(digits: Path, build: Build) -> None:
     assert max(map(len, outcome.out.splitlines())) <= 80
 
 
+def test_a_note_is_told_in_one_line(digits: Path, build: Build) -> None:
+    edit("marpack.yaml", "enable: true", "enable: false")
+    err = build().err
+    assert err.startswith("  note marpack.yaml:13: config.pt2.compile.enable:")
+    assert err.endswith("so nothing is compiled (pt2-off)\n")
+    assert err.count("\n") == 1
+
+
 def test_json_is_all_that_stdout_holds(digits: Path, build: Build) -> None:
     append("marpack.yaml", "files: ['*.nothing']\n")
     outcome = build("--json")
