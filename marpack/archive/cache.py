@@ -12,14 +12,18 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from marpack.archive.progress import Bar, Progress
 from marpack.errors import ExtractionError
 from marpack.findings import Finding
+
+# Writes an archive's members into a folder, and returns what reading them told.
+Extract = Callable[[Path, Progress | None], tuple[Finding, ...]]
 
 DEFAULT_LIMIT = 20 << 30  # bytes
 _FORMAT = 1
@@ -62,10 +66,11 @@ class Cached(Struct, frozen=True):
 class Cache:
     """The folder of extracted archives. What it hands out is safe from eviction until `close`."""
 
-    def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT) -> None:
-        """Take the folder, made when first needed, and its size bound in bytes."""
+    def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT, bar: Bar | None = None) -> None:
+        """Take the folder, made when first needed, its size bound in bytes, and what shows how far an extraction is."""
         self._root = root
         self.limit = limit
+        self._bar: Bar = bar or (lambda _what, _size: nullcontext())
         self._held: list[int] = []
 
     @property
@@ -87,15 +92,15 @@ class Cache:
             os.utime(self._stamp_path(key))  # used now: the last to be evicted
         return Cached(folder / "model", stamp.findings)
 
-    def fill(self, key: str, extract: Callable[[Path], tuple[Finding, ...]]) -> Cached:
-        """Extract into a new folder, unless another process has done so meanwhile, and return it.
+    def fill(self, key: str, extract: Extract, *, size: int) -> Cached:
+        """Extract `size` bytes into a new folder, unless another process has done so meanwhile, and return it.
 
         Raises whatever `extract` raises, with nothing left behind; ExtractionError if the cache cannot be written.
         """
         try:
             self._prepare()
             with _locked(self.root / f"{key}.lock"):
-                cached = self.find(key) or self._extract(key, extract)
+                cached = self.find(key) or self._extract(key, extract, size)
         except OSError as error:
             raise ExtractionError(
                 f"the cache cannot be written: {error.strerror}", where=str(self.root), hint=_MOVE
@@ -109,7 +114,7 @@ class Cache:
         while self._held:
             os.close(self._held.pop())
 
-    def _extract(self, key: str, extract: Callable[[Path], tuple[Finding, ...]]) -> Cached:
+    def _extract(self, key: str, extract: Extract, size: int) -> Cached:
         import tempfile  # noqa: PLC0415 - as in default_root: looking into an archive extracts nothing
 
         folder = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=self.root))
@@ -118,7 +123,8 @@ class Cache:
             self._hold(folder)
             model = folder / "model"
             model.mkdir()
-            findings = extract(model)
+            with self._bar("extracting", size) as progress:
+                findings = extract(model, progress)
             stamp = Stamp(folder=folder.name, boot=_boot(), files=tuple(_files(str(model))), findings=findings)
             _replace(self._stamp_path(key), msgspec.json.encode(stamp))
         except BaseException:

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from marpack.archive.blocks import BLOCK, member_blocks
 from marpack.archive.bytesource import ByteSource, LocalFile
 from marpack.archive.names import shown
+from marpack.archive.progress import Progress
 from marpack.archive.zip_directory import ZipMember
 from marpack.errors import ExtractionError
 
@@ -21,7 +22,9 @@ _PAGE = 4096
 _LARGE = 1 << 20  # bytes
 
 
-def extract_member(data: ByteSource, member: ZipMember, folder: Path, name: str) -> None:
+def extract_member(
+    data: ByteSource, member: ZipMember, folder: Path, name: str, progress: Progress | None = None
+) -> None:
     """Write one member of a zip under a name.
 
     Raises DamagedArchiveError when its bytes are not those that were packed, ExtractionError.
@@ -29,20 +32,21 @@ def extract_member(data: ByteSource, member: ZipMember, folder: Path, name: str)
     fd = _new_file(folder, name)
     try:
         if isinstance(data, LocalFile) and _clone(data, member, fd):
-            for _ in member_blocks(data, member):  # reads all of it, which checks the CRC
-                pass
+            for block in member_blocks(data, member):  # reads all of it, which checks the CRC
+                if progress is not None:
+                    progress(len(block))
         else:
             _reserve(fd, member.size, name)
-            _write(fd, member_blocks(data, member), name)
+            _write(fd, member_blocks(data, member), name, progress)
     finally:
         os.close(fd)
 
 
-def extract_blocks(blocks: Iterable[memoryview], folder: Path, name: str) -> None:
+def extract_blocks(blocks: Iterable[memoryview], folder: Path, name: str, progress: Progress | None = None) -> None:
     """Write one member whose bytes come in order; raises what `blocks` raises, and ExtractionError."""
     fd = _new_file(folder, name)
     try:
-        _write(fd, blocks, name)
+        _write(fd, blocks, name, progress)
     finally:
         os.close(fd)
 
@@ -76,7 +80,7 @@ def _new_file(folder: Path, name: str) -> int:
         raise _cannot_write(name, error) from None
 
 
-def _write(fd: int, blocks: Iterable[memoryview], name: str) -> None:
+def _write(fd: int, blocks: Iterable[memoryview], name: str, progress: Progress | None) -> None:
     for block in blocks:
         left = block
         try:
@@ -84,6 +88,8 @@ def _write(fd: int, blocks: Iterable[memoryview], name: str) -> None:
                 left = left[os.write(fd, left) :]
         except OSError as error:
             raise _cannot_write(name, error) from None
+        if progress is not None:
+            progress(len(block))
 
 
 def _reserve(fd: int, size: int, name: str) -> None:

@@ -13,6 +13,7 @@ from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import MAX_DEPTH, check_member_name, shown
 from marpack.archive.pointers import read_manifest
+from marpack.archive.progress import Progress
 from marpack.archive.protocol import MANIFEST_NAME, Entry, Form, Method
 from marpack.errors import DamagedArchiveError, LimitExceededError, NotAnArchiveError, UnsafeArchiveError, located
 from marpack.findings import Finding
@@ -54,12 +55,12 @@ class FolderArchive:
         _ = self.manifest
         return self._path
 
-    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+    def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Copy files into a folder; see `Archive.extract`."""
         for name in self.entries:
             if names is None or name in names:
                 with self.open(name) as file:
-                    extract_blocks(file_blocks(file), folder, name)
+                    extract_blocks(file_blocks(file), folder, name, progress)
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""

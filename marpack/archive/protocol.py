@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol, Self
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
+from marpack.archive.progress import Progress
 from marpack.findings import Finding
 
 MANIFEST_NAME = "MAR-INF/MANIFEST.json"
@@ -76,12 +77,13 @@ class Archive(Protocol):
         Raises DamagedArchiveError, UnsafeArchiveError; nothing is left half-written.
         """
 
-    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+    def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Write members into a new, empty folder that nobody else writes to.
 
         Args:
             folder: Is there already; left half-filled when this raises.
             names: Of the members wanted; with None all, and folders that hold nothing.
+            progress: Is told of bytes as they are written.
 
         Raises DamagedArchiveError when a member's bytes are not those that were packed, ExtractionError.
         """
@@ -94,3 +96,8 @@ class Archive(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def total_size(archive: Archive) -> int:
+    """Return how many bytes all members have, uncompressed."""
+    return sum(entry.size for entry in archive.entries.values())

@@ -14,7 +14,8 @@ from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
 from marpack.archive.member_file import spool
 from marpack.archive.pointers import read_manifest
-from marpack.archive.protocol import MANIFEST_NAME, Entry, Form
+from marpack.archive.progress import Progress
+from marpack.archive.protocol import MANIFEST_NAME, Entry, Form, total_size
 from marpack.archive.tar_contents import Contents, read_contents, walk
 from marpack.errors import DamagedArchiveError, located
 from marpack.findings import Finding
@@ -78,10 +79,10 @@ class TarArchive:
         """Return the extracted folder; see `Archive.materialize`."""
         if not self._extracted:
             _ = self.manifest  # what is wrong with it is said before anything is written
-            self._extracted = self._cache.fill(self._data.identity, self._fill)
+            self._extracted = self._cache.fill(self._data.identity, self._fill, size=total_size(self))
         return self._extracted.folder
 
-    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+    def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Write members into a folder; see `Archive.extract`."""
         contents = self._contents
         make_folders(folder, contents.folders if names is None else ())
@@ -91,10 +92,10 @@ class TarArchive:
                     raise self._changed()
                 name = contents.names[record.name]
                 if not record.folder and (names is None or name in names):
-                    extract_blocks(blocks, folder, name)
+                    extract_blocks(blocks, folder, name, progress)
 
-    def _fill(self, folder: Path) -> tuple[Finding, ...]:
-        self.extract(folder)
+    def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
+        self.extract(folder, progress=progress)
         return self._contents.findings
 
     def _changed(self) -> DamagedArchiveError:

@@ -1,6 +1,7 @@
 """An archive's members as files of a new folder, which appears whole or not at all."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 
 from marpack.archive.extraction import cannot_extract
 from marpack.archive.pointers import require_files
+from marpack.archive.progress import Bar
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_folder
 from marpack.errors import UsageError, located
@@ -24,7 +26,14 @@ class Unpacked(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()  # what the server refuses in the archive's form
 
 
-def unpack(archive: Archive, folder: Path, *, only: Iterable[str] = (), replace: bool = False) -> Unpacked:
+def unpack(
+    archive: Archive,
+    folder: Path,
+    *,
+    only: Iterable[str] = (),
+    replace: bool = False,
+    bar: Bar | None = None,
+) -> Unpacked:
     """Write an archive's members into a new folder, their CRCs checked.
 
     Args:
@@ -32,6 +41,7 @@ def unpack(archive: Archive, folder: Path, *, only: Iterable[str] = (), replace:
         folder: Is made; what is there already stays untouched, unless it is empty.
         only: Patterns (`*.py`, `data/*`) or folders' names: members that match none of them are left out.
         replace: Replace the folder if it holds an archive unpacked before.
+        bar: Shows how far it is.
 
     Raises UsageError when a pattern matches nothing, OutputExistsError, ExtractionError, and ArchiveError for what is
     wrong with the archive: then there is no folder.
@@ -39,17 +49,22 @@ def unpack(archive: Archive, folder: Path, *, only: Iterable[str] = (), replace:
     require_files(archive, archive.manifest)  # what is wrong with it is said before anything is written
     patterns = tuple(only)
     names = _chosen(archive, patterns)
+    size = sum(archive.entries[name].size for name in names)
     empty = folder.is_dir() and not any(folder.iterdir())
     try:
-        with located(archive.source), staged_folder(folder, replace=replace or empty) as staged:
-            archive.extract(staged, names if patterns else None)
+        with (
+            located(archive.source),
+            staged_folder(folder, replace=replace or empty) as staged,
+            bar("extracting", size) if bar else nullcontext() as progress,
+        ):
+            archive.extract(staged, names if patterns else None, progress)
     except OSError as error:
         raise cannot_extract(f"the folder {folder.name}", error) from None
     return Unpacked(
         source=archive.source,
         folder=str(folder),
         files=names,
-        bytes=sum(archive.entries[name].size for name in names),
+        bytes=size,
         findings=archive.oddities,
     )
 

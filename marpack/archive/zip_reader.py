@@ -13,7 +13,8 @@ from marpack.archive.manifest import Manifest
 from marpack.archive.member_file import open_member
 from marpack.archive.oddities import common_root, rooted_mar, streamed_zip64, wrong_suffix
 from marpack.archive.pointers import read_manifest
-from marpack.archive.protocol import Entry, Form, Method
+from marpack.archive.progress import Progress
+from marpack.archive.protocol import Entry, Form, Method, total_size
 from marpack.archive.zip_directory import Directory, ZipMember, read_directory
 from marpack.findings import Finding
 
@@ -55,19 +56,19 @@ class ZipArchive:
         if self._folder is None:
             _ = self.manifest  # what is wrong with it is said before anything is written
             key = self._data.identity
-            cached = self._cache.find(key) or self._cache.fill(key, self._fill)
+            cached = self._cache.find(key) or self._cache.fill(key, self._fill, size=total_size(self))
             self._folder = cached.folder
         return self._folder
 
-    def extract(self, folder: Path, names: Collection[str] | None = None) -> None:
+    def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Write members into a folder; see `Archive.extract`."""
         make_folders(folder, self._folders if names is None else ())
         for name, member in self._members.items():
             if names is None or name in names:
-                extract_member(self._data, member, folder, name)
+                extract_member(self._data, member, folder, name, progress)
 
-    def _fill(self, folder: Path) -> tuple[Finding, ...]:
-        self.extract(folder)
+    def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
+        self.extract(folder, progress=progress)
         return self.oddities
 
     def close(self) -> None:

@@ -31,10 +31,10 @@ def diff(
     A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder. The exit code is
     0 if they are the same, 1 if they differ.
     """
+    from marpack.archive.protocol import total_size
     from marpack.archive.reader import open_archive
     from marpack.cli.source import archive_of
     from marpack.inspection.diff import diff as compare
-    from marpack.inspection.verification import total_size
     from marpack.render.progress import byte_bar
 
     bounds = chosen_limits(**limits)

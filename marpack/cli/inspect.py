@@ -45,10 +45,10 @@ def inspect(
 
 
 def _facts(source: str | None, limits: dict[str, int | None], *, verify: bool, parse_config: bool) -> Inspection:
+    from marpack.archive.protocol import total_size
     from marpack.archive.reader import open_archive
     from marpack.cli.source import archive_of
     from marpack.inspection.inspect import inspect as look_into
-    from marpack.inspection.verification import total_size
     from marpack.render.progress import byte_bar
 
     with (

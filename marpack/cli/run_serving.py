@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from contextlib import ExitStack
+    from contextlib import AbstractContextManager, ExitStack
 
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive
@@ -42,15 +43,21 @@ def open_serving(
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
     from marpack.gate.devices import Device, misplaced
-    from marpack.gate.serving import Serving
+    from marpack.gate.serving import Listener, Serving
     from marpack.gate.wanted_packages import requirement_notes
+    from marpack.render.progress import waiting
     from marpack.runtime.targets import Target
 
-    def opened(resolved: Resolved, archive: Archive) -> None:
-        _tell(resolved)
-        on_findings(resolved.findings)
-        if options["env"] == "current":
-            on_findings(requirement_notes(archive))
+    class Teller(Listener):
+        def opened(self, resolved: Resolved, archive: Archive) -> None:
+            _tell(resolved)
+            on_findings(resolved.findings)
+            if options["env"] == "current":
+                on_findings(requirement_notes(archive))
+
+        def loading(self) -> AbstractContextManager[object]:
+            shared = options["in_process"] or options["pdb"]  # the terminal is the handler's, too
+            return nullcontext() if shared else waiting("loading the model")
 
     device = Device.parse(options["device"])
     settings = _settings(options, device, launch)
@@ -61,7 +68,7 @@ def open_serving(
         settings=_pool_maker(options, settings) or settings,
         cache=_cache(),
         resolver=_resolver(options, stack),
-        on_opened=opened,
+        listener=Teller(),
     )
     odd = misplaced(device.name, serving.loaded.device)
     on_findings([odd] if odd else [])
@@ -167,11 +174,12 @@ def _environments() -> Path:
     return platformdirs.user_cache_path("marpack") / "environments"
 
 
-def _cache() -> Cache | None:
+def _cache() -> Cache:
     from marpack.archive.cache import Cache
+    from marpack.render.progress import byte_bar
 
     folder = os.environ.get("MARPACK_CACHE_DIR")
-    return Cache(Path(folder)) if folder else None
+    return Cache(Path(folder) if folder else None, bar=byte_bar)
 
 
 def _tell(resolved: Resolved) -> None:

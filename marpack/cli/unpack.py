@@ -71,12 +71,13 @@ def _folder(source: str) -> Path:
 def _unpack(source: str, folder: Path, only: tuple[str, ...], limits: Limits, *, force: bool) -> Unpacked:
     from marpack.archive.reader import open_archive
     from marpack.archive.unpacking import unpack as write
+    from marpack.render.progress import byte_bar
 
     if "://" not in source and not os.path.lexists(source):
         hint = "name a .mar, a .tar.gz or a model folder"
         raise UsageError("there is no such file or folder", where=source, hint=hint)
     with open_archive(source, limits=limits) as archive:
-        return write(archive, folder, only=only, replace=force)
+        return write(archive, folder, only=only, replace=force, bar=byte_bar)
 
 
 def _show(unpacked: Unpacked, *, as_json: bool) -> None:

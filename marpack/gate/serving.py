@@ -1,6 +1,7 @@
 """A SOURCE, ready to answer: resolved, opened, on disk, and loaded in workers."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -19,6 +20,17 @@ from marpack.worker.client import Worker
 from marpack.worker.pool import LocalPool, ModelPool, Settings
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
+
+
+class Listener:
+    """Is told how far a SOURCE is from being ready, as it goes."""
+
+    def opened(self, resolved: Resolved, archive: Archive) -> None:
+        """Take note of what the SOURCE stands for, before anything is loaded."""
+
+    def loading(self) -> AbstractContextManager[object]:
+        """Return what is entered while the model is loaded."""
+        return nullcontext()
 
 
 class Serving:
@@ -41,7 +53,7 @@ class Serving:
         settings: Settings | PoolMaker | None = None,
         cache: Cache | None = None,
         resolver: Callable[[str | None], Resolved] = resolve,
-        on_opened: Callable[[Resolved, Archive], None] | None = None,
+        listener: Listener | None = None,
     ) -> Self:
         """Make a SOURCE ready to answer.
 
@@ -52,12 +64,12 @@ class Serving:
             settings: The workers, or what makes another kind of pool.
             cache: Where archives are extracted to; None: this user's.
             resolver: Finds the archive that the source stands for, building a project's first.
-            on_opened: Is told what SOURCE stands for, before anything is loaded.
+            listener: Is told how far it is.
 
         Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
 
         """
-        settings = settings or Settings()
+        settings, listener = settings or Settings(), listener or Listener()
         # Started first: its imports overlap with the opening of the archive.
         first = settings.spawn() if isinstance(settings, Settings) else None
         archive: Archive | None = None
@@ -65,13 +77,14 @@ class Serving:
         try:
             resolved = resolver(source)
             archive = open_archive(resolved.path, cache=cache)
-            if on_opened is not None:
-                on_opened(resolved, archive)
+            listener.opened(resolved, archive)
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
             load = replace(options, model_dir=str(archive.materialize()), target=chosen)
             pool = _pool(settings, archive, load, model_config(archive), first)
-            return cls(resolved, archive, load, pool, pool.start())
+            with listener.loading():
+                loaded = pool.start()
+            return cls(resolved, archive, load, pool, loaded)
         except BaseException:
             _end(first, pool, archive)
             raise

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 
 from marpack.archive.index import Index
+from marpack.archive.progress import Progress
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.inspection.differences import Change, Diff, Difference, TensorDiff, differences, flat
 from marpack.inspection.reading import LABELS_NAME, read_text, signed_index
 from marpack.inspection.tensor_diff import compare_tensors
 from marpack.inspection.texts import config_facts, label_mapping
-from marpack.inspection.verification import Progress, member_digest
+from marpack.inspection.verification import member_digest
 
 _META = (MANIFEST_NAME, INDEX_NAME)  # compared by what they say
 

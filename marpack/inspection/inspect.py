@@ -7,6 +7,7 @@ import msgspec
 
 from marpack.archive.index import Index
 from marpack.archive.pointers import require_files
+from marpack.archive.progress import Progress
 from marpack.archive.protocol import Archive
 from marpack.findings import Finding
 from marpack.inspection.facts import ConfigFacts, Inspection, LabelFacts, MemberFacts, Verified
@@ -16,7 +17,7 @@ from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import distrust, scan_of
 from marpack.inspection.reading import LABELS_NAME, Signed, is_elsewhere, read_text, signed_index
 from marpack.inspection.texts import config_facts, distrusted_texts, label_facts, requirement_lines
-from marpack.inspection.verification import Progress, changed, digests
+from marpack.inspection.verification import changed, digests
 
 
 def inspect(

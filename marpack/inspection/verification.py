@@ -1,25 +1,19 @@
 """Reading every byte: each member's CRC and SHA-256, against what the archive says of them."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from marpack.archive.hashing import BLOCK, Hasher
 from marpack.archive.index import Index
+from marpack.archive.progress import Progress
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
-
-Progress = Callable[[int], object]  # takes the number of bytes just read
 
 # Codes of what makes an archive no longer the one that was built.
 DAMAGED, CHANGED, UNLISTED, MISSING = "damaged-member", "digest-mismatch", "unlisted-member", "missing-member"
 UNFIT = frozenset({DAMAGED, CHANGED, UNLISTED, MISSING})
 _AGAIN = "copy or download the archive again; if it stays so, it was changed after it was built"
-
-
-def total_size(archive: Archive) -> int:
-    """Return how many bytes reading every member takes."""
-    return sum(entry.size for entry in archive.entries.values())
 
 
 def digests(archive: Archive, progress: Progress | None = None) -> Iterator[tuple[str, str | Finding]]:

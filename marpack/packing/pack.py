@@ -13,12 +13,13 @@ from marpack.archive.copying import Copier
 from marpack.archive.folder_writer import FolderWriter
 from marpack.archive.index import Index, Member, archive_digest
 from marpack.archive.names import check_member_names
+from marpack.archive.progress import Progress
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME
 from marpack.archive.staging import staged_file, staged_folder
 from marpack.archive.writer import Writer, ZipWriter
 from marpack.errors import BuildError, OutputExistsError
 from marpack.packing.plan import Built, Format, Plan, PlannedMember, Role
-from marpack.packing.sources import Progress, opened, size_of
+from marpack.packing.sources import opened, size_of
 from marpack.version import __version__
 
 _ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}

@@ -1,15 +1,14 @@
 """The bytes of a planned member: opened, counted, and watched for changes while they are read."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO, FileIO
 from pathlib import Path
 from stat import S_ISREG
 
+from marpack.archive.progress import Progress
 from marpack.errors import BuildError
-
-Progress = Callable[[int], None]  # takes the number of bytes just read
 
 
 class Opened:

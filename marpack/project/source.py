@@ -12,14 +12,10 @@ from marpack.errors import NoProjectError, UsageError
 from marpack.project.paths import plain_refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
+    from marpack.archive.progress import Bar
     from marpack.findings import Finding
     from marpack.packing.plan import Built
     from marpack.project.schema import Project
-
-    Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None] | None]]
 
 
 class Resolved(Struct, frozen=True, kw_only=True):

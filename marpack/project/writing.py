@@ -1,14 +1,13 @@
 """A planned archive, written; apart from what reads projects, which the original archiver's flags do without."""
 
-from collections.abc import Callable
-
+from marpack.archive.progress import Progress
 from marpack.errors import BuildError
 from marpack.packing.pack import pack
 from marpack.packing.plan import Built
 from marpack.project.planned import Planned
 
 
-def write(planned: Planned, progress: Callable[[int], None] | None = None) -> Built:
+def write(planned: Planned, progress: Progress | None = None) -> Built:
     """Write a plan's archive, making the folder it goes into.
 
     Args:

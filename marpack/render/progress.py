@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,26 @@ def byte_bar(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
     ) as progress:
         task = progress.add_task(what, total=total)
         yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on stderr that something goes on of which nobody knows how long it takes: on a terminal, after a while."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    # Imported where it is needed, as in `byte_bar`.
+    from marpack.render.console import talk  # noqa: PLC0415
+
+    status = talk().status(f"[dim]{what}[/]")
+    timer = threading.Timer(_AFTER, status.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 class Progress:

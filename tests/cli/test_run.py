@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.running import marpack, results
+from cli.running import Terminal, marpack, results
 
 HANDLER = textwrap.dedent(
     """
@@ -287,3 +287,19 @@ def test_a_handlers_message_cannot_steer_the_terminal(make_mar):
     assert "\x1b" not in done.stdout
     assert "\x07" not in done.stdout
     assert "[bold]x[/]" in done.stdout
+
+
+def test_what_takes_its_time_before_an_answer_is_shown(make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
+    slow = "import time\ntime.sleep(3)\ndef handle(data, context): return data and ['answer']\n"
+    mar = str(make_mar(slow, files={"big.bin": bytes(80 << 20)}))
+    with Terminal("unpack", mar, "-d", "out", cwd=tmp_path) as terminal:
+        terminal.wait_for("extracting .*MB")
+        terminal.wait_for("out: 3 files")
+    with Terminal("run", mar, "--data", "x") as terminal:
+        terminal.wait_for("extracting .*MB")
+        terminal.wait_for("loading the model")
+        terminal.wait_for("200  answer")
+        assert terminal.end() == 0
+    with Terminal("run", mar, "--data", "x", "--in-process") as terminal:
+        assert "loading the model" not in terminal.wait_for("200  answer")
