@@ -138,7 +138,8 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     def _is_explain(self) -> bool:
         """Say whether the batch's first request wants an explanation, and remember it in `explain`."""
         asked = _header_is_true(self.context, "explain")
-        self.explain = self.explain or asked
+        if asked:
+            self.explain = True  # not read: a subclass may do without `__init__`
         return asked
 
     def _is_describe(self) -> bool:

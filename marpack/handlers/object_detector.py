@@ -30,5 +30,5 @@ def _kept(found: Detections, threshold: float, mapping: dict[str, str] | None) -
     boxes, labels, scores = (found[key][sure].tolist() for key in ("boxes", "labels", "scores"))
     return [
         named([[box]], mapping, [[label]])[0] | {"score": score}
-        for box, label, score in zip(boxes, labels, scores, strict=True)
+        for box, label, score in zip(boxes, labels, scores, strict=False)  # as on the server
     ]

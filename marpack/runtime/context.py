@@ -55,8 +55,11 @@ class RequestProcessor:
 class Context:
     """The worker's facts, fixed when the model is loaded, and the batch's requests, new for every call.
 
-    One Context lives as long as its worker; handlers hang attributes of their own on it.
+    One Context lives as long as its worker; handlers hang attributes of their own on it. Attributes with an underscore
+    have the server's names, because handlers read those, too.
     """
+
+    cl_socket: Any  # Any: whatever takes `sendall`; there is none before the first request
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature is the contract's
         self,
@@ -80,13 +83,13 @@ class Context:
             "server_version": mms_version,
             "limit_max_image_pixels": limit_max_image_pixels,
         }
-        self.metrics = metrics
-        self.model_yaml_config = model_yaml_config
         self.request_ids: dict[int, str] | None = None
         # There are none while initialising, and asking fails then as on the server: None cannot be subscripted.
-        self.request_processor: list[RequestProcessor] = None  # type: ignore[assignment]
+        self._request_processor: list[RequestProcessor] = None  # type: ignore[assignment]
+        self._limit_max_image_pixels = True
+        self._metrics = metrics
+        self.model_yaml_config = model_yaml_config
         self.stopping_criteria: Any = None  # Any: {index: callable}, set by streaming handlers
-        self.cl_socket: Any = None  # Any: whatever takes `sendall`
         self._target = Target.TORCHSERVE
         self._name_sequence_headers(os.environ)  # the contract lets the server's environment rename them
 
@@ -100,17 +103,35 @@ class Context:
         """The model folder, GPU, batch size and the server's name and version."""
         return self._system_properties
 
+    @property
+    def request_processor(self) -> list[RequestProcessor]:
+        """The requests of the batch, in its order; None before the first."""
+        return self._request_processor
+
+    @request_processor.setter
+    def request_processor(self, request_processor: list[RequestProcessor]) -> None:
+        self._request_processor = request_processor
+
+    @property
+    def metrics(self) -> Any:  # Any: as in __init__
+        """Where metrics are told."""
+        return self._metrics
+
+    @metrics.setter
+    def metrics(self, metrics: Any) -> None:  # Any: as in __init__
+        self._metrics = metrics
+
     def get_request_id(self, idx: int = 0) -> str | None:
         """Return the id of one request of the batch, or None."""
         return None if self.request_ids is None else self.request_ids.get(idx)
 
     def get_request_header(self, idx: int, key: str) -> Any:
         """Return one header of a request, case-sensitive, or None."""
-        return self.request_processor[idx].get_request_property(key)
+        return self._request_processor[idx].get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> dict[str, Any]:
         """Return every header of a request."""
-        return self.request_processor[idx].get_request_properties()
+        return self._request_processor[idx].get_request_properties()
 
     def set_response_content_type(self, idx: int, value: str) -> None:
         """Set the content type of one answer; without a call the answer has none."""
@@ -122,30 +143,30 @@ class Context:
 
     def get_response_status(self, idx: int) -> tuple[int, str | None]:
         """Return status code and reason phrase of one answer."""
-        processor = self.request_processor[idx]
+        processor = self._request_processor[idx]
         return processor.get_response_status_code(), processor.get_response_status_phrase()
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
         """Set status code and reason phrase of one answer; does nothing while there is no request."""
-        if self.request_processor and self.request_processor[idx] is not None:
-            self.request_processor[idx].report_status(code, reason_phrase=phrase)
+        if self._request_processor is not None and self._request_processor[idx] is not None:  # type: ignore[redundant-expr]
+            self._request_processor[idx].report_status(code, reason_phrase=phrase)
 
     def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
-        """Set status code and reason phrase of every answer of the batch."""
-        for processor in self.request_processor or ():
+        """Set status code and reason phrase of every answer of the batch; raises TypeError while there is none."""
+        for processor in self._request_processor:
             processor.report_status(code, reason_phrase=phrase)
 
     def get_response_headers(self, idx: int) -> dict[str, str]:
         """Return the headers set for one answer."""
-        return self.request_processor[idx].get_response_headers()
+        return self._request_processor[idx].get_response_headers()
 
     def set_response_header(self, idx: int, key: str, value: str) -> None:
         """Set one header of one answer."""
-        self.request_processor[idx].add_response_property(key, value)
+        self._request_processor[idx].add_response_property(key, value)
 
     def get_sequence_id(self, idx: int) -> Any:
         """Return the sequence that a request belongs to, or None."""
-        return self.request_processor[idx].get_request_property(vars(self)["header_key_sequence_id"])
+        return self._request_processor[idx].get_request_property(vars(self)["header_key_sequence_id"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Context) and vars(self) == vars(other)

@@ -7,6 +7,7 @@ raises `WorkerDeath`, and the worker does die.
 
 import io
 import json
+import operator
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -158,11 +159,15 @@ def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -
 
 
 def _number(value: Any, what: str) -> int:
-    if not isinstance(value, int) or not -_INT32 <= value < _INT32:
+    try:
+        number = operator.index(value)  # also numpy's, and a tensor's with nothing but one
+    except TypeError:
+        number = _INT32
+    if not -_INT32 <= number < _INT32:
         raise WorkerDeath(f"{what} is {value!r}, not a whole number from 0 up")
-    if value < 0:
-        raise FrontendRefusal(f"{what} is {value}, less than 0")
-    return int(value)
+    if number < 0:
+        raise FrontendRefusal(f"{what} is {number}, less than 0")
+    return number
 
 
 def _wire_text(value: Any, what: str) -> str:
@@ -177,7 +182,6 @@ def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise WorkerDeath(f"{what} is {value!r}, a {type(value).__name__} and not a str")
     try:
-        value.encode("utf-8")
+        return value.encode("utf-8").decode("utf-8")  # of a subclass, as numpy's, the plain text
     except UnicodeEncodeError as error:
         raise WorkerDeath(f"{what} is not valid text: {error}") from error
-    return value

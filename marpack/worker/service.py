@@ -17,7 +17,15 @@ from marpack.runtime.context import Context, RequestProcessor
 from marpack.runtime.exceptions import PredictionException
 from marpack.runtime.frontend import error_response, no_answer
 from marpack.runtime.messages import MAX_BODY, Answered, Piece, Request, Response, Trouble
-from marpack.runtime.respond import NEXT, FrontendRefusal, Unserialisable, check_sizes, checked_error, response_of
+from marpack.runtime.respond import (
+    NEXT,
+    FrontendRefusal,
+    Unserialisable,
+    WorkerDeath,
+    check_sizes,
+    checked_error,
+    response_of,
+)
 from marpack.runtime.rows import Row, processor_of, row_of
 from marpack.runtime.streaming import PieceSocket, joined
 from marpack.worker.stages import StageClock
@@ -137,7 +145,7 @@ class Service:
         return rows
 
     def _answers(self, rows: list[Row], context: Context) -> tuple[Response, ...]:
-        count = len(rows)
+        count = len(rows)  # of requests: the handler may take from its rows, or add
         start = time.perf_counter()
         try:
             returned = self._call(rows, context)
@@ -149,6 +157,11 @@ class Service:
             if "CUDA" in str(error):  # an exception whose text raises kills the real worker, and ours
                 return self._failed(error, count, 507, "Out of resources")
             return self._failed(error, count, 503, "Prediction failed")
+        if not isinstance(returned, list):
+            return self._refused(count, "Invalid model predict output", _not_a_list(returned))
+        if len(returned) != len(rows):
+            trouble = _wrong_length(len(returned), len(rows))
+            return self._refused(count, "number of batch response mismatched", trouble)
         return self._encoded(returned, count, start, context)
 
     def _call(self, rows: list[Row], context: Context) -> Any:  # Any: the author's return value, judged afterwards
@@ -156,23 +169,20 @@ class Service:
             return _event_loop().run_until_complete(_awaited(self._handle, rows, context))
         return self._handle(rows, context)
 
-    def _encoded(self, returned: Any, count: int, start: float, context: Context) -> tuple[Response, ...]:
-        if not isinstance(returned, list):
-            return self._refused(count, "Invalid model predict output", _not_a_list(returned))
-        if len(returned) != count:
-            return self._refused(count, "number of batch response mismatched", _wrong_length(len(returned), count))
+    def _encoded(self, returned: list[Any], count: int, start: float, context: Context) -> tuple[Response, ...]:
         if context.metrics is not None:
             spent = round((time.perf_counter() - start) * 1000, 2)
             context.metrics.add_time("PredictionTime", spent)
         try:
-            return self._responses(returned, context)
+            return self._responses(returned, count, context)
         except Unserialisable as error:
             return self._refused(count, "Unsupported model output data type.", _not_json(returned, error))
 
-    def _responses(self, returned: list[Any], context: Context) -> tuple[Response, ...]:
+    def _responses(self, returned: list[Any], count: int, context: Context) -> tuple[Response, ...]:
         answered: list[Response] = []
         try:
-            for index, value in enumerate(returned):
+            for index in range(count):
+                value = _item(returned, index)
                 answered.append(response_of(index, value, context))
         except FrontendRefusal as refusal:
             refusal.answered = tuple(answered)
@@ -201,6 +211,14 @@ class Service:
 
 
 _FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
+
+
+def _item(returned: list[Any], index: int) -> Any:  # Any: as returned
+    try:
+        return returned[index]
+    except IndexError:
+        why = f"handle took rows from `data`, and returned {len(returned)} items: there is none for request {index + 1}"
+        raise WorkerDeath(why) from None
 
 
 async def _awaited(handle: Callable[[Any, Any], Any], rows: list[Row], context: Context) -> Any:  # Any: as returned
