@@ -1,5 +1,6 @@
-"""The import of `ts` and everything below it, answered from the table."""
+"""The import of `ts` and everything below it, answered from the tables."""
 
+import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,6 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from marpack.compat.incidental import BRINGS, INCIDENTAL, LOADED, LOGGERS
 from marpack.compat.table import ENGINES, TABLE
 
 
@@ -20,7 +22,7 @@ class TsFinder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 - the protocol's signature
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return the spec of a `ts` module.
+        """Return the spec of a `ts` module, None where TorchServe has none of that name.
 
         Raises ModuleNotFoundError that names the engine for a module that needs one.
         """
@@ -30,7 +32,7 @@ class TsFinder(MetaPathFinder):
             if fullname == module or fullname.startswith(f"{module}."):
                 raise ModuleNotFoundError(_needs(fullname, engine), name=fullname)
         if fullname not in TABLE:
-            raise ModuleNotFoundError(_unknown(fullname), name=fullname)
+            return None
         is_package = any(name.startswith(f"{fullname}.") for name in TABLE)
         return ModuleSpec(fullname, TsLoader(), is_package=is_package)
 
@@ -43,7 +45,9 @@ class TsLoader(Loader):
         return TsModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: there is no code, and names come on demand."""
+        """Import what the server's module does; there is no code, and names come on demand."""
+        for name in BRINGS.get(module.__name__, ()):
+            import_module(name)
 
 
 class TsModule(ModuleType):
@@ -51,19 +55,40 @@ class TsModule(ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, f"TorchServe's {name}, provided by marpack.")
-        self.__all__ = [export for export in TABLE[name] if not export.startswith("_")]
 
-    def __getattr__(self, name: str) -> Any:  # Any: a class, a function or a constant
-        target = TABLE[self.__name__].get(name)
-        if target is None:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        module, _, attribute = target.partition(":")
-        value = getattr(import_module(module), attribute) if attribute else import_module(module)
+    def __getattr__(self, name: str) -> Any:  # Any: a class, a function, a module or a constant
+        if name == "__all__":
+            return self._public()
+        value = self._found(name)
         setattr(self, name, value)
         return value
 
+    def _found(self, name: str) -> Any:  # Any: as above
+        target = TABLE[self.__name__].get(name) or INCIDENTAL.get(self.__name__, {}).get(name)
+        if target is None and f"{self.__name__}.{name}" in LOADED:
+            target = f"{self.__name__}.{name}"
+        if target is not None:
+            module, _, attribute = target.partition(":")
+            return getattr(import_module(module), attribute) if attribute else import_module(module)
+        if name == "logger" and self.__name__ in LOGGERS:
+            return logging.getLogger(self.__name__)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def _public(self) -> list[str]:
+        """Return what `import *` takes: of what the server's module holds, what this environment has."""
+        return [name for name in dir(self) if not name.startswith("_") and self._has(name)]
+
+    def _has(self, name: str) -> bool:
+        try:
+            getattr(self, name)
+        except ImportError:  # a package of the server's, as torchvision
+            return False
+        return True
+
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *TABLE[self.__name__]})
+        inner = {name.rpartition(".")[2] for name in LOADED if name.rpartition(".")[0] == self.__name__}
+        logger = {"logger"} if self.__name__ in LOGGERS else set()
+        return sorted({*super().__dir__(), *TABLE[self.__name__], *INCIDENTAL.get(self.__name__, ()), *inner, *logger})
 
 
 def install(*, installed_torchserve: bool = False) -> None:
@@ -83,7 +108,3 @@ def uninstall() -> None:
 
 def _needs(module: str, engine: str) -> str:
     return f"{module} needs {engine}, which marpack does not replace; try this archive on a TorchServe that has it"
-
-
-def _unknown(module: str) -> str:
-    return f"No module named {module!r}: TorchServe 0.12 has none of that name, or marpack does not provide it"

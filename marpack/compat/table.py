@@ -20,6 +20,7 @@ BUILT_INS = {
     "object_detector": "ObjectDetector",
     "text_handler": "TextHandler",
     "text_classifier": "TextClassifier",
+    "densenet_handler": "DenseNetHandler",
 }
 
 TABLE: dict[str, dict[str, str]] = {
@@ -49,7 +50,9 @@ TABLE: dict[str, dict[str, str]] = {
         "PredictionException": "marpack.runtime.exceptions:PredictionException",
         "get_yaml_config": "marpack.runtime.config:get_yaml_config",
         "deprecated": "marpack.runtime.deprecation:deprecated",
+        "CLEANUP_REGEX": "marpack.compat.constants:CLEANUP_REGEX",
     },
+    "ts.utils.timeit_decorator": {"timeit": "marpack.runtime.deprecation:timeit"},
     "ts.protocol": {},
     "ts.protocol.otf_message_handler": {
         "create_predict_response": f"{_STREAMING}:create_predict_response",
@@ -75,10 +78,15 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "ts.metrics": {},
     "ts.metrics.dimension": {"Dimension": f"{_METRIC}:Dimension"},
-    "ts.metrics.metric": {"Metric": f"{_METRIC}:Metric"},
+    "ts.metrics.metric": {"Metric": f"{_METRIC}:Metric", "MetricUnit": f"{_METRIC}:METRIC_UNIT"},
+    "ts.metrics.unit": {"Units": f"{_METRIC}:Units"},
+    "ts.metrics.metric_encoder": {"MetricEncoder": f"{_METRIC}:MetricEncoder"},
     "ts.metrics.caching_metric": {"CachingMetric": f"{_METRIC}:CachingMetric"},
     "ts.metrics.metric_type_enum": {"MetricTypes": f"{_METRIC}:MetricTypes"},
-    "ts.metrics.metric_abstract": {"MetricAbstract": f"{_METRIC}:CachingMetric"},
+    "ts.metrics.metric_abstract": {
+        "MetricAbstract": f"{_METRIC}:CachingMetric",
+        "MetricUnit": f"{_METRIC}:METRIC_UNIT",
+    },
     "ts.metrics.metrics_store": {"MetricsStore": "marpack.runtime.metrics.store:MetricsStore"},
     "ts.metrics.metric_cache_yaml_impl": {"MetricsCacheYamlImpl": "marpack.runtime.metrics.cache:MetricsCache"},
     "ts.metrics.metric_cache_abstract": {"MetricCacheAbstract": "marpack.runtime.metrics.cache:MetricsCache"},
@@ -96,12 +104,31 @@ TABLE: dict[str, dict[str, str]] = {
     "ts.torch_handler": {},
     "ts.torch_handler.base_handler": {
         "BaseHandler": f"{_HANDLERS}.base:BaseHandler",
+        "setup_ort_session": "marpack.loaders.onnx:session",
+        **{
+            name: f"marpack.compat.constants:{name}"
+            for name in (
+                "IPEX_AVAILABLE",
+                "ONNX_AVAILABLE",
+                "PROFILER_AVAILABLE",
+                "PT230_AVAILABLE",
+                "PT2_AVAILABLE",
+                "XLA_AVAILABLE",
+            )
+        },
     },
     "ts.torch_handler.vision_handler": {"VisionHandler": f"{_HANDLERS}.vision:VisionHandler"},
     "ts.torch_handler.image_classifier": {"ImageClassifier": f"{_HANDLERS}.image_classifier:ImageClassifier"},
     "ts.torch_handler.image_segmenter": {"ImageSegmenter": f"{_HANDLERS}.image_segmenter:ImageSegmenter"},
     "ts.torch_handler.object_detector": {"ObjectDetector": f"{_HANDLERS}.object_detector:ObjectDetector"},
-    "ts.torch_handler.text_handler": {"TextHandler": f"{_HANDLERS}.text:TextHandler"},
+    "ts.torch_handler.densenet_handler": {
+        "DenseNetHandler": f"{_HANDLERS}.densenet:DenseNetHandler",
+        "list_classes_from_module": "marpack.runtime.classes:list_classes_from_module",
+    },
+    "ts.torch_handler.text_handler": {
+        "TextHandler": f"{_HANDLERS}.text:TextHandler",
+        "CONTRACTIONS_PATTERN": f"{_HANDLERS}.contractions:PATTERN",
+    },
     "ts.torch_handler.text_classifier": {"TextClassifier": f"{_HANDLERS}.text_classifier:TextClassifier"},
     "ts.torch_handler.contractions": {"CONTRACTION_MAP": f"{_HANDLERS}.contractions:CONTRACTION_MAP"},
     "ts.torch_handler.request_envelope": {},

@@ -50,12 +50,12 @@ def _contractions() -> dict[str, str]:
 CONTRACTION_MAP = _contractions()
 
 # The first that fits wins, so that "couldn't've" becomes "could not've" as it does on the server.
-_ANY = re.compile("|".join(map(re.escape, CONTRACTION_MAP)), re.IGNORECASE)
+PATTERN = re.compile(f"({'|'.join(map(re.escape, CONTRACTION_MAP))})", re.IGNORECASE | re.DOTALL)
 
 
 def expand(text: str) -> str:
     """Write out every contraction, keep its first letter as it was written, and drop the apostrophes that are left."""
-    return _ANY.sub(_expansion, text).replace("'", "")
+    return PATTERN.sub(_expansion, text).replace("'", "")
 
 
 def _expansion(match: re.Match[str]) -> str:

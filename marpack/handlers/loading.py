@@ -25,6 +25,7 @@ from marpack.weights.kind import Kind
 
 if TYPE_CHECKING:
     from marpack.handlers.base import BaseHandler
+    from marpack.handlers.densenet import DenseNetHandler
 
 
 class NoLoaderError(WeightsError, RuntimeError):
@@ -119,7 +120,7 @@ def _load_by_content(handler: "BaseHandler", weights: str, settings: Settings) -
         handler.model.eval()
 
 
-def job_of(handler: "BaseHandler", weights: str, settings: Settings) -> Job:
+def job_of(handler: "BaseHandler | DenseNetHandler", weights: str, settings: Settings) -> Job:
     """Gather what a loader needs to know."""
     return Job(
         path=Path(weights),
@@ -129,7 +130,9 @@ def job_of(handler: "BaseHandler", weights: str, settings: Settings) -> Job:
     )
 
 
-def state_reader(handler: "BaseHandler", weights: str) -> Callable[[], Any]:  # Any: a state_dict, if all is well
+def state_reader(
+    handler: "BaseHandler | DenseNetHandler", weights: str
+) -> Callable[[], Any]:  # Any: a state_dict, if all is well
     """Return what reads a state_dict's file: pickles, and safetensors too under target marpack."""
     settings = settings_for(handler)
     if not settings.target.has(Difference.MORE_FORMATS):

@@ -48,8 +48,20 @@ def hint_for(error: BaseException) -> str | None:
     """Return what mends the commonest failures, or None."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]
+        if top == "ts":
+            return _why_no_ts(error)
         return f"pack {top}.py with the archive, or name its package in requirements.txt"
     return getattr(error, "hint", None)
+
+
+def _why_no_ts(error: ModuleNotFoundError) -> str | None:
+    if str(error) != f"No module named {error.name!r}":  # it says more, and so enough
+        return None
+    from marpack.inspection.lint import torchserve_names  # noqa: PLC0415 - no worker that answers needs it
+
+    if torchserve_names.has_module(str(error.name)):
+        return "marpack does not provide this module of TorchServe's: try the archive on a server"
+    return "TorchServe 0.12 has no module of that name"
 
 
 def _frames(trace: TracebackType | None, model_dir: str) -> list[Frame]:

@@ -1,6 +1,7 @@
 """One metric: its name, unit and dimensions, and the line that a value of it becomes."""
 
 import enum
+import json
 import logging
 import socket
 import time
@@ -23,6 +24,16 @@ _UNITS = {
     "": "unit",
     None: "unit",
 }
+
+
+class Units:
+    """The units that metrics are told in: short name → long name."""
+
+    def __init__(self) -> None:
+        self.units = dict(_UNITS)
+
+
+METRIC_UNIT = Units()
 
 
 class MetricTypes(enum.Enum):
@@ -170,3 +181,11 @@ class Metric:
             "HostName": _hostname(),
             "RequestId": self.request_id,
         }
+
+
+class MetricEncoder(json.JSONEncoder):
+    """Encodes metrics and dimensions as the dicts that they make of themselves."""
+
+    def default(self, o: object) -> Any:  # Any: as JSONEncoder's
+        """Return the dict of a metric or a dimension; raises TypeError for anything else."""
+        return o.to_dict() if isinstance(o, Metric | Dimension) else super().default(o)
