@@ -3,16 +3,19 @@
 import time
 from collections.abc import Callable
 from functools import wraps
+from inspect import getattr_static
+from types import FunctionType
 from typing import Any
 
 STAGES = ("preprocess", "inference", "postprocess", "explain_handle", "describe_handle")
+_TIMED = "_marpack_timed"  # what marks a stage that is timed already, and holds the author's
 
 
 class StageClock:
-    """Times the stages of one handler from outside, leaving the handler's class untouched.
+    """Times the stages of one handler.
 
-    Each stage is shadowed on the instance, so that `self.preprocess(…)` is timed wherever the author calls it, while
-    `super().preprocess(…)` inside it is not counted again.
+    The methods of its class are replaced, and nothing on the instance: what authors see there, copy, pickle or compare
+    is their own. `self.preprocess(…)` is timed wherever they call it, `super().preprocess(…)` inside it not once more.
     """
 
     def __init__(self) -> None:
@@ -20,19 +23,23 @@ class StageClock:
         self._failed: str | None = None
 
     def watch(self, instance: object | None) -> None:
-        """Shadow the stages of a handler; one that forbids new attributes goes untimed."""
+        """Replace the stages of a handler's class; those that are no methods, or forbid it, go untimed."""
+        handler_class = type(instance)
         for name in STAGES:
-            stage = getattr(instance, name, None)
-            if not callable(stage):
+            stage = getattr_static(handler_class, name, None)
+            stage = getattr(stage, _TIMED, stage)  # of an earlier handler of this class, in this process
+            if not isinstance(stage, FunctionType):
                 continue
             try:
-                setattr(instance, name, self._timed(name, stage))
-            except AttributeError:
+                setattr(handler_class, name, self._timed(name, stage, id(instance)))
+            except (AttributeError, TypeError):
                 return
 
-    def _timed(self, name: str, stage: Callable[..., Any]) -> Callable[..., Any]:
+    def _timed(self, name: str, stage: Callable[..., Any], watched: int) -> Callable[..., Any]:
         @wraps(stage)
         def timed(*args: Any, **kwargs: Any) -> Any:  # Any: the author's signature
+            if not args or id(args[0]) != watched:  # another handler of this class
+                return stage(*args, **kwargs)
             start = time.perf_counter()
             try:
                 return stage(*args, **kwargs)
@@ -43,6 +50,7 @@ class StageClock:
                 spent = (time.perf_counter() - start) * 1000
                 self._spent[name] = self._spent.get(name, 0.0) + spent
 
+        setattr(timed, _TIMED, stage)
         return timed
 
     @property
