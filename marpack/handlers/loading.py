@@ -143,7 +143,7 @@ def state_reader(
 
 def _state_as_server(weights: str, device: Any, settings: Settings) -> Any:  # Any: authors set devices as text, too
     """Hand the file to torch.load, whatever it holds."""
-    if weights.endswith(".safetensors"):
+    if str(weights).endswith(".safetensors"):
         # Newest torch reads it if the package safetensors is there, which no TorchServe brings along.
         raise NoLoaderError(
             "the server reads no safetensors",

@@ -25,7 +25,8 @@ class TextHandler(BaseHandler, ABC):
         self.source_vocab: Any = None  # Any: whatever maps a token to its number
         self.tokenizer: Any = text_pipeline.get_tokenizer("basic_english")  # Any: authors put their own here
         self.input_text: Any = None  # Any: the author's to use
-        self.initialized = False
+        self.lig = None
+        self.initialized = None  # type: ignore[assignment]  # as on the server, until it is False and then True
 
     def initialize(self, context: HandlerContext) -> None:
         """Load model and vocabulary.
@@ -39,7 +40,8 @@ class TextHandler(BaseHandler, ABC):
         self.initialized = False
         named = self.manifest["model"].get("sourceVocab")
         path = named or self.get_source_vocab_path(context)
-        self.source_vocab = vocabulary.load(path, trust=settings_for(self).trust_pickle)
+        settings = settings_for(self)
+        self.source_vocab = vocabulary.load(path, settings.target, trust=settings.trust_pickle)
         vars(self).pop("lig", None)  # explanations are about the model as it is now
         self._explained = (self.model, _embedding_of(self.model))
         options.apply(self, *self._marpack_options)

@@ -38,7 +38,8 @@ class TextClassifier(TextHandler):
     def inference(self, data: Prepared, *_: Any, **__: Any) -> Any:  # Any: as BaseHandler
         """Call the model as `model(text, offsets)`."""
         numbers, tokens = data
-        offsets = torch.as_tensor(offsets_of(tokens, self.ngrams), device=self.device)
+        batched = better(self, Difference.TEXT_BATCHES)
+        offsets = torch.as_tensor(offsets_of(tokens, self.ngrams) if batched else [0], device=self.device)
         return super().inference(numbers, offsets)
 
     def postprocess(self, data: torch.Tensor) -> list[dict[str, Any]]:  # Any: probabilities
@@ -70,6 +71,6 @@ def _prepared(handler: TextClassifier, row: dict[str, Any]) -> tuple[list[int], 
         text = handler._remove_html_tags(raw).lower()
     text = handler._remove_accented_characters(handler._expand_contractions(text))
     tokens = handler._tokenize(handler._remove_punctuation(text))
-    if not tokens:
+    if isinstance(tokens, list) and not tokens:
         note_no_words(raw)
     return vocabulary.numbers_of(handler.source_vocab, text_pipeline.ngrams_iterator(tokens, handler.ngrams)), tokens

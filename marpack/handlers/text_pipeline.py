@@ -51,8 +51,7 @@ def ngrams_iterator(token_list: list[str], ngrams: int) -> Iterator[str]:
     """Yield every token, then every run of 2, 3 … `ngrams` tokens, joined by spaces."""
     yield from token_list
     for length in range(2, ngrams + 1):
-        for begin in range(len(token_list) - length + 1):
-            yield " ".join(token_list[begin : begin + length])
+        yield from map(" ".join, zip(*(token_list[begin:] for begin in range(length)), strict=False))
 
 
 def ngram_count(tokens: int, ngrams: int) -> int:

@@ -52,20 +52,21 @@ class CenterCrop:
     """Cut a square of `size` pixels from a picture's middle; a smaller picture is first put on black."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size = (size, size)  # height and width, as torchvision keeps them
 
     def __call__(self, picture: Image.Image) -> Image.Image:
         """Return the middle of the picture."""
-        picture = _padded(picture, self.size)
-        if picture.size == (self.size, self.size):
+        height, width = self.size
+        picture = _padded(picture, width, height)
+        if picture.size == (width, height):
             return picture
         # round() goes to the even neighbour at .5, as torchvision's does
-        left, top = (round((edge - self.size) / 2.0) for edge in picture.size)
-        return picture.crop((left, top, left + self.size, top + self.size))
+        left, top = round((picture.width - width) / 2.0), round((picture.height - height) / 2.0)
+        return picture.crop((left, top, left + width, top + height))
 
 
-def _padded(picture: Image.Image, size: int) -> Image.Image:
-    width, height = (max(size - edge, 0) for edge in picture.size)
+def _padded(picture: Image.Image, wide: int, high: int) -> Image.Image:
+    width, height = max(wide - picture.width, 0), max(high - picture.height, 0)
     if not width and not height:
         return picture
     border = (width // 2, height // 2, (width + 1) // 2, (height + 1) // 2)

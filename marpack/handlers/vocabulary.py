@@ -57,14 +57,20 @@ def _missing_hint(model_dir: str, *, plain: bool) -> str:
     return f'add it to files: in marpack.yaml; torch.save({{"word": 1}}, "{PICKLED}") makes one'
 
 
-def load(path: str, *, trust: bool = False) -> Any:  # Any: whatever the file held, a dict as a rule
-    """Read a vocabulary; a pickled one may hold plain containers only, unless it is trusted.
+def load(path: str, target: Target, *, trust: bool = False) -> Any:  # Any: whatever the file held, a dict as a rule
+    """Read a vocabulary; a pickled one, as the server takes every file for, may hold plain containers only.
+
+    Args:
+        path: The file.
+        target: Whose behaviour counts: marpack's reads `.json` and `.txt`.
+        trust: Run the code that a pickle asks for.
 
     Raises UnpicklingError for pickles that need code, VocabularyError for JSON that is no mapping.
     """
-    if path.endswith(".json"):
+    plain = target.has(Difference.PLAIN_VOCABULARIES)
+    if plain and path.endswith(".json"):
         return _from_json(Path(path))
-    if path.endswith(".txt"):
+    if plain and path.endswith(".txt"):
         return Vocabulary(_numbered(Path(path).read_text(encoding="utf-8").splitlines()))
     return pickles.read(path, None, trust=trust)
 

@@ -43,8 +43,10 @@ def options_of(pt2: Any) -> Options | None:  # Any: YAML as it stands
     """
     if "compile" in pt2:
         asked = pt2["compile"]
-        # `== True` as the server has it: 1 and 1.0 enable, "true" does not.
-        return {key: value for key, value in asked.items() if key != "enable"} if asked["enable"] == True else None  # noqa: E712
+        if asked["enable"] != True:  # noqa: E712 - as the server has it: 1 and 1.0 enable, "true" does not
+            return None
+        del asked["enable"]  # from the config itself, where handlers read the rest
+        return dict(asked)
     if "export" in pt2:
         return None
     if isinstance(pt2, str):
@@ -118,4 +120,4 @@ def _way_out(model: Any, options: Options) -> str:
     if not callable(model):
         return "torch.compile takes PyTorch models only: drop pt2"
     available = ", ".join(torch._dynamo.list_backends())  # noqa: SLF001 - torch documents it for this very question
-    return f"check pt2's options ({', '.join(options) or 'none'}); backends here: {available}"
+    return f"check pt2's options ({', '.join(map(str, options)) or 'none'}); backends here: {available}"

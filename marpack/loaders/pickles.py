@@ -1,5 +1,6 @@
 """torch.save files, read with weights_only=True: tensors and plain containers, and no code."""
 
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -12,13 +13,14 @@ from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
 
 _SHOWN = 5
+_ZIP = b"PK\x03\x04"
 
 
-def read(path: str, map_location: torch.device | str | None, *, trust: bool = False) -> Any:
+def read(path: Any, map_location: torch.device | str | None, *, trust: bool = False) -> Any:
     """Load a torch.save file to a device, mapped instead of read where its layout allows.
 
     Args:
-        path: The file.
+        path: The file: text, a path, or an open file.
         map_location: As torch.load takes it.
         trust: Run the code that the pickle asks for; the user's explicit word for these very bytes.
 
@@ -33,15 +35,20 @@ def read(path: str, map_location: torch.device | str | None, *, trust: bool = Fa
         raise
 
 
-def _mappable(path: str) -> bool:
-    """Say whether every record lies in the file as it does in memory."""
-    if not zipfile.is_zipfile(path):
+def _mappable(path: Any) -> bool:  # Any: as read
+    """Say whether torch takes the file for a zip, and every record lies in it as it does in memory."""
+    if not isinstance(path, str | os.PathLike):
         return False
+    with Path(path).open("rb") as file:
+        if file.read(len(_ZIP)) != _ZIP or not zipfile.is_zipfile(path):
+            return False
     with zipfile.ZipFile(path) as archive:
         return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
 
 
-def _note_globals(path: str) -> None:
+def _note_globals(path: Any) -> None:  # Any: as read
+    if not isinstance(path, str | os.PathLike):
+        return
     try:
         names = get_unsafe_globals_in_checkpoint(path)
     except (RuntimeError, ValueError, pickle.UnpicklingError):  # not a zip, or not a pickle at all

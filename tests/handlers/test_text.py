@@ -1,8 +1,10 @@
 import collections
 import hashlib
 import json
+import pickle
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -219,7 +221,31 @@ def test_vocabularies_without_pickles(folder, ready, make_context, name, content
 def test_broken_vocabularies(folder, content):
     (folder / "source_vocab.json").write_text(content)
     with pytest.raises(VocabularyError, match=r"source_vocab\.json"):
-        vocabulary.load(str(folder / "source_vocab.json"))
+        vocabulary.load(str(folder / "source_vocab.json"), Target.MARPACK)
+
+
+@pytest.mark.parametrize("name", ["words.json", "words.txt"])
+def test_the_server_takes_every_vocabulary_for_a_pickle(folder, name):
+    torch.save({"cat": 1}, folder / name)
+    assert vocabulary.load(str(folder / name), Target.TORCHSERVE) == {"cat": 1}
+    (folder / name).write_text('{"cat": 1}')
+    with pytest.raises(pickle.UnpicklingError):
+        vocabulary.load(str(folder / name), Target.TORCHSERVE)
+
+
+def test_a_text_handler_before_it_is_initialised():
+    handler = TextClassifier()
+    assert (handler.lig, handler.initialized) == (None, None)
+
+
+@pytest.mark.parametrize("tokens", [("a", "b"), ["a", "b"], np.array(["a", "b"])])
+def test_tokens_of_any_kind(folder, ready, tokens):
+    handler, _ = ready()
+    handler._tokenize = lambda text: tokens
+    numbers, kept = handler.preprocess([{"data": "the cat"}])
+    assert len(numbers) == 3
+    assert kept is tokens
+    assert handler.inference((numbers, kept)).shape[0] == 1
 
 
 def test_words_beyond_a_vocabulary_without_unk():

@@ -27,9 +27,11 @@ from marpack.runtime import timings
     ],
 )
 def test_every_spelling(pt2, wanted):
-    before = copy.deepcopy(pt2)
+    after = copy.deepcopy(pt2)
+    if isinstance(pt2, dict) and pt2.get("compile", {}).get("enable") is True:
+        del after["compile"]["enable"]  # as the server leaves the config that handlers read
     assert options_of(pt2) == wanted
-    assert pt2 == before
+    assert pt2 == after
 
 
 def test_options_are_a_copy():
