@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from marpack.runtime.envelopes.registry import envelope_of
 from marpack.runtime.messages import Load, Loaded, LoadFailed
 from marpack.runtime.metrics.cache import MetricsCache
 from marpack.runtime.targets import Difference
+from marpack.worker import surroundings
 from marpack.worker.model_config import batch_size_of, read_config
 from marpack.worker.service import Service
 from marpack.worker.show_data import Handle, print_line, shown
@@ -37,13 +37,13 @@ class Loader:
     def run(self) -> tuple[Service, Loaded]:
         """Load and initialise; raises whatever the author's code raises."""
         manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
-        self._timed("import", self._prepare_imports)
+        self._timed("import", lambda: self._prepare_imports(manifest))
         entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
         handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), self._shown(entry.handle)))
         context = self._timed("config", lambda: self._context(manifest))
         self._timed("initialize", lambda: entry.initialize(context))
         config = context.model_yaml_config or {}
-        asynchronous = bool(config.get("asyncCommunication"))
+        asynchronous = config.get("asyncCommunication") is True  # the frontend takes nothing else for yes
         service = Service(
             entry,
             context,
@@ -72,11 +72,8 @@ class Loader:
         finally:
             self._stages[stage] = self._stages.get(stage, 0.0) + (time.perf_counter() - start) * 1000
 
-    def _prepare_imports(self) -> None:
-        folder = Path(self._load.model_dir)
-        if folder.is_symlink():
-            sys.path.insert(0, str(folder.resolve().parent))
-        sys.path.insert(0, str(folder))
+    def _prepare_imports(self, manifest: dict[str, Any]) -> None:
+        surroundings.prepare(self._load.model_dir, self._handler(manifest), with_ts=not self._load.torchserve)
         finder.install(installed_torchserve=self._load.torchserve)
 
     def _handler(self, manifest: dict[str, Any]) -> str:

@@ -7,13 +7,16 @@ from typing import Any
 from marpack.runtime.config import get_yaml_config
 
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
+_INT32 = 1 << 31
 _LONGEST = 1_000_000  # seconds
 
 
 class ConfigError(Exception):
     """A model config that the server refuses."""
 
-    hint = "give it at least one key, e.g. batchSize: 1, or leave it out of the archive"
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint or "give it at least one key, e.g. batchSize: 1, or leave it out of the archive"
 
 
 def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: whatever the manifest says
@@ -25,13 +28,18 @@ def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: wha
         # The frontend, which reads it before any worker does, cannot register the model.
         kind = "empty" if config is None else f"a {type(config).__name__}"
         raise ConfigError(f"{config_file} is {kind}, not a mapping: the server refuses to register the model")
+    odd = [key for key in config if not isinstance(key, str)]
+    if odd:
+        message = f"{config_file} has the key {odd[0]!r}, which is no text: the server refuses to register the model"
+        raise ConfigError(message, hint="YAML takes on, yes and 1 for values: quote the key")
     return config
 
 
 def batch_size_of(config: dict[str, Any]) -> int:
     """Return the config's batchSize, else 1."""
     size = config.get("batchSize")
-    return size if isinstance(size, int) and size > 0 else 1
+    counts = isinstance(size, int) and not isinstance(size, bool) and 0 < size < _INT32
+    return int(size) if counts else 1  # type: ignore[arg-type]
 
 
 def seconds_of(config: Mapping[str, Any], key: str) -> float:

@@ -18,6 +18,8 @@ def flatten(error: BaseException, *, stage: str, model_dir: str, hint: str | Non
     Frames of marpack's own before the first of the author's are dropped: they say nothing about the archive.
     """
     frames = [*_frames(error.__traceback__, model_dir), *_syntax_frame(error, model_dir)]
+    if type(error).__module__.startswith("marpack.") and not any(frame.user for frame in frames):
+        frames = []  # it says what is wrong with the archive, and where we noticed says nothing
     return Trouble(
         kind=type(error).__name__,
         message=message_of(error),

@@ -1,0 +1,124 @@
+"""What a handler finds around it, as in the server's worker: search path, environment, modules that are there already.
+
+On the server the model folder is on PYTHONPATH when the worker's Python starts. A module in it that is called as one of
+those that the worker itself imports takes its place, and nearly always no worker comes up; any other is found instead
+of a library's. Here the worker is up already: the first is tried in a Python of its own, the second made room for.
+"""
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+
+from marpack.compat import children
+from marpack.inspection.lint import server_python
+
+_ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
+# What the server's worker imports itself; all else that it loads comes along.
+_TRIAL = "import argparse, asyncio, ast, json, logging, os, platform, socket, struct, uuid, psutil, yaml, torch"
+_TRIED_BY_TORCH = frozenset({"cuda"})
+# Of the modules that come along with torch, those that handlers use having imported only the package.
+_ALONG = {
+    "concurrent": ("futures",),
+    "email": ("errors", "header", "message", "parser", "utils"),
+    "importlib": ("metadata",),
+    "urllib": ("error", "request", "response"),
+}
+
+
+class ShadowingError(Exception):
+    """A packed module keeps the server's worker from starting."""
+
+    hint = "rename the file, and the imports of it"
+
+
+def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
+    """Put the model folder first on this process's search path, and on that of every Python it starts.
+
+    Args:
+        model_dir: The folder.
+        handler: As the manifest names it: of `folder/file.py:function`, the folder comes even before.
+        with_ts: Whether those Pythons need marpack's `ts`.
+
+    Raises ShadowingError where no worker of the server's would start.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    places = _places(Path(model_dir), handler)
+    packed = _names_in(places)
+    _set_path(*places, os.environ.get("PYTHONPATH"))
+    shadowing = set(filter(_shadows, packed))
+    if shadowing:
+        _try_start(shadowing, model_dir)
+    _make_room(packed)
+    sys.path[:0] = places
+    if with_ts:
+        _set_path(os.environ.get("PYTHONPATH"), children.FOLDER)
+        sys.path.append(children.FOLDER)
+    for package, modules in _ALONG.items():
+        _bring_along(importlib.import_module(package), modules)
+
+
+def _places(folder: Path, handler: str) -> list[str]:
+    path, colon, _ = handler.partition(":")
+    inner, slash, _ = path.rpartition("/")
+    above = [str(folder.resolve().parent)] if folder.is_symlink() else []
+    return [*([str(folder / inner)] if colon and slash else ()), str(folder), *above]
+
+
+def _set_path(*places: str | None) -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+
+
+def _bring_along(package: ModuleType, modules: Iterable[str]) -> None:
+    """Bind a package's modules as soon as somebody asks for them."""
+
+    def imported(name: str) -> ModuleType:
+        if name not in modules:
+            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
+        return importlib.import_module(f"{package.__name__}.{name}")
+
+    ask: Callable[[str], ModuleType] = imported
+    vars(package).setdefault("__getattr__", ask)
+
+
+def _shadows(name: str) -> bool:
+    """Say whether a module of this name may be found where one of Python's or of the server's is wanted."""
+    if name in server_python.UNREACHABLE or name in sys.builtin_module_names:
+        return False
+    return server_python.is_standard(name) or name in server_python.INSTALLED or name in _TRIED_BY_TORCH
+
+
+def _names_in(places: Iterable[str]) -> set[str]:
+    """Return what can be imported from folders."""
+    names = set()
+    for place in places:
+        try:
+            inside = list(os.scandir(place))
+        except OSError:
+            continue
+        names |= {entry.name.partition(".")[0] for entry in inside if entry.name.endswith((".py", ".so"))}
+        names |= {entry.name for entry in inside if entry.is_dir() and Path(entry.path, "__init__.py").is_file()}
+    return names
+
+
+def _try_start(shadowing: Iterable[str], model_dir: str) -> None:
+    command = [sys.executable, "-c", _TRIAL]
+    done = subprocess.run(  # noqa: S603 - our own interpreter, and the archive's modules, as on the server
+        command, cwd=model_dir, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        names = ", ".join(sorted(shadowing))
+        raise ShadowingError(f"the server's worker finds the archive's {names} in place of its own, and dies: {said}")
+
+
+def _make_room(packed: set[str]) -> None:
+    """Forget modules that this process has loaded and the archive has its own of."""
+    kept = {"marpack", "__main__", *server_python.UNREACHABLE, *server_python.SERVER_LOADED, *sys.builtin_module_names}
+    taken = {name for name in packed if name in sys.modules and name not in kept}
+    for module in [module for module in sys.modules if module.partition(".")[0] in taken]:
+        del sys.modules[module]
