@@ -27,6 +27,19 @@ def insights_of(handler: Any) -> Insights:  # Any: handlers with and without the
     return insights
 
 
+class Deferred:
+    """One of Captum's attributors, made when something of it is asked for: importing Captum takes long."""
+
+    def __init__(self, name: str, *args: Any) -> None:  # Any: the model, and a layer of it
+        self._name = name
+        self._args = args
+
+    def __getattr__(self, name: str) -> Any:  # Any: the attributor's own
+        if name.startswith("_"):  # not set yet, as while copying
+            raise AttributeError(name)
+        return getattr(getattr(captum_attr(), self._name)(*self._args), name)
+
+
 def captum_attr() -> Any:  # Any: captum has no types
     """Import captum.attr; raises MissingExtraError naming the package and the extra."""
     try:

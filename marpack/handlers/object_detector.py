@@ -22,11 +22,11 @@ class ObjectDetector(VisionHandler):
     def postprocess(self, data: list[Detections]) -> list[list[dict[str, Any]]]:  # Any: boxes and scores
         """Keep each picture's sure detections, in the model's order, and name them."""
         with explained_output("a list of {boxes [M, 4], labels [M], scores [M]}, one per picture", data):
-            return [_kept(found, self.threshold, self.mapping) for found in data]
+            sure = [found["scores"] >= self.threshold for found in data]
+            return [_kept(found, mask, self.mapping) for found, mask in zip(data, sure, strict=False)]
 
 
-def _kept(found: Detections, threshold: float, mapping: dict[str, str] | None) -> list[dict[str, Any]]:
-    sure = found["scores"] >= threshold
+def _kept(found: Detections, sure: Any, mapping: dict[str, str] | None) -> list[dict[str, Any]]:  # Any: a mask [M]
     boxes, labels, scores = (found[key][sure].tolist() for key in ("boxes", "labels", "scores"))
     return [
         named([[box]], mapping, [[label]])[0] | {"score": score}

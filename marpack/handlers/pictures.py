@@ -71,7 +71,7 @@ def refusal(value: Value, error: Exception) -> tuple[str, str, str]:
     if isinstance(value, dict):
         named = ", ".join(map(str, value)) or "no keys"
         return "json-object", f"the body is a JSON object ({named}), not a picture", 'send the bare string: "<base64>"'
-    if isinstance(error, binascii.Error):
+    if isinstance(error, binascii.Error) or (isinstance(value, str) and not value.isascii()):
         return "not-base64", f"the body is text, but not base64: {error}", _send_hint()
     if isinstance(value, str):
         value = base64.b64decode(value)

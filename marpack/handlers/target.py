@@ -1,5 +1,8 @@
 """Whose behaviour a handler shows, and what else the worker settles for it through the context."""
 
+import weakref
+from contextlib import suppress
+
 from msgspec import Struct
 
 from marpack.runtime.targets import Difference, Target
@@ -13,7 +16,8 @@ class Settings(Struct, frozen=True):
     trust_pickle: bool = False  # --trust-pickle
 
 
-_REMEMBERED = "_marpack_settings"
+# Not on the handlers: what their authors find there is the server's.
+_REMEMBERED: dict[int, Settings] = {}  # by the id of a handler, which need be neither hashable nor comparable
 
 
 def settings_of(context: object) -> Settings:
@@ -29,14 +33,15 @@ def settings_of(context: object) -> Settings:
 def remember(handler: object, context: object) -> Settings:
     """Keep the settings with the handler, for stages that are called without a context."""
     settings = settings_of(context)
-    vars(handler)[_REMEMBERED] = settings
+    _REMEMBERED[id(handler)] = settings
+    with suppress(TypeError):  # it forbids weak references
+        weakref.finalize(handler, _REMEMBERED.pop, id(handler), None)
     return settings
 
 
 def settings_for(handler: object) -> Settings:
     """Return the settings of a handler, whether or not its author calls BaseHandler's `initialize` and `handle`."""
-    settings = vars(handler).get(_REMEMBERED)
-    return settings if isinstance(settings, Settings) else settings_of(getattr(handler, "context", None))
+    return _REMEMBERED.get(id(handler)) or settings_of(getattr(handler, "context", None))
 
 
 def better(handler: object, difference: Difference) -> bool:

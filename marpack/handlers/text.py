@@ -1,6 +1,5 @@
 """TextHandler: text cleaned, split and looked up, with Layer Integrated Gradients for explanations (contract §7)."""
 
-import functools
 import os
 from abc import ABC
 from typing import Any
@@ -25,7 +24,7 @@ class TextHandler(BaseHandler, ABC):
         self.source_vocab: Any = None  # Any: whatever maps a token to its number
         self.tokenizer: Any = text_pipeline.get_tokenizer("basic_english")  # Any: authors put their own here
         self.input_text: Any = None  # Any: the author's to use
-        self.lig = None
+        self.lig: Any = None  # Any: captum has no types
         self.initialized = None  # type: ignore[assignment]  # as on the server, until it is False and then True
 
     def initialize(self, context: HandlerContext) -> None:
@@ -42,15 +41,9 @@ class TextHandler(BaseHandler, ABC):
         path = named or self.get_source_vocab_path(context)
         settings = settings_for(self)
         self.source_vocab = vocabulary.load(path, settings.target, trust=settings.trust_pickle)
-        vars(self).pop("lig", None)  # explanations are about the model as it is now
-        self._explained = (self.model, _embedding_of(self.model))
+        self.lig = explanations.Deferred("LayerIntegratedGradients", self.model, _embedding_of(self.model))
         options.apply(self, *self._marpack_options)
         self.initialized = True
-
-    @functools.cached_property
-    def lig(self) -> Any:  # Any: captum has no types
-        """Captum's Layer Integrated Gradients on the embedding, made when the first explanation asks for it."""
-        return explanations.captum_attr().LayerIntegratedGradients(*self._explained)
 
     def get_source_vocab_path(self, ctx: HandlerContext) -> str:
         """Return where the archive's vocabulary lies; raises VocabularyMissingError if there is none."""

@@ -1,6 +1,5 @@
 """VisionHandler: pictures in, one batch tensor out, with Integrated Gradients for explanations (contract §7)."""
 
-import functools
 from abc import ABC
 from typing import Any
 
@@ -24,17 +23,11 @@ class VisionHandler(BaseHandler, ABC):
     def initialize(self, context: HandlerContext) -> None:
         """Load the model, and lift Pillow's limit on a picture's size if the server is told to."""
         super().initialize(context)
-        vars(self).pop("ig", None)  # explanations are about the model as it is now
-        self._explained_model = self.model
+        self.ig: Any = explanations.Deferred("IntegratedGradients", self.model)  # Any: captum has no types
         options.apply(self, *self._marpack_options)
         self.initialized = True
         if not context.system_properties.get("limit_max_image_pixels"):
             Image.MAX_IMAGE_PIXELS = None
-
-    @functools.cached_property
-    def ig(self) -> Any:  # Any: captum has no types
-        """Captum's Integrated Gradients of the model, made when the first explanation asks for it."""
-        return explanations.captum_attr().IntegratedGradients(self._explained_model)
 
     @timed
     def preprocess(self, data: Rows) -> torch.Tensor:

@@ -103,11 +103,11 @@ def load_job(job: Job) -> OnnxModel:
 
 
 def _note_refusal(path: str, error: Exception) -> None:
-    with Path(path).open("rb") as file:
-        try:
+    try:
+        with Path(path).open("rb") as file:
             header = read_header(file)
-        except ProtobufError:
-            return
+    except (OSError, ProtobufError):
+        return
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
     # What ONNX Runtime has to say comes last, after its own file names and signatures.
     said = str(error).strip().rstrip(".").rpartition(". ")[2]

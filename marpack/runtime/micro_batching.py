@@ -1,5 +1,6 @@
 """A batch cut into micro-batches whose stages run side by side in threads (contract §9)."""
 
+import os
 import queue
 import threading
 import time
@@ -119,9 +120,12 @@ class MicroBatching:
         start = time.perf_counter()
         handler = self.handler
         handler.context = context
-        if handler._is_describe():  # noqa: SLF001 - part of the contract (§6)
+        # The methods with an underscore are part of the contract (§6).
+        if os.environ.get("ENABLE_TORCH_PROFILER"):
+            output, _ = handler._infer_with_profiler(data=data)  # noqa: SLF001
+        elif handler._is_describe():  # noqa: SLF001
             output = [handler.describe_handle()]
-        elif handler._is_explain():  # noqa: SLF001 - part of the contract (§6)
+        elif handler._is_explain():  # noqa: SLF001
             output = handler.explain_handle(handler.preprocess(data), data)
         else:
             output = self.handle(data)

@@ -81,7 +81,7 @@ class InProcessPool:
             )
 
     def _deaths(self, batch: Batch) -> tuple[Response, ...]:
-        lost = self._service is not None and self._service.loses_answers
+        lost = self._service is not None and self._service.conduct.loses_answers
         return tuple(death_response(None, lost=lost) for _ in batch)
 
     def _answer(self, batch: Batch) -> Answered | Trouble:

@@ -14,10 +14,11 @@ from marpack.runtime.context import SERVER_VERSION, Context
 from marpack.runtime.envelopes.registry import envelope_of
 from marpack.runtime.messages import Load, Loaded, LoadFailed
 from marpack.runtime.metrics.cache import MetricsCache
+from marpack.runtime.sequences import Sequences
 from marpack.runtime.targets import Difference
 from marpack.worker import surroundings
 from marpack.worker.model_config import batch_size_of, read_config
-from marpack.worker.service import Service
+from marpack.worker.service import Conduct, Service
 from marpack.worker.show_data import Handle, print_line, shown
 from marpack.worker.trouble import flatten, message_of
 
@@ -37,23 +38,24 @@ class Loader:
     def run(self) -> tuple[Service, Loaded]:
         """Load and initialise; raises whatever the author's code raises."""
         manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
-        self._timed("import", lambda: self._prepare_imports(manifest))
+        config = self._timed("config", lambda: self._config(manifest))
+        self._timed("import", lambda: self._prepare_imports(manifest, config))
         entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
         handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), self._shown(entry.handle)))
-        context = self._timed("config", lambda: self._context(manifest))
+        context = self._timed("config", lambda: self._context(manifest, config))
+        conduct = self._conduct(config)  # now: the handler may change the config
         self._timed("initialize", lambda: entry.initialize(context))
-        config = context.model_yaml_config or {}
+        service = Service(entry, context, handle, conduct, max_response_size=self._load.max_response_size)
+        return service, self._loaded(entry, loses_answers=conduct.loses_answers)
+
+    def _conduct(self, config: dict[str, Any]) -> Conduct:
         asynchronous = config.get("asyncCommunication") is True  # the frontend takes nothing else for yes
-        service = Service(
-            entry,
-            context,
-            handle,
+        return Conduct(
             asynchronous=asynchronous,
             loses_answers=asynchronous and not self._load.target.has(Difference.LOST_ANSWERS),
             continuous=config.get("continuousBatching") is True,
-            max_response_size=self._load.max_response_size,
+            sequences=Sequences.of(config),
         )
-        return service, self._loaded(entry, loses_answers=service.loses_answers)
 
     def _shown(self, handle: Handle) -> Handle:
         return shown(handle, self._tell) if self._load.show_data else handle
@@ -72,8 +74,13 @@ class Loader:
         finally:
             self._stages[stage] = self._stages.get(stage, 0.0) + (time.perf_counter() - start) * 1000
 
-    def _prepare_imports(self, manifest: dict[str, Any]) -> None:
+    def _config(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        model = manifest["model"]
+        return read_config(self._load.model_dir, model["configFile"]) if "configFile" in model else {}
+
+    def _prepare_imports(self, manifest: dict[str, Any], config: dict[str, Any]) -> None:
         surroundings.prepare(self._load.model_dir, self._handler(manifest), with_ts=not self._load.torchserve)
+        surroundings.pose_as_torchrun(config, self._name(manifest))
         finder.install(installed_torchserve=self._load.torchserve)
 
     def _handler(self, manifest: dict[str, Any]) -> str:
@@ -91,10 +98,11 @@ class Loader:
         )
         return None
 
-    def _context(self, manifest: dict[str, Any]) -> Context:
-        model = manifest["model"]
-        config = read_config(self._load.model_dir, model["configFile"]) if "configFile" in model else {}
-        name = self._load.model_name or str(model["modelName"])
+    def _name(self, manifest: dict[str, Any]) -> str:
+        return self._load.model_name or str(manifest["model"]["modelName"])
+
+    def _context(self, manifest: dict[str, Any], config: dict[str, Any]) -> Context:
+        name = self._name(manifest)
         metrics = MetricsCache()
         metrics.initialize_cache()
         metrics.model_name = name

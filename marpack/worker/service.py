@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.compat.entry import Entry
@@ -27,9 +28,19 @@ from marpack.runtime.respond import (
     response_of,
 )
 from marpack.runtime.rows import Row, processor_of, row_of
+from marpack.runtime.sequences import Sequences
 from marpack.runtime.streaming import PieceSocket, joined
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
+
+
+class Conduct(Struct, frozen=True, kw_only=True):
+    """How the model config wants requests answered."""
+
+    asynchronous: bool = False  # what the handler returns is awaited
+    loses_answers: bool = False  # a request is forgotten, as by the server, where a worker that awaits would die
+    continuous: bool = False  # requests whose answers are not finished come again
+    sequences: Sequences | None = None  # what is done about requests of no sequence, under sequenceBatching
 
 
 class Service:
@@ -40,29 +51,23 @@ class Service:
         entry: Entry,
         context: Context,
         handle: Callable[[Any, Any], Any],
+        conduct: Conduct,
         *,
-        asynchronous: bool,
-        loses_answers: bool = False,
-        continuous: bool = False,
         max_response_size: int = MAX_BODY,
     ) -> None:
-        """Take what answers, and how the model config wants it to.
+        """Take what answers, and how.
 
         Args:
             entry: What the handler's file offers.
             context: Of the worker.
             handle: The entry point, in its envelope if there is one.
-            asynchronous: Whether what it returns is awaited.
-            loses_answers: Whether a request is forgotten, as by the server, where a worker that awaits would die.
-            continuous: Whether requests whose answers are not finished come again.
+            conduct: What the model config says of it.
             max_response_size: Bytes of one answer; what has more ends the worker, as on the server.
 
         """
         self._context = context
         self._handle = handle
-        self._asynchronous = asynchronous
-        self.loses_answers = loses_answers
-        self._continuous = continuous
+        self.conduct = conduct
         self._limit = max_response_size
         self._model_dir = str(context.system_properties["model_dir"])
         self._clock = StageClock()
@@ -79,15 +84,18 @@ class Service:
             SystemExit, KeyboardInterrupt: the handler's own.
 
         """
+        sequences = self.conduct.sequences
+        if sequences is not None and sequences.stuck:
+            return Answered(responses=sequences.refusals(len(requests)), stages={}, troubles=(sequences.why_stuck(),))
         socket = PieceSocket(send, limit=self._limit)
         start = time.perf_counter()
-        answers = self._turns(requests, socket) if self._continuous else self._turn(requests, socket)
+        answers = self._turns(requests, socket) if self.conduct.continuous else self._turn(requests, socket)
         responses = tuple([joined(socket.sent, index, answer) for index, answer in enumerate(answers)])
         stages = self._clock.take() | timings.drain() | {"handle": (time.perf_counter() - start) * 1000}
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
 
     def _turn(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
-        if self._asynchronous:
+        if self.conduct.asynchronous:
             return self._turn_apart(requests, socket)
         return self._answers(self._receive(requests, self._context, socket), self._context)
 
@@ -102,7 +110,7 @@ class Service:
         except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise
         except BaseException as error:
-            if not self.loses_answers:
+            if not self.conduct.loses_answers:
                 raise
             return self._lost(error, len(requests))
 
@@ -137,6 +145,8 @@ class Service:
             rows.append(row_of(request, decode=self._decode))
             ids[index] = request.id
             processors.append(processor_of(request))
+            if self.conduct.sequences is not None:
+                self.conduct.sequences.enter(processors[-1], context)
         context.request_ids = ids
         context.request_processor = processors
         context.cl_socket = socket
@@ -165,7 +175,7 @@ class Service:
         return self._encoded(returned, count, start, context)
 
     def _call(self, rows: list[Row], context: Context) -> Any:  # Any: the author's return value, judged afterwards
-        if self._asynchronous:  # what cannot be awaited fails the prediction, as on the server
+        if self.conduct.asynchronous:  # what cannot be awaited fails the prediction, as on the server
             return _event_loop().run_until_complete(_awaited(self._handle, rows, context))
         return self._handle(rows, context)
 

@@ -7,18 +7,22 @@ of a library's. Here the worker is up already: the first is tried in a Python of
 
 import importlib
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from marpack.compat import children
 from marpack.inspection.lint import server_python
+from marpack.runtime.diagnostics import note
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
 # What the server's worker imports itself; all else that it loads comes along.
 _TRIAL = "import argparse, asyncio, ast, json, logging, os, platform, socket, struct, uuid, psutil, yaml, torch"
+_PARALLEL = frozenset({"pp", "tp", "pptp"})
 _TRIED_BY_TORCH = frozenset({"cuda"})
 # Of the modules that come along with torch, those that handlers use having imported only the package.
 _ALONG = {
@@ -83,6 +87,41 @@ def _bring_along(package: ModuleType, modules: Iterable[str]) -> None:
 
     ask: Callable[[str], ModuleType] = imported
     vars(package).setdefault("__getattr__", ask)
+
+
+def pose_as_torchrun(config: Mapping[str, Any], model: str) -> None:  # Any: YAML as it stands
+    """Set what torchrun sets for the first of its processes, where the model config has the server start it by that.
+
+    Only this process is played: with more of them, what they say to each other waits for ever.
+    """
+    asked = config.get("torchrun")
+    count = asked.get("nproc-per-node") if isinstance(asked, Mapping) else None
+    if config.get("parallelType") not in _PARALLEL or not isinstance(count, int) or count < 1:
+        return
+    if count > 1:
+        hint = "try it on a server with the GPUs it wants"
+        note("torchrun", f"of the {count} processes that torchrun starts, only the first is here", hint=hint)
+    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0")
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(count)) | {"GROUP_WORLD_SIZE": "1"}
+    os.environ |= (
+        ranks
+        | sizes
+        | {
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": str(_free_port()),
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "1",
+            "TORCHELASTIC_RUN_ID": f"{model}_29500",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+        }
+    )
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 def _shadows(name: str) -> bool:

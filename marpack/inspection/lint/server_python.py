@@ -30,20 +30,21 @@ UNREACHABLE = _names(
 )
 # Written in C, and built in or not as the Python goes.
 _COMPILED = _names("array binascii cmath fcntl grp math mmap resource select unicodedata zlib")
-# Loaded by a worker, from files, before it loads a handler: a module of this name in the model folder comes first.
+# Loaded by a worker, from files, before it loads a handler, and needed: a module of this name in the model folder comes
+# first, and no worker comes up. (Others it loads and does not use by then: calendar, gzip, locale …)
 LOADED = _names(
     """
-    argparse ast asyncio base64 bisect calendar collections concurrent contextlib contextvars copy copyreg ctypes
-    dataclasses datetime dis email enum fnmatch functools gettext glob gzip hashlib heapq http inspect json keyword
-    linecache locale logging lzma multiprocessing numbers opcode operator pathlib pickle pkgutil platform pprint queue
-    random re reprlib selectors shutil signal socket ssl string struct subprocess tempfile textwrap threading token
-    tokenize traceback types typing unittest urllib uuid warnings weakref zipfile
+    argparse ast asyncio base64 bisect collections concurrent contextlib contextvars copy copyreg ctypes
+    dataclasses datetime dis email enum fnmatch functools gettext glob heapq http inspect json keyword linecache
+    logging multiprocessing numbers opcode operator pathlib pickle platform pprint queue quopri random re
+    reprlib selectors signal socket ssl string struct subprocess tempfile textwrap threading timeit token
+    tokenize traceback types typing unittest urllib uuid warnings weakref
     """
 )
 # Of those, the ones that were once packages of their own, and may be packed as complete substitutes.
 SUBSTITUTABLE = _names("argparse asyncio contextvars dataclasses enum pathlib typing unittest uuid")
 # Not the standard library's, and loaded just the same.
-SERVER_LOADED = frozenset({"torch", "numpy", "yaml", "psutil", "ts"})
+SERVER_LOADED = frozenset({"torch", "numpy", "yaml", "ts"})
 
 # By import name, what the server needs, what its images install, and what those bring along.
 INSTALLED = _names(
