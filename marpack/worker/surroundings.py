@@ -20,8 +20,12 @@ from marpack.inspection.lint import server_python
 from marpack.runtime.diagnostics import note
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
-# What the server's worker imports itself; all else that it loads comes along.
-_TRIAL = "import argparse, asyncio, ast, json, logging, os, platform, socket, struct, uuid, psutil, yaml, torch"
+# What the server's worker imports itself (all else that it loads comes along), and uses before it loads a handler.
+_TRIAL = (
+    "import argparse, asyncio, ast, json, logging, os, platform, socket, struct, uuid, psutil, yaml, torch; "
+    "argparse.ArgumentParser, asyncio.Queue, json.load, logging.getLogger, os.path.join, platform.system, "
+    "socket.socket, struct.pack, uuid.uuid4, yaml.YAMLError"
+)
 _PARALLEL = frozenset({"pp", "tp", "pptp"})
 _TRIED_BY_TORCH = frozenset({"cuda"})
 # Of the modules that come along with torch, those that handlers use having imported only the package.
@@ -157,7 +161,7 @@ def _try_start(shadowing: Iterable[str], model_dir: str) -> None:
 
 def _make_room(packed: set[str]) -> None:
     """Forget modules that this process has loaded and the archive has its own of."""
-    kept = {"marpack", "__main__", *server_python.UNREACHABLE, *server_python.SERVER_LOADED, *sys.builtin_module_names}
+    kept = {"marpack", "__main__", *server_python.UNREACHABLE, *sys.builtin_module_names}
     taken = {name for name in packed if name in sys.modules and name not in kept}
     for module in [module for module in sys.modules if module.partition(".")[0] in taken]:
         del sys.modules[module]

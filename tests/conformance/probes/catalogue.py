@@ -22,6 +22,7 @@ from conformance.probes import (
     rows,
     sizes,
     streams,
+    surroundings,
     texts,
 )
 
@@ -43,6 +44,7 @@ _MODULES = (
     examples,
     envelopes,
     sizes,
+    surroundings,
 )
 
 
