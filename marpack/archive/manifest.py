@@ -26,6 +26,7 @@ _TOP_KEYS = {
     "model": "model",
     "archiverVersion": "archiver_version",
 }
+_NO_BOOLEANS = ("handler", "configFile")  # which the server looks for as files
 RUNTIMES = ("python", "python3", "LSP")  # contract §1
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -159,14 +160,16 @@ def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> _O
                 where=where,
                 hint="build the archive again",
             )
-    # The server takes a missing runtime for python, and any case; what it does not know it does not register.
-    runtime = known.get("runtime", RUNTIMES[0])
-    if runtime.lower() not in map(str.lower, RUNTIMES):
-        raise ManifestError(
-            f"'runtime' is {runtime[:40]!r}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime"
-        )
+    _check_runtime(table.get("runtime", RUNTIMES[0]) if "runtime" in keys else RUNTIMES[0], where)
     extra = {key: value for key, value in table.items() if key not in keys or (value is None and key != "model")}
     return {**known, "extra": extra}
+
+
+def _check_runtime(value: Any, where: str) -> None:  # Any: a JSON value
+    """Refuse a runtime that the server does not register; a missing one is python, and python is so in any case."""
+    if value is None or (str(value) not in RUNTIMES and str(value).lower() not in ("python", "python3")):
+        told = "null" if value is None else repr(str(value)[:40])
+        raise ManifestError(f"'runtime' is {told}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime")
 
 
 def _has_text(table: _Object, key: str) -> bool:
@@ -174,8 +177,8 @@ def _has_text(table: _Object, key: str) -> bool:
 
 
 def _text(value: Any, key: str, where: str) -> str:  # Any: a JSON value
-    """Return a string; a number stands for its digits, as it does for the server."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    """Return a string; a number stands for its digits, and a boolean for its word, as they do for the server."""
+    if isinstance(value, int | float) and not (isinstance(value, bool) and key.endswith(_NO_BOOLEANS)):
         return json.dumps(value)
     if not isinstance(value, str):
         raise ManifestError(

@@ -55,7 +55,8 @@ def _import_module(name: str, handler: str) -> ModuleType:
 
 def _function_entry(module: ModuleType, name: str) -> Entry:
     handle = getattr(module, name)
-    return Entry(name=f"{module.__name__}:{name}", handle=handle, initialize=lambda context: handle(None, context))
+    of = getattr(module, "__name__", type(module).__name__)  # it may have put something else in its own place
+    return Entry(name=f"{of}:{name}", handle=handle, initialize=lambda context: handle(None, context))
 
 
 def _class_entry(module: ModuleType, function: str) -> Entry:

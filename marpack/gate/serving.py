@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
 from marpack.archive.index import Index, archive_digest
-from marpack.archive.protocol import INDEX_NAME, Archive
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Severity
@@ -138,8 +138,16 @@ def target_of(resolved: Resolved, archive: Archive) -> Target:
 def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
     """Raise ArchiveError for an archive that marpack can open and the server cannot, unless marpack is the target."""
     refused = [finding for finding in archive.oddities if finding.severity is Severity.ERROR]
-    if refused and target is Target.TORCHSERVE:
+    if target is not Target.TORCHSERVE:
+        return
+    if refused:
         raise ArchiveError(f"the server refuses this archive: {refused[0].message}", hint=refused[0].hint)
+    if archive.manifest.runtime == "LSP":
+        raise ArchiveError(
+            "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image",
+            where=f"{archive.source}!{MANIFEST_NAME}",
+            hint="build it with --runtime python, or try it on a server built with that backend",
+        )
 
 
 def digest_of(archive: Archive) -> str | None:

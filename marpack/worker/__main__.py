@@ -13,6 +13,7 @@ from marpack.worker.load import Loader
 from marpack.worker.pipe import Pipe
 from marpack.worker.prints import Prints, flush
 from marpack.worker.service import Service
+from marpack.worker.silence import fall_silent
 from marpack.worker.trouble import last_words
 
 
@@ -33,6 +34,7 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     if not isinstance(load, Load):
         return 0
     _talk_like_the_server(prints)
+    fall_silent()
     os.chdir(load.model_dir)
     service = _load(load, pipe, prints)
     return 1 if service is None else _serve(service, pipe, load.model_dir, prints)

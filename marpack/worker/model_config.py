@@ -28,7 +28,8 @@ def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: wha
         # The frontend, which reads it before any worker does, cannot register the model.
         kind = "empty" if config is None else f"a {type(config).__name__}"
         raise ConfigError(f"{config_file} is {kind}, not a mapping: the server refuses to register the model")
-    odd = [key for key in config if not isinstance(key, str)]
+    torchrun = config.get("torchrun")
+    odd = [key for key in (*config, *(torchrun if isinstance(torchrun, dict) else ())) if not isinstance(key, str)]
     if odd:
         message = f"{config_file} has the key {odd[0]!r}, which is no text: the server refuses to register the model"
         raise ConfigError(message, hint="YAML takes on, yes and 1 for values: quote the key")
@@ -45,6 +46,6 @@ def batch_size_of(config: dict[str, Any]) -> int:
 def seconds_of(config: Mapping[str, Any], key: str) -> float:
     """Return the config's responseTimeout or startupTimeout, else the server's default."""
     value = config.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _INT32:
         return _SERVERS_TIMEOUT
     return float(min(value, _LONGEST))

@@ -10,7 +10,9 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,8 +55,7 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
 
     Raises ShadowingError where no worker of the server's would start.
     """
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    _pose_as_the_servers()
     places = _places(Path(model_dir), handler)
     packed = _names_in(places)
     _set_path(*places, os.environ.get("PYTHONPATH"))
@@ -63,11 +64,28 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
         _try_start(shadowing, model_dir)
     _make_room(packed)
     sys.path[:0] = places
+    if "sitecustomize" in packed:  # which a Python runs when it starts
+        sys.modules.pop("sitecustomize", None)
+        with suppress(Exception):
+            importlib.import_module("sitecustomize")
     if with_ts:
         _set_path(os.environ.get("PYTHONPATH"), children.FOLDER)
         sys.path.append(children.FOLDER)
     for package, modules in _ALONG.items():
         _bring_along(importlib.import_module(package), modules)
+
+
+def _pose_as_the_servers() -> None:
+    """Set what the server's workers are started with."""
+    temporary = tempfile.gettempdir()
+    folders = dict.fromkeys(("TEMP", "LOG_LOCATION", "METRICS_LOCATION"), temporary)
+    for name, value in (_ENVIRONMENT | folders).items():
+        os.environ.setdefault(name, value)
+    config = str(Path(temporary) / "metrics.yaml")
+    address = str(Path(temporary) / ".ts.sock.9000")
+    sys.argv[:] = [
+        "model_service_worker.py", "--sock-type", "unix", "--sock-name", address, "--metrics-config", config,
+    ]  # fmt: skip
 
 
 def _places(folder: Path, handler: str) -> list[str]:
@@ -100,7 +118,7 @@ def pose_as_torchrun(config: Mapping[str, Any], model: str) -> None:  # Any: YAM
     """
     asked = config.get("torchrun")
     count = asked.get("nproc-per-node") if isinstance(asked, Mapping) else None
-    if config.get("parallelType") not in _PARALLEL or not isinstance(count, int) or count < 1:
+    if str(config.get("parallelType")).lower() not in _PARALLEL or not isinstance(count, int) or count < 1:
         return
     if count > 1:
         hint = "try it on a server with the GPUs it wants"

@@ -23,6 +23,11 @@ RANGE = Code(
     "A value of the model config is outside what the server takes; the frontend ignores it, or takes the nearest.",
     "Write a value that the server takes.",
 )
+NO_IDLE_TIME = Code(
+    "sequence-idle-time",
+    "The model config asks for sequences, but not how long one may be idle: every request fails.",
+    "Set `sequenceMaxIdleMSec`, in milliseconds, or drop `sequenceBatching`.",
+)
 UNKNOWN_KEY = Code(
     "config-unknown-key",
     "A key of the model config is spelled almost like one that the server reads; keys of one's own are fine.",
@@ -104,9 +109,17 @@ def check_keys(config: ModelConfig) -> Iterator[Finding]:
         elif key not in HANDLER_KEYS:
             yield from _check_spelling(config, key)
     yield from _check_workers(config)
+    yield from _check_sequences(config)
     torchrun = config.values.get("torchrun")
     if isinstance(torchrun, dict):
         yield from _check_torchrun(config, torchrun)
+
+
+def _check_sequences(config: ModelConfig) -> Iterator[Finding]:
+    idle = config.values.get("sequenceMaxIdleMSec")
+    if config.values.get("sequenceBatching") is True and (idle is None or not _is_whole(idle) or idle <= 0):
+        message = "sequenceBatching without a sequenceMaxIdleMSec: the server answers every request with 500"
+        yield NO_IDLE_TIME.error(message, config.at("sequenceBatching"))
 
 
 def _check(config: ModelConfig, path: tuple[str, ...], value: Any, wanted: Wanted) -> Iterator[Finding]:  # Any: YAML's

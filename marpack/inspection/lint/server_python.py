@@ -44,7 +44,7 @@ LOADED = _names(
 # Of those, the ones that were once packages of their own, and may be packed as complete substitutes.
 SUBSTITUTABLE = _names("argparse asyncio contextvars dataclasses enum pathlib typing unittest uuid")
 # Not the standard library's, and loaded just the same.
-SERVER_LOADED = frozenset({"torch", "numpy", "yaml", "ts"})
+SERVER_LOADED = frozenset({"numpy", "yaml", "ts"})
 
 # By import name, what the server needs, what its images install, and what those bring along.
 INSTALLED = _names(

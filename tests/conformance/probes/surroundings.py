@@ -175,6 +175,24 @@ def handle(data, context):
 _HELPER = "from ts.utils.util import PredictionException\n\n\ndef work(number):\n    return number + 1\n"
 
 
+_STDIN = """
+import sys
+
+
+def handle(data, context):
+    if data is None:
+        return None
+    word = bytes(data[0]["body"])
+    if word == b"input":
+        return [input()]
+    if word == b"breakpoint":
+        breakpoint()
+    if word == b"read":
+        return [sys.stdin.read()]
+    return [word]
+"""
+
+
 def _weights(folder: Path) -> dict[str, Path]:
     from conformance import nets  # torch is not imported to collect tests
 
@@ -231,6 +249,7 @@ def _configured(name: str, config: str, source: str, *calls: str) -> Probe:
 _ANSWERS = "def handle(data, context):\n    return [{}]\n"
 _CONFIGS = (
     _configured("number-key", "1: a\n", _ANSWERS.format("'x'"), "a"),
+    _configured("torchrun-number-key", "torchrun: {1: 1}\n", _ANSWERS.format("'x'"), "a"),
     _configured("on-key", "on: a\n", _ANSWERS.format("'x'"), "a"),
     _configured("async-as-text", 'asyncCommunication: "true"\n', _ANSWERS.format("'x'"), "a"),
     _configured("batch-true", "batchSize: true\n", _ANSWERS.format("context.system_properties['batch_size']"), "a"),
@@ -258,6 +277,13 @@ _CONFIGS = (
 PROBES = (
     NAMES,
     _plain("while-loading", _LOADING, "ask"),
+    Probe(
+        name="stdin",
+        files={"handler.py": _STDIN},
+        options={"response_timeout": 2},
+        steps=tuple(Call(word, word.encode()) for word in ("input", "breakpoint", "read", "alive")),
+        settled=True,
+    ),
     Probe(
         name="rows-taken",
         files={"handler.py": _TAKES},

@@ -81,7 +81,7 @@ SHADOWS = [
     imports("breaks-worker", "", "E module-breaks-worker types.py", files={"types.py": ""}, fails=False),
     imports("breaks-worker-package", "", "E module-breaks-worker json/__init__.py", files={"json/__init__.py": ""}, fails=False),
     imports("folder-breaks-nothing", "", files={"json/readme.txt": ""}),
-    imports("breaks-worker-torch", "", "E module-breaks-worker torch.py", files={"torch.py": ""}, fails=False),
+    imports("shadows-torch", "", "W module-shadows torch.py", files={"torch.py": ""}, fails=False),
     Case("handler-breaks-worker", {"random.py": CLASS}, ("E module-breaks-worker random.py",), model={"handler": "random.py"}),
     imports("shadows-unused", "", "W module-shadows wave.py", files={"wave.py": ""}),
     imports("shadows-package", "", "W module-shadows captum.py", files={"captum.py": ""}),
@@ -355,6 +355,9 @@ CONFIGS = [
     configured("torchrun-underscores", "torchrun: {nproc_per_node: 2}\n", f"W config-torchrun-key {YAML}:1"),
     configured("torchrun-number-key", "torchrun: {1: 2}\n", f"E config-torchrun-key {YAML}:1", fails=False),
     Case("config-missing", {"handler.py": CLASS}, (f"E config-missing {MANIFEST}configFile",), model=CONFIG),
+    Case("sequences-without-idle-time", {"handler.py": FUNCTION, YAML: "sequenceBatching: true\n"},
+         ("E sequence-idle-time model-config.yaml:1",), model=CONFIG, fails=False),
+    Case("sequences", {"handler.py": FUNCTION, YAML: "sequenceBatching: true\nsequenceMaxIdleMSec: 1\n"}, model=CONFIG),
     Case("async-wanted", {"handler.py": CLASS, YAML: "asyncCommunication: true\n"}, ("E handler-not-async handler.py:5",),
          model=CONFIG, fails=False),  # the frontend has the worker await
     Case("async-given", {"handler.py": CLASS.replace("    def handle", "    async def handle"),
