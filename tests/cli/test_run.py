@@ -303,3 +303,27 @@ def test_what_takes_its_time_before_an_answer_is_shown(make_mar, tmp_path: Path,
         assert terminal.end() == 0
     with Terminal("run", mar, "--data", "x", "--in-process") as terminal:
         assert "loading the model" not in terminal.wait_for("200  answer")
+
+
+def test_what_reads_stdin_fails_at_once_and_says_why(make_mar):
+    mar = str(make_mar("def handle(data, context):\n    return data and [input()]\n"))
+    (told,) = results(mar, "--data", "x", code=1)
+    assert (told["status"], told["troubles"][0]["kind"]) == (500, "stdin")
+    assert "--pdb" in told["troubles"][0]["hint"]
+
+
+def test_a_stock_server_has_no_worker_for_lsp(tmp_path: Path):
+    import zipfile
+
+    model = {"modelName": "m", "modelVersion": "1.0", "handler": "handler.py"}
+    with zipfile.ZipFile(tmp_path / "m.mar", "w") as archive:
+        archive.writestr("handler.py", "def handle(data, context): return data and ['x']\n")
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "LSP", "model": model}))
+    told = marpack("run", "m.mar", "--data", "x", cwd=tmp_path, code=3).stderr
+    assert "starts no worker for the runtime LSP" in told
+    marpack("run", "m.mar", "--data", "x", "--target", "marpack", cwd=tmp_path)
+
+
+def test_a_handler_that_puts_another_object_in_its_modules_place(make_mar):
+    replaced = "import sys, types\nsys.modules[__name__] = types.SimpleNamespace(handle=lambda d, c: d and ['there'])\n"
+    assert results(str(make_mar(replaced)), "--data", "x")[0]["body"] == "there"
