@@ -13,6 +13,7 @@ from conformance.probes import (
     envelopes,
     examples,
     failures,
+    forms,
     manifests,
     metrics,
     models,
@@ -27,6 +28,7 @@ from conformance.probes import (
 
 _MODULES = (
     rows,
+    forms,
     returns,
     responses,
     failures,
