@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from marpack.errors import UsageError
-from marpack.runtime.messages import Part
+from marpack.runtime.messages import Part, Response
+from marpack.worker.client import Outcome
 from marpack.worker.inputs import Input
 from marpack.worker.replay import check_requests, recorded_inputs
-from marpack.worker.runner import batched
+from marpack.worker.runner import batched, run
 
 
 def replayed(tmp_path: Path, *requests: dict[str, Any]) -> list[Input]:
@@ -131,6 +132,37 @@ def test_a_form_that_the_frontend_refuses_is_answered_without_a_handler(tmp_path
     form = {"content_type": "application/x-www-form-urlencoded", "body": "a=%zz", "batch": 1}
     items = replayed(tmp_path, {"batch": 1}, form, {"batch": 1})
     assert [item.refused is not None for item in items] == [False, True, False]
-    assert [len(group) for group in batched(items, 1)] == [1, 1, 1]
+    assert [len(group) for group in batched(items, 1)] == [3]
     assert items[1].refused is not None
     assert items[1].refused.status == 500
+
+
+class Echo:
+    """Answers each request with its batch's size, and remembers the batches."""
+
+    def __init__(self):
+        self.asked = []
+
+    def outcomes(self, batches):
+        for batch in batches:
+            self.asked.append([request.id for request in batch])
+            yield Outcome(responses=tuple(Response(status=200, body=b"%d" % len(batch)) for _ in batch))
+
+
+def test_results_stand_in_the_order_of_lines_whoever_of_a_batch_is_refused(tmp_path: Path):
+    form = {"content_type": "application/x-www-form-urlencoded", "body": "a=%zz"}
+    lines = [
+        {"id": "a", "batch": 1},
+        form | {"batch": 1},
+        {"id": "b", "batch": 1},
+        form | {"batch": 2},
+        form,
+        {"id": "c"},
+    ]
+    pool = Echo()
+    results = list(run(pool, replayed(tmp_path, *lines)))  # type: ignore[arg-type]
+    assert pool.asked == [["a", "b"], ["c"]]
+    assert [(result.status, result.input[-1]) for result in results] == [
+        (200, "1"), (500, "2"), (200, "3"), (500, "4"), (500, "5"), (200, "6"),
+    ]  # fmt: skip
+    assert [result.body for result in results if result.status == 200] == ["2", "2", "1"]
