@@ -4,41 +4,20 @@ The rules are the server's, odd ones included, read off a real one: docs/conform
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from urllib.parse import unquote_to_bytes
+from collections.abc import Iterator
+from urllib.parse import unquote_plus, unquote_to_bytes
 
+from marpack.runtime.fields import BAD_ESCAPE, kept_name, last_wins
+from marpack.runtime.heads import bare_type
 from marpack.runtime.messages import MAX_BODY, Part
+from marpack.runtime.multipart import sections
+from marpack.runtime.multipart_headers import MULTIPART, delimiter_of
+from marpack.runtime.refusals import FormError, TooLargeError
 
+FORM_TYPE = f"{MULTIPART}; boundary=0123456789abcdef"  # of a form whose client is not known
 _URLENCODED = "application/x-www-form-urlencoded"
-_MULTIPART = "multipart/form-data"
-_OCTETS = "application/octet-stream"
-_PARAMETER = re.compile(r';\s*([\w-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)')
-_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_PLAIN_ENCODINGS = {"7bit", "8bit", "binary"}
-# What the frontend puts a blank for in a parameter's value; quotes it drops.
-_BLANKED = str.maketrans({":": " ", ",": " ", "=": " ", ";": " ", "\t": " ", '"': None})
-
-
-class FormError(ValueError):
-    """A form that the server's frontend answers with an error of its own; no handler gets to see it."""
-
-    def __init__(self, message: str, *, status: int = 500, kind: str = "ErrorDataDecoderException") -> None:
-        super().__init__(message)
-        self.message = message
-        self.status = status
-        self.kind = kind
-
-
-class TooLargeError(FormError):
-    """A request that the server's frontend does not take in: its handler never hears of it."""
-
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"the request has {size:,} bytes; the server takes {limit:,}", status=413)
-
-
-def bare_type(content_type: str) -> str:
-    """Return a content type without its parameters, as the frontend hands it on."""
-    return content_type.partition(";")[0].strip()
+_AFTER_NAME = re.compile(rb"[=&]")
+_AFTER_VALUE = re.compile(rb"[&\r\n]")
 
 
 def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) -> tuple[Part, ...]:
@@ -48,124 +27,57 @@ def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) ->
     """
     if len(body) > limit:
         raise TooLargeError(len(body), limit)
-    kind = bare_type(content_type or "")
-    parameters = _parameters(content_type or "")
+    header = (content_type or "").strip(" \t")
+    delimiter = delimiter_of(header)
+    if delimiter is not None:
+        return last_wins(sections(body, delimiter))
+    kind = bare_type(header)
     if kind.lower() == _URLENCODED:
-        return last_wins(_urlencoded(body))
-    if kind == _MULTIPART and "boundary" in parameters:
-        _check_charset(parameters.get("charset"), status=403)
-        return last_wins(_multipart(body, parameters["boundary"].encode("latin-1", "replace")))
+        return last_wins(_pairs(body))
     return (Part("body", body, kind),)
 
 
-def check_fields(parts: Iterable[Part], limit: int) -> None:
-    """Raise FormError for form fields that a client would need a body of more than `limit` bytes for."""
-    size = sum(len(part.value) + len(part.name) + len(part.content_type) + _AROUND for part in parts)
-    if size > limit:
-        raise TooLargeError(size, limit)
+def _pairs(body: bytes) -> Iterator[Part]:
+    """Yield the pairs of an urlencoded body, as far as its first line end; a last name without "=" is dropped."""
+    position = 0
+    while name_end := _AFTER_NAME.search(body, position):
+        name = kept_name(_decoded_name(body[position : name_end.start()]))
+        if name_end[0] == b"&":
+            yield Part(name, b"")
+            position = name_end.end()
+            continue
+        end = _value_end(body, name_end.end())
+        yield Part(name, _decoded_value(body[name_end.end() : end]))
+        if body[end : end + 1] != b"&":
+            return
+        position = end + 1
 
 
-_AROUND = 110  # bytes that a client puts around each field: the boundary and the names of two headers
-
-
-def last_wins(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return parts with distinct names: of duplicates the first's place and the last's value."""
-    by_name: dict[str, Part] = {}
-    for part in parts:
-        by_name[part.name] = part
-    return tuple(by_name.values())
-
-
-def _parameters(header: str) -> dict[str, str]:
-    return {name.lower(): value.strip().strip('"') for name, value in _PARAMETER.findall(header)}
-
-
-def _check_charset(charset: str | None, *, status: int) -> None:
-    if charset is None:
-        return
-    try:
-        "".encode(charset)
-    except LookupError as error:
-        if status == 403:
-            raise FormError(charset, status=status, kind="UnsupportedCharsetException") from error
-        raise FormError(f"java.nio.charset.UnsupportedCharsetException: {charset}") from error
-
-
-def _urlencoded(body: bytes) -> Iterator[Part]:
-    pairs = re.split(rb"[\r\n]", body, maxsplit=1)[0].split(b"&")
-    for position, pair in enumerate(pairs, 1):
-        last = position == len(pairs)
-        name, equals, value = pair.partition(b"=")
-        if not name and (equals or not last):
-            raise FormError("java.lang.IllegalArgumentException: empty name")
-        if equals or not last:  # a last key without "=" is dropped
-            yield Part(_decoded_name(name), _decoded_value(value))
+def _value_end(body: bytes, start: int) -> int:
+    """Return where a value ends; raises FormError for a carriage return in the midst of a line."""
+    found = _AFTER_VALUE.search(body, start)
+    if found is None:
+        return len(body)
+    if found[0] == b"\r" and body[found.end() : found.end() + 1] not in {b"\n", b""}:
+        raise FormError("Bad end of line")
+    return found.start()
 
 
 def _decoded_name(name: bytes) -> str:
-    if _BAD_ESCAPE.search(name):
-        raise FormError(f"Bad string: '{name.decode('latin-1')}'")
-    return unquote_to_bytes(name.replace(b"+", b" ")).decode("utf-8", "replace")
+    text = name.decode("utf-8", "replace")
+    if "%" not in text:
+        return text.replace("+", " ")
+    if BAD_ESCAPE.search(text):
+        raise FormError(f"Bad string: '{text}'")
+    return unquote_plus(text)  # what the escapes stand for is UTF-8 by itself
 
 
 def _decoded_value(value: bytes) -> bytes:
-    bad = _BAD_ESCAPE.search(value)
+    if b"%" not in value:
+        return value.replace(b"+", b" ")
+    text = value.decode("latin-1")  # a letter a byte: the index is in bytes
+    bad = BAD_ESCAPE.search(text)
     if bad is not None:
-        raise FormError(f"Invalid hex byte at index '{bad.start()}' in string: '{value.decode('latin-1')}'")
+        shown = value.decode("utf-8", "replace")
+        raise FormError(f"Invalid hex byte at index '{bad.start()}' in string: '{shown}'")
     return unquote_to_bytes(value.replace(b"+", b" "))
-
-
-def _multipart(body: bytes, boundary: bytes) -> Iterator[Part]:
-    delimiter = b"--" + boundary
-    text = body.removeprefix(b"\r\n").removeprefix(b"\n")
-    if not text.startswith(delimiter):
-        return
-    sections = re.split(rb"\r?\n" + re.escape(delimiter), b"\n" + text)
-    for section in sections[1:-1]:
-        head, blank, value = _parted(re.sub(rb"^[ \t]*\r?\n", b"", section, count=1))
-        if not blank:
-            return
-        yield _section(head.decode("utf-8", "replace"), value)
-
-
-def _parted(section: bytes) -> tuple[bytes, bytes, bytes]:
-    end = re.search(rb"\r?\n\r?\n", section)
-    return (section[: end.start()], end[0], section[end.end() :]) if end else (section, b"", b"")
-
-
-def _section(head: str, value: bytes) -> Part:
-    headers = dict(_header(line) for line in head.splitlines())
-    disposition = headers.get("content-disposition", "")
-    parameters = _raw_parameters(disposition)
-    if not bare_type(disposition).lower() == "form-data" or "name" not in parameters:
-        raise FormError(_NO_NAME)
-    name = parameters["name"].translate(_BLANKED).strip()
-    if not name:
-        raise FormError("java.lang.IllegalArgumentException: empty name")
-    encoding = headers.get("content-transfer-encoding", "7bit").lower()
-    if encoding not in _PLAIN_ENCODINGS:
-        raise FormError(f"TransferEncoding Unknown: {encoding}")
-    content_type = headers.get("content-type", _OCTETS)
-    _check_charset(_parameters(content_type).get("charset"), status=500)
-    # Only files carry a type; a plain field's own is ignored.
-    is_file = "filename" in parameters or "filename*" in parameters
-    return Part(name, value, bare_type(content_type) if is_file else "")
-
-
-_NO_NAME = (
-    'java.lang.NullPointerException: Cannot invoke "io.netty.handler.codec.http.multipart.Attribute.getValue()" '
-    'because "nameAttribute" is null'
-)
-
-
-def _raw_parameters(disposition: str) -> dict[str, str]:
-    """Return the parameters of a Content-Disposition, quotes and all."""
-    return {
-        name.lower(): value.strip()
-        for name, value in re.findall(r';\s*([\w*-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', disposition)
-    }
-
-
-def _header(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.strip().lower(), value.strip()

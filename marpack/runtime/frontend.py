@@ -5,13 +5,15 @@ Facts read off a real TorchServe 0.12; docs/conformance.md lists them.
 
 import json
 
-from marpack.runtime.forms import FormError, TooLargeError
 from marpack.runtime.messages import Response
+from marpack.runtime.refusals import FormError, TooLargeError
 
 # Statuses under which HTTP carries no body.
 _BODILESS = {204, 205, 304}
 # Headers that the frontend sets itself, whatever the handler says.
-_RESERVED = {"x-request-id", "pragma", "cache-control", "expires", "content-length", "connection"}
+_RESERVED = {
+    "x-request-id", "pragma", "cache-control", "expires", "content-length", "connection", "transfer-encoding",
+}  # fmt: skip
 _JSON = "application/json"
 
 # The reason phrases of the server's HTTP library; where a code has none, its class and the code.
@@ -97,8 +99,13 @@ def kept_headers(headers: dict[str, str]) -> dict[str, str]:
     kept: dict[str, tuple[str, str]] = {}
     for name in _hash_map_order(list(headers)):
         if name.lower() not in _RESERVED:
-            kept[name.lower()] = (name, headers[name].encode("latin-1", "replace").decode("latin-1"))
+            kept[name.lower()] = (name, "".join(map(_latin, headers[name])))
     return dict(kept.values())
+
+
+def _latin(letter: str) -> str:
+    """Return a letter as it stands in a header: one "?" for each of Java's two halves of an emoji."""
+    return letter if letter <= "\xff" else "?" if letter <= "\uffff" else "??"
 
 
 def _hash_map_order(names: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ raises `WorkerDeath`, and the worker does die.
 import io
 import json
 import operator
+import struct
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -16,15 +17,18 @@ import msgspec
 
 from marpack.runtime.context import Context
 from marpack.runtime.frontend import carried, kept_headers
+from marpack.runtime.heads import is_header_name
 from marpack.runtime.messages import Response
 
 _INT32 = 1 << 31
 _TOO_LARGE = 413
+_NOT_IN_A_VALUE = set("\0\n\x0b\x0c\r")
 NEXT = "ts_stream_next"  # the header that says whether more pieces are to come
+UNSERIALISABLE = "Unsupported model output data type."  # what the clients of a batch are told of an `Unserialisable`
 
 
 class WorkerDeath(BaseException):
-    """The real worker process would end here."""
+    """The real worker process would end here; its cause is what the server's encoding raises."""
 
     kind = "unencodable-answer"
     hint = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
@@ -34,6 +38,17 @@ class FrontendRefusal(WorkerDeath):
     """An answer that the worker can encode and the frontend cannot read: only the rows before it are answered."""
 
     answered: tuple[Response, ...] = ()
+
+
+class BrokenFrame(FrontendRefusal):
+    """A text that the worker counts in characters and the frontend in bytes: the whole batch is lost."""
+
+
+class AnsweredTwice(WorkerDeath):
+    """The frontend takes what was returned for the answer to the next request: the next answer is one too many."""
+
+    kind = "answered-twice"
+    hint = "send nothing after an error, or after a piece without ts_stream_next=True: the frontend has its answer then"
 
 
 class AnswerTooLarge(FrontendRefusal):
@@ -71,22 +86,38 @@ def encode_value(value: Any) -> bytes:
     try:
         if isinstance(value, str):
             return value.encode("utf-8")
-        if _is_tensor(value):
-            return _saved(value)
-        return _indented(value)
-    except TypeError as error:
-        raise Unserialisable(str(error)) from error
+        return _saved(value) if _is_tensor(value) else _as_json(value)
+    except Unserialisable:
+        raise
     except Exception as error:
         raise WorkerDeath(f"encoding the answer raised {type(error).__name__}: {error}") from error
 
 
+def _as_json(value: Any) -> bytes:
+    try:
+        return _indented(value)
+    except TypeError as error:
+        raise Unserialisable(str(error)) from error
+
+
 def _indented(value: Any) -> bytes:
     """Return the bytes of `json.dumps(value, indent=2)`, which Python's own encoder makes without its C part."""
+    if _json_parts() != _OWN_JSON_PARTS:
+        return json.dumps(value, indent=2).encode("utf-8")
     compact = json.dumps(value).encode("ascii")
     try:
         return msgspec.json.format(compact, indent=2)
     except msgspec.DecodeError:  # NaN, Infinity and lone surrogates, which only Python takes for JSON
         return json.dumps(value, indent=2).encode("ascii")
+
+
+def _json_parts() -> tuple[object, ...]:
+    """Return the parts of `json` that handlers replace, to keep accents or to take arrays."""
+    encoder = json.JSONEncoder
+    return json.dumps, encoder, encoder.__init__, encoder.encode, encoder.iterencode, encoder.default
+
+
+_OWN_JSON_PARTS = _json_parts()
 
 
 def _is_tensor(value: Any) -> bool:
@@ -120,15 +151,15 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
         _mark_stream(idx, value, context, stream_next=stream_next)
     status: Any  # Any: handlers set what they like
     status, phrase = context.get_response_status(idx)
-    headers, content_type = _headers(given) if given else ((), None)
-    code = _number(200 if status is None else status, "the response status")
-    return Response(
-        status=code,
-        phrase=_wire_text(phrase, "the reason phrase") if phrase else "",
-        content_type=content_type,
-        headers=headers,
-        body=carried(code, encode_value(value)),
-    )
+    try:
+        headers, content_type = _headers(given) if given else ((), None)
+        code = _number(200 if status is None else status, "the response status")
+        phrase = "" if phrase is None else _wire_text(phrase, "the reason phrase")
+    except FrontendRefusal:
+        encode_value(value)  # the worker goes on, and may find before the frontend that the value is no JSON
+        raise
+    body = carried(code, encode_value(value))
+    return Response(status=code, phrase=phrase, content_type=content_type, headers=headers, body=body)
 
 
 def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
@@ -141,7 +172,7 @@ def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | 
 def _header(pair: tuple[Any, Any]) -> tuple[str, str]:
     """Return one header, or raise WorkerDeath for what HTTP cannot carry."""
     name, value = _text(pair[0], "a header's name"), _text(pair[1], f"the header {pair[0]}")
-    if not name or set(name) & set(" \t\r\n") or set(value) & set("\r\n"):
+    if not is_header_name(name) or set(value) & _NOT_IN_A_VALUE:
         raise FrontendRefusal(f"the header {name!r}: {value!r} is not one that HTTP can carry")
     return name, value
 
@@ -164,7 +195,8 @@ def _number(value: Any, what: str) -> int:
     except TypeError:
         number = _INT32
     if not -_INT32 <= number < _INT32:
-        raise WorkerDeath(f"{what} is {value!r}, not a whole number from 0 up")
+        cause = struct.error("required argument is not an integer")
+        raise WorkerDeath(f"{what} is {value!r}, not a whole number from 0 up") from cause
     if number < 0:
         raise FrontendRefusal(f"{what} is {number}, less than 0")
     return number
@@ -173,14 +205,18 @@ def _number(value: Any, what: str) -> int:
 def _wire_text(value: Any, what: str) -> str:
     """Return a line of HTTP's head, which the worker and the frontend must count alike: ASCII without line ends."""
     text = _text(value, what)
-    if not text.isascii() or set(text) & set("\r\n"):
-        raise FrontendRefusal(f"{what} is {text!r}: it may hold only ASCII and no line end")
+    if not text.isascii():
+        raise BrokenFrame(f"{what} is {text!r}: it may hold only ASCII")
+    if set(text) & set("\r\n"):
+        raise FrontendRefusal(f"{what} is {text!r}: it may hold no line end")
     return text
 
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise WorkerDeath(f"{what} is {value!r}, a {type(value).__name__} and not a str")
+        kind = type(value).__name__
+        cause = AttributeError(f"{kind!r} object has no attribute 'encode'")
+        raise WorkerDeath(f"{what} is {value!r}, a {kind} and not a str") from cause
     try:
         return value.encode("utf-8").decode("utf-8")  # of a subclass, as numpy's, the plain text
     except UnicodeEncodeError as error:

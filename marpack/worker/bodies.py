@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from marpack.errors import OutputError, UsageError
-from marpack.runtime.forms import bare_type
+from marpack.runtime.heads import bare_type
 from marpack.worker.results import Result
 
 _LONGEST = 180  # bytes of a file's name, before its number and suffix
@@ -94,7 +94,7 @@ def file_name(name: str) -> str:
 
 def suffix_of(content_type: str | None, body: bytes) -> str:
     """Return the suffix of a body: by the type that its handler gave it, else by what it holds."""
-    kind = bare_type(content_type or "").lower()
+    kind = bare_type(content_type or "").strip().lower()
     known = _SUFFIXES.get(kind) or mimetypes.guess_extension(kind)
     if known is not None and kind != "application/octet-stream":
         return known

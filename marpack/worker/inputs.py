@@ -8,11 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.errors import UsageError
-from marpack.runtime.forms import FormError, TooLargeError, bare_type, check_fields, last_wins, parts_of
+from marpack.runtime.fields import check_fields, last_wins
+from marpack.runtime.forms import FORM_TYPE, parts_of
 from marpack.runtime.frontend import refusal
+from marpack.runtime.heads import bare_type, received
 from marpack.runtime.messages import MAX_BODY, Part, Request, Response, Trouble
+from marpack.runtime.multipart_headers import field_name
+from marpack.runtime.refusals import FormError, HeadError, TooLargeError
 from marpack.worker.client import Outcome
 
 # Types that the standard table of suffixes lacks or that systems disagree on.
@@ -69,28 +74,29 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     def refused(self, name: str, number: int, error: FormError) -> Input:
         """Return the input that the frontend refuses."""
-        return Input(name, self.form(number, ()), refused=refusal(error), why=why_refused(error))
+        asked = Request(id=request_id(number), parts=(), explain=self.explain)
+        return Input(name, asked, refused=refusal(error), why=why_refused(error))
 
     def fields(self, name: str, number: int, parts: tuple[Part, ...]) -> Input:
         """Return the input with some form fields, which may be more than the frontend takes."""
         try:
             check_fields(parts, self.max_request_size)
+            kept = last_wins(replace(part, name=field_name(part.name)) for part in parts)
+            return Input(name, self._request(number, kept, self.content_type or FORM_TYPE))
         except FormError as error:
             return self.refused(name, number, error)
-        return Input(name, self.form(number, parts))
 
     def raw(self, number: int, content_type: str, body: bytes) -> Request:
         """Return the request with a body, which may be a form; raises FormError."""
-        named = any(name.lower() == "content-type" for name, _ in self.headers)
-        headers = () if named or not content_type else (("Content-Type", content_type),)
-        return self.form(number, parts_of(content_type, body, limit=self.max_request_size), headers)
+        return self._request(number, parts_of(content_type, body, limit=self.max_request_size), content_type)
 
-    def form(self, number: int, parts: tuple[Part, ...], headers: tuple[tuple[str, str], ...] = ()) -> Request:
-        """Return the request that carries some form fields."""
+    def _request(self, number: int, parts: tuple[Part, ...], content_type: str) -> Request:
+        """Return the request with these parts and headers of this run; raises HeadError."""
+        named = any(name.lower() == "content-type" for name, _ in self.headers)
+        typed = () if named or not content_type else (("Content-Type", content_type),)
         described = (("describe", "True"),) if self.describe else ()
-        return Request(
-            id=request_id(number), parts=parts, headers=(*headers, *self.headers, *described), explain=self.explain
-        )
+        headers = received((*typed, *self.headers, *described))
+        return Request(id=request_id(number), parts=parts, headers=headers, explain=self.explain)
 
 
 def why_refused(error: FormError) -> Trouble:
@@ -100,6 +106,13 @@ def why_refused(error: FormError) -> Trouble:
             "send less, or raise max_request_size in the server's config.properties, and here with --max-request-size"
         )
         return Trouble(kind="request-too-large", message=error.message, stage="receive", hint=hint)
+    if isinstance(error, HeadError):
+        return Trouble(
+            kind="refused-head",
+            message="the server's frontend refuses these headers; no handler gets to see them",
+            stage="receive",
+            hint="send less than 8,192 bytes of them, under ASCII names without blanks",
+        )
     return Trouble(
         kind="refused-form",
         message="the server's frontend refuses this form; no handler gets to see it",

@@ -10,9 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.runtime.forms import FormError, bare_type, check_fields, last_wins, parts_of
+from marpack.runtime.fields import check_fields, last_wins
+from marpack.runtime.forms import FORM_TYPE, parts_of
 from marpack.runtime.frontend import refusal
+from marpack.runtime.heads import received
 from marpack.runtime.messages import MAX_BODY, Part, Request
+from marpack.runtime.multipart_headers import field_name, part_type
+from marpack.runtime.refusals import FormError
 from marpack.worker.inputs import Input, read_input, request_id, unreadable, why_refused
 
 
@@ -98,20 +102,25 @@ def _input(where: str, number: int, line: bytes, folder: Path, limit: int) -> In
     refused = why = None
     try:
         recorded = _DECODER.decode(line)
-        parts, content_type = _parts(recorded, folder, limit)
+        request = _request(recorded, number, folder, limit)
     except FormError as error:
-        parts, content_type, refused, why = (), recorded.content_type, refusal(error), why_refused(error)
+        request = Request(id=recorded.id or request_id(number), parts=())
+        refused, why = refusal(error), why_refused(error)
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
-    request = Request(
+    batch = None if recorded.batch is None else str(recorded.batch)
+    return Input(recorded.name or where, request, batch, refused, why)
+
+
+def _request(recorded: Recorded, number: int, folder: Path, limit: int) -> Request:
+    parts, content_type = _parts(recorded, folder, limit)
+    return Request(
         id=recorded.id or request_id(number),
         parts=parts,
-        headers=_headers(recorded, content_type),
+        headers=received(_headers(recorded, content_type)),
         url_path=recorded.url_path,
         explain=recorded.explain,
     )
-    batch = None if recorded.batch is None else str(recorded.batch)
-    return Input(recorded.name or where, request, batch, refused, why)
 
 
 def _parts(recorded: Recorded, folder: Path, limit: int) -> tuple[tuple[Part, ...], str | None]:
@@ -121,7 +130,7 @@ def _parts(recorded: Recorded, folder: Path, limit: int) -> tuple[tuple[Part, ..
     if recorded.form is not None:
         fields = _form(recorded.form, folder)
         check_fields(fields, limit)
-        return fields, recorded.content_type
+        return fields, recorded.content_type or (None if _named_type(recorded) else FORM_TYPE)
     content_type = recorded.content_type or _named_type(recorded)
     if content_type is None and bytes(recorded.json):
         content_type = "application/json"
@@ -155,19 +164,20 @@ def _body(recorded: Recorded, folder: Path) -> bytes:
 
 def _form(form: dict[str, str | Field] | list[Field], folder: Path) -> tuple[Part, ...]:
     if isinstance(form, dict):
-        return tuple(_field(name, field, folder) for name, field in form.items())
+        return last_wins(_field(name, field, folder) for name, field in form.items())
     return last_wins(_field(field.name, field, folder) for field in form)
 
 
 def _field(name: str | None, field: str | Field, folder: Path) -> Part:
     if not name:
         raise ValueError("a form field has no name")
+    kept = field_name(name)
     if isinstance(field, str):
-        return Part(name, field.encode())
+        return Part(kept, field.encode())
     is_file = field.filename is not None or field.file is not None or field.content_type is not None
-    kind = bare_type(field.content_type or "application/octet-stream") if is_file else ""
+    kind = part_type(field.content_type or "application/octet-stream") if is_file else ""
     if field.base64 is not None:
-        return Part(name, base64.b64decode(field.base64, validate=True), kind)
+        return Part(kept, base64.b64decode(field.base64, validate=True), kind)
     if field.file is not None:
-        return Part(name, read_input(str(folder / field.file)), kind)
-    return Part(name, (field.value or "").encode(), kind)
+        return Part(kept, read_input(str(folder / field.file)), kind)
+    return Part(kept, (field.value or "").encode(), kind)

@@ -20,6 +20,9 @@ from marpack.runtime.frontend import error_response, no_answer
 from marpack.runtime.messages import MAX_BODY, Answered, Piece, Request, Response, Trouble
 from marpack.runtime.respond import (
     NEXT,
+    UNSERIALISABLE,
+    AnsweredTwice,
+    BrokenFrame,
     FrontendRefusal,
     Unserialisable,
     WorkerDeath,
@@ -29,7 +32,7 @@ from marpack.runtime.respond import (
 )
 from marpack.runtime.rows import Row, processor_of, row_of
 from marpack.runtime.sequences import Sequences
-from marpack.runtime.streaming import PieceSocket, joined
+from marpack.runtime.streaming import PieceSocket, is_final, joined
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
 
@@ -74,6 +77,7 @@ class Service:
         self._clock.watch(entry.instance)
         self._decode = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
         self._troubles: list[Trouble] = []
+        self._out_of_step = False  # the frontend takes what was returned last for the answer to the next request
         self.on_failure: Callable[[BaseException], None] | None = None  # sees what the handler raised, first
 
     def predict(self, requests: tuple[Request, ...], send: Callable[[Piece], None]) -> Answered:
@@ -87,9 +91,12 @@ class Service:
         sequences = self.conduct.sequences
         if sequences is not None and sequences.stuck:
             return Answered(responses=sequences.refusals(len(requests)), stages={}, troubles=(sequences.why_stuck(),))
+        if self._out_of_step:
+            raise AnsweredTwice("the frontend had its answer to the request before, and then got another")
         socket = PieceSocket(send, limit=self._limit)
         start = time.perf_counter()
         answers = self._turns(requests, socket) if self.conduct.continuous else self._turn(requests, socket)
+        self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
         responses = tuple([joined(socket.sent, index, answer) for index, answer in enumerate(answers)])
         stages = self._clock.take() | timings.drain() | {"handle": (time.perf_counter() - start) * 1000}
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
@@ -186,17 +193,21 @@ class Service:
         try:
             return self._responses(returned, count, context)
         except Unserialisable as error:
-            return self._refused(count, "Unsupported model output data type.", _not_json(returned, error))
+            return self._refused(count, UNSERIALISABLE, _not_json(returned, error))
 
     def _responses(self, returned: list[Any], count: int, context: Context) -> tuple[Response, ...]:
         answered: list[Response] = []
-        try:
-            for index in range(count):
-                value = _item(returned, index)
-                answered.append(response_of(index, value, context))
-        except FrontendRefusal as refusal:
-            refusal.answered = tuple(answered)
-            raise
+        refusals: list[FrontendRefusal] = []
+        for index in range(count):  # the worker encodes every row before the frontend reads the first
+            try:
+                response = response_of(index, _item(returned, index), context)
+            except FrontendRefusal as refusal:
+                refusals.append(refusal)
+            else:
+                if not refusals:
+                    answered.append(response)
+        if refusals:
+            raise _decisive(refusals, tuple(answered))
         check_sizes(answered, self._limit)
         return tuple(answered)
 
@@ -229,6 +240,15 @@ def _item(returned: list[Any], index: int) -> Any:  # Any: as returned
     except IndexError:
         why = f"handle took rows from `data`, and returned {len(returned)} items: there is none for request {index + 1}"
         raise WorkerDeath(why) from None
+
+
+def _decisive(refusals: list[FrontendRefusal], before: tuple[Response, ...]) -> FrontendRefusal:
+    """Return the refusal that a batch ends with: one that breaks the message, else the first the frontend comes to."""
+    broken = next((refusal for refusal in refusals if isinstance(refusal, BrokenFrame)), None)
+    if broken is not None:
+        return broken
+    refusals[0].answered = before
+    return refusals[0]
 
 
 async def _awaited(handle: Callable[[Any, Any], Any], rows: list[Row], context: Context) -> Any:  # Any: as returned

@@ -13,7 +13,9 @@ from conformance.requests import request_of
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
+from marpack.runtime.frontend import refusal
 from marpack.runtime.messages import Load, Response, Trouble
+from marpack.runtime.refusals import FormError
 from marpack.worker.client import LoadError, Worker
 from marpack.worker.forking import ForkServer
 
@@ -87,7 +89,13 @@ def _ask(worker: Worker, probe: Probe, remaining: list[Step], rehearsal: Rehears
         step = remaining.pop(0)
         calls: tuple[Call, ...] = step.calls if isinstance(step, Batch) else (step,)
         seconds = float(limit) if isinstance(limit, int) else None
-        outcome = worker.predict(tuple(map(request_of, calls)), timeout=seconds)
+        try:
+            requests = tuple(map(request_of, calls))
+        except FormError as error:  # the worker never hears of it
+            rehearsal.replies[calls[0].name] = reply_of(refusal(error))
+            rehearsal.troubles[calls[0].name] = ()
+            continue
+        outcome = worker.predict(requests, timeout=seconds)
         for call, response in zip(calls, outcome.responses, strict=True):
             rehearsal.replies[call.name] = reply_of(response)
             rehearsal.troubles[call.name] = outcome.troubles

@@ -8,6 +8,7 @@ from conformance.probe import Call, Field, Form
 from conformance.wire import Message
 
 from marpack.runtime.forms import parts_of
+from marpack.runtime.heads import received
 from marpack.runtime.messages import Request
 
 BOUNDARY = "----conformance"
@@ -24,11 +25,11 @@ def message_of(call: Call, model: str) -> Message:
 def request_of(call: Call) -> Request:
     """Return a call as the server's frontend would hand it to the worker.
 
-    Raises marpack.runtime.forms.FormError for a form that the frontend refuses.
+    Raises marpack.runtime.refusals.FormError for what the frontend refuses.
     """
     message = message_of(call, "model")
     headers = (*message.headers, ("Host", "127.0.0.1:8080"), ("Content-Length", str(len(message.body))))
-    read = tuple((name, value.strip(" ")) for name, value in headers)  # as HTTP reads them
+    read = received(headers)
     content_type = next((value for name, value in read if name.lower() == "content-type"), None)
     return Request(
         id=f"request-{call.name}",

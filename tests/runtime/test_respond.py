@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marpack.runtime.context import Context, RequestProcessor
-from marpack.runtime.respond import FrontendRefusal, Unserialisable, WorkerDeath, encode_value, response_of
+from marpack.runtime.respond import (
+    BrokenFrame,
+    FrontendRefusal,
+    Unserialisable,
+    WorkerDeath,
+    encode_value,
+    response_of,
+)
 
 
 class Colour(enum.IntEnum):
@@ -123,15 +130,51 @@ def test_what_cannot_be_encoded_kills_the_worker(case: dict[str, object]):
         answered(**case)
 
 
-@pytest.mark.parametrize("case", [{"status": -1}, {"X_A": "a\r\nb"}, {"": "empty name"}, {"a b": "blank"}])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"status": -1},
+        *({"X_A": f"a{text}b"} for text in ("\r\n", "\n", "\r", "\0", "\x0b", "\x0c")),
+        *({name: "v"} for name in ("", "a b", "a:b", "a=b", "a,b", "a;b", "\xe9", "a\0b", "a\x0bb")),
+    ],
+)
 def test_what_the_frontend_refuses_spares_the_rows_before(case: dict[str, object]):
     with pytest.raises(FrontendRefusal):
         answered(**case)
 
 
+def test_a_phrase_with_accents_breaks_the_whole_message():
+    with pytest.raises(BrokenFrame):
+        answered(phrase="caf\xe9")
+
+
+def test_only_none_is_no_phrase():
+    assert answered(phrase="").phrase == ""
+    for phrase in (0, False, b"", []):
+        with pytest.raises(WorkerDeath, match="the reason phrase is"):
+            answered(phrase=phrase)
+
+
+@pytest.mark.parametrize("case", [{"status": -1}, {"X_A": "a\r\nb"}])
+def test_what_is_no_json_is_found_before_what_the_frontend_refuses(case: dict[str, object]):
+    with pytest.raises(Unserialisable):
+        answered({1}, **case)
+
+
+@pytest.mark.parametrize("name", ["a(b)/c@", "a\x7fb"])
+def test_odd_header_names_reach_the_client(name: str):
+    assert answered(**{name: "b\x7f\x01c"}).headers == ((name, "b\x7f\x01c"),)
+
+
+def test_json_is_written_as_a_handler_wants_it_written(monkeypatch):
+    plain = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda value, **options: plain(value, ensure_ascii=False, **options))
+    assert encode_value({"b": ["\xe9", 1]}) == '{\n  "b": [\n    "\xe9",\n    1\n  ]\n}'.encode()
+
+
 def test_headers_of_the_frontends_own_are_dropped_and_latin_1_is_kept():
-    response = answered(Cache_Control="max-age=1", Connection="close", X_Odd="é€")
-    assert response.headers == (("X-Odd", "é?"),)
+    response = answered(Cache_Control="max-age=1", Connection="close", Transfer_Encoding="gzip", X_Odd="é€\U0001f600")
+    assert response.headers == (("X-Odd", "é???"),)
 
 
 @pytest.mark.parametrize(("names", "survivor"), [(["X-A", "x-a", "X-a"], "X-a"), (["Zeta", "ZETA", "zeta"], "Zeta")])

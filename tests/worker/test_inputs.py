@@ -72,6 +72,26 @@ def test_form_fields_are_one_request(folder: Path):
     assert item.request.parts == (Part("data", b"{}", "image/png"), Part("k", b"w", ""))
 
 
+def test_fields_have_the_names_and_the_type_that_a_form_gives_them():
+    item = form_input(["a:b=1", "a,b=2"], Shape())
+    assert item.request.parts == (Part("a b", b"2"),)
+    assert item.request.headers == (("Content-Type", "multipart/form-data; boundary=0123456789abcdef"),)
+
+
+def test_a_field_without_a_name_is_refused_by_the_frontend():
+    item = form_input([" =1"], Shape())
+    assert item.refused is not None
+    assert item.refused.status == 500
+
+
+@pytest.mark.parametrize("header", [("X", "a" * 8189), ("X-\xe9", "1")])
+def test_headers_that_the_frontend_refuses_refuse_every_input(header: tuple[str, str]):
+    shape = Shape(headers=(header,))
+    for item in (*data_inputs(["1"], shape), form_input(["a=1"], shape)):
+        assert item.refused is not None
+        assert item.refused.status == 400
+
+
 @pytest.mark.parametrize("field", ["nothing", "=v", "f=@nowhere.bin"])
 def test_wrong_fields_are_refused(field: str):
     with pytest.raises(UsageError):

@@ -13,6 +13,7 @@ from conformance.probes import (
     envelopes,
     examples,
     failures,
+    forms,
     manifests,
     metrics,
     models,
@@ -28,6 +29,7 @@ from conformance.probes import (
 
 _MODULES = (
     rows,
+    forms,
     returns,
     responses,
     failures,

@@ -108,4 +108,64 @@ CONTINUOUS_BATCH = Probe(
     ),
 )
 
-PROBES = (STREAMS, CONTINUOUS, CONTINUOUS_BATCH)
+_MADE = "from ts.protocol.otf_message_handler import create_predict_response as made\n"
+_SEND_MADE = f"{_MADE}context.cl_socket.sendall(made(['a'], context.request_ids, 'm', 200, context{{}})); answer = 'z'"
+
+# What cannot be sent is an exception in the handler's own hands.
+_UNSENDABLE = {
+    "code-none": "send(['a'], code=None); answer = 'z'",
+    "message-none": "send(['a'], message=None); answer = 'z'",
+    "header-number": "context.set_response_header(0, 'a', 1); send(['a']); answer = 'z'",
+    "header-number-caught": (
+        "context.set_response_header(0, 'a', 1)\n"
+        "try: send(['a'])\n"
+        "except Exception as e: context.get_response_headers(0).clear(); answer = repr(e)"
+    ),
+    "surrogate": "send(['\\ud800']); answer = 'z'",
+    "circular": "x = []; x.append(x); send([x]); answer = 'z'",
+    "status-text": "context.set_response_status('200', ''); send(['a']); answer = 'z'",
+    "content-type-none": "context.set_response_content_type(0, None); send(['a']); answer = 'z'",
+    "id-none": "send(['a'], {0: None}); answer = 'z'",
+    "send-for-sendall": _SEND_MADE.replace("sendall", "send").format(", True"),
+    "transfer-encoding": "context.set_response_header(0, 'Transfer-Encoding', 'gzip'); send(['a']); answer = 'z'",
+}
+
+UNSENDABLE = Probe(
+    name="streams-unsendable",
+    files={"handler.py": handler("evaluate")},
+    settled=True,
+    steps=tuple(Call(name, source) for name, source in _UNSENDABLE.items()),
+)
+
+# What ends the answer while the handler goes on: its return is then taken for the answer to the next request.
+_ENDED_EARLY = {
+    "code-500": "send(['a'], code=500); answer = 'z'",
+    "code-201": "send(['a'], code=201); answer = 'z'",
+    "code-404-with-message": "send(['a'], message='mine', code=404); answer = 'z'",
+    "code-500-later": "send(['a']); send(['b'], code=500, message='mine'); answer = 'z'",
+    "unserialisable": "send([{1}]); answer = 'z'",
+    "unserialisable-caught": "try: send([{1}])\nexcept Exception: answer = 'caught'\nelse: answer = 'not raised'",
+    "unserialisable-later": "send(['a']); send([{1}]); answer = 'z'",
+    "nothing-more": _SEND_MADE.format(""),
+    "next-is-1": _SEND_MADE.format(", 1"),
+    "error-made": f"{_MADE}context.cl_socket.sendall(made(None, context.request_ids, 'mine', 418)); answer = 'z'",
+}
+
+ENDED_EARLY = tuple(
+    Probe(
+        name=f"streams-ended-early-{name}",
+        files={"handler.py": handler("evaluate")},
+        settled=True,
+        steps=(Call("stream", source), Call("after", "answer = 'one'")),
+    )
+    for name, source in _ENDED_EARLY.items()
+)
+
+FOREIGN_ID = Probe(
+    name="streams-foreign-id",
+    files={"handler.py": handler("evaluate")},
+    settled=True,
+    steps=(Call("stream", "send(['a'], {0: 'nope'}); answer = 'z'"),),
+)
+
+PROBES = (STREAMS, CONTINUOUS, CONTINUOUS_BATCH, UNSENDABLE, *ENDED_EARLY, FOREIGN_ID)
