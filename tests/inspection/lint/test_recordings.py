@@ -24,7 +24,7 @@ UNSEEN = {
     "entry-initialize-cuda", "entry-initialize-cuda-value-error", "entry-initialize-exits", "entry-initialize-kills",
     "entry-function-raises-at-start", "classifier-few-classes",
 }  # fmt: skip
-# How the server was set up, how many requests came at once, or what they have the handler do: not what the archive holds.
+# How the server was set up, how many requests came at once, what they have the handler do: not what the archive holds.
 ELSEWHERE = {
     "text-batch", "envelope-kserve-batch", "envelope-kservev2-batch", "streams-foreign-id",
     "streams-ended-early-code-500", "streams-ended-early-unserialisable", "streams-ended-early-unserialisable-caught",
