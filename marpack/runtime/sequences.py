@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Any, Self
-from uuid import uuid4
 
 from msgspec import Struct
 
@@ -50,6 +49,8 @@ class Sequences(Struct, frozen=True):
 
     def enter(self, request: RequestProcessor, context: Context) -> None:
         """Begin a sequence with a request that names none, as the frontend does."""
+        from uuid import uuid4  # noqa: PLC0415 - few models have sequences
+
         keys = vars(context)
         headers = request.get_request_properties()
         if not headers.get(keys["header_key_sequence_id"]):

@@ -8,9 +8,7 @@ of a library's. Here the worker is up already: the first is tried in a Python of
 import importlib
 import os
 import socket
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -77,7 +75,7 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
 
 def _pose_as_the_servers() -> None:
     """Set what the server's workers are started with."""
-    temporary = tempfile.gettempdir()
+    temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named, as on the server
     folders = dict.fromkeys(("TEMP", "LOG_LOCATION", "METRICS_LOCATION"), temporary)
     for name, value in (_ENVIRONMENT | folders).items():
         os.environ.setdefault(name, value)
@@ -125,18 +123,15 @@ def pose_as_torchrun(config: Mapping[str, Any], model: str) -> None:  # Any: YAM
         note("torchrun", f"of the {count} processes that torchrun starts, only the first is here", hint=hint)
     ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0")
     sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(count)) | {"GROUP_WORLD_SIZE": "1"}
-    os.environ |= (
-        ranks
-        | sizes
-        | {
-            "MASTER_ADDR": "localhost",
-            "MASTER_PORT": str(_free_port()),
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "1",
-            "TORCHELASTIC_RUN_ID": f"{model}_29500",
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-    )
+    others = {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(_free_port()),
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "1",
+        "TORCHELASTIC_RUN_ID": f"{model}_29500",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    os.environ |= ranks | sizes | others
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -167,6 +162,8 @@ def _names_in(places: Iterable[str]) -> set[str]:
 
 
 def _try_start(shadowing: Iterable[str], model_dir: str) -> None:
+    import subprocess  # noqa: PLC0415 - few archives need it
+
     command = [sys.executable, "-c", _TRIAL]
     done = subprocess.run(  # noqa: S603 - our own interpreter, and the archive's modules, as on the server
         command, cwd=model_dir, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
