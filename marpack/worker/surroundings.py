@@ -56,10 +56,11 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
     _pose_as_the_servers()
     places = _places(Path(model_dir), handler)
     packed = _names_in(places)
-    _set_path(*places, os.environ.get("PYTHONPATH"))
+    before = os.environ.get("PYTHONPATH")
+    _set_path(*places, before)
     shadowing = set(filter(_shadows, packed))
     if shadowing:
-        _try_start(shadowing, model_dir)
+        _try_start(shadowing, model_dir, before)
     _make_room(packed)
     sys.path[:0] = places
     if "sitecustomize" in packed:  # which a Python runs when it starts
@@ -161,17 +162,30 @@ def _names_in(places: Iterable[str]) -> set[str]:
     return names
 
 
-def _try_start(shadowing: Iterable[str], model_dir: str) -> None:
-    import subprocess  # noqa: PLC0415 - few archives need it
-
-    command = [sys.executable, "-c", _TRIAL]
-    done = subprocess.run(  # noqa: S603 - our own interpreter, and the archive's modules, as on the server
-        command, cwd=model_dir, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+def _try_start(shadowing: Iterable[str], model_dir: str, path: str | None) -> None:
+    """Raise ShadowingError if what the server's worker imports fails with the archive's modules, and only with them."""
+    said = _start_fails(model_dir, os.environ["PYTHONPATH"])
+    if said and not _start_fails("/", path or ""):
         names = ", ".join(sorted(shadowing))
         raise ShadowingError(f"the server's worker finds the archive's {names} in place of its own, and dies: {said}")
+
+
+def _start_fails(folder: str, path: str) -> str:
+    """Return the last that a Python says that dies of the worker's imports; nothing if it lives."""
+    import subprocess  # noqa: PLC0415 - few archives need it
+
+    done = subprocess.run(  # noqa: S603 - our own interpreter, and the archive's modules, as on the server
+        [sys.executable, "-c", _TRIAL],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not done.returncode:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
 def _make_room(packed: set[str]) -> None:
