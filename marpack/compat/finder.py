@@ -13,6 +13,12 @@ from marpack.compat.incidental import BRINGS, INCIDENTAL, LOADED, LOGGERS
 from marpack.compat.table import ENGINES, TABLE
 
 
+class NotProvidedError(ModuleNotFoundError):
+    """TorchServe has this module, and marpack does not."""
+
+    hint = "try this archive on a server; marpack provides what handlers use as a rule"
+
+
 class TsFinder(MetaPathFinder):
     """Finds `ts` and its submodules before any installed torchserve is looked for."""
 
@@ -24,7 +30,7 @@ class TsFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return the spec of a `ts` module, None where TorchServe has none of that name.
 
-        Raises ModuleNotFoundError that names the engine for a module that needs one.
+        Raises ModuleNotFoundError that names the engine for a module that needs one, and NotProvidedError.
         """
         if fullname != "ts" and not fullname.startswith("ts."):
             return None
@@ -32,6 +38,7 @@ class TsFinder(MetaPathFinder):
             if fullname == module or fullname.startswith(f"{module}."):
                 raise ModuleNotFoundError(_needs(fullname, engine), name=fullname)
         if fullname not in TABLE:
+            _refuse_what_torchserve_has(fullname)
             return None
         is_package = any(name.startswith(f"{fullname}.") for name in TABLE)
         return ModuleSpec(fullname, TsLoader(), is_package=is_package)
@@ -104,6 +111,14 @@ def uninstall() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, TsFinder)]
     for name in [name for name, module in sys.modules.items() if isinstance(module, TsModule)]:
         del sys.modules[name]
+
+
+def _refuse_what_torchserve_has(module: str) -> None:
+    """Raise NotProvidedError for a module of TorchServe's; those that it has not either, nobody finds."""
+    from marpack.inspection.lint import torchserve_names  # noqa: PLC0415 - no handler that loads needs it
+
+    if torchserve_names.has_module(module):
+        raise NotProvidedError(f"marpack does not provide {module}, which TorchServe 0.12 has", name=module)
 
 
 def _needs(module: str, engine: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
+from marpack.compat.finder import NotProvidedError
 from marpack.render.console import plain, talk
 from marpack.runtime.messages import Frame, Trouble
 from marpack.worker.client import LoadError
@@ -50,7 +51,9 @@ def told_frames(frames: Iterable[Frame]) -> list[Frame]:
 def show_load_error(error: LoadError) -> None:
     """Print on stderr why a handler could not be loaded, with its own traceback."""
     console = talk()
-    console.print("[bold red]error:[/] the handler could not be loaded; the server's worker would die here, too")
+    lacking = error.trouble.kind == NotProvidedError.__name__
+    so = " here: marpack lacks what it needs" if lacking else "; the server's worker would die here, too"
+    console.print(f"[bold red]error:[/] the handler could not be loaded{so}")
     show_trouble(error.trouble, console)
     show_logs(error.logs, console)
 

@@ -37,6 +37,13 @@ from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
 
 
+class RowsTaken(WorkerDeath):
+    """The handler took rows from its data, and what it returned has no answer for them."""
+
+    kind = "rows-taken"
+    hint = "leave `data` as it is, and return one item per row that it had"
+
+
 class Conduct(Struct, frozen=True, kw_only=True):
     """How the model config wants requests answered."""
 
@@ -239,7 +246,7 @@ def _item(returned: list[Any], index: int) -> Any:  # Any: as returned
         return returned[index]
     except IndexError:
         why = f"handle took rows from `data`, and returned {len(returned)} items: there is none for request {index + 1}"
-        raise WorkerDeath(why) from None
+        raise RowsTaken(why) from None
 
 
 def _decisive(refusals: list[FrontendRefusal], before: tuple[Response, ...]) -> FrontendRefusal:

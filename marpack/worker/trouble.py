@@ -51,7 +51,7 @@ def hint_for(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]
         if top == "ts":
-            return _why_no_ts(error)
+            return getattr(error, "hint", None) or _why_no_ts(error)
         return f"pack {top}.py with the archive, or name its package in requirements.txt"
     return getattr(error, "hint", None)
 
@@ -59,10 +59,6 @@ def hint_for(error: BaseException) -> str | None:
 def _why_no_ts(error: ModuleNotFoundError) -> str | None:
     if str(error) != f"No module named {error.name!r}":  # it says more, and so enough
         return None
-    from marpack.inspection.lint import torchserve_names  # noqa: PLC0415 - no worker that answers needs it
-
-    if torchserve_names.has_module(str(error.name)):
-        return "marpack does not provide this module of TorchServe's: try the archive on a server"
     return "TorchServe 0.12 has no module of that name"
 
 
