@@ -27,7 +27,7 @@ _TRIAL = (
     "socket.socket, struct.pack, uuid.uuid4, yaml.YAMLError"
 )
 _PARALLEL = frozenset({"pp", "tp", "pptp"})
-_TRIED_BY_TORCH = frozenset({"cuda"})
+_TORCH_WANTS = frozenset({"torch", "torchgen", "typing_extensions", "cuda"})
 # Of the modules that come along with torch, those that handlers use having imported only the package.
 _ALONG = {
     "concurrent": ("futures",),
@@ -143,10 +143,11 @@ def _free_port() -> int:
 
 
 def _shadows(name: str) -> bool:
-    """Say whether a module of this name may be found where one of Python's or of the server's is wanted."""
+    """Say whether the server's worker may not come up with a module of this name in the model folder."""
     if name in server_python.UNREACHABLE or name in sys.builtin_module_names:
         return False
-    return server_python.is_standard(name) or name in server_python.INSTALLED or name in _TRIED_BY_TORCH
+    private = name.startswith("_") and server_python.is_standard(name)
+    return private or server_python.breaks_worker(name) or name in server_python.COMPILED or name in _TORCH_WANTS
 
 
 def _names_in(places: Iterable[str]) -> set[str]:

@@ -63,9 +63,14 @@ def test_a_module_that_no_worker_comes_up_with_is_told(make_folder):
         prepare(str(make_folder("x = 1\n", files={"random.py": "x = 1\n"})), "handler.py", with_ts=False)
 
 
-@pytest.mark.parametrize("name", ["builtins", "sys", "os", "helpers"])
-def test_names_that_no_worker_looks_for_in_the_archive(name: str):
+@pytest.mark.parametrize("name", ["builtins", "sys", "os", "helpers", "parser", "calendar", "_mine"])
+def test_names_that_no_worker_stumbles_over(name: str):
     assert not surroundings._shadows(name)
+
+
+@pytest.mark.parametrize("name", ["json", "_struct", "select", "yaml", "typing_extensions", "cuda"])
+def test_names_that_a_worker_may_stumble_over(name: str):
+    assert surroundings._shadows(name)
 
 
 def test_torchruns_first_process():

@@ -29,7 +29,7 @@ UNREACHABLE = _names(
     """
 )
 # Written in C, and built in or not as the Python goes.
-_COMPILED = _names("array binascii cmath fcntl grp math mmap resource select unicodedata zlib")
+COMPILED = _names("array binascii cmath fcntl grp math mmap resource select unicodedata zlib")
 # Loaded by a worker, from files, before it loads a handler, and needed: a module of this name in the model folder comes
 # first, and no worker comes up. (Others it loads and does not use by then: calendar, gzip, locale …)
 LOADED = _names(
@@ -66,7 +66,7 @@ def is_standard(top: str) -> bool:
 
 def never_found(top: str) -> bool:
     """Say whether a module of this name in the model folder loses against one that is there already."""
-    return top in UNREACHABLE or top in _COMPILED
+    return top in UNREACHABLE or top in COMPILED
 
 
 def breaks_worker(top: str) -> bool:
