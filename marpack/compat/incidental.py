@@ -61,6 +61,8 @@ _HELD = {
     "ts.metrics.metric_type_enum": "enum",
     "ts.metrics.metric_encoder": "Dimension JSONEncoder Metric json",
     "ts.metrics.metrics_store": "Dimension Metric",
+    "ts.metrics.system_metrics": "Dimension Metric logging psutil types",
+    "ts.metrics.process_memory_metric": "logging psutil",
     "ts.metrics.metric_cache_abstract": "Dimension MetricAbstract MetricTypes abc merrors os",
     "ts.metrics.metric_cache_yaml_impl": "CachingMetric MetricCacheAbstract MetricTypes logging merrors yaml",
     "ts.metrics.metric_cache_errors": "yaml",
@@ -104,8 +106,8 @@ LOADED = frozenset(
     ts.context ts.handler_utils ts.handler_utils.utils ts.metrics ts.metrics.caching_metric ts.metrics.dimension
     ts.metrics.metric ts.metrics.metric_abstract ts.metrics.metric_cache_abstract ts.metrics.metric_cache_errors
     ts.metrics.metric_cache_yaml_impl ts.metrics.metric_encoder ts.metrics.metric_type_enum ts.metrics.metrics_store
-    ts.metrics.unit ts.model_loader ts.protocol ts.protocol.otf_message_handler ts.service ts.utils ts.utils.util
-    ts.version
+    ts.metrics.system_metrics ts.metrics.unit ts.model_loader ts.protocol ts.protocol.otf_message_handler ts.service
+    ts.utils ts.utils.util ts.version
     """.split()  # noqa: SIM905 - as above
 )
 

@@ -6,6 +6,7 @@ A module's names map to `module:attribute`; an attribute is looked up when it is
 
 _CONTEXT = "marpack.runtime.context"
 _METRIC = "marpack.runtime.metrics.metric"
+_SYSTEM = "marpack.runtime.metrics.system"
 _ERRORS = "marpack.runtime.metrics.errors"
 _STREAMING = "marpack.runtime.streaming"
 _HANDLERS = "marpack.handlers"
@@ -87,6 +88,23 @@ TABLE: dict[str, dict[str, str]] = {
         "MetricAbstract": f"{_METRIC}:CachingMetric",
         "MetricUnit": f"{_METRIC}:METRIC_UNIT",
     },
+    "ts.metrics.system_metrics": {
+        name: f"{_SYSTEM}:{name}"
+        for name in (
+            "collect_all",
+            "cpu_utilization",
+            "dimension",
+            "disk_available",
+            "disk_used",
+            "disk_utilization",
+            "gpu_utilization",
+            "memory_available",
+            "memory_used",
+            "memory_utilization",
+            "system_metrics",
+        )
+    },
+    "ts.metrics.process_memory_metric": {"get_cpu_usage": f"{_SYSTEM}:get_cpu_usage"},
     "ts.metrics.metrics_store": {"MetricsStore": "marpack.runtime.metrics.store:MetricsStore"},
     "ts.metrics.metric_cache_yaml_impl": {"MetricsCacheYamlImpl": "marpack.runtime.metrics.cache:MetricsCache"},
     "ts.metrics.metric_cache_abstract": {"MetricCacheAbstract": "marpack.runtime.metrics.cache:MetricsCache"},
