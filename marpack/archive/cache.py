@@ -12,13 +12,13 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.progress import Bar, Progress
+from marpack.archive.progress import Bar, Progress, unseen
 from marpack.errors import ExtractionError
 from marpack.findings import Finding
 
@@ -66,11 +66,11 @@ class Cached(Struct, frozen=True):
 class Cache:
     """The folder of extracted archives. What it hands out is safe from eviction until `close`."""
 
-    def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT, bar: Bar | None = None) -> None:
+    def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT, bar: Bar = unseen) -> None:
         """Take the folder, made when first needed, its size bound in bytes, and what shows how far an extraction is."""
         self._root = root
         self.limit = limit
-        self._bar: Bar = bar or (lambda _what, _size: nullcontext())
+        self._bar = bar
         self._held: list[int] = []
 
     @property

@@ -160,7 +160,8 @@ def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> _O
                 where=where,
                 hint="build the archive again",
             )
-    _check_runtime(table.get("runtime", RUNTIMES[0]) if "runtime" in keys else RUNTIMES[0], where)
+    if "runtime" in keys:
+        _check_runtime(table.get("runtime", RUNTIMES[0]), where)
     extra = {key: value for key, value in table.items() if key not in keys or (value is None and key != "model")}
     return {**known, "extra": extra}
 

@@ -1,7 +1,6 @@
 """An archive's members as files of a new folder, which appears whole or not at all."""
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from msgspec import Struct
 
 from marpack.archive.extraction import cannot_extract
 from marpack.archive.pointers import require_files
-from marpack.archive.progress import Bar
+from marpack.archive.progress import Bar, unseen
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_folder
 from marpack.errors import UsageError, located
@@ -32,7 +31,7 @@ def unpack(
     *,
     only: Iterable[str] = (),
     replace: bool = False,
-    bar: Bar | None = None,
+    bar: Bar = unseen,
 ) -> Unpacked:
     """Write an archive's members into a new folder, their CRCs checked.
 
@@ -55,7 +54,7 @@ def unpack(
         with (
             located(archive.source),
             staged_folder(folder, replace=replace or empty) as staged,
-            bar("extracting", size) if bar else nullcontext() as progress,
+            bar("extracting", size) as progress,
         ):
             archive.extract(staged, names if patterns else None, progress)
     except OSError as error:

@@ -1,10 +1,5 @@
-"""Constants of the server's modules that handlers import."""
+"""What ts.torch_handler.base_handler finds when it is imported on a stock server with a torch of today."""
 
-import re
-
-CLEANUP_REGEX = re.compile(r"<.*?>|&([a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});")
-
-# What ts.torch_handler.base_handler found when it was imported on a stock server with a torch of today.
 IPEX_AVAILABLE = False
 ONNX_AVAILABLE = True
 PROFILER_AVAILABLE = True

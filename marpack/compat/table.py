@@ -51,7 +51,7 @@ TABLE: dict[str, dict[str, str]] = {
         "PredictionException": "marpack.runtime.exceptions:PredictionException",
         "get_yaml_config": "marpack.runtime.config:get_yaml_config",
         "deprecated": "marpack.runtime.deprecation:deprecated",
-        "CLEANUP_REGEX": "marpack.compat.constants:CLEANUP_REGEX",
+        "CLEANUP_REGEX": f"{_HANDLERS}.text_pipeline:MARKUP",
     },
     "ts.utils.timeit_decorator": {"timeit": "marpack.runtime.deprecation:timeit"},
     "ts.protocol": {},

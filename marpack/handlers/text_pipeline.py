@@ -5,7 +5,7 @@ import string
 import unicodedata
 from collections.abc import Callable, Iterator
 
-_MARKUP = re.compile(r"<.*?>|&(?:[a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});")
+MARKUP = re.compile(r"<.*?>|&([a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});")  # handlers import it as CLEANUP_REGEX
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # Marks that are tokens of their own, and marks that only separate.
 _SPACED = str.maketrans({"'": " '  "} | {mark: f" {mark} " for mark in ".,()!?"} | {";": " ", ":": " "})
@@ -15,7 +15,7 @@ Tokenizer = Callable[[str], list[str]]
 
 def remove_html_tags(text: str) -> str:
     """Drop tags and character references; a tag that spans lines stays."""
-    return _MARKUP.sub("", text)
+    return MARKUP.sub("", text)
 
 
 def remove_accented_characters(text: str) -> str:

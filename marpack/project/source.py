@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from marpack.archive.progress import unseen
 from marpack.errors import NoProjectError, UsageError
 from marpack.project.paths import plain_refusals
 
@@ -31,14 +31,14 @@ class Resolved(Struct, frozen=True, kw_only=True):
 def resolve(
     source: str | None,
     *,
-    bar: Bar | None = None,
+    bar: Bar = unseen,
     created_on: str | None = None,
 ) -> Resolved:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
     Args:
         source: A .mar, a .tar.gz, a model folder or a project folder; None for the project in the current folder.
-        bar: Is given what goes on and how many bytes are to be packed, if any; shows those that it is told of.
+        bar: Shows how far a build is.
         created_on: The manifest's `createdOn` if something is built.
 
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built.
@@ -63,7 +63,7 @@ def resolve(
     )
 
 
-def _resolve_project(project: Project, bar: Bar | None, created_on: str | None) -> Resolved:
+def _resolve_project(project: Project, bar: Bar, created_on: str | None) -> Resolved:
     from marpack.packing.pack import plan_size  # noqa: PLC0415
     from marpack.project.planning import plan_project  # noqa: PLC0415
     from marpack.project.staleness import is_stale  # noqa: PLC0415
@@ -73,6 +73,6 @@ def _resolve_project(project: Project, bar: Bar | None, created_on: str | None) 
     if not is_stale(draft.plan):
         return Resolved(path=draft.plan.output, project=project)
     planned = plan_project(project, created_on=created_on)
-    with bar("packing", plan_size(planned.plan)) if bar else nullcontext() as progress:
+    with bar("packing", plan_size(planned.plan)) as progress:
         built = write(planned, progress)
     return Resolved(path=planned.plan.output, project=project, built=built, findings=planned.findings)

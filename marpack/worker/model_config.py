@@ -38,14 +38,17 @@ def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: wha
 
 def batch_size_of(config: dict[str, Any]) -> int:
     """Return the config's batchSize, else 1."""
-    size = config.get("batchSize")
-    counts = isinstance(size, int) and not isinstance(size, bool) and 0 < size < _INT32
-    return int(size) if counts else 1  # type: ignore[arg-type]
+    return _whole(config, "batchSize") or 1
 
 
 def seconds_of(config: Mapping[str, Any], key: str) -> float:
     """Return the config's responseTimeout or startupTimeout, else the server's default."""
+    value = _whole(config, key)
+    return _SERVERS_TIMEOUT if value is None else float(min(value, _LONGEST))
+
+
+def _whole(config: Mapping[str, Any], key: str) -> int | None:
+    """Return a whole number above 0, as Java's Integer holds it; None for anything else, which counts as not set."""
     value = config.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _INT32:
-        return _SERVERS_TIMEOUT
-    return float(min(value, _LONGEST))
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _INT32
+    return value if counts else None
