@@ -6,7 +6,7 @@ from marpack.archive.names import shown
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.findings import Finding, Severity
 
-_AGAIN = "marpack unpack it, and build it again: marpack build"
+_REPACK = "marpack unpack it, and build it again: marpack build"
 
 
 def common_root(names: Iterable[str]) -> str:
@@ -56,5 +56,5 @@ def streamed_zip64(source: str, names: tuple[str, ...]) -> Finding:
     )
 
 
-def _refused(code: str, message: str, source: str, hint: str = _AGAIN) -> Finding:
+def _refused(code: str, message: str, source: str, hint: str = _REPACK) -> Finding:
     return Finding(code=code, severity=Severity.ERROR, message=message, where=source, hint=hint)

@@ -8,7 +8,7 @@ from marpack.archive.names import check_member_name, shown
 from marpack.archive.protocol import MANIFEST_NAME, Entry
 from marpack.errors import ManifestError, UnsafeArchiveError
 
-_AGAIN = "build the archive again: marpack build"
+_REBUILD = "build the archive again: marpack build"
 
 
 class Members(Protocol):
@@ -34,7 +34,7 @@ def read_manifest(archive: Members) -> Manifest:
     where = f"{archive.source}!{MANIFEST_NAME}"
     entry = archive.entries.get(MANIFEST_NAME)
     if entry is None:
-        raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=archive.source, hint=_AGAIN)
+        raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=archive.source, hint=_REBUILD)
     if entry.size > MAX_BYTES:
         raise ManifestError(f"the manifest has {entry.size} bytes; {MAX_BYTES} is the most", where=where)
     with archive.open(MANIFEST_NAME) as file:
@@ -53,7 +53,7 @@ def require_files(archive: Members, manifest: Manifest) -> None:
     for key, name in pointers(manifest).items():
         if name not in archive.entries:
             message = f"model.{key} points at {shown(name)}, which is not in the archive"
-            raise ManifestError(message, where=f"{where}: model.{key}", hint=_AGAIN)
+            raise ManifestError(message, where=f"{where}: model.{key}", hint=_REBUILD)
 
 
 def pointers(manifest: Manifest) -> dict[str, str]:
@@ -78,5 +78,5 @@ def _check_inside(key: str, name: str, where: str) -> None:
         check_member_name(name)
     except UnsafeArchiveError:
         raise ManifestError(
-            f"model.{key} points outside the archive: {shown(name)}", where=f"{where}: model.{key}", hint=_AGAIN
+            f"model.{key} points outside the archive: {shown(name)}", where=f"{where}: model.{key}", hint=_REBUILD
         ) from None

@@ -10,7 +10,7 @@ from marpack.archive.index import Member
 
 _LEVEL = 1  # of 3: level 3 takes three times as long, and weights come out no smaller
 _GZIP = 16 + 15  # zlib's window bits that ask for a gzip header (without name and time) and trailer
-_TIME = 315532800  # seconds since 1970: 1980-01-01, as in the zip
+_MTIME = 315532800  # seconds since 1970: 1980-01-01, as in the zip
 
 
 class TarWriter:
@@ -26,7 +26,7 @@ class TarWriter:
     def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:  # noqa: ARG002 - no pages here
         """Write one member; see `Writer.add`."""
         header = TarInfo(f"{self._root}/{name}")
-        header.size, header.mode, header.mtime = size, 0o644, _TIME
+        header.size, header.mode, header.mtime = size, 0o644, _MTIME
         self._put(header.tobuf(PAX_FORMAT, errors="strict"))
         sums = self._copier.copy(source, size, self._put)
         self._pad(BLOCKSIZE)

@@ -23,7 +23,7 @@ _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 field", whatever the tru
 _PLAIN, _ZIP64 = 20, 45  # version needed to extract: 2.0, 4.5
 _UNIX = 3 << 8
 _MODE = 0o100644 << 16  # a regular file, rw-r--r--
-_TIME, _DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00:00, where DOS time begins
+_DOS_TIME, _DOS_DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00:00, where DOS time begins
 _UTF8_NAME = 1 << 11
 
 
@@ -55,7 +55,7 @@ class _Record(Struct, frozen=True):
 
     def local(self, extra: bytes) -> bytes:
         size = min(self.size, _FULL32)
-        common = (_needed(size), self.flags, 0, _TIME, _DATE, self.crc, size, size)
+        common = (_needed(size), self.flags, 0, _DOS_TIME, _DOS_DATE, self.crc, size, size)
         return _LOCAL.pack(b"PK\3\4", *common, len(self.name), len(extra)) + self.name + extra
 
     def central(self) -> bytes:
@@ -64,7 +64,7 @@ class _Record(Struct, frozen=True):
         wide += [self.offset] if offset == _FULL32 else []
         extra = _zip64(*wide) if wide else b""
         needed = _needed(size, offset)
-        common = (needed, self.flags, 0, _TIME, _DATE, self.crc, size, size)
+        common = (needed, self.flags, 0, _DOS_TIME, _DOS_DATE, self.crc, size, size)
         rest = (len(self.name), len(extra), 0, 0, 0, _MODE, offset)
         return _CENTRAL.pack(b"PK\1\2", _UNIX | needed, *common, *rest) + self.name + extra
 

@@ -58,10 +58,10 @@ def _tensor(raw: bytes) -> Any:
     names = [placed.tensor.name for placed in contents.tensors]
     if names != [""] or contents.problem is not None:  # what lies in a table has other things beside it
         return NOTHING
-    return _numbers(found, contents.tensors[0])
+    return _elements(found, contents.tensors[0])
 
 
-def _numbers(found: Recognized, placed: Placed) -> Any:
+def _elements(found: Recognized, placed: Placed) -> Any:
     code = _TORCH.get(placed.tensor.dtype)
     if code is None or placed.inside is None or found.zip is None or not placed.contiguous:
         return NOTHING

@@ -141,11 +141,11 @@ def _will_do(package: str, requirements: str) -> bool:
     installed = _version(package)
     if installed is None:
         return False
-    asked = (_parsed(line) for line in requirements.splitlines())
+    asked = (_requirement_in(line) for line in requirements.splitlines())
     return all(each.specifier.contains(installed, prereleases=True) for each in asked if each and each.name == package)
 
 
-def _parsed(line: str) -> Requirement | None:
+def _requirement_in(line: str) -> Requirement | None:
     try:
         return Requirement(line.partition(" #")[0].strip())
     except InvalidRequirement:

@@ -9,11 +9,12 @@ do override are called through the handler.
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from marpack.errors import WeightsError
+from marpack.handlers.protocol import DeviceHandler, LoadableHandler
 from marpack.handlers.target import Settings, settings_for
 from marpack.loaders import aoti, compilation, device, onnx, pickles, registry, torchvision_ops
 from marpack.loaders.diagnosis import explained, kind_of, way_out
@@ -22,10 +23,6 @@ from marpack.runtime.diagnostics import note
 from marpack.runtime.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.runtime.targets import Difference
 from marpack.weights.kind import Kind
-
-if TYPE_CHECKING:
-    from marpack.handlers.base import BaseHandler
-    from marpack.handlers.densenet import DenseNetHandler
 
 
 class NoLoaderError(WeightsError, RuntimeError):
@@ -40,7 +37,7 @@ class NoWeightsError(WeightsError, AttributeError):
     code = "no-weights"
 
 
-def choose_device(handler: "BaseHandler", properties: Mapping[str, Any]) -> None:  # Any: the context's properties
+def choose_device(handler: LoadableHandler, properties: Mapping[str, Any]) -> None:  # Any: the context's properties
     """Set the handler's `device` and `map_location`."""
     enabled = device.xpu_enabled(os.environ)
     choice = device.choose(device.survey(), properties.get("gpu_id"), xpu_enabled=enabled)
@@ -55,7 +52,7 @@ def weights_path(manifest: Any, model_dir: str) -> str | None:  # Any: MANIFEST.
     return str(os.path.join(model_dir, manifest["model"]["serializedFile"]))  # noqa: PTH118 - handlers read a str
 
 
-def load_model(handler: "BaseHandler", model_dir: str, settings: Settings) -> None:
+def load_model(handler: LoadableHandler, model_dir: str, settings: Settings) -> None:
     """Set the handler's `model`: by the weights' suffix as the server does, or by their content under target marpack.
 
     Raises NoLoaderError, NoWeightsError, and whatever the format's own loader raises, after noting what the file holds.
@@ -76,21 +73,21 @@ def load_model(handler: "BaseHandler", model_dir: str, settings: Settings) -> No
             _load_by_suffix(handler, handler.model_pt_path)
 
 
-def _prepare_operators(handler: "BaseHandler", settings: Settings) -> None:
+def _prepare_operators(handler: LoadableHandler, settings: Settings) -> None:
     """Import torchvision where the server's module of this handler would have; always, under target marpack."""
     if handler.model_pt_path is None:
         return
     if handler._marpack_imports_torchvision or settings.target.has(Difference.TORCHVISION_OPERATORS):
-        torchvision_ops.register(Path(handler.model_pt_path))
+        torchvision_ops.import_torchvision(Path(handler.model_pt_path))
 
 
-def _load_eager(handler: "BaseHandler", model_dir: str, model_file: str) -> None:
+def _load_eager(handler: LoadableHandler, model_dir: str, model_file: str) -> None:
     handler.model = handler._load_pickled_model(model_dir, model_file, handler.model_pt_path)
     handler.model.to(handler.device)
     handler.model.eval()
 
 
-def _load_by_suffix(handler: "BaseHandler", weights: str) -> None:
+def _load_by_suffix(handler: LoadableHandler, weights: str) -> None:
     if weights.endswith(".pt"):
         handler.model = handler._load_torchscript_model(weights)
         handler.model.eval()
@@ -107,7 +104,7 @@ def _load_by_suffix(handler: "BaseHandler", weights: str) -> None:
         )
 
 
-def _load_by_content(handler: "BaseHandler", weights: str, settings: Settings) -> None:
+def _load_by_content(handler: LoadableHandler, weights: str, settings: Settings) -> None:
     kind = kind_of(Path(weights))
     if kind is Kind.TORCHSCRIPT:
         handler.model = handler._load_torchscript_model(weights)
@@ -120,7 +117,7 @@ def _load_by_content(handler: "BaseHandler", weights: str, settings: Settings) -
         handler.model.eval()
 
 
-def job_of(handler: "BaseHandler | DenseNetHandler", weights: str, settings: Settings) -> Job:
+def job_of(handler: DeviceHandler, weights: str, settings: Settings) -> Job:
     """Gather what a loader needs to know."""
     return Job(
         path=Path(weights),
@@ -130,9 +127,7 @@ def job_of(handler: "BaseHandler | DenseNetHandler", weights: str, settings: Set
     )
 
 
-def state_reader(
-    handler: "BaseHandler | DenseNetHandler", weights: str
-) -> Callable[[], Any]:  # Any: a state_dict, if all is well
+def state_reader(handler: DeviceHandler, weights: str) -> Callable[[], Any]:  # Any: a state_dict, if all is well
     """Return what reads a state_dict's file: pickles, and safetensors too under target marpack."""
     settings = settings_for(handler)
     if not settings.target.has(Difference.MORE_FORMATS):
@@ -161,7 +156,7 @@ def asks_for_aot_compile(config: Any) -> bool:  # Any: YAML as it stands
     return isinstance(export, dict) and bool(export.get("aot_compile", False) == True)  # noqa: E712 - 1 enables too
 
 
-def compile_model(handler: "BaseHandler", settings: Settings) -> None:
+def compile_model(handler: LoadableHandler, settings: Settings) -> None:
     """Compile the handler's model if its config says so and the user has not said --no-compile."""
     if not hasattr(handler, "model_yaml_config") or "pt2" not in handler.model_yaml_config:
         return

@@ -23,7 +23,7 @@ def load_library(path: str, map_location: str | None) -> Compiled:
     return aot_load(path, str(map_location))
 
 
-def load_job(job: Job) -> Compiled:
+def load_aoti(job: Job) -> Compiled:
     """Load a shared library."""
     settle_on(job.device)
     return load_library(str(job.path), job.map_location)

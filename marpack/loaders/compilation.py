@@ -85,7 +85,7 @@ def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what
         result = torch.compile(model, **options)
     except Exception as error:  # noqa: BLE001 - the server goes on whatever torch.compile raises
         return _uncompiled(model, f"torch.compile refuses: {_shortened(error)}", _way_out(model, options), strict)
-    timings.add("compile", (time.perf_counter() - began) * 1000)
+    timings.add_timing("compile", (time.perf_counter() - began) * 1000)
     watch()
     return result
 

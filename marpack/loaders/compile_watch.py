@@ -25,7 +25,7 @@ def _begin(_args: Any) -> None:  # Any: torch's own record of the trigger
 
 def _end(_args: Any) -> None:  # Any: as above
     if _started:
-        timings.add("compile", (time.perf_counter() - _started.pop()) * 1000)
+        timings.add_timing("compile", (time.perf_counter() - _started.pop()) * 1000)
     _note_breaks()
 
 

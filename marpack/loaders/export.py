@@ -8,7 +8,7 @@ from marpack.loaders.job import Job
 from marpack.loaders.packages import weights_only
 
 
-def load_job(job: Job) -> Any:  # Any: a GraphModule, called with what it was exported with
+def load_exported(job: Job) -> Any:  # Any: a GraphModule, called with what it was exported with
     """Load a program to the device and return its module."""
     with weights_only(job.path, trust=job.trust_pickle):
         program = torch.export.load(job.path)

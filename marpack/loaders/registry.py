@@ -16,9 +16,9 @@ MODELS = {
     Kind.SAFETENSORS: "marpack.loaders.eager:refuse_tensors",
     Kind.PICKLED_MODULE: "marpack.loaders.pickles:load_job",
     Kind.ONNX: "marpack.loaders.onnx:load_job",
-    Kind.TORCH_EXPORT: "marpack.loaders.export:load_job",
+    Kind.TORCH_EXPORT: "marpack.loaders.export:load_exported",
     Kind.AOTI_PACKAGE: "marpack.loaders.aoti:load_package",
-    Kind.ELF: "marpack.loaders.aoti:load_job",
+    Kind.ELF: "marpack.loaders.aoti:load_aoti",
 }
 # What an eager model is filled with; anything else goes to torch.load, which says why not.
 STATES = {Kind.SAFETENSORS: "marpack.loaders.tensors:load_job"}

@@ -27,7 +27,7 @@ def _names_operators(member: str) -> bool:
     return member.startswith(_CODE) and member.endswith((".py", ".json", ".cpp"))
 
 
-def register(path: Path) -> None:
+def import_torchvision(path: Path) -> None:
     """Import torchvision if these weights need it; note it if it is not installed, or does not come up."""
     if not needed(path):
         return

@@ -13,6 +13,7 @@ from marpack.project.document import parse_document
 LABELS_NAME = "index_to_name.json"
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
 _INDEX_WORDS = frozenset({"index", "id", "idx", "class", "class_id", "class_index", "label_id", "#", ""})
+_LARGEST = 1 << 20  # bytes of a file that may be labels
 
 
 def labels_member(path: Path) -> Path | bytes:
@@ -128,3 +129,18 @@ def _text_of(path: Path) -> str:
         raise ProjectError("the labels are not text in UTF-8", where=str(path), hint="save the file as UTF-8") from None
     except OSError as error:
         raise ProjectError(f"the labels cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def count_labels(path: Path) -> int | None:
+    """Return how many labels a file holds; None for one that does not read as labels."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            return None
+        made = labels_member(path)
+        mapping = json.loads(made if isinstance(made, bytes) else made.read_bytes())
+    except (ProjectError, OSError, ValueError):
+        return None
+    names = mapping.get("object_type_names")
+    if isinstance(names, list):
+        return len(names)
+    return len(mapping) if mapping and all(key.isdecimal() for key in mapping) else None

@@ -10,7 +10,7 @@ from marpack.render.layout import clean, fit
 from marpack.render.lines import fit_end
 
 _COLOURS = {Likeness.EXACT: "green", Likeness.ROUNDED: "green", Likeness.LABEL: "yellow"}
-_NAME, _LIKENESS, _NUMBER = 24, 11, 11
+_INPUT_WIDTH, _LIKENESS_WIDTH, _NUMBER_WIDTH = 24, 11, 11
 
 
 class AcrossLines:
@@ -23,10 +23,11 @@ class AcrossLines:
         """Print one input: how much alike its answers are, the largest difference, the labels, and what differs."""
         colour = _COLOURS.get(compared.likeness, "red")
         number = "" if compared.largest is None else f"{compared.largest:.2g}"
-        room = max(self._page.width - _NAME - _LIKENESS - _NUMBER - 4, 12)
+        room = max(self._page.width - _INPUT_WIDTH - _LIKENESS_WIDTH - _NUMBER_WIDTH - 4, 12)
         self._page.print(
-            f"{escape(fit_end(clean(compared.input), _NAME))}  [{colour}]{compared.likeness:{_LIKENESS}}[/]"
-            f"{number:>{_NUMBER}}  [dim]{escape(fit(_labels(compared), room).rstrip())}[/]",
+            f"{escape(fit_end(clean(compared.input), _INPUT_WIDTH))}  "
+            f"[{colour}]{compared.likeness:{_LIKENESS_WIDTH}}[/]"
+            f"{number:>{_NUMBER_WIDTH}}  [dim]{escape(fit(_labels(compared), room).rstrip())}[/]",
             soft_wrap=True,
         )
         for sentence in compared.differences:

@@ -8,9 +8,9 @@ from rich.markup import escape
 
 from marpack.render.console import page, show_findings
 from marpack.render.durations import duration
+from marpack.render.lines import percentiles_of
 from marpack.render.run import RunHead
 from marpack.worker.benchmark import Figures, Pace
-from marpack.worker.summary import Spread
 
 _COLUMNS = ("batch", "inputs/s", "p50", "p90", "p99", "per input")
 _WIDTHS = (8, 12, 12, 12, 12, 12)
@@ -45,13 +45,9 @@ def show_rest(figures: Figures) -> None:
     last = figures.paces[-1]
     console.print(f"\n[dim]{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
     for stage, spread in last.stages.items():
-        console.print(f"{escape(stage):20}{_spread(spread)}")
+        console.print(f"{escape(stage):20}{percentiles_of(spread)}")
     memory = figures.memory
     if memory is not None:
         told = f"{decimal(memory.before)} once warm, {decimal(memory.after)} in the end, {decimal(memory.peak)} at most"
         console.print(f"\nmemory  {told}")
     show_findings(figures.findings, console)
-
-
-def _spread(spread: Spread) -> str:
-    return "".join(f"{duration(value):>12}" for value in (spread.p50, spread.p90, spread.p99))

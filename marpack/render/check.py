@@ -17,7 +17,7 @@ from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
-_NAME = 15
+_NAME_WIDTH = 15
 
 
 class CheckLines(Listener):
@@ -43,10 +43,10 @@ class CheckLines(Listener):
         mark, colour = _MARKS[checked.verdict]
         if checked.verdict is Verdict.FAILED and not checked.closes:
             colour = "yellow"
-        room = max(self._page.width - _NAME - 4, 20)
+        room = max(self._page.width - _NAME_WIDTH - 4, 20)
         line = Text.assemble(
             (f"{mark} ", colour),
-            (checked.name.ljust(_NAME), "bold"),
+            (checked.name.ljust(_NAME_WIDTH), "bold"),
             (_fitted(said(checked), room), "dim" if checked.verdict is Verdict.SKIPPED else ""),
         )
         self._page.print(line, soft_wrap=True)

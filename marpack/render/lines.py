@@ -92,7 +92,7 @@ def show_summary(summary: Summary) -> None:
     if summary.stages:
         console.print(f"[dim]  {'':16}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
     for stage, spread in summary.stages.items():
-        console.print(f"  {escape(stage):16}{_spread(spread)}")
+        console.print(f"  {escape(stage):16}{percentiles_of(spread)}")
     told = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
     told += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
     told += [f"{summary.restarts} restarts" if summary.restarts > 1 else "1 restart"] if summary.restarts else []
@@ -100,7 +100,8 @@ def show_summary(summary: Summary) -> None:
         console.print(f"[dim]  {', '.join(told)}[/]")
 
 
-def _spread(spread: Spread) -> str:
+def percentiles_of(spread: Spread) -> str:
+    """Return p50, p90 and p99 in columns of 12."""
     return "".join(f"{duration(value):>12}" for value in (spread.p50, spread.p90, spread.p99))
 
 

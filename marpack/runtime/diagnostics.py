@@ -20,7 +20,7 @@ def note(kind: str, message: str, *, stage: str | None = None, hint: str | None 
         _collected.append(trouble)
 
 
-def drain() -> tuple[Trouble, ...]:
+def drain_notes() -> tuple[Trouble, ...]:
     """Return what was noted since the last call, and begin anew."""
     notes = tuple(_collected)
     _collected.clear()

@@ -10,6 +10,7 @@ from msgspec import Struct
 from marpack.runtime.targets import Target
 
 MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
+DATA = "[DATA]"  # begins a line of `--show-data`
 
 
 class Part(Struct, frozen=True):
@@ -128,3 +129,23 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True):
 
 ToWorker = Load | Predict
 FromWorker = Loaded | LoadFailed | Piece | Answered | Dying
+
+
+class Fork(Struct, frozen=True, tag=True):
+    """To a fork server: fork a worker; its socket and the pipe of what it prints come along."""
+
+    marker: bytes
+    max_memory: int  # bytes; 0: no bound
+
+
+class Forked(Struct, frozen=True, tag=True):
+    """From a fork server: a worker was forked."""
+
+    pid: int
+
+
+class Exited(Struct, frozen=True, tag=True):
+    """From a fork server: a worker ended."""
+
+    pid: int
+    code: int  # negative: the signal that ended it

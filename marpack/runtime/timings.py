@@ -3,12 +3,12 @@
 _spent: dict[str, float] = {}
 
 
-def add(what: str, milliseconds: float) -> None:
+def add_timing(what: str, milliseconds: float) -> None:
     """Count time towards `what`: "compile"."""
     _spent[what] = _spent.get(what, 0.0) + milliseconds
 
 
-def drain() -> dict[str, float]:
+def drain_timings() -> dict[str, float]:
     """Return what was counted since the last call, and begin anew."""
     spent = dict(_spent)
     _spent.clear()

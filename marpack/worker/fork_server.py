@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 
+from marpack.runtime.messages import Exited, Fork, Forked
 from marpack.worker.__main__ import end, main
-from marpack.worker.forking import Exited, Fork, Forked
 from marpack.worker.pipe import Pipe
 
 # What a model's first request would import; by name, since not every environment has them all.

@@ -10,33 +10,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, Self
 
-from msgspec import Struct
-
 from marpack.errors import WorkerError
+from marpack.runtime.messages import Exited, Fork, Forked
 from marpack.worker.pipe import Pipe
 from marpack.worker.process import WorkerProcess
 
 _GRACE = 2.0  # seconds that the server is given to end by itself
-
-
-class Fork(Struct, frozen=True, tag=True):
-    """Fork a worker; its socket and the pipe of what it prints come along."""
-
-    marker: bytes
-    max_memory: int  # bytes; 0: no bound
-
-
-class Forked(Struct, frozen=True, tag=True):
-    """A worker was forked."""
-
-    pid: int
-
-
-class Exited(Struct, frozen=True, tag=True):
-    """A worker ended."""
-
-    pid: int
-    code: int  # negative: the signal that ended it
 
 
 class ForkServer:

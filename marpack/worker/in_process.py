@@ -12,12 +12,11 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
 
 from marpack.runtime.frontend import death_response
-from marpack.runtime.messages import Answered, Load, Loaded, Response, Trouble
+from marpack.runtime.messages import DATA, Answered, Load, Loaded, Response, Trouble
 from marpack.worker.client import LoadError, Outcome
 from marpack.worker.load import Loader
 from marpack.worker.pool import Batch
 from marpack.worker.post_mortem import QuitDebugging, debug_failure
-from marpack.worker.results import DATA
 from marpack.worker.service import Service
 from marpack.worker.trouble import flatten
 

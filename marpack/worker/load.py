@@ -128,8 +128,8 @@ class Loader:
         device = getattr(entry.instance, "device", None)
         return Loaded(
             handler=entry.name,
-            stages=self._stages | timings.drain(),
-            troubles=diagnostics.drain(),
+            stages=self._stages | timings.drain_timings(),
+            troubles=diagnostics.drain_notes(),
             device=None if device is None else str(device),
             loses_answers=loses_answers,
         )

@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from marpack.runtime.messages import Response, Trouble
+from marpack.runtime.messages import DATA, Response, Trouble
 from marpack.worker.client import Outcome
 
 _METRIC = "[METRICS]"
-DATA = "[DATA]"  # begins a line of `--show-data`
 
 
 class Body(Struct, frozen=True):

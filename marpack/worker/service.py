@@ -105,8 +105,8 @@ class Service:
         answers = self._turns(requests, socket) if self.conduct.continuous else self._turn(requests, socket)
         self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
         responses = tuple([joined(socket.sent, index, answer) for index, answer in enumerate(answers)])
-        stages = self._clock.take() | timings.drain() | {"handle": (time.perf_counter() - start) * 1000}
-        return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain()))
+        stages = self._clock.take() | timings.drain_timings() | {"handle": (time.perf_counter() - start) * 1000}
+        return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain_notes()))
 
     def _turn(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
         if self.conduct.asynchronous:

@@ -264,7 +264,7 @@ def test_a_torchvision_that_fails_is_named(make_context, folder, weights_with_op
     (folder / "torchvision.py").write_text("raise OSError('undefined symbol')\n")
     from marpack.loaders import torchvision_ops
 
-    torchvision_ops.register(weights_with_operator)
+    torchvision_ops.import_torchvision(weights_with_operator)
     assert "undefined symbol" in notes()["torchvision-broken"].message
 
 
@@ -273,7 +273,7 @@ def test_a_torchvision_that_is_not_there_is_named(weights_with_operator, notes):
 
     if importlib.util.find_spec("torchvision") is not None:
         pytest.skip("torchvision is installed here")
-    torchvision_ops.register(weights_with_operator)
+    torchvision_ops.import_torchvision(weights_with_operator)
     assert notes()["torchvision-missing"].hint == "pip install torchvision"
 
 

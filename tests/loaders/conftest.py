@@ -27,17 +27,17 @@ class Doubler(torch.nn.Module):
 
 @pytest.fixture(autouse=True)
 def _fresh_notes() -> Iterator[None]:
-    diagnostics.drain()
-    timings.drain()
+    diagnostics.drain_notes()
+    timings.drain_timings()
     yield
-    diagnostics.drain()
-    timings.drain()
+    diagnostics.drain_notes()
+    timings.drain_timings()
 
 
 @pytest.fixture
 def notes() -> Callable[[], dict[str, Trouble]]:
     """What was noted since the last call, by kind."""
-    return lambda: {trouble.kind: trouble for trouble in diagnostics.drain()}
+    return lambda: {trouble.kind: trouble for trouble in diagnostics.drain_notes()}
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_torchruns_first_process():
     pose_as_torchrun({"parallelType": "PP", "torchrun": {"nproc-per-node": 2}}, "m")
     assert [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE")] == ["0", "2", "1"]
     assert os.environ["TORCHELASTIC_RUN_ID"] == "m_29500"
-    assert "only the first" in diagnostics.drain()[0].message
+    assert "only the first" in diagnostics.drain_notes()[0].message
 
 
 @pytest.mark.parametrize(

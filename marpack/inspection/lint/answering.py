@@ -9,26 +9,31 @@ from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.signature import bound_arguments, dotted_name, is_async, is_generator, own_nodes
 
 ASYNC = Code(
+    "Handler",
     "handler-async",
     "An async `handle` gives a coroutine, which is no list: 503. Only under asyncCommunication is it awaited.",
     "Make it a plain function, or set `asyncCommunication: true` in the model config.",
 )
 SYNC = Code(
+    "Handler",
     "handler-not-async",
     "Under asyncCommunication the server awaits what `handle` returns, and a plain function's list cannot be awaited.",
     "Make `handle` an async function, or drop asyncCommunication from the model config.",
 )
 GENERATOR = Code(
+    "Handler",
     "handler-generator",
     "A `handle` with `yield` gives a generator, which is no list, so every request is a 503.",
     "Return a list with one element per request; stream with send_intermediate_predict_response.",
 )
 NO_ANSWER = Code(
+    "Handler",
     "handler-returns-nothing",
     "`handle`, or the `postprocess` that answers for it, never returns a value; None is no list: 503.",
     "Return a list with one element per request.",
 )
 NO_LIST = Code(
+    "Handler",
     "handler-returns-no-list",
     "A return of `handle`, or of `postprocess` for it, gives something that is not a list: 503.",
     "Return a list with one element per request: `return [answer]`.",

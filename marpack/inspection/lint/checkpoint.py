@@ -15,11 +15,13 @@ from marpack.weights.values import Made, Table
 from marpack.weights.zipdir import NotZipError
 
 CHECKPOINT = Code(
+    "Weights",
     "weights-checkpoint",
     "The weights are a training checkpoint: load_state_dict wants the state_dict that lies under one of its keys.",
     "Save the inner one: torch.save(checkpoint[KEY], path).",
 )
 WRAPPED = Code(
+    "Weights",
     "weights-data-parallel",
     "Every key begins with 'module.', as DataParallel leaves them, and the model file's class has no 'module'.",
     "Save the inner model's: torch.save(model.module.state_dict(), path).",

@@ -12,31 +12,37 @@ from marpack.runtime.backends import PT2Backend
 from marpack.runtime.targets import Difference, Target
 
 SHAPE = Code(
+    "Model config",
     "pt2-shape",
     "The pt2 section is in none of its spellings, and BaseHandler's `initialize` fails on it.",
     "Write `pt2: {compile: {enable: true, backend: inductor}}`.",
 )
 BACKEND = Code(
+    "Model config",
     "pt2-backend",
     "The pt2 section names a backend that the server does not know; it runs the model uncompiled, without a word.",
     "Name a backend that the server knows: inductor, eager, aot_eager, onnxrt, openvino, tensorrt, ipex, hpu_backend.",
 )
 GONE = Code(
+    "Model config",
     "pt2-backend-gone",
     "The server knows the backend, but torch has dropped it; compiling fails and the model runs uncompiled.",
     "Name a backend that torch still has, such as inductor.",
 )
 NEEDS = Code(
+    "Model config",
     "pt2-backend-needs",
     "The backend comes with a package that a stock server does not have; without it the model runs uncompiled.",
     "List the package in requirements.txt, or use a server image that has it.",
 )
 OPTION = Code(
+    "Model config",
     "pt2-option",
     "torch.compile does not take an option as it is; compiling fails and the model runs uncompiled.",
     "Use fullgraph, dynamic, backend, mode, options or disable; and mode or options, not both.",
 )
 OFF = Code(
+    "Model config",
     "pt2-off",
     "The pt2 section is there, and compiles nothing.",
     "Write `enable: true`, or leave the section out.",

@@ -14,31 +14,37 @@ from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.spelling import near
 
 TYPE = Code(
+    "Model config",
     "config-type",
     "A value of the model config is of another type than the server wants; the frontend ignores it.",
     'Write the value as the type that is wanted: 8, not "8"; true, not "true".',
 )
 RANGE = Code(
+    "Model config",
     "config-range",
     "A value of the model config is outside what the server takes; the frontend ignores it, or takes the nearest.",
     "Write a value that the server takes.",
 )
 NO_IDLE_TIME = Code(
+    "Model config",
     "sequence-idle-time",
     "The model config asks for sequences, but not how long one may be idle: every request fails.",
     "Set `sequenceMaxIdleMSec`, in milliseconds, or drop `sequenceBatching`.",
 )
 UNKNOWN_KEY = Code(
+    "Model config",
     "config-unknown-key",
     "A key of the model config is spelled almost like one that the server reads; keys of one's own are fine.",
     "Mend the key's spelling.",
 )
 WORKERS = Code(
+    "Model config",
     "config-workers",
     "minWorkers is larger than maxWorkers.",
     "Let minWorkers be at most maxWorkers.",
 )
 TORCHRUN_KEY = Code(
+    "Model config",
     "config-torchrun-key",
     "A key under torchrun is not one that the server passes on.",
     "Use one that it does, such as nnodes, nproc-per-node, rdzv-backend or OMP_NUMBER_THREADS.",

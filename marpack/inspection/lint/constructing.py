@@ -10,11 +10,13 @@ from marpack.inspection.lint.scope import Own
 from marpack.inspection.lint.signature import decorator_name, refusal
 
 ARGUMENTS = Code(
+    "Handler",
     "class-needs-arguments",
     "The server constructs the handler's class, and the model's, without arguments; this one cannot do without.",
     "Give every parameter of `__init__` a default, or read it from the model config in `initialize`.",
 )
 ABSTRACT = Code(
+    "Handler",
     "class-abstract",
     "The class leaves abstract methods open, so Python refuses to construct it.",
     "Define the methods, or drop @abstractmethod.",

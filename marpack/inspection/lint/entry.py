@@ -17,26 +17,31 @@ from marpack.inspection.lint.scope import Binding, Imported, Own, Value
 from marpack.inspection.lint.server_python import INSTALLED, is_standard
 
 NO_ENTRY = Code(
+    "Handler",
     "handler-no-entry",
     "The handler's module has neither the function nor a class of its own; imported classes do not count.",
     "Define `handle(data, context)`, or one class with `initialize` and `handle`.",
 )
 MANY_CLASSES = Code(
+    "Handler",
     "handler-many-classes",
     "The handler's module has more than one class of its own; dataclasses, enums, exceptions and aliases count too.",
     "Move all but the handler's class into another packed module and import them: imported classes do not count.",
 )
 FUNCTION_MISSING = Code(
+    "Handler",
     "handler-function-missing",
     "The function after the colon does not exist; the server takes the module's one class instead, without a word.",
     "Name a function of the module, or leave the colon out.",
 )
 NOT_CALLABLE = Code(
+    "Handler",
     "handler-not-callable",
     "The module's entry point is not a function, and the server calls it as one with `None` and the context.",
     "Let the name stand for a function `handle(data, context)`.",
 )
 UNDECIDED = Code(
+    "Handler",
     "handler-undecided",
     "Only running the module would tell what its entry point is.",
     "Define the handler's class or function at the module's top level, under no condition.",

@@ -16,11 +16,13 @@ from marpack.inspection.lint.view import MemberView
 MAX_SOURCES = 4 << 20  # bytes of Python looked into, all modules together
 
 UNREADABLE = Code(
+    "Members",
     "member-unreadable",
     "A file that the server needs cannot be read.",
     "Check the file's permissions, or build the archive again.",
 )
 TOO_MUCH = Code(
+    "Members",
     "sources-too-large",
     "The packed Python files that the handler imports are larger together than the checks go into.",
     "Pack only the modules that the handler needs; the rest was not looked into.",

@@ -15,21 +15,25 @@ from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.signature import is_async, refusal
 
 NO_METHOD = Code(
+    "Handler",
     "handler-method-missing",
     "The handler's class has no `handle` or no `initialize`, and the server needs both; the worker dies.",
     "Define the method, or derive the class from ts.torch_handler.base_handler.BaseHandler.",
 )
 SIGNATURE = Code(
+    "Handler",
     "handler-signature",
     "The server calls `handle(data, context)` and `initialize(context)`, and this one takes something else.",
     "Give it the parameters that the server passes.",
 )
 STAGE = Code(
+    "Handler",
     "handler-stage",
     "BaseHandler's `handle` calls preprocess, inference and postprocess with one argument, and awaits none of them.",
     "Take one argument (the context is self.context), or override `handle` too.",
 )
 BASE_UNKNOWN = Code(
+    "Handler",
     "handler-base-unknown",
     "The handler's class derives from one that is not packed, so its methods cannot be told.",
     "Pack the base class's module if the server does not have it.",

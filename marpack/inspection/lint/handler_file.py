@@ -15,36 +15,43 @@ from marpack.inspection.lint.spelling import suggestion
 MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
 
 MISSING = Code(
+    "Handler",
     "handler-missing",
     "The handler's file is not in the archive, and no built-in handler has its name; the worker dies.",
     "Pack the file at the archive's root, or name a built-in handler.",
 )
 UNKNOWN = Code(
+    "Handler",
     "handler-unknown",
     "The handler is neither a packed module nor a built-in; it works only where it is installed on the server.",
     "Pack the module, or name a built-in handler.",
 )
 FILE_NAME = Code(
+    "Handler",
     "handler-file-name",
     "The server imports the handler by its file's name up to `.py`, and a dot in it means a package.",
     "Rename the file to a plain name such as handler.py.",
 )
 SHADOWED = Code(
+    "Handler",
     "handler-shadows-built-in",
     "A packed module has the name of a built-in handler and takes its place.",
     "Rename the module if the built-in is meant.",
 )
 OWN_MODULE = Code(
+    "Handler",
     "handler-never-found",
     "A module of this name is loaded in every Python, so the packed file is never imported.",
     "Rename the file to a plain name such as handler.py.",
 )
 NO_HANDLER = Code(
+    "Handler",
     "handler-not-a-handler",
     "The name is a module of the server's that holds no handler.",
     "Name a built-in handler, or a packed file.",
 )
 NEEDS = Code(
+    "Handler",
     "handler-needs-engine",
     "The built-in handler needs a package that a stock server does not have.",
     "List the package in requirements.txt, or use a server image that has it.",

@@ -24,21 +24,25 @@ from marpack.inspection.lint.spelling import suggestion
 from marpack.inspection.lint.ts_imports import check_ts_import
 
 RELATIVE = Code(
+    "Imports",
     "import-relative",
     "The server imports the handler and the model file as top-level modules, where relative imports have no package.",
     "Import the packed module by its own name: `from model import Net`.",
 )
 UNLISTED = Code(
+    "Imports",
     "import-unlisted",
     "An import is neither Python's own, nor packed, nor listed in the requirements, nor on a stock server.",
     "List its distribution in requirements.txt, or pack the module.",
 )
 NAME_MISSING = Code(
+    "Imports",
     "import-name-missing",
     "A name is imported from a packed module that does not have it.",
     "Define the name there, or mend its spelling.",
 )
 SUBMODULE = Code(
+    "Imports",
     "import-submodule-missing",
     "A module is imported from a packed package that does not hold it.",
     "Pack the module, or mend its name.",

@@ -17,41 +17,49 @@ from marpack.runtime.targets import Difference, Target
 TOPK = 5  # image_classifier's
 
 SHAPE = Code(
+    "Labels",
     "labels-shape",
     "The labels file is not an object of class index to label; the worker dies.",
     'Write {"0": "cat", "1": "dog"}.',
 )
 VALUE = Code(
+    "Labels",
     "labels-value",
     "A label is neither a string nor a list that ends in one; the worker dies.",
     'Write labels as strings: {"0": "cat"}.',
 )
 KEY = Code(
+    "Labels",
     "labels-key",
     "A key of the labels file is not a class index, so no prediction finds it.",
     'Write the index first, as a plain number in quotes: {"0": "cat"}.',
 )
 GAP = Code(
+    "Labels",
     "labels-gap",
     "Class indices between 0 and the largest have no label; predicting one of them is a 503.",
     "Name every class from 0 to the last.",
 )
 TWICE = Code(
+    "Labels",
     "labels-duplicate-key",
     "A class index stands twice in the labels file; the last label counts.",
     "Keep one of the two.",
 )
 SAME = Code(
+    "Labels",
     "labels-duplicate",
     "Classes share a label; where two of them are in one answer, they collapse into one entry.",
     "Give every class a label of its own.",
 )
 FEW = Code(
+    "Labels",
     "labels-few",
     "image_classifier answers with the five most probable classes, and with fewer than five every request is a 503.",
     "Derive a class from ImageClassifier and set topk, or build with target: marpack.",
 )
 MISNAMED = Code(
+    "Labels",
     "labels-misnamed",
     "A file that looks like labels is packed under a name, or in a folder, where the server does not look.",
     "Pack it as index_to_name.json at the archive's root.",

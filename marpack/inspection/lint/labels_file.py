@@ -14,16 +14,19 @@ LABELS = "index_to_name.json"
 MAX_LABELS = 16 << 20  # bytes
 
 ENCODING = Code(
+    "Labels",
     "labels-encoding",
     "The labels file is not UTF-8, or begins with a byte-order mark; the server cannot decode it.",
     "Save the file as UTF-8 without a byte-order mark.",
 )
 SYNTAX = Code(
+    "Labels",
     "labels-syntax",
     "The labels file is not valid JSON; the worker dies.",
     "Mend the line; `python -m json.tool index_to_name.json` shows the same error.",
 )
 TOO_LARGE = Code(
+    "Labels",
     "labels-unchecked",
     "The labels file is larger than any hand has written, and was not looked into.",
     "Check that it is the file you mean.",

@@ -32,6 +32,7 @@ from marpack.runtime.targets import Target
 MOST_FINDINGS = 100  # of one rule; who has more has seen enough
 
 GAVE_UP = Code(
+    "Members",
     "check-gave-up",
     "A file is nested so deeply, or branches so often, that a check could not be finished.",
     "Check it by running it: marpack run.",

@@ -6,11 +6,13 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
 
 NOT_PACKED = Code(
+    "Imports",
     "import-not-packed",
     "A module that looks like the author's own is imported, and it is not at the archive's root, where Python looks.",
     "Pack the file at the archive's root.",
 )
 HANDLER_MODULE = Code(
+    "Imports",
     "import-handler-module",
     "The server's handlers are imported from ts.torch_handler; by themselves their names are not found.",
     "Import from ts.torch_handler.",

@@ -17,51 +17,61 @@ _FRONTEND_DEPTH = 50
 _FRONTEND_ALIASES = 50  # of lists and mappings
 
 MISSING = Code(
+    "Model config",
     "config-missing",
     "The manifest's model config is not in the archive; every worker dies looking for it.",
     "Pack the file at the archive's root, or leave configFile out.",
 )
 ENCODING = Code(
+    "Model config",
     "config-encoding",
     "The model config is not UTF-8, and the worker cannot decode it.",
     "Save the file as UTF-8.",
 )
 SYNTAX = Code(
+    "Model config",
     "config-syntax",
     "The model config is not valid YAML; the frontend ignores it, and the worker dies.",
     "Mend the line; indent with spaces, never with tabs.",
 )
 TAG = Code(
+    "Model config",
     "config-tag",
     "The model config holds a tag that makes an object; both of the server's readers refuse it, as they should.",
     "Write plain values, without '!' tags.",
 )
 BOMB = Code(
+    "Model config",
     "config-bomb",
     "The model config is small to write and endless to expand (aliases of aliases); it can stall a worker.",
     "Write the values out.",
 )
 ROOT = Code(
+    "Model config",
     "config-root",
     "The model config is empty, or no mapping of names to values; the server refuses to register the model.",
     "Write `key: value` lines, or leave configFile out.",
 )
 KEY = Code(
+    "Model config",
     "config-key",
     "A key of the model config is not a string; the server refuses to register the model.",
     "Put the key in quotes.",
 )
 TWICE = Code(
+    "Model config",
     "config-duplicate-key",
     "A key stands twice in the model config; the last one counts.",
     "Keep one of the two.",
 )
 TOO_MUCH = Code(
+    "Model config",
     "config-beyond-frontend",
     "The model config is larger, deeper or fuller of aliases than the frontend reads; it ignores all of it silently.",
     "Shorten the config: at most 3 MiB, 50 levels, 50 aliases.",
 )
 NOT_LOOKED_INTO = Code(
+    "Model config",
     "config-unchecked",
     "The model config is larger than any hand has written, and was not looked into.",
     "Move what is not the server's into a file of its own.",

@@ -17,31 +17,37 @@ from marpack.inspection.lint.sources import broken
 MANIFEST = "MAR-INF/MANIFEST.json: model.modelFile"
 
 MISSING = Code(
+    "Model file",
     "model-file-missing",
     "The model file is not in the archive.",
     "Pack the file at the archive's root, or leave modelFile out.",
 )
 FILE_NAME = Code(
+    "Model file",
     "model-file-name",
     "The server imports the model file by its name up to the first dot, from the archive's root.",
     "Rename the file to a plain name such as model.py, and pack it at the root.",
 )
 NO_CLASS = Code(
+    "Model file",
     "model-no-class",
     "The model file has no class of its own; imported classes do not count.",
     "Define the model's class in the model file: class Model(Imported): pass.",
 )
 MANY_CLASSES = Code(
+    "Model file",
     "model-many-classes",
     "The model file has more than one class of its own, and the server wants exactly one.",
     "Move the building blocks into another packed module and import them: imported classes do not count.",
 )
 UNDECIDED = Code(
+    "Model file",
     "model-undecided",
     "Only running the model file would tell how many classes it has.",
     "Define the model's class at the module's top level, under no condition.",
 )
 NO_MODULE = Code(
+    "Model file",
     "model-not-a-module",
     "The model's class is no torch.nn.Module, so it has no load_state_dict, to or eval.",
     "Derive the class from torch.nn.Module.",

@@ -1,6 +1,5 @@
 """All codes of the static checks in one place, and `docs/findings.md` as printed from them."""
 
-from collections.abc import Iterator
 from types import ModuleType
 
 from marpack.inspection.lint import (
@@ -31,18 +30,43 @@ from marpack.inspection.lint import (
 )
 from marpack.inspection.lint.codes import Code
 
-# Modules that declare codes, under the headings of the document; a code stands under the first that has it.
-_CHAPTERS: dict[str, tuple[ModuleType, ...]] = {
-    "Manifest": (manifest_facts,),
-    "Members": (files, sources, linting),
-    "Handler": (handler_file, entry, handler_class, answering, constructing),
-    "Model file": (model_file,),
-    "Imports": (imports, local_modules, ts_imports, shadows),
-    "Requirements": (requirements,),
-    "Weights": (weights, checkpoint, state_keys, text_handler),
-    "Labels": (labels_file, labels),
-    "Model config": (model_config, config_keys, compiling),
-}
+_CHAPTERS = (
+    "Manifest",
+    "Members",
+    "Handler",
+    "Model file",
+    "Imports",
+    "Requirements",
+    "Weights",
+    "Labels",
+    "Model config",
+)
+_RULES: tuple[ModuleType, ...] = (
+    manifest_facts,
+    files,
+    sources,
+    linting,
+    handler_file,
+    entry,
+    handler_class,
+    answering,
+    constructing,
+    model_file,
+    imports,
+    local_modules,
+    ts_imports,
+    shadows,
+    requirements,
+    weights,
+    checkpoint,
+    state_keys,
+    text_handler,
+    labels_file,
+    labels,
+    model_config,
+    config_keys,
+    compiling,
+)
 _HEAD = """\
 # Findings
 
@@ -59,29 +83,17 @@ note where the handler's own `initialize` does. This page is printed from the co
 """
 
 
-def chapters() -> Iterator[tuple[str, list[Code]]]:
-    """Yield every heading with its codes, each code once."""
-    seen: set[str] = set()
-    for heading, places in _CHAPTERS.items():
-        found = [code for place in places for code in _codes_of(place) if code.name not in seen]
-        unique = list({code.name: code for code in found}.values())
-        seen.update(code.name for code in unique)
-        yield heading, unique
-
-
 def all_codes() -> dict[str, Code]:
     """Return every code by its name."""
-    return {code.name: code for _, codes in chapters() for code in codes}
+    codes = [value for rules in _RULES for value in vars(rules).values() if isinstance(value, Code)]
+    return {code.name: code for code in codes}
 
 
 def as_markdown() -> str:
     """Return docs/findings.md."""
     parts = [_HEAD]
-    for heading, codes in chapters():
-        parts.append(f"\n## {heading}\n")
+    for chapter in _CHAPTERS:
+        parts.append(f"\n## {chapter}\n")
+        codes = [code for code in all_codes().values() if code.chapter == chapter]
         parts.extend(f"\n### {code.name}\n\n{code.cause}\n\n*Fix:* {code.fix}\n" for code in codes)
     return "".join(parts)
-
-
-def _codes_of(module: ModuleType) -> list[Code]:
-    return [value for value in vars(module).values() if isinstance(value, Code)]

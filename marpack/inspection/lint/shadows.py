@@ -13,21 +13,25 @@ from marpack.inspection.lint.files import Files
 from marpack.inspection.lint.search import Found, Located
 
 BREAKS = Code(
+    "Imports",
     "module-breaks-worker",
     "A packed module has the name of one that the server's worker itself imports, and takes its place.",
     "Rename the file, and the imports of it.",
 )
 SHADOWS = Code(
+    "Imports",
     "module-shadows",
     "A packed module has the name of one in Python's standard library or on the server, and takes its place.",
     "Rename the file, and the imports of it.",
 )
 LOST = Code(
+    "Imports",
     "module-never-found",
     "A packed module has the name of one that every Python has loaded already, so it is never imported.",
     "Rename the file, and the imports of it.",
 )
 HIDDEN = Code(
+    "Imports",
     "module-hidden",
     "Two packed files share a module's name, and Python takes a package or a compiled file before a .py file.",
     "Rename one of the two.",

@@ -5,11 +5,13 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.source import Broken
 
 SYNTAX = Code(
+    "Members",
     "source-syntax",
     "A Python file that the server imports cannot be parsed; the worker dies.",
     "Mend the line; `python -m py_compile FILE` shows the same error.",
 )
 NOT_LOOKED_INTO = Code(
+    "Members",
     "source-unchecked",
     "A Python file is too large, too deeply nested or too oddly encoded to be looked into.",
     "Check it by running it: marpack run.",

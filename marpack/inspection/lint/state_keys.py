@@ -13,11 +13,13 @@ from marpack.inspection.lint.own_classes import count
 from marpack.inspection.lint.signature import dotted_name
 
 UNEXPECTED = Code(
+    "Weights",
     "weights-unexpected-key",
     "The state_dict has tensors for a layer that the model file's class never mentions; load_state_dict refuses them.",
     "Save the state_dict of the class that is packed.",
 )
 LACKING = Code(
+    "Weights",
     "weights-missing-key",
     "The model file's class has a layer that the state_dict has no tensors for; load_state_dict refuses it.",
     "Save the state_dict of the class that is packed.",

@@ -15,11 +15,13 @@ TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
 FILE = "source_vocab.pt"
 
 MISSING = Code(
+    "Weights",
     "vocabulary-missing",
     "The text handlers load source_vocab.pt from the archive's root, and it is not there; the worker dies.",
     "Pack the vocabulary as source_vocab.pt: torch.save({token: index}, 'source_vocab.pt').",
 )
 BATCHES = Code(
+    "Weights",
     "text-batches",
     "The server's text classifier handles one request at a time; a batch of several is a 503 for each of them.",
     "Set batchSize to 1, override `preprocess` and `inference`, or build with target: marpack.",

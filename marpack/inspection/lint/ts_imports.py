@@ -9,16 +9,19 @@ from marpack.inspection.lint.import_statements import Import
 from marpack.inspection.lint.spelling import suggestion
 
 NO_MODULE = Code(
+    "Imports",
     "ts-module-missing",
     "TorchServe 0.12 has no such module.",
     "Import it from where TorchServe 0.12 has it.",
 )
 NO_NAME = Code(
+    "Imports",
     "ts-name-missing",
     "TorchServe 0.12 has the module, but not the name.",
     "Import it from where TorchServe 0.12 has it.",
 )
 NEEDS = Code(
+    "Imports",
     "ts-needs-engine",
     "A module of the server's needs a package that a stock server does not have.",
     "List the package in requirements.txt, or use a server image that has it.",

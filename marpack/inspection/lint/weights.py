@@ -20,66 +20,79 @@ from marpack.weights.kind import Kind, recognize
 MANIFEST = "MAR-INF/MANIFEST.json: model.serializedFile"
 
 MISSING = Code(
+    "Weights",
     "weights-missing",
     "The manifest's weights file is not in the archive.",
     "Pack the file at the archive's root, or leave serializedFile out.",
 )
 NONE = Code(
+    "Weights",
     "weights-none",
     "The handler loads its model as BaseHandler does, and there is neither a weights file nor a model file.",
     "Pack the weights (--serialized-file), or override `initialize`.",
 )
 UNTRAINED = Code(
+    "Weights",
     "weights-untrained",
     "There is a model file and no weights file: the server serves the class as its constructor leaves it.",
     "Pack the state_dict, unless the class loads its own weights.",
 )
 SUFFIX = Code(
+    "Weights",
     "weights-suffix",
     "Without a model file, the server picks its loader by the suffix: .pt, .onnx or .so; it has none for any other.",
     "Save the model as TorchScript in a .pt file, pack a model file, or build with target: marpack.",
 )
 NEED_MODEL_FILE = Code(
+    "Weights",
     "weights-need-model-file",
     "The weights are tensors alone, and there is no model file to load them into.",
     "Pack the model's class (--model-file), or save TorchScript: torch.jit.script(model).save(path).",
 )
 CONTENT = Code(
+    "Weights",
     "weights-content",
     "The weights file's content is not of the format that its use needs.",
     "Save the weights in the format that is needed, or give the file its right suffix.",
 )
 PICKLED = Code(
+    "Weights",
     "weights-pickled",
     "The weights are a whole pickled model: torch 2.6 and later refuse it, and loading it runs whatever it holds.",
     "Save the state_dict (torch.save(model.state_dict(), path)) and pack the model file.",
 )
 NO_WEIGHTS = Code(
+    "Weights",
     "weights-absent",
     "Something else stands in the weights file's place: nothing, a Git LFS pointer, a web page, a text.",
     "Fetch the file again.",
 )
 OBJECTS = Code(
+    "Weights",
     "weights-objects",
     "The state_dict has other objects among its tensors, which torch 2.6 and later refuse to load.",
     "Save tensors only: torch.save({key: value for key, value in state.items() if torch.is_tensor(value)}, path).",
 )
 UNKNOWN = Code(
+    "Weights",
     "weights-unknown",
     "The weights file is of no format that is known; it may be damaged.",
     "Check that the file is whole; save it again.",
 )
 AOT = Code(
+    "Weights",
     "weights-aot-setting",
     "The server loads an AOTInductor library only if the model config says `pt2: {export: {aot_compile: true}}`.",
     "Add `pt2: {export: {aot_compile: true}}` to the model config.",
 )
 ONNX_CALL = Code(
+    "Weights",
     "weights-onnx-inference",
     "BaseHandler's `inference` calls the model, and an ONNX Runtime session cannot be called: every request is a 503.",
     "Override `inference` with self.model.run(None, {name: array}), or build with target: marpack.",
 )
 ONNX_RUNTIME = Code(
+    "Weights",
     "weights-onnx-runtime",
     "A stock server has no onnxruntime, and then refuses .onnx weights.",
     "List onnxruntime in requirements.txt, or use a server image that has it.",

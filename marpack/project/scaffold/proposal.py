@@ -12,9 +12,9 @@ from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding
 from marpack.project.entry_point import BUILT_INS, EntryPoint, near_built_in
-from marpack.project.labels import labels_member
+from marpack.project.labels import count_labels, labels_member
 from marpack.project.scaffold.fitting import TOPK, Fit, fit
-from marpack.project.scaffold.labelled import count_classes, count_labels
+from marpack.project.scaffold.labelled import count_classes
 from marpack.project.scaffold.misgivings import misgivings
 from marpack.project.scaffold.samples import Chosen, own_samples, toy_samples
 from marpack.project.scaffold.survey import Labels, Survey, Weights, read_weights

@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from marpack.inspection.handler import handler_facts
 from marpack.inspection.lint.source import Broken, parse
-from marpack.project.labels import LABELS_NAME
+from marpack.project.labels import LABELS_NAME, count_labels
 from marpack.project.labels import SUFFIXES as LABEL_SUFFIXES
-from marpack.project.scaffold.labelled import count_labels
 from marpack.project.schema import FILE_NAME
 from marpack.weights.contents import Contents, read_contents
 from marpack.weights.kind import recognize

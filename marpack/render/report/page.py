@@ -112,7 +112,7 @@ class HtmlReport:
             parts=[{"name": part.name, "text": _text(part)} for part in parts],
             drawing=drawing,
             strip=_strip(result.stages),
-            stages_told=_told(result.stages),
+            stages_told=_stage_times(result.stages),
             told_frames=told_frames,
         )
 
@@ -212,7 +212,7 @@ def _strip(stages: Mapping[str, float]) -> list[dict[str, object]]:
     return [*parts, {"css": "s3", "share": round(max(rest, 0), 2)}]
 
 
-def _told(stages: Mapping[str, float]) -> str:
+def _stage_times(stages: Mapping[str, float]) -> str:
     if "handle" not in stages:
         return ""
     named = [f"{name} {stages[name]:.1f}" for name in _STAGES if name in stages]

@@ -63,7 +63,7 @@ def _spreads(stages: Mapping[str, Spread]) -> Iterable[str]:
     for row, (stage, spread) in enumerate(stages.items()):
         middle = _HEAD + row * _ROW + _ROW / 2
         half, most = room * spread.p50 / longest, room * spread.p99 / longest
-        told = " · ".join(_told(value) for value in (spread.p50, spread.p90, spread.p99))
+        told = " · ".join(_milliseconds(value) for value in (spread.p50, spread.p90, spread.p99))
         yield f'<text x="0" y="{middle + 4}">{escape(stage)}</text>'
         yield f'<rect class="s{row % 6}" x="{_LEFT}" y="{middle - 6}" width="{max(half, 1):.1f}" height="12" rx="2"/>'
         yield (
@@ -77,7 +77,7 @@ def _course(points: list[tuple[float, float]], top: float, *, merged: bool) -> I
     longest = max(most for _, most in points) or 1
     step = _WIDTH / len(points)
     base = top + _COURSE
-    yield f'<text x="0" y="{top - 1}">each input in turn, up to {_told(longest)} ms</text>'
+    yield f'<text x="0" y="{top - 1}">each input in turn, up to {_milliseconds(longest)} ms</text>'
     for column, (mean, most) in enumerate(points):
         for value, opacity in ((most, ".35"), (mean, "1")):
             height = max((_COURSE - 8) * value / longest, 0.5)
@@ -90,5 +90,5 @@ def _course(points: list[tuple[float, float]], top: float, *, merged: bool) -> I
         yield f'<text x="0" y="{base + 14}">bright: the mean, pale: the slowest</text>'
 
 
-def _told(milliseconds: float) -> str:
+def _milliseconds(milliseconds: float) -> str:
     return f"{milliseconds:.{0 if milliseconds >= 100 else 1 if milliseconds >= 1 else 2}f}"
