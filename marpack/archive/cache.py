@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.progress import Bar, Progress, unseen
+from marpack.archive.protocol import Bar, Progress, unseen
 from marpack.errors import ExtractionError
 from marpack.findings import Finding
 

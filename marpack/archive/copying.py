@@ -1,23 +1,109 @@
-"""One pass over a member's bytes: copied, CRC-32 and SHA-256 taken on the way, through fixed buffers."""
+"""Bytes copied, CRC-32 and SHA-256 taken on the way; the SHA-256 in a thread of its own."""
+
+from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha512
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from isal import isal_zlib
 from msgspec import Struct
 
-from marpack.archive.hashing import BLOCK, Hasher
 from marpack.errors import BuildError
 
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+BLOCK = 1 << 20  # bytes; small enough for a core's cache, large enough to make a hand-over between threads cheap
+_RING = 4  # blocks in flight
 # Bytes, written at a multiple of themselves: then each is one run of memory in the page cache. Out of step it is many,
 # which costs more; and larger ones want runs of free memory that are hard to find, and wait for them.
 _WRITE = 1 << 16
 _ZEROS = bytes(BLOCK)
 
 Write = Callable[[memoryview], object]
+
+
+class Hasher:
+    """A thread that hashes blocks in their order, and the buffers that go round between it and the reader."""
+
+    def __init__(self) -> None:
+        self._free: SimpleQueue[bytearray] = SimpleQueue()
+        self._work: SimpleQueue[tuple[_Hash, bytearray, memoryview] | None] = SimpleQueue()
+        self._made = 0  # buffers
+        self._thread: Thread | None = None  # of small members there may be thousands, which need none
+
+    def read(
+        self, sha: _Hash, fill: Callable[[memoryview], int], most: int = BLOCK, *, at_once: bool = False
+    ) -> tuple[bytearray, memoryview]:
+        """Fill a buffer and have it hashed; return the buffer, and as much of it as was filled.
+
+        Both are the caller's until the next call: a buffer goes round behind all the others.
+
+        Args:
+            sha: What the bytes are for.
+            fill: Reads into a block from its start, and returns how many bytes came.
+            most: Bytes.
+            at_once: Hash here and now, which for a single block is sooner done.
+
+        """
+        buffer = self._buffer()
+        try:
+            block = memoryview(buffer)[: fill(memoryview(buffer)[:most])]
+        except BaseException:
+            self._free.put(buffer)
+            raise
+        if at_once:
+            sha.update(block)
+            self._free.put(buffer)
+        else:
+            self._begin()
+            self._work.put((sha, buffer, block))
+        return buffer, block
+
+    def _buffer(self) -> bytearray:
+        if self._made < _RING and self._free.empty():
+            self._made += 1
+            return bytearray(BLOCK)
+        return self._free.get()
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="marpack-sha256", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        # The CRC's instructions leave a thread's vector registers, and those of every thread begun from there, in a
+        # state in which SHA-256 takes longer. OpenSSL's SHA-512 leaves them as they should be.
+        sha512(bytes(4096))
+        while (item := self._work.get()) is not None:
+            sha, buffer, block = item
+            sha.update(block)
+            self._free.put(buffer)
+
+    def join(self) -> None:
+        """Wait until everything is hashed."""
+        for buffer in [self._free.get() for _ in range(self._made)]:
+            self._free.put(buffer)
+
+    def close(self) -> None:
+        """End the thread, once it has hashed what it was given."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Source(Protocol):

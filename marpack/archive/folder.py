@@ -9,12 +9,10 @@ from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 
 from marpack.archive.extraction import extract_blocks, file_blocks
-from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import MAX_DEPTH, check_member_name, shown
-from marpack.archive.pointers import read_manifest
-from marpack.archive.progress import Progress
-from marpack.archive.protocol import MANIFEST_NAME, Entry, Form, Method
+from marpack.archive.protocol import MANIFEST_NAME, Entry, Form, Limits, Method, Progress
+from marpack.archive.server_rules import read_manifest
 from marpack.errors import DamagedArchiveError, LimitExceededError, NotAnArchiveError, UnsafeArchiveError, located
 from marpack.findings import Finding
 

@@ -1,6 +1,7 @@
-"""What every form of an archive offers: members by name, their bytes, and a safe copy on disk."""
+"""What every form of an archive offers, its limits, and how far a pass is."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -9,11 +10,20 @@ from typing import BinaryIO, Protocol, Self
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
-from marpack.archive.progress import Progress
 from marpack.findings import Finding
 
+Progress = Callable[[int], object]  # takes the number of bytes just read or written
+# Takes what goes on ("packing") and how many bytes are to come; shows those that it is told of, or gives None.
+Bar = Callable[[str, int], AbstractContextManager[Progress | None]]
 MANIFEST_NAME = "MAR-INF/MANIFEST.json"
 INDEX_NAME = "MAR-INF/marpack.json"
+_MIB = 1 << 20
+_GIB = 1 << 30
+
+
+def unseen(_what: str, _total: int) -> AbstractContextManager[None]:
+    """Show nothing: the bar of those who watch no terminal."""
+    return nullcontext()
 
 
 class Form(StrEnum):
@@ -101,3 +111,24 @@ class Archive(Protocol):
 def total_size(archive: Archive) -> int:
     """Return how many bytes all members have, uncompressed."""
     return sum(entry.size for entry in archive.entries.values())
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The limits in force; every one can be raised by its user.
+
+    Only what deflate and gzip expand is held to `ratio`: stored bytes cannot be a bomb.
+    """
+
+    members: int = 65_536  # files and folders together
+    total: int = 256 * _GIB  # bytes, uncompressed, of all members
+    ratio: int = 100  # uncompressed bytes per compressed one, of each member and of all together…
+    allowance: int = 64 * _MIB  # …beyond this many uncompressed bytes
+
+    @property
+    def directory(self) -> int:
+        """How many bytes a zip's central directory may have: a kilobyte for each member."""
+        return self.members * 1024
+
+    def expands_too_much(self, size: int, compressed: int) -> bool:
+        """Say whether so many bytes may not come out of so few."""
+        return size > self.allowance and size > self.ratio * compressed

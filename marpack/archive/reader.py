@@ -4,8 +4,7 @@ from pathlib import Path
 
 from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
-from marpack.archive.limits import Limits
-from marpack.archive.protocol import Archive
+from marpack.archive.protocol import Archive, Limits
 from marpack.archive.zip_reader import ZipArchive
 from marpack.errors import NotAnArchiveError, located
 

@@ -1,15 +1,38 @@
-"""An archive elsewhere, read by range: http and https with the standard library, every other address through fsspec."""
+"""Bytes from elsewhere, by range or whole: http(s) by the standard library, the rest by fsspec."""
 
+import base64
+import http.client
+import re
 from bisect import bisect_right, insort
+from email.message import Message
 from hashlib import blake2b
 from typing import Protocol
+from urllib import request
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import OpenerDirector, Request, urlopen
 
 from msgspec import Struct
 
 from marpack.errors import DamagedArchiveError, MarpackError, MissingExtraError, NotAnArchiveError, UsageError
+from marpack.version import __version__
 
 _TAIL = 16 * 1024  # bytes of the first request: the directory and the small files lie at an archive's end
 _LEAST, _MOST = 512, 256 * 1024  # bytes of a later one: little after a jump, more the longer one reads on
+_TIMEOUT = 30  # seconds without a byte
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_WHOLE_LIMIT = 32 * 1024 * 1024  # bytes that are fetched at once where a server knows no ranges
+_HANDLERS = (
+    request.ProxyHandler,
+    request.HTTPHandler,
+    request.HTTPSHandler,
+    request.HTTPRedirectHandler,
+    request.HTTPErrorProcessor,
+    request.HTTPDefaultErrorHandler,
+    request.UnknownHandler,
+)
+_DOWNLOAD = "download it, and name the file"
+_MAX_INPUT = 1 << 30  # bytes of one input
 
 
 class Piece(Struct, frozen=True):
@@ -105,8 +128,6 @@ def open_remote(address: str) -> RemoteFile:
     Raises NotAnArchiveError when there is nothing to read, MissingExtraError when reading it takes another package.
     """
     if address.lower().startswith(("http://", "https://")):
-        from marpack.archive.http import HttpFetch  # noqa: PLC0415 - local archives need no network
-
         return RemoteFile(public_address(address), HttpFetch(address))
     return RemoteFile(public_address(address), FileSystemFetch(address))
 
@@ -163,3 +184,144 @@ def _missing(scheme: str, error: ImportError) -> MarpackError:
 def _unreachable(error: Exception, where: str) -> NotAnArchiveError:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return NotAnArchiveError(f"it cannot be fetched: {text}", where=where, hint="check the address, or download it")
+
+
+class HttpFetch:
+    """Ranges over http and https; see `marpack.archive.remote.Fetch`."""
+
+    def __init__(self, address: str) -> None:
+        """Note where to ask; nothing is asked yet. Raises NotAnArchiveError for what is no address."""
+        self._where = public_address(address)
+        try:
+            self._address, self._credentials = _split_credentials(address)
+        except ValueError as error:
+            raise self._unreachable(f"this is no address: {error}") from None
+        self._opener = _opener()
+
+    def last(self, count: int) -> Piece:
+        """Return the last bytes; see `Fetch`. Raises NotAnArchiveError."""
+        return self._ask(f"bytes=-{count}")
+
+    def part(self, start: int, stop: int) -> Piece:
+        """Return a range; see `Fetch`. Raises NotAnArchiveError, DamagedArchiveError."""
+        piece = self._ask(f"bytes={start}-{stop - 1}")
+        if piece.start != start or len(piece.data) != min(stop, piece.size) - start:
+            raise DamagedArchiveError(
+                "the server sends other bytes than it was asked for", where=self._where, hint=_DOWNLOAD
+            )
+        return piece
+
+    def _ask(self, wanted: str) -> Piece:
+        headers = {"Range": wanted, "Accept-Encoding": "identity", "User-Agent": f"marpack/{__version__}"}
+        try:
+            question = Request(self._address, headers=headers)  # noqa: S310 - the opener knows no other scheme
+            if self._credentials:  # for this host only, not for where it redirects to
+                question.add_unredirected_header("Authorization", self._credentials)
+            with self._opener.open(question, timeout=_TIMEOUT) as answer:
+                return self._piece(answer)
+        except HTTPError as error:
+            with error:
+                raise self._unreachable(f"the server answers {error.code} {error.reason}") from None
+        except URLError as error:
+            raise self._unreachable(f"the server cannot be reached: {error.reason}") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._unreachable(f"the connection fails: {str(error) or type(error).__name__}") from None
+
+    def _piece(self, answer: http.client.HTTPResponse) -> Piece:
+        version = _version(answer.headers)
+        if answer.status == http.client.PARTIAL_CONTENT:
+            found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if found is None:
+                raise self._unreachable("the server does not say which part of the file it sends")
+            return Piece(answer.read(), int(found[1]), int(found[3]), version)
+        length = answer.length
+        if length is None or length > _WHOLE_LIMIT:
+            raise self._unreachable("the server sends no parts of files, and this one is too large to fetch", _DOWNLOAD)
+        data = answer.read()
+        return Piece(data, 0, len(data), version)
+
+    def _unreachable(self, what: str, hint: str = "check the address") -> NotAnArchiveError:
+        return NotAnArchiveError(what, where=self._where, hint=hint)
+
+
+def _opener() -> OpenerDirector:
+    """Return an opener for http and https, through the proxies of the environment; no file:, no ftp:."""
+    opener = OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    return opener
+
+
+def _version(headers: Message) -> str:
+    return str(headers.get("ETag") or headers.get("Last-Modified") or "")
+
+
+def _split_credentials(address: str) -> tuple[str, str | None]:
+    """Return an address without its user and password, and these as an Authorization header."""
+    parts = urlsplit(address)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return address, None
+    token = base64.b64encode(unquote(user).encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), f"Basic {token}"
+
+
+def fetch(address: str) -> bytes:
+    """Return the bytes at an address; raises UsageError if there are none to be had."""
+    check_address(address)
+    return _over_http(address) if _is_http(address) else _through_fsspec(address)
+
+
+def check_address(address: str) -> None:
+    """Raise UsageError for a kind of address that nothing here can read; nothing is asked of anyone."""
+    if _is_http(address):
+        return
+    import fsspec  # noqa: PLC0415 - only such inputs need it
+
+    scheme = address.partition("://")[0]
+    need = f"reading {scheme}:// addresses"
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        if scheme in {"s3", "s3a"}:
+            raise MissingExtraError("s3fs", "s3", need) from None
+        hint = "pip install it, or download the inputs"
+        raise UsageError(f"{need} takes another package: {error}", where=public_address(address), hint=hint) from error
+    except ValueError as error:
+        raise UsageError("nothing here can read such an address", where=public_address(address)) from error
+
+
+def _is_http(address: str) -> bool:
+    return urlsplit(address).scheme in {"http", "https"}
+
+
+def _over_http(address: str) -> bytes:
+    where = public_address(address)
+    question = Request(address, headers={"User-Agent": f"marpack/{__version__}"})  # noqa: S310 - http or https
+    try:
+        with urlopen(question, timeout=_TIMEOUT) as answer:  # noqa: S310 - as above
+            expected: int | None = answer.length
+            data: bytes = answer.read(_MAX_INPUT + 1)
+    except HTTPError as error:
+        raise UsageError(f"the server answers {error.code} {error.reason}", where=where) from None
+    except URLError as error:
+        raise UsageError(f"the server cannot be reached: {error.reason}", where=where) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise UsageError(f"the input cannot be fetched: {str(error) or type(error).__name__}", where=where) from None
+    if len(data) > _MAX_INPUT:
+        raise UsageError("the input is larger than a gibibyte", where=where, hint="download it, and name the file")
+    if expected is not None and len(data) < expected:
+        raise UsageError(f"the connection broke off after {len(data):,} of {expected:,} bytes", where=where)
+    return data
+
+
+def _through_fsspec(address: str) -> bytes:
+    import fsspec  # noqa: PLC0415 - as above
+
+    try:
+        with fsspec.open(address, "rb") as file:
+            data: bytes = file.read()
+    except Exception as error:  # every file system has errors of its own
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"the input cannot be fetched: {first}", where=public_address(address)) from error
+    return data

@@ -10,8 +10,8 @@ import struct
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
-from marpack.archive.limits import Limits
 from marpack.archive.names import check_member_names, shown
+from marpack.archive.protocol import Limits
 from marpack.archive.zip_records import (
     CENTRAL,
     DESCRIPTOR,

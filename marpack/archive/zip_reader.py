@@ -8,13 +8,10 @@ from typing import BinaryIO, Self
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.cache import Cache
 from marpack.archive.extraction import extract_member, make_folders
-from marpack.archive.limits import Limits
 from marpack.archive.manifest import Manifest
-from marpack.archive.member_file import open_member
-from marpack.archive.oddities import common_root, rooted_mar, streamed_zip64, wrong_suffix
-from marpack.archive.pointers import read_manifest
-from marpack.archive.progress import Progress
-from marpack.archive.protocol import Entry, Form, Method, total_size
+from marpack.archive.member import open_member
+from marpack.archive.protocol import Entry, Form, Limits, Method, Progress, total_size
+from marpack.archive.server_rules import common_root, read_manifest, rooted_mar, streamed_zip64, wrong_suffix
 from marpack.archive.zip_directory import Directory, ZipMember, read_directory
 from marpack.findings import Finding
 

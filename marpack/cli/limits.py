@@ -11,7 +11,7 @@ from marpack.cli.values import size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from marpack.archive.limits import Limits
+    from marpack.archive.protocol import Limits
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
@@ -29,7 +29,7 @@ def limit_options(function: _Function) -> _Function:
 
 def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int | None) -> Limits:
     """Return the limits with those that were given in place of their defaults."""
-    from marpack.archive.limits import Limits
+    from marpack.archive.protocol import Limits
 
     given = {"members": max_members, "total": max_size, "ratio": max_ratio}
     return Limits(**{name: value for name, value in given.items() if value is not None})

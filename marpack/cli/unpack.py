@@ -13,8 +13,8 @@ from marpack.cli.limits import chosen_limits, limit_options
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from marpack.archive.limits import Limits
-    from marpack.archive.unpacking import Unpacked
+    from marpack.archive.extraction import Unpacked
+    from marpack.archive.protocol import Limits
 
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
 
@@ -69,8 +69,8 @@ def _folder(source: str) -> Path:
 
 
 def _unpack(source: str, folder: Path, only: tuple[str, ...], limits: Limits, *, force: bool) -> Unpacked:
+    from marpack.archive.extraction import unpack as write
     from marpack.archive.reader import open_archive
-    from marpack.archive.unpacking import unpack as write
     from marpack.render.progress import byte_bar
 
     if "://" not in source and not os.path.lexists(source):

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from marpack.archive.staging import replace_file
 from marpack.errors import ProjectError
 from marpack.gate.expectations import shortfalls
 from marpack.gate.recording import expectation_of
 from marpack.project.amending import amend
-from marpack.project.replacing import replace_file
 from marpack.project.schema import Expectation, Project
 from marpack.worker.results import Result
 from marpack.worker.runner import Exchange

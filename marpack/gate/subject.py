@@ -7,8 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
-from marpack.archive.limits import Limits
-from marpack.archive.protocol import Archive
+from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 from marpack.gate.devices import Device

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from marpack.archive.index import Index
-from marpack.archive.progress import Progress
-from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progress
 from marpack.inspection.differences import Change, Diff, Difference, TensorDiff, differences, flat
 from marpack.inspection.reading import LABELS_NAME, read_text, signed_index
 from marpack.inspection.tensor_diff import compare_tensors

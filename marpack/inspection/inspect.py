@@ -6,9 +6,8 @@ from functools import partial
 import msgspec
 
 from marpack.archive.index import Index
-from marpack.archive.pointers import require_files
-from marpack.archive.progress import Progress
-from marpack.archive.protocol import Archive
+from marpack.archive.protocol import Archive, Progress
+from marpack.archive.server_rules import require_files
 from marpack.findings import Finding
 from marpack.inspection.facts import ConfigFacts, Inspection, LabelFacts, MemberFacts, Verified
 from marpack.inspection.handler import handler_facts

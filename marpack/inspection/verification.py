@@ -3,10 +3,9 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 
-from marpack.archive.hashing import BLOCK, Hasher
+from marpack.archive.copying import BLOCK, Hasher
 from marpack.archive.index import Index
-from marpack.archive.progress import Progress
-from marpack.archive.protocol import INDEX_NAME, Archive
+from marpack.archive.protocol import INDEX_NAME, Archive, Progress
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
 

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from marpack.archive.copying import Copier
-from marpack.archive.folder_writer import FolderWriter
 from marpack.archive.index import Index, Member, archive_digest
 from marpack.archive.names import check_member_names
-from marpack.archive.progress import Progress
-from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress
 from marpack.archive.staging import staged_file, staged_folder
-from marpack.archive.writer import Writer, ZipWriter
+from marpack.archive.writers import FolderWriter, Writer, ZipWriter
 from marpack.errors import BuildError, OutputExistsError
 from marpack.packing.plan import Built, Format, Plan, PlannedMember, Role
 from marpack.packing.sources import opened, size_of
@@ -71,7 +69,7 @@ def _writer(plan: Plan, copier: Copier) -> Iterator[Writer]:
 
 
 def _tar_writer(plan: Plan, copier: Copier, file: BinaryIO) -> Writer:
-    from marpack.archive.tar_writer import TarWriter  # noqa: PLC0415 - few archives are any more
+    from marpack.archive.writers import TarWriter  # noqa: PLC0415 - few archives are any more
 
     return TarWriter(file, copier, root=plan.manifest.model.name)
 

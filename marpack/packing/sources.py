@@ -7,7 +7,7 @@ from io import BytesIO, FileIO
 from pathlib import Path
 from stat import S_ISREG
 
-from marpack.archive.progress import Progress
+from marpack.archive.protocol import Progress
 from marpack.errors import BuildError
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from marpack.archive.progress import unseen
+from marpack.archive.protocol import unseen
 from marpack.errors import NoProjectError, UsageError
 from marpack.project.paths import plain_refusals
 
 if TYPE_CHECKING:
-    from marpack.archive.progress import Bar
+    from marpack.archive.protocol import Bar
     from marpack.findings import Finding
     from marpack.packing.plan import Built
     from marpack.project.schema import Project

@@ -1,6 +1,6 @@
 """A planned archive, written; apart from what reads projects, which the original archiver's flags do without."""
 
-from marpack.archive.progress import Progress
+from marpack.archive.protocol import Progress
 from marpack.errors import BuildError
 from marpack.packing.pack import pack
 from marpack.packing.plan import Built

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
+from marpack.archive.staging import replace_file
 from marpack.errors import UsageError
-from marpack.project.replacing import replace_file
 
 
 def expect_writable(path: str | None, *, option: str) -> None:

@@ -200,7 +200,7 @@ def read_input(path: str, *, most: int | None = None) -> bytes:
     if path == "-":
         return sys.stdin.buffer.read()
     if "://" in path:
-        from marpack.worker.addresses import fetch  # noqa: PLC0415 - a second of imports that few inputs need
+        from marpack.archive.remote import fetch  # noqa: PLC0415 - a second of imports that few inputs need
 
         return fetch(path)
     try:

@@ -48,7 +48,7 @@ def check_sources(sources: Iterable[str], *, wanted: Wanted | None = None) -> No
     """Raise UsageError for the first source that names nothing; no more is read than that takes."""
     for source in sources:
         if "://" in source:
-            from marpack.worker.addresses import check_address  # noqa: PLC0415 - few inputs need it
+            from marpack.archive.remote import check_address  # noqa: PLC0415 - few inputs need it
 
             check_address(source)
         next(paths_of((source,), wanted=wanted), None)

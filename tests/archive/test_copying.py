@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marpack.archive.copying import Copier
-from marpack.archive.hashing import BLOCK
+from marpack.archive.copying import BLOCK, Copier
 from marpack.errors import BuildError
 
 SIZES = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK, 9 * BLOCK + 7]

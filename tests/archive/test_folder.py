@@ -4,8 +4,7 @@ import socket
 
 import pytest
 
-from marpack.archive.limits import Limits
-from marpack.archive.protocol import Form
+from marpack.archive.protocol import Form, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode
 

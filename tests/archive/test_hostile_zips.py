@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from marpack.archive.cache import Cache
-from marpack.archive.limits import Limits
+from marpack.archive.protocol import Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode
 

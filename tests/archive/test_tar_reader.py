@@ -7,8 +7,7 @@ import tarfile
 import pytest
 
 from marpack.archive.cache import Cache
-from marpack.archive.limits import Limits
-from marpack.archive.protocol import Form
+from marpack.archive.protocol import Form, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode
 

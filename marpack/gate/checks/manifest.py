@@ -1,6 +1,6 @@
 """The manifest can be read, and what it names is in the archive."""
 
-from marpack.archive.pointers import require_files
+from marpack.archive.server_rules import require_files
 from marpack.errors import ManifestError
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, error_problem, failed, passed

@@ -5,8 +5,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import fsspec
 import pytest
 
+from marpack.archive.remote import check_address, fetch
 from marpack.errors import UsageError
-from marpack.worker.addresses import check_address, fetch
 from marpack.worker.inputs import Shape, file_inputs
 from marpack.worker.sources import check_sources
 

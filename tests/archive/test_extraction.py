@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
+from marpack.archive.extraction import unpack
 from marpack.archive.reader import open_archive
-from marpack.archive.unpacking import unpack
 from marpack.errors import ArchiveError, DamagedArchiveError, ExtractionError, OutputExistsError, UsageError
 
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}}).encode()

@@ -1,9 +1,12 @@
-"""The .mar zip as marpack writes it: every member STORED, weights aligned to pages, no data descriptors."""
+"""The Writer protocol and its three bodies: zip, tar.gz, folder."""
 
 import os
 import struct
+from pathlib import Path
+from tarfile import BLOCKSIZE, PAX_FORMAT, RECORDSIZE, TarInfo
 from typing import BinaryIO, Protocol
 
+from isal import isal_zlib
 from msgspec import Struct
 
 from marpack.archive.copying import Copier, Source
@@ -25,6 +28,9 @@ _UNIX = 3 << 8
 _MODE = 0o100644 << 16  # a regular file, rw-r--r--
 _DOS_TIME, _DOS_DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00:00, where DOS time begins
 _UTF8_NAME = 1 << 11
+_LEVEL = 1  # of 3: level 3 takes three times as long, and weights come out no smaller
+_GZIP = 16 + 15  # zlib's window bits that ask for a gzip header (without name and time) and trailer
+_MTIME = 315532800  # seconds since 1970: 1980-01-01, as in the zip
 
 
 class Writer(Protocol):
@@ -128,3 +134,56 @@ def _end(count: int, size: int, offset: int) -> bytes:
         return end
     end64 = _END64.pack(b"PK\6\6", _END64.size - 12, _UNIX | _ZIP64, _ZIP64, 0, 0, count, count, size, offset)
     return end64 + _LOCATOR64.pack(b"PK\6\7", 0, offset + size, 1) + end
+
+
+class TarWriter:
+    """Writes a gzipped tar, front to back, into a file."""
+
+    def __init__(self, file: BinaryIO, copier: Copier, *, root: str) -> None:
+        self._file = file
+        self._copier = copier
+        self._root = root
+        self._deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
+        self._length = 0  # bytes, uncompressed
+
+    def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:  # noqa: ARG002 - no pages here
+        """Write one member; see `Writer.add`."""
+        header = TarInfo(f"{self._root}/{name}")
+        header.size, header.mode, header.mtime = size, 0o644, _MTIME
+        self._put(header.tobuf(PAX_FORMAT, errors="strict"))
+        sums = self._copier.copy(source, size, self._put)
+        self._pad(BLOCKSIZE)
+        return Member(name, size, sums.sha256)
+
+    def finish(self) -> None:
+        """Write the two empty blocks that end a tar, fill its last record, and end the gzip stream."""
+        self._put(bytes(2 * BLOCKSIZE))
+        self._pad(RECORDSIZE)
+        self._file.write(self._deflate.flush())
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._length += len(data)
+        self._file.write(self._deflate.compress(data))
+
+    def _pad(self, multiple: int) -> None:
+        self._put(bytes(-self._length % multiple))
+
+
+class FolderWriter:
+    """Writes members as files into an empty folder."""
+
+    def __init__(self, folder: Path, copier: Copier) -> None:
+        self._folder = folder
+        self._copier = copier
+
+    def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:  # noqa: ARG002 - files are
+        """Write one member; see `Writer.add`."""
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            sums = self._copier.copy(source, size, file.write, skip=lambda count: file.seek(count, os.SEEK_CUR))
+            file.truncate(size)  # zeros at the end were skipped, not written
+        return Member(name, size, sums.sha256)
+
+    def finish(self) -> None:
+        """Nothing stands after the last member."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marpack.archive.copying import Copier
-from marpack.archive.writer import ALIGNMENT, ZipWriter
+from marpack.archive.writers import ALIGNMENT, ZipWriter
 
 NAMES = st.lists(
     st.text("abcé漢/._- ", min_size=1, max_size=8).filter(lambda name: name.strip("/. ") == name),
