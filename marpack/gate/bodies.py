@@ -8,9 +8,9 @@ from io import BytesIO
 from typing import Any
 
 from marpack.weights.contents import read_contents
-from marpack.weights.kind import Recognized, recognize
+from marpack.weights.detect import Recognized, recognize
 from marpack.weights.tensors import Placed
-from marpack.weights.zipdir import NotZipError
+from marpack.weights.zip_entries import NotZipError
 from marpack.worker.results import Result
 
 NOTHING = object()  # no value: the bytes are none that can be read

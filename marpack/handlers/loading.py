@@ -22,7 +22,7 @@ from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
 from marpack.runtime.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.runtime.targets import Difference
-from marpack.weights.kind import Kind
+from marpack.weights.detect import Kind
 
 
 class NoLoaderError(WeightsError, RuntimeError):

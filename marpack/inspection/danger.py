@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from io import BytesIO
 
-from marpack.weights.values import Global
+from marpack.weights.pickle_machine import Global
 
 # Whole modules, whose functions reach out of the process, run code or load more of it.
 _MODULES = frozenset(

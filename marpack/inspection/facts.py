@@ -7,9 +7,9 @@ from msgspec import Struct
 from marpack.archive.protocol import Form, Method
 from marpack.findings import Finding
 from marpack.inspection.pickles import PickleScan
-from marpack.weights.kinds import Kind
-from marpack.weights.onnx_header import Port
-from marpack.weights.script import ScriptMethod
+from marpack.weights.kind import Kind
+from marpack.weights.onnx import Port
+from marpack.weights.torchscript import ScriptMethod
 
 
 class MemberFacts(Struct, frozen=True, kw_only=True):

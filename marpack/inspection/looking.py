@@ -12,8 +12,8 @@ from marpack.inspection.reading import is_elsewhere, too_costly
 from marpack.inspection.verification import damaged
 from marpack.inspection.weights import weights_facts
 from marpack.weights.contents import read_contents
-from marpack.weights.kind import recognize
-from marpack.weights.kinds import Kind
+from marpack.weights.detect import recognize
+from marpack.weights.kind import Kind
 
 
 class Looked(Struct, frozen=True, kw_only=True):

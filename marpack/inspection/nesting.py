@@ -9,12 +9,11 @@ from marpack.archive.zip_records import DEFLATED, LOCAL, LOCAL_MAGIC
 from marpack.inspection.danger import is_dangerous
 from marpack.inspection.pickles import PickleFacts, Unscanned, judge
 from marpack.inspection.wrappings import EXPANDED_LIMIT, WrappingError, unwrap
-from marpack.weights.kind import Recognized
-from marpack.weights.kinds import Kind
+from marpack.weights.detect import Recognized
+from marpack.weights.kind import Kind
 from marpack.weights.pickle_stream import OPCODE_LIMIT, Stream, read_pickle
-from marpack.weights.slices import stored
 from marpack.weights.torch_zip import TorchZip, plain_members
-from marpack.weights.zipdir import NotZipError, ZipEntry, open_entry
+from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, stored
 
 MAX_DEPTH = 6  # files within files
 MAX_FILES = 100_000  # in all of them together, and so are the next two

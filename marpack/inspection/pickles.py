@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from marpack.findings import Finding, Severity
 from marpack.inspection.danger import is_dangerous, second_opinion
-from marpack.weights.allowed import foreign, loads_weights_only
+from marpack.weights.pickle_machine import Global
 from marpack.weights.pickle_stream import Stream
-from marpack.weights.values import Global
+from marpack.weights.weights_only import foreign, loads_weights_only
 
 _NAMED = 5  # globals in a message; all of them are in the facts
 

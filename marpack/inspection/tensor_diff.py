@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from marpack.inspection.differences import Change, Difference, TensorDiff
 from marpack.weights.contents import Contents, read_contents
+from marpack.weights.detect import Recognized, recognize
 from marpack.weights.digests import tensor_digest
-from marpack.weights.kind import Recognized, recognize
-from marpack.weights.kinds import Kind
+from marpack.weights.kind import Kind
 from marpack.weights.tensors import Placed
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from marpack.weights.slices import stored
+from marpack.weights.zip_entries import stored
 
 EXPANDED_LIMIT = 64 * 1024 * 1024  # bytes that a compressed file inside may expand to
 _CHUNK = 256 * 1024

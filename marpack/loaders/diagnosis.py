@@ -9,7 +9,7 @@ from pathlib import Path
 from marpack.errors import MarpackError
 from marpack.loaders import torchvision_ops
 from marpack.runtime.diagnostics import note
-from marpack.weights.kind import Kind, detect
+from marpack.weights.detect import Kind, detect
 
 _AS_TORCHSCRIPT = {
     Kind.STATE_DICT: "add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)",

@@ -9,8 +9,7 @@ import torch
 from marpack.errors import HandlerError
 from marpack.loaders.job import Job
 from marpack.runtime.diagnostics import note
-from marpack.weights.onnx_header import read_header
-from marpack.weights.protobuf import ProtobufError
+from marpack.weights.onnx import ProtobufError, read_header
 
 # ONNX Runtime's names of element types → torch's
 _DTYPES = {

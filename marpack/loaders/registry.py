@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from marpack.errors import WeightsError
-from marpack.weights.kind import Kind
+from marpack.weights.detect import Kind
 
 if TYPE_CHECKING:
     from marpack.loaders.job import Job

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from marpack.runtime.diagnostics import note
 from marpack.weights.torch_zip import TorchZip
-from marpack.weights.zipdir import NotZipError
+from marpack.weights.zip_entries import NotZipError
 
 _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators
 _CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module

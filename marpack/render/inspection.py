@@ -10,8 +10,8 @@ from marpack.inspection.facts import HandlerFacts, Inspection, WeightsFacts
 from marpack.inspection.pickles import PickleScan, Verdict
 from marpack.render.layout import clean, fit, heading, paragraph, rows
 from marpack.render.tree import member_tree
-from marpack.weights.kinds import Kind
-from marpack.weights.onnx_header import Port
+from marpack.weights.kind import Kind
+from marpack.weights.onnx import Port
 
 _COLOURS = {Verdict.SAFE: "green", Verdict.NEEDS_TRUST: "yellow", Verdict.DANGEROUS: "red"}
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}

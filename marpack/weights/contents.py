@@ -5,18 +5,17 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.weights import legacy, onnx_header, safetensors_header, script
-from marpack.weights.allowed import ALLOWED
-from marpack.weights.kind import Recognized
-from marpack.weights.kinds import Kind
-from marpack.weights.library import library_facts
-from marpack.weights.onnx_header import Port
-from marpack.weights.protobuf import ProtobufError
-from marpack.weights.script import ScriptMethod
+from marpack.weights import legacy, onnx, safetensors, torchscript
+from marpack.weights.detect import Recognized
+from marpack.weights.exported import library_facts
+from marpack.weights.kind import Kind
+from marpack.weights.onnx import Port, ProtobufError
+from marpack.weights.pickle_machine import Global, Made, Table
 from marpack.weights.tensors import Placed, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
-from marpack.weights.values import Global, Made, Table
-from marpack.weights.zipdir import NotZipError
+from marpack.weights.torchscript import ScriptMethod
+from marpack.weights.weights_only import ALLOWED
+from marpack.weights.zip_entries import NotZipError
 
 _FRUGAL = 64 * 1024  # bytes of a program's description that are worth fetching
 _KEYS = 12  # of a checkpoint
@@ -54,14 +53,14 @@ def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> Contents:
         case Kind.STATE_DICT | Kind.PICKLED_MODULE:
             return _saved(found)
         case Kind.TORCHSCRIPT if found.zip:
-            methods = script.script_methods(found.zip)
-            return Contents(kind=found.kind, tensors=script.script_tensors(found.zip), methods=methods)
+            methods = torchscript.script_methods(found.zip)
+            return Contents(kind=found.kind, tensors=torchscript.script_tensors(found.zip), methods=methods)
         case Kind.TORCH_EXPORT if found.zip:
             return _exported(found.zip, frugal=frugal)
         case Kind.AOTI_PACKAGE if found.zip:
             return _package(found.zip)
         case Kind.SAFETENSORS:
-            header = safetensors_header.read_header(file)
+            header = safetensors.read_header(file)
             return Contents(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
         case Kind.ONNX:
             return _onnx(file)
@@ -129,7 +128,7 @@ def _package(file: TorchZip) -> Contents:
 
 
 def _onnx(file: BinaryIO) -> Contents:
-    header = onnx_header.read_header(file)
+    header = onnx.read_header(file)
     opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
     facts = {"IR version": str(header.ir_version), "opsets": ", ".join(opsets), "nodes": f"{header.nodes:,}"}
     if header.producer:

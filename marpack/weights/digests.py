@@ -3,9 +3,9 @@
 import hashlib
 from typing import BinaryIO
 
-from marpack.weights.kind import Recognized
+from marpack.weights.detect import Recognized
 from marpack.weights.tensors import Placed
-from marpack.weights.zipdir import NotZipError
+from marpack.weights.zip_entries import NotZipError
 
 _BLOCK = 1 << 20  # bytes
 

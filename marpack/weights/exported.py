@@ -1,13 +1,14 @@
-"""torch.export programs: inputs, outputs and tensors from the JSON beside them, in both layouts torch has written."""
+"""torch.export and AOTInductor packages, from the JSON beside them; a library's ELF header."""
 
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from struct import unpack_from
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
-from marpack.weights.onnx_header import Port
+from marpack.weights.onnx import Port
 from marpack.weights.tensors import ITEM_SIZES, Placed, Tensor, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 
@@ -23,6 +24,8 @@ _DTYPES = {
     29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz", 33: "float8_e8m0fnu",
     34: "uint32", 35: "uint64",
 }  # fmt: skip
+_MACHINES = {0x03: "x86", 0x28: "arm", 0x3E: "x86-64", 0xB7: "aarch64", 0xF3: "riscv"}
+_TYPES = {1: "object file", 2: "executable", 3: "shared object"}
 
 
 class _Expression(Struct):
@@ -164,3 +167,17 @@ def _old_tensors(file: TorchZip) -> Iterator[Placed]:
             with file.open(name) as inner:
                 for placed in placed_tensors(TorchZip.read(inner).pickle("data.pkl").root):
                     yield Placed(tensor=placed.tensor, storage_bytes=placed.storage_bytes)
+
+
+def library_facts(file: BinaryIO) -> dict[str, str]:
+    """Return what an ELF header says about machine and type; nothing for another format."""
+    file.seek(0)
+    head = file.read(20)
+    if len(head) < 20 or not head.startswith(b"\x7fELF"):
+        return {}
+    kind, machine = unpack_from(">HH" if head[5] == 2 else "<HH", head, 16)
+    bits = "64 bit" if head[4] == 2 else "32 bit"
+    return {
+        "machine": f"{_MACHINES.get(machine, f'machine {machine}')}, {bits}",
+        "type": _TYPES.get(kind, f"type {kind}"),
+    }

@@ -1,62 +1,17 @@
-"""Tell a weights file's format by its content, never by its name."""
+"""The formats that weights come in."""
 
-from typing import BinaryIO
-
-from msgspec import Struct
-
-from marpack.weights import legacy, onnx_header, safetensors_header
-from marpack.weights.kinds import Kind
-from marpack.weights.pickle_stream import Stream
-from marpack.weights.torch_zip import TorchZip, saved_kind
-from marpack.weights.zipdir import NotZipError
-
-__all__ = ["Kind", "Recognized", "detect", "recognize"]
-
-_LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
+from enum import StrEnum
 
 
-class Recognized(Struct, frozen=True, kw_only=True):
-    """A file's format, with what was read to find it out, so that nobody reads it again."""
+class Kind(StrEnum):
+    """A weights file's format; the value is how messages name it."""
 
-    kind: Kind
-    zip: TorchZip | None = None  # any zip at all
-    pickles: tuple[Stream, ...] = ()  # of a legacy torch.save
-
-
-def detect(file: BinaryIO) -> Kind:
-    """Return the format of the weights in a seekable file, reading its headers only.
-
-    The file is left at its beginning. A file that is damaged, or none of the formats, is UNKNOWN.
-    """
-    found = recognize(file)
-    file.seek(0)
-    return found.kind
-
-
-def recognize(file: BinaryIO) -> Recognized:
-    """Return the format as `detect` does, with the directory or the pickles that showed it."""
-    file.seek(0)
-    head = file.read(16)
-    if head.startswith(_LIBRARIES):
-        return Recognized(kind=Kind.ELF)
-    if head.startswith(b"PK\x03\x04"):
-        return _recognize_zip(file)
-    if legacy.looks_like(file, head):
-        return _recognize_legacy(file)
-    if safetensors_header.looks_like(file):
-        return Recognized(kind=Kind.SAFETENSORS)
-    return Recognized(kind=Kind.ONNX if onnx_header.looks_like(file) else Kind.UNKNOWN)
-
-
-def _recognize_zip(file: BinaryIO) -> Recognized:
-    try:
-        found = TorchZip.read(file)
-    except NotZipError:
-        return Recognized(kind=Kind.UNKNOWN)
-    return Recognized(kind=found.kind, zip=found)
-
-
-def _recognize_legacy(file: BinaryIO) -> Recognized:
-    pickles = legacy.read_pickles(file)
-    saved = legacy.saved_object(pickles)
-    return Recognized(kind=saved_kind(saved) if saved else Kind.UNKNOWN, pickles=tuple(pickles))
+    TORCHSCRIPT = "TorchScript"
+    STATE_DICT = "state_dict"  # torch.save of plain containers and tensors
+    PICKLED_MODULE = "whole pickled model"  # torch.save of an nn.Module: needs its classes and trust
+    SAFETENSORS = "safetensors"
+    ONNX = "ONNX"
+    TORCH_EXPORT = "torch.export program"
+    AOTI_PACKAGE = "AOTInductor package"
+    ELF = "shared library"  # AOTInductor's .so
+    UNKNOWN = "unknown"

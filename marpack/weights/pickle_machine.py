@@ -1,17 +1,115 @@
-"""The pickle machine, run without consequences: names are noted instead of imported, calls instead of made."""
+"""The pickle machine, its inert values, joblib's arrays."""
 
 import re
 from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream
-from marpack.weights.joblib_arrays import is_padded, raw_length
-from marpack.weights.values import UNKNOWN, Global, Made, Persistent, Skipped, Unknown
 
+WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
+_DTYPE = re.compile(r"[a-zA-Z](\d+)")
+_WIDTHS = {"U": 4}  # bytes per counted unit; 1 for all others
 LONGEST_TEXT = 4096  # bytes; longer strings are jumped over
 LATEST_PROTOCOL = 5
 _MOST_PAYLOADS = 10_000
 _IMPORTABLE = re.compile(r"""[^\s:()\[\]{}"'=#,;]+""")  # no module or class has another name
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(LATEST_PROTOCOL + 1))])
+
+
+class Global(Struct, frozen=True):
+    """A name that the pickle imports."""
+
+    module: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The dotted path, as messages and allow-lists spell it."""
+        return f"{self.module}.{self.name}"
+
+
+class Made:
+    """The result of a call that the pickle asks for, with what is put into it afterwards."""
+
+    __slots__ = ("args", "function", "items", "state", "values")
+
+    def __init__(self, function: object, args: object) -> None:
+        self.function = function
+        self.args = args
+        self.items: list[tuple[object, object]] = []
+        self.values: list[object] = []
+        self.state: object = None
+
+    def made_by(self, path: str) -> bool:
+        """Tell whether the call was of the global `path`."""
+        return isinstance(self.function, Global) and self.function.path == path
+
+
+class Table:
+    """A dict of the pickle: pairs in order, keys unhashed."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[tuple[object, object]]) -> None:
+        self.items = items
+
+    def get(self, key: object) -> Any:  # Any: whatever the pickle's author put there
+        """Return the last value under a plain key, or None."""
+        found = None
+        for name, value in self.items:
+            if type(name) is type(key) and name == key:
+                found = value
+        return found
+
+
+class Persistent(Struct, frozen=True):
+    """Something kept outside the pickle, as torch keeps its storages."""
+
+    key: object
+
+
+class Skipped(Struct, frozen=True):
+    """A string or byte string too long to be of interest."""
+
+    length: int  # bytes
+
+
+class Unknown:
+    """A value that only running the pickle would show."""
+
+    __slots__ = ()
+
+
+UNKNOWN = Unknown()
+
+
+def raw_length(state: object) -> int | None:
+    """Return how many bytes follow a wrapper of this state; None for objects, which follow as a pickle of their own.
+
+    Raises ValueError when the state does not say.
+    """
+    if not isinstance(state, Table):
+        state = Table([])
+    match state.get("shape"), state.get("dtype"):
+        case tuple(shape), Made(args=(str(code), *_)):
+            width = _DTYPE.fullmatch(code)
+        case _:
+            raise ValueError("no shape or dtype")
+    if code.startswith("O"):
+        return None
+    if width is None or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError("an unknown dtype or shape")
+    return prod(shape) * int(width[1]) * _WIDTHS.get(code[0], 1)
+
+
+def is_padded(state: object) -> bool:
+    """Tell whether a byte that counts padding, and the padding, stand before the array."""
+    return isinstance(state, Table) and state.get("numpy_array_alignment_bytes") is not None
+
+
 _COMPUTED = (Made, Persistent, Unknown)  # what may turn out to be anything at all
 
 

@@ -1,10 +1,8 @@
 """What each of the pickle machine's opcodes does."""
 
 from marpack.weights import pickle_constants as push
-from marpack.weights.joblib_arrays import WRAPPER
 from marpack.weights.pickle_constants import Action
-from marpack.weights.pickle_machine import LATEST_PROTOCOL, BrokenPickleError, Machine
-from marpack.weights.values import Made, Persistent, Table
+from marpack.weights.pickle_machine import LATEST_PROTOCOL, WRAPPER, BrokenPickleError, Machine, Made, Persistent, Table
 
 
 def _mark(machine: Machine) -> None:

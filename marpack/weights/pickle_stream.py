@@ -5,10 +5,8 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
-from marpack.weights.joblib_arrays import WRAPPER
-from marpack.weights.pickle_machine import BrokenPickleError, Machine
+from marpack.weights.pickle_machine import WRAPPER, BrokenPickleError, Global, Machine
 from marpack.weights.pickle_opcodes import ACTIONS
-from marpack.weights.values import Global
 
 OPCODE_LIMIT = 10_000_000  # a vocabulary of three million words needs about as many
 
@@ -16,7 +14,7 @@ OPCODE_LIMIT = 10_000_000  # a vocabulary of three million words needs about as 
 class Stream(Struct, frozen=True, kw_only=True):
     """What one pickle would do, from its first opcode to its STOP, or as far as it gets."""
 
-    root: object  # the value it makes, see `marpack.weights.values`; None when it breaks off
+    root: object  # the value it makes, see `marpack.weights.pickle_machine`; None when it breaks off
     imports: tuple[Global, ...]  # in the order they are met, each once
     calls: int  # REDUCE, NEWOBJ, NEWOBJ_EX, OBJ and INST
     computed: bool  # a name to import is itself computed: no honest pickler writes that

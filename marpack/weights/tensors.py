@@ -6,7 +6,7 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.weights.values import Global, Made, Persistent, Table
+from marpack.weights.pickle_machine import Global, Made, Persistent, Table
 
 # Bytes per element, by the name torch prints after "torch."
 ITEM_SIZES = {

@@ -4,10 +4,10 @@ import re
 from contextlib import suppress
 from typing import BinaryIO
 
-from marpack.weights.allowed import foreign
-from marpack.weights.kinds import Kind
+from marpack.weights.kind import Kind
 from marpack.weights.pickle_stream import Stream, read_pickle
-from marpack.weights.zipdir import NotZipError, ZipEntry, open_entry, read_directory
+from marpack.weights.weights_only import foreign
+from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directory
 
 _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
 _EXPORTED_NUMBERS = ("data/weights/weight_", "data/constants/tensor_")

@@ -11,7 +11,7 @@ import torch
 
 from marpack.inspection.nesting import Walk
 from marpack.inspection.pickles import PickleFacts, PickleScan, Unscanned, scan_of
-from marpack.weights.kind import recognize
+from marpack.weights.detect import recognize
 
 
 class Seen:

@@ -22,7 +22,7 @@ from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import Verdict
 from marpack.packing.pack import pack
 from marpack.packing.plan import Format, Plan, PlannedMember, Role
-from marpack.weights.kinds import Kind
+from marpack.weights.kind import Kind
 
 HANDLER = """
 from ts.torch_handler.base_handler import BaseHandler

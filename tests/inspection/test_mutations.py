@@ -18,8 +18,8 @@ from torch import nn
 from marpack.inspection.nesting import Walk
 from marpack.inspection.weights import weights_facts
 from marpack.weights.contents import read_contents
+from marpack.weights.detect import recognize
 from marpack.weights.digests import tensor_digest
-from marpack.weights.kind import recognize
 
 
 def script() -> bytes:

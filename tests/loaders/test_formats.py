@@ -16,7 +16,7 @@ from marpack.errors import WeightsError
 from marpack.loaders import aoti, eager, packages, pickles, registry
 from marpack.loaders import onnx as onnx_loader
 from marpack.loaders.diagnosis import kind_of
-from marpack.weights.kind import Kind
+from marpack.weights.detect import Kind
 
 BATCH = torch.ones(1, 3)
 ANSWER = [[6.0, 1.0]]

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from marpack.weights.contents import Contents, read_contents
+from marpack.weights.detect import recognize
 from marpack.weights.digests import tensor_digest
-from marpack.weights.kind import recognize
-from marpack.weights.kinds import Kind
-from marpack.weights.onnx_header import Port
-from marpack.weights.script import ScriptMethod
+from marpack.weights.kind import Kind
+from marpack.weights.onnx import Port
+from marpack.weights.torchscript import ScriptMethod
 
 Save = Callable[..., Path]
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marpack.weights.allowed import foreign, loads_weights_only
+from marpack.weights.pickle_machine import Global, Made, Table
 from marpack.weights.pickle_stream import read_pickle
 from marpack.weights.torch_zip import TorchZip
-from marpack.weights.values import Global, Made, Table
+from marpack.weights.weights_only import foreign, loads_weights_only
 
 # Empty bytes are pickled as a call of builtins.bytes, which torch refuses, and so it is said.
 PLAIN = st.one_of(

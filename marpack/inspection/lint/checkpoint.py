@@ -10,9 +10,9 @@ from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.state_keys import check_keys_of_state
 from marpack.weights import legacy
-from marpack.weights.kind import Recognized
-from marpack.weights.values import Made, Table
-from marpack.weights.zipdir import NotZipError
+from marpack.weights.detect import Recognized
+from marpack.weights.pickle_machine import Made, Table
+from marpack.weights.zip_entries import NotZipError
 
 CHECKPOINT = Code(
     "Weights",

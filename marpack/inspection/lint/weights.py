@@ -15,7 +15,7 @@ from marpack.inspection.lint.loading import Loader, is_servers_own
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.requirements import Requirements
 from marpack.runtime.targets import Target
-from marpack.weights.kind import Kind, recognize
+from marpack.weights.detect import Kind, recognize
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.serializedFile"
 

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from marpack.project.scaffold.labelled import count_classes
 from marpack.project.scaffold.survey import Survey, Weights
-from marpack.weights.kinds import Kind
+from marpack.weights.kind import Kind
 
 TOPK = 5  # classes that the server's image_classifier names, and fails without
 

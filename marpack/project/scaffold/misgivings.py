@@ -6,7 +6,7 @@ from pathlib import Path
 from marpack.findings import Finding, Severity
 from marpack.project.scaffold.labelled import count_classes
 from marpack.project.scaffold.survey import Labels, Survey, Weights
-from marpack.weights.kinds import Kind
+from marpack.weights.kind import Kind
 
 # The server tells formats by their suffix alone (contract §6).
 _SUFFIXES = {Kind.TORCHSCRIPT: ".pt", Kind.STATE_DICT: ".pt", Kind.ONNX: ".onnx", Kind.ELF: ".so"}

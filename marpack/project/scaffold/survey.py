@@ -14,8 +14,8 @@ from marpack.project.labels import LABELS_NAME, count_labels
 from marpack.project.labels import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.schema import FILE_NAME
 from marpack.weights.contents import Contents, read_contents
-from marpack.weights.kind import recognize
-from marpack.weights.kinds import Kind
+from marpack.weights.detect import recognize
+from marpack.weights.kind import Kind
 
 VOCABULARY = "source_vocab.pt"
 REQUIREMENTS = "requirements.txt"

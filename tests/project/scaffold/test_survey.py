@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marpack.project.scaffold.survey import survey
-from marpack.weights.kinds import Kind
+from marpack.weights.kind import Kind
 
 HANDLER = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    pass\n"
 

@@ -6,9 +6,9 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.weights.pickle_machine import Global, Made
 from marpack.weights.tensors import Placed, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
-from marpack.weights.values import Global, Made
 
 _CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
 _METHOD = re.compile(r"^  def (\w+)\(", re.MULTILINE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from marpack.weights.kind import Kind, detect
+from marpack.weights.detect import Kind, detect
 
 
 def kind_of(path: Path) -> Kind:

@@ -4,7 +4,7 @@ import re
 
 from torch import _weights_only_unpickler as restricted
 
-from marpack.weights.allowed import ALLOWED, OPCODES
+from marpack.weights.weights_only import ALLOWED, OPCODES
 
 
 def test_the_allow_list_is_torchs_own() -> None:

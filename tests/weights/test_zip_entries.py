@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from marpack.weights.zipdir import NotZipError, open_entry, read_directory
+from marpack.weights.zip_entries import NotZipError, open_entry, read_directory
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:

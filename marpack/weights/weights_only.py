@@ -3,8 +3,8 @@
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterable, Iterator
 
+from marpack.weights.pickle_machine import Global
 from marpack.weights.pickle_stream import Stream
-from marpack.weights.values import Global
 
 _DENSE = "BFloat16 Bool Byte Char Double Float Half Int Long Short"
 _STORAGES = f"{_DENSE} ComplexDouble ComplexFloat"
