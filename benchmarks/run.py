@@ -62,8 +62,8 @@ NO_OP = "def handle(data, context):\n    return ['ok'] * len(data) if data is no
 # A request through all that marpack puts around a handler, against the handler called as it is.
 OVERHEAD = """
 import logging, os, sys, timeit
-from marpack.runtime.messages import Load, Part, Predict, Request, ToWorker
-from marpack.runtime.metrics.lines import LogHandler
+from marpack.torchserve.messages import Load, Part, Predict, Request, ToWorker
+from marpack.torchserve.metrics import LogHandler
 from marpack.worker.load import Loader
 from marpack.worker.prints import Prints
 import msgspec

@@ -28,8 +28,8 @@ from marpack.gate.devices import Device
 from marpack.gate.serving import Serving
 from marpack.packing.plan import Built
 from marpack.project.building import build_project
-from marpack.runtime.messages import MAX_BODY, Load, Part
-from marpack.runtime.targets import Target
+from marpack.torchserve.messages import MAX_BODY, Load, Part
+from marpack.torchserve.targets import Target
 from marpack.worker.inputs import Input as Named
 from marpack.worker.inputs import Shape, request_id, type_of
 from marpack.worker.pool import Settings

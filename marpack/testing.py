@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from marpack.compat import install
-from marpack.runtime.config import get_yaml_config
-from marpack.runtime.context import SERVER_VERSION, Context, RequestProcessor
-from marpack.runtime.metrics.cache import MetricsCache
-from marpack.runtime.targets import Target
+from marpack.torchserve.context import SERVER_VERSION, Context, RequestProcessor
+from marpack.torchserve.metrics_cache import MetricsCache
+from marpack.torchserve.model_config import get_yaml_config
+from marpack.torchserve.targets import Target
+from marpack.torchserve.ts import install
 
 __all__ = ["context", "install"]
 

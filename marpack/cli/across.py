@@ -66,7 +66,7 @@ def _serving(source: str | None, manner: Manner) -> Serving:
 def _inputs(servings: list[Serving], options: dict[str, Any]) -> Callable[[], Iterable[Input]]:
     """Return what makes the inputs, from the first one on each time: those named, else the samples of the first."""
     from marpack.gate.samples import packed_samples
-    from marpack.runtime.messages import MAX_BODY
+    from marpack.torchserve.messages import MAX_BODY
     from marpack.worker.inputs import Shape, file_inputs
     from marpack.worker.sources import paths_of
 

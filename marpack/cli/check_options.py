@@ -115,8 +115,8 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
     from marpack.gate.devices import Device
     from marpack.gate.subject import Manner
     from marpack.gate.witness import Terms
-    from marpack.runtime.messages import MAX_BODY, Load
-    from marpack.runtime.targets import Target
+    from marpack.torchserve.messages import MAX_BODY, Load
+    from marpack.torchserve.targets import Target
     from marpack.worker.pool import Settings
 
     if compiled not in (None, "on", "off"):

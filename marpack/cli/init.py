@@ -115,7 +115,7 @@ def _new(folder: Path) -> Path:
 
 def _answers(folder: Path, options: dict[str, Any]) -> Answers:  # Any: click's
     from marpack.project.scaffold.proposal import Answers
-    from marpack.runtime.targets import Target
+    from marpack.torchserve.targets import Target
 
     return Answers(
         name=options["name"],

@@ -83,8 +83,8 @@ def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], fin
 
 def _plan(serving: Serving, options: dict[str, Any], inputs: int) -> Plan:
     from marpack.inspection.texts import model_config
+    from marpack.torchserve.model_config import batch_size_of
     from marpack.worker.benchmark import Plan, sizes_up_to
-    from marpack.worker.model_config import batch_size_of
 
     # As far as the server would go, unless the user says otherwise.
     most = options["batch_size"] or batch_size_of(model_config(serving.archive))

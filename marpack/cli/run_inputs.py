@@ -21,7 +21,7 @@ def inputs_of(options: dict[str, Any], journal: Journal | None = None) -> Iterat
     """
     from itertools import chain
 
-    from marpack.runtime.messages import MAX_BODY
+    from marpack.torchserve.messages import MAX_BODY
     from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input
     from marpack.worker.replay import check_requests, recorded_inputs
     from marpack.worker.sources import check_sources, paths_of

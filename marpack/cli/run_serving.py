@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marpack.gate.devices import Device
     from marpack.gate.serving import PoolMaker, Serving
     from marpack.project.source import Resolved
-    from marpack.runtime.messages import Load
+    from marpack.torchserve.messages import Load
     from marpack.worker.pool import ModelPool, Settings
     from marpack.worker.process import WorkerProcess
 
@@ -46,7 +46,7 @@ def open_serving(
     from marpack.gate.serving import Listener, Serving
     from marpack.gate.wanted_packages import requirement_notes
     from marpack.render.progress import waiting
-    from marpack.runtime.targets import Target
+    from marpack.torchserve.targets import Target
 
     class Teller(Listener):
         def opened(self, resolved: Resolved, archive: Archive) -> None:
@@ -76,7 +76,7 @@ def open_serving(
 
 
 def _load(options: dict[str, Any], device: Device) -> Load:
-    from marpack.runtime.messages import MAX_BODY, Load
+    from marpack.torchserve.messages import MAX_BODY, Load
 
     return Load(
         model_dir="",

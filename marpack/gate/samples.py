@@ -11,7 +11,7 @@ from marpack.findings import Finding
 from marpack.gate.verdicts import problem
 from marpack.project import schema
 from marpack.project.schema import Expectation
-from marpack.runtime.messages import Request, Response, Trouble
+from marpack.torchserve.messages import Request, Response, Trouble
 from marpack.worker.inputs import Input, Shape, type_of
 
 

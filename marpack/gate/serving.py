@@ -14,8 +14,8 @@ from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Severity
 from marpack.inspection.texts import model_config
 from marpack.project.source import Resolved, resolve
-from marpack.runtime.messages import Load, Loaded
-from marpack.runtime.targets import Target
+from marpack.torchserve.messages import Load, Loaded
+from marpack.torchserve.targets import Target
 from marpack.worker.client import Worker
 from marpack.worker.pool import LocalPool, ModelPool, Settings
 

@@ -17,8 +17,8 @@ from marpack.gate.witness import Terms, Witness
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.source import Resolved
-from marpack.runtime.messages import MAX_BODY, Load
-from marpack.runtime.targets import Target
+from marpack.torchserve.messages import MAX_BODY, Load
+from marpack.torchserve.targets import Target
 from marpack.worker.client import Worker
 from marpack.worker.inputs import Shape
 from marpack.worker.pool import Settings

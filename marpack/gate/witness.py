@@ -15,7 +15,7 @@ from marpack.archive.protocol import Archive
 from marpack.errors import MarpackError
 from marpack.gate.comparing import TOLERANCE, differences
 from marpack.gate.samples import Sample
-from marpack.runtime.messages import Load, Loaded, Request
+from marpack.torchserve.messages import Load, Loaded, Request
 from marpack.worker.client import Worker
 from marpack.worker.inputs import request_id
 from marpack.worker.pool import LocalPool, Settings

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marpack.errors import MissingExtraError
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 
 # Any: tensors and rows of every handler's own making
 Insights = Callable[[Any, Any, Any], Any]

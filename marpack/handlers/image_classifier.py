@@ -5,14 +5,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from marpack.handlers.naming import named
 from marpack.handlers.observed import explained_output, note_nonfinite
 from marpack.handlers.target import better
 from marpack.handlers.timer import timed
 from marpack.handlers.transforms import ImageNet
 from marpack.handlers.vision import VisionHandler
-from marpack.runtime.diagnostics import note
-from marpack.runtime.targets import Difference
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.labels import named
+from marpack.torchserve.targets import Difference
 
 
 class ImageClassifier(VisionHandler):

@@ -19,9 +19,9 @@ from marpack.handlers.target import Settings, settings_for
 from marpack.loaders import aoti, compilation, device, onnx, pickles, registry, torchvision_ops
 from marpack.loaders.diagnosis import explained, kind_of, way_out
 from marpack.loaders.job import Job
-from marpack.runtime.diagnostics import note
-from marpack.runtime.labels import LABELS_NAME, LabelError, load_label_mapping
-from marpack.runtime.targets import Difference
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
+from marpack.torchserve.targets import Difference
 from marpack.weights.detect import Kind
 
 

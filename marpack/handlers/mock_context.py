@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from marpack.runtime.config import get_yaml_config
-from marpack.runtime.metrics.store import MetricsStore
+from marpack.torchserve.metrics import MetricsStore
+from marpack.torchserve.model_config import get_yaml_config
 
 
 class MockContext:

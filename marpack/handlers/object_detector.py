@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from marpack.handlers.naming import named
 from marpack.handlers.observed import explained_output
 from marpack.handlers.transforms import Compose, ToTensor
 from marpack.handlers.vision import VisionHandler
+from marpack.torchserve.labels import named
 
 # Any: tensors boxes [M, 4], labels [M], scores [M]
 Detections = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 
 _COMPILER = ("torch._dynamo", "torch._inductor")
 

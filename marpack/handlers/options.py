@@ -7,8 +7,8 @@ from msgspec import Struct
 from marpack.errors import HandlerError
 from marpack.handlers.target import better
 from marpack.handlers.transforms import ImageNet
-from marpack.runtime.diagnostics import note
-from marpack.runtime.targets import Difference
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.targets import Difference
 
 
 class OptionError(HandlerError):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 
 _RGB_HINT = 'convert it before sending: Image.open(path).convert("RGB"); or in your own preprocess; or target: marpack'
 _WIDE = ("I", "F")  # modes with more than 8 bits per channel; I;16 and its kin begin alike

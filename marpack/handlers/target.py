@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from marpack.runtime.targets import Difference, Target
+from marpack.torchserve.targets import Difference, Target
 
 
 class Settings(Struct, frozen=True):

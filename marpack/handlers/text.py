@@ -11,7 +11,7 @@ from marpack.handlers.base import BaseHandler
 from marpack.handlers.protocol import HandlerContext
 from marpack.handlers.softmax import softmax
 from marpack.handlers.target import settings_for
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 
 
 class TextHandler(BaseHandler, ABC):

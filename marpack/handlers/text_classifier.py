@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from marpack.handlers import explanations, text_pipeline, vocabulary
-from marpack.handlers.naming import named
 from marpack.handlers.observed import explained_output, note_nonfinite
 from marpack.handlers.protocol import Rows
 from marpack.handlers.softmax import softmax
 from marpack.handlers.target import better
 from marpack.handlers.text import TextHandler
 from marpack.handlers.texts import explained, note_batch, note_no_words, offsets_of, text_of
-from marpack.runtime.targets import Difference
+from marpack.torchserve.labels import named
+from marpack.torchserve.targets import Difference
 
 # Tensor of n-gram numbers [T], and the tokens they come from: one text's, or a list per text
 Prepared = tuple[torch.Tensor, Any]

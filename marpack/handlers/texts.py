@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from marpack.handlers.text_pipeline import ngram_count
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 
 _HINT = "send the text itself as the body, with Content-Type: text/plain, or in a form field named data"
 

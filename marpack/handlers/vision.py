@@ -11,7 +11,7 @@ from marpack.handlers.base import BaseHandler
 from marpack.handlers.protocol import HandlerContext, Rows
 from marpack.handlers.target import better
 from marpack.handlers.timer import timed
-from marpack.runtime.targets import Difference
+from marpack.torchserve.targets import Difference
 
 
 class VisionHandler(BaseHandler, ABC):

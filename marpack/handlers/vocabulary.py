@@ -7,8 +7,8 @@ from typing import Any
 
 from marpack.errors import HandlerError
 from marpack.loaders import pickles
-from marpack.runtime.diagnostics import note
-from marpack.runtime.targets import Difference, Target
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.targets import Difference, Target
 
 PICKLED = "source_vocab.pt"
 PLAIN = ("source_vocab.json", "source_vocab.txt")

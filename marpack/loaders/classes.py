@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from marpack.errors import HandlerError
-from marpack.runtime.classes import list_classes_from_module
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.ts_util import list_classes_from_module
 
 
 class ModelFileMissingError(HandlerError, RuntimeError):

@@ -10,9 +10,8 @@ import torch
 
 from marpack.errors import HandlerError
 from marpack.loaders.compile_watch import watch
-from marpack.runtime import timings
-from marpack.runtime.backends import PT2Backend, check_valid_pt2_backend
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import add_timing, note
+from marpack.torchserve.ts_util import PT2Backend, check_valid_pt2_backend
 
 _SPELLING = "write pt2: {compile: {enable: true, backend: inductor}}"
 _PACKAGES = {"openvino": "openvino.torch", "tensorrt": "torch_tensorrt"}
@@ -85,7 +84,7 @@ def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what
         result = torch.compile(model, **options)
     except Exception as error:  # noqa: BLE001 - the server goes on whatever torch.compile raises
         return _uncompiled(model, f"torch.compile refuses: {_shortened(error)}", _way_out(model, options), strict)
-    timings.add_timing("compile", (time.perf_counter() - began) * 1000)
+    add_timing("compile", (time.perf_counter() - began) * 1000)
     watch()
     return result
 

@@ -3,8 +3,7 @@
 import time
 from typing import Any
 
-from marpack.runtime import timings
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import add_timing, note
 
 _started: list[float] = []
 _seen: set[str] = set()
@@ -25,7 +24,7 @@ def _begin(_args: Any) -> None:  # Any: torch's own record of the trigger
 
 def _end(_args: Any) -> None:  # Any: as above
     if _started:
-        timings.add_timing("compile", (time.perf_counter() - _started.pop()) * 1000)
+        add_timing("compile", (time.perf_counter() - _started.pop()) * 1000)
     _note_breaks()
 
 

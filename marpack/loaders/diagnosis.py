@@ -8,7 +8,7 @@ from pathlib import Path
 
 from marpack.errors import MarpackError
 from marpack.loaders import torchvision_ops
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 from marpack.weights.detect import Kind, detect
 
 _AS_TORCHSCRIPT = {

@@ -8,7 +8,7 @@ import torch
 from marpack.errors import WeightsError
 from marpack.loaders import classes
 from marpack.loaders.job import Job
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 
 _PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
 _NESTS = ("state_dict", "model_state_dict", "model")

@@ -8,7 +8,7 @@ import torch
 
 from marpack.errors import HandlerError
 from marpack.loaders.job import Job
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 from marpack.weights.onnx import ProtobufError, read_header
 
 # ONNX Runtime's names of element types → torch's

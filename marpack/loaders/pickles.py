@@ -10,7 +10,7 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from marpack.loaders.job import Job
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 
 _SHOWN = 5
 _ZIP = b"PK\x03\x04"

@@ -5,7 +5,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zip_entries import NotZipError
 

@@ -10,7 +10,7 @@ from marpack.archive.protocol import MANIFEST_NAME
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint import lint
 from marpack.packing.plan import Plan
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 # What stands in the archive (a member, `member:line`, a key of the manifest) → where the author wrote it.
 Places = Mapping[str, str]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from marpack.project.severities import Severities
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 FILE_NAME = "marpack.yaml"
 

@@ -14,7 +14,7 @@ from marpack.render.console import talk
 from marpack.render.durations import duration
 from marpack.render.layout import cells, fit
 from marpack.render.trouble import show_logs, show_trouble
-from marpack.runtime.messages import Loaded, Trouble
+from marpack.torchserve.messages import Loaded, Trouble
 from marpack.worker.results import Result
 from marpack.worker.summary import Spread, Summary
 

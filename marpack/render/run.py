@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from marpack.findings import Finding
-from marpack.runtime.messages import Loaded, Trouble
+from marpack.torchserve.messages import Loaded, Trouble
 from marpack.worker.client import LoadError
 from marpack.worker.results import Result
 from marpack.worker.summary import Summary

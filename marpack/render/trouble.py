@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from marpack.compat.finder import NotProvidedError
 from marpack.render.console import plain, talk
-from marpack.runtime.messages import Frame, Trouble
+from marpack.torchserve.messages import Frame, Trouble
+from marpack.torchserve.ts.finder import NotProvidedError
 from marpack.worker.client import LoadError
 
 _LONGEST_LOG = 20  # lines

@@ -7,10 +7,9 @@ import socket
 import sys
 from typing import NoReturn
 
-from marpack.runtime.messages import Answered, Dying, Load, Predict, ToWorker
-from marpack.runtime.metrics.lines import LogHandler
+from marpack.torchserve.messages import Answered, Dying, Load, Pipe, Predict, ToWorker
+from marpack.torchserve.metrics import LogHandler
 from marpack.worker.load import Loader
-from marpack.worker.pipe import Pipe
 from marpack.worker.prints import Prints, flush
 from marpack.worker.service import Service
 from marpack.worker.silence import fall_silent

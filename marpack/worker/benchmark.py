@@ -7,7 +7,7 @@ from itertools import chain, islice, pairwise, repeat
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.runtime.messages import Request
+from marpack.torchserve.messages import Request
 from marpack.worker.client import Outcome
 from marpack.worker.inputs import Input
 from marpack.worker.pool import Batch, ModelPool

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from marpack.errors import OutputError, UsageError
-from marpack.runtime.heads import bare_type
+from marpack.torchserve.frontend.headers import bare_type
 from marpack.worker.results import Result
 
 _LONGEST = 180  # bytes of a file's name, before its number and suffix

@@ -11,8 +11,8 @@ from typing import Self
 from msgspec import Struct
 
 from marpack.errors import HandlerError, WorkerError
-from marpack.runtime.frontend import death_response
-from marpack.runtime.messages import (
+from marpack.torchserve.frontend.http_response import death_response
+from marpack.torchserve.messages import (
     Answered,
     Dying,
     FromWorker,
@@ -20,14 +20,14 @@ from marpack.runtime.messages import (
     Loaded,
     LoadFailed,
     Piece,
+    Pipe,
     Predict,
     Request,
     Response,
     Trouble,
 )
-from marpack.runtime.streaming import joined
+from marpack.torchserve.streaming import joined
 from marpack.worker.logs import LogPipe
-from marpack.worker.pipe import Pipe
 from marpack.worker.process import WorkerProcess
 
 

@@ -11,9 +11,8 @@ import signal
 import socket
 import sys
 
-from marpack.runtime.messages import Exited, Fork, Forked
+from marpack.torchserve.messages import Exited, Fork, Forked, Pipe
 from marpack.worker.__main__ import end, main
-from marpack.worker.pipe import Pipe
 
 # What a model's first request would import; by name, since not every environment has them all.
 _PRELOADED = (

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from marpack.errors import WorkerError
-from marpack.runtime.messages import Exited, Fork, Forked
-from marpack.worker.pipe import Pipe
+from marpack.torchserve.messages import Exited, Fork, Forked, Pipe
 from marpack.worker.process import WorkerProcess
 
 _GRACE = 2.0  # seconds that the server is given to end by itself

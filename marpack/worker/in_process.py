@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
 
-from marpack.runtime.frontend import death_response
-from marpack.runtime.messages import DATA, Answered, Load, Loaded, Response, Trouble
+from marpack.torchserve.frontend.http_response import death_response
+from marpack.torchserve.messages import DATA, Answered, Load, Loaded, Response, Trouble
 from marpack.worker.client import LoadError, Outcome
 from marpack.worker.load import Loader
 from marpack.worker.pool import Batch

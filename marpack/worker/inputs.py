@@ -11,13 +11,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import UsageError
-from marpack.runtime.fields import check_fields, last_wins
-from marpack.runtime.forms import FORM_TYPE, parts_of
-from marpack.runtime.frontend import refusal
-from marpack.runtime.heads import bare_type, received
-from marpack.runtime.messages import MAX_BODY, Part, Request, Response, Trouble
-from marpack.runtime.multipart_headers import field_name
-from marpack.runtime.refusals import FormError, HeadError, TooLargeError
+from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of
+from marpack.torchserve.frontend.headers import (
+    FormError,
+    HeadError,
+    TooLargeError,
+    bare_type,
+    check_fields,
+    last_wins,
+    received,
+)
+from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.frontend.multipart_headers import field_name
+from marpack.torchserve.messages import MAX_BODY, Part, Request, Response, Trouble
 from marpack.worker.client import Outcome
 
 # Types that the standard table of suffixes lacks or that systems disagree on.

@@ -7,17 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from marpack.compat import finder
-from marpack.compat.entry import Entry, find_entry
-from marpack.runtime import diagnostics, timings
-from marpack.runtime.context import SERVER_VERSION, Context
-from marpack.runtime.envelopes.registry import envelope_of
-from marpack.runtime.messages import Load, Loaded, LoadFailed
-from marpack.runtime.metrics.cache import MetricsCache
-from marpack.runtime.sequences import Sequences
-from marpack.runtime.targets import Difference
+from marpack.torchserve import diagnostics
+from marpack.torchserve.context import SERVER_VERSION, Context
+from marpack.torchserve.diagnostics import drain_timings
+from marpack.torchserve.envelopes import envelope_of
+from marpack.torchserve.frontend.http_response import Sequences
+from marpack.torchserve.messages import Load, Loaded, LoadFailed
+from marpack.torchserve.metrics_cache import MetricsCache
+from marpack.torchserve.model_config import batch_size_of, read_config
+from marpack.torchserve.targets import Difference
+from marpack.torchserve.ts import finder
+from marpack.torchserve.ts.entry_point import Entry, find_entry
 from marpack.worker import surroundings
-from marpack.worker.model_config import batch_size_of, read_config
 from marpack.worker.service import Conduct, Service
 from marpack.worker.show_data import Handle, print_line, shown
 from marpack.worker.trouble import flatten, message_of
@@ -128,7 +129,7 @@ class Loader:
         device = getattr(entry.instance, "device", None)
         return Loaded(
             handler=entry.name,
-            stages=self._stages | timings.drain_timings(),
+            stages=self._stages | drain_timings(),
             troubles=diagnostics.drain_notes(),
             device=None if device is None else str(device),
             loses_answers=loses_answers,

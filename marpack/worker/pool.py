@@ -12,9 +12,9 @@ from typing import Any, Protocol, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.runtime.messages import Load, Loaded, Request
+from marpack.torchserve.messages import Load, Loaded, Request
+from marpack.torchserve.model_config import seconds_of
 from marpack.worker.client import Outcome, Worker, wait
-from marpack.worker.model_config import seconds_of
 from marpack.worker.process import WorkerProcess
 
 Batch = tuple[Request, ...]

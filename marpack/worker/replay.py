@@ -10,13 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.runtime.fields import check_fields, last_wins
-from marpack.runtime.forms import FORM_TYPE, parts_of
-from marpack.runtime.frontend import refusal
-from marpack.runtime.heads import received
-from marpack.runtime.messages import MAX_BODY, Part, Request
-from marpack.runtime.multipart_headers import field_name, part_type
-from marpack.runtime.refusals import FormError
+from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of
+from marpack.torchserve.frontend.headers import FormError, check_fields, last_wins, received
+from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.frontend.multipart_headers import field_name, part_type
+from marpack.torchserve.messages import MAX_BODY, Part, Request
 from marpack.worker.inputs import Input, read_input, request_id, unreadable, why_refused
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from marpack.runtime.messages import DATA, Response, Trouble
+from marpack.torchserve.messages import DATA, Response, Trouble
 from marpack.worker.client import Outcome
 
 _METRIC = "[METRICS]"

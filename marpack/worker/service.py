@@ -12,13 +12,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.compat.entry import Entry
-from marpack.runtime import diagnostics, timings
-from marpack.runtime.context import Context, RequestProcessor
-from marpack.runtime.exceptions import PredictionException
-from marpack.runtime.frontend import error_response, no_answer
-from marpack.runtime.messages import MAX_BODY, Answered, Piece, Request, Response, Trouble
-from marpack.runtime.respond import (
+from marpack.torchserve import diagnostics
+from marpack.torchserve.context import Context, RequestProcessor, Row, processor_of, row_of
+from marpack.torchserve.diagnostics import drain_timings
+from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
+from marpack.torchserve.messages import MAX_BODY, Answered, Piece, Request, Response, Trouble
+from marpack.torchserve.response import (
     NEXT,
     UNSERIALISABLE,
     AnsweredTwice,
@@ -30,9 +29,9 @@ from marpack.runtime.respond import (
     checked_error,
     response_of,
 )
-from marpack.runtime.rows import Row, processor_of, row_of
-from marpack.runtime.sequences import Sequences
-from marpack.runtime.streaming import PieceSocket, is_final, joined
+from marpack.torchserve.streaming import PieceSocket, is_final, joined
+from marpack.torchserve.ts.entry_point import Entry
+from marpack.torchserve.ts_util import PredictionException
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
 
@@ -105,7 +104,7 @@ class Service:
         answers = self._turns(requests, socket) if self.conduct.continuous else self._turn(requests, socket)
         self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
         responses = tuple([joined(socket.sent, index, answer) for index, answer in enumerate(answers)])
-        stages = self._clock.take() | timings.drain_timings() | {"handle": (time.perf_counter() - start) * 1000}
+        stages = self._clock.take() | drain_timings() | {"handle": (time.perf_counter() - start) * 1000}
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain_notes()))
 
     def _turn(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from marpack.runtime.messages import DATA
+from marpack.torchserve.messages import DATA
 
 Handle = Callable[[Any, Any], Any]  # Any: (rows, Context) → whatever the author returns
 

@@ -4,7 +4,7 @@ import io
 import os
 import sys
 
-from marpack.runtime.respond import WorkerDeath
+from marpack.torchserve.response import WorkerDeath
 
 
 class StdinError(WorkerDeath):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from marpack.runtime.messages import Loaded
+from marpack.torchserve.messages import Loaded
 from marpack.worker.results import Result
 
 _KEPT = 4096  # durations kept per stage: more are sampled evenly

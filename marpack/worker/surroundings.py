@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from marpack.compat import children
-from marpack.inspection.lint import server_python
-from marpack.runtime.diagnostics import note
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.stock import COMPILED, UNREACHABLE, breaks_worker, is_standard
+from marpack.torchserve.ts import children
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
 # What the server's worker imports itself (all else that it loads comes along), and uses before it loads a handler.
@@ -144,10 +144,10 @@ def _free_port() -> int:
 
 def _shadows(name: str) -> bool:
     """Say whether the server's worker may not come up with a module of this name in the model folder."""
-    if name in server_python.UNREACHABLE or name in sys.builtin_module_names:
+    if name in UNREACHABLE or name in sys.builtin_module_names:
         return False
-    private = name.startswith("_") and server_python.is_standard(name)
-    return private or server_python.breaks_worker(name) or name in server_python.COMPILED or name in _TORCH_WANTS
+    private = name.startswith("_") and is_standard(name)
+    return private or breaks_worker(name) or name in COMPILED or name in _TORCH_WANTS
 
 
 def _names_in(places: Iterable[str]) -> set[str]:
@@ -191,7 +191,7 @@ def _start_fails(folder: str, path: str) -> str:
 
 def _make_room(packed: set[str]) -> None:
     """Forget modules that this process has loaded and the archive has its own of."""
-    kept = {"marpack", "__main__", *server_python.UNREACHABLE, *sys.builtin_module_names}
+    kept = {"marpack", "__main__", *UNREACHABLE, *sys.builtin_module_names}
     taken = {name for name in packed if name in sys.modules and name not in kept}
     for module in [module for module in sys.modules if module.partition(".")[0] in taken]:
         del sys.modules[module]

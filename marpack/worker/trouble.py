@@ -5,8 +5,8 @@ import traceback
 from pathlib import Path
 from types import CodeType, TracebackType
 
-from marpack.runtime.messages import Frame, Trouble
-from marpack.runtime.respond import WorkerDeath
+from marpack.torchserve.messages import Frame, Trouble
+from marpack.torchserve.response import WorkerDeath
 
 _MOST_FRAMES = 60
 _MOST_TEXT = 4000

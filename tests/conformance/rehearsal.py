@@ -13,9 +13,9 @@ from conformance.requests import request_of
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
-from marpack.runtime.frontend import refusal
-from marpack.runtime.messages import Load, Response, Trouble
-from marpack.runtime.refusals import FormError
+from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.messages import Load, Response, Trouble
 from marpack.worker.client import LoadError, Worker
 from marpack.worker.forking import ForkServer
 

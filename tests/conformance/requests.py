@@ -7,9 +7,9 @@ from urllib.parse import quote_from_bytes
 from conformance.probe import Call, Field, Form
 from conformance.wire import Message
 
-from marpack.runtime.forms import parts_of
-from marpack.runtime.heads import received
-from marpack.runtime.messages import Request
+from marpack.torchserve.frontend.forms import parts_of
+from marpack.torchserve.frontend.headers import received
+from marpack.torchserve.messages import Request
 
 BOUNDARY = "----conformance"
 
@@ -25,7 +25,7 @@ def message_of(call: Call, model: str) -> Message:
 def request_of(call: Call) -> Request:
     """Return a call as the server's frontend would hand it to the worker.
 
-    Raises marpack.runtime.refusals.FormError for what the frontend refuses.
+    Raises marpack.torchserve.frontend.headers.FormError for what the frontend refuses.
     """
     message = message_of(call, "model")
     headers = (*message.headers, ("Host", "127.0.0.1:8080"), ("Content-Length", str(len(message.body))))

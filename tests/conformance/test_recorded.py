@@ -10,8 +10,8 @@ from conformance.recording import answered, current
 from conformance.rehearsal import reply_of
 from conformance.requests import request_of
 
-from marpack.runtime.frontend import refusal
-from marpack.runtime.refusals import FormError
+from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.frontend.http_response import refusal
 
 PAIRS = [
     pytest.param(probe, call, id=f"{probe.name}:{call.name}", marks=[*slowness(probe), *expectation(probe)])

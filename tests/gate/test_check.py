@@ -13,7 +13,7 @@ from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import Checked, Verdict
 from marpack.project.severities import Severities
 from marpack.project.source import Resolved, resolve
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 
 def reasons(report) -> dict[str, str]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from marpack.runtime import diagnostics, timings
-from marpack.runtime.context import Context, RequestProcessor
-from marpack.runtime.messages import Trouble
-from marpack.runtime.targets import Target
+from marpack.torchserve import diagnostics
+from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.messages import Trouble
+from marpack.torchserve.targets import Target
 
 
 class Metrics:
@@ -38,10 +38,10 @@ class Averages(torch.nn.Module):
 @pytest.fixture(autouse=True)
 def _fresh_notes() -> Iterator[None]:
     diagnostics.drain_notes()
-    timings.drain_timings()
+    diagnostics.drain_timings()
     yield
     diagnostics.drain_notes()
-    timings.drain_timings()
+    diagnostics.drain_timings()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from marpack.handlers.base import BaseHandler
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 
 class Recorder(BaseHandler):
@@ -188,7 +188,7 @@ def test_subclasses_may_name_their_methods_as_they_like(make_context, save_avera
 
 def test_the_module_defines_one_class_as_the_server_wants_of_a_handler():
     from marpack.handlers import base, image_classifier, image_segmenter, object_detector, text_classifier
-    from marpack.runtime.classes import list_classes_from_module
+    from marpack.torchserve.ts_util import list_classes_from_module
 
     for module in (base, image_classifier, image_segmenter, object_detector, text_classifier):
         assert len(list_classes_from_module(module)) == 1

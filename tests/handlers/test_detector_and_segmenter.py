@@ -6,7 +6,7 @@ from handlers.make_reference import FOLDER
 
 from marpack.handlers.image_segmenter import ImageSegmenter
 from marpack.handlers.object_detector import ObjectDetector
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 
 class Boxes(torch.nn.Module):

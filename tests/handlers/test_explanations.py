@@ -6,7 +6,7 @@ import torch
 
 from marpack.errors import MissingExtraError
 from marpack.handlers.image_classifier import ImageClassifier
-from marpack.runtime.context import RequestProcessor
+from marpack.torchserve.context import RequestProcessor
 
 pytest.importorskip("captum")
 

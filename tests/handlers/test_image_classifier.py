@@ -8,7 +8,7 @@ from handlers.make_reference import FOLDER
 from PIL import Image
 
 from marpack.handlers.image_classifier import ImageClassifier
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from marpack.errors import WeightsError
 from marpack.handlers.base import BaseHandler
 from marpack.handlers.loading import NoLoaderError, NoWeightsError
 from marpack.loaders.compilation import CompileError
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 TORCHSERVE, MARPACK = Target.TORCHSERVE, Target.MARPACK
 MODEL_FILE = """

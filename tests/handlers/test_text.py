@@ -12,7 +12,7 @@ from marpack.handlers import contractions, text_pipeline, vocabulary
 from marpack.handlers.text import TextHandler
 from marpack.handlers.text_classifier import TextClassifier
 from marpack.handlers.vocabulary import VocabularyError, VocabularyMissingError
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 MODEL_FILE = """
 import torch

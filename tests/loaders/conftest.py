@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from marpack.loaders.job import Job
-from marpack.runtime import diagnostics, timings
-from marpack.runtime.messages import Trouble
+from marpack.torchserve import diagnostics
+from marpack.torchserve.messages import Trouble
 
 MODEL_FILE = """
 import torch
@@ -28,10 +28,10 @@ class Doubler(torch.nn.Module):
 @pytest.fixture(autouse=True)
 def _fresh_notes() -> Iterator[None]:
     diagnostics.drain_notes()
-    timings.drain_timings()
+    diagnostics.drain_timings()
     yield
     diagnostics.drain_notes()
-    timings.drain_timings()
+    diagnostics.drain_timings()
 
 
 @pytest.fixture

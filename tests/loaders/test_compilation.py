@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from marpack.loaders.compilation import CompileError, Pt2Error, compiled, explained, options_of
-from marpack.runtime import timings
+from marpack.torchserve import diagnostics
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
             return net(numbers)
 
     model = compiled(Talking(), {"backend": "eager"}, strict=True)
-    timings.drain_timings()
+    diagnostics.drain_timings()
     assert model(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
-    assert timings.drain_timings()["compile"] > 0
+    assert diagnostics.drain_timings()["compile"] > 0
     assert "graph" in notes()["graph-break"].message
     model(torch.ones(1, 3))
-    assert "compile" not in timings.drain_timings()
+    assert "compile" not in diagnostics.drain_timings()
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_inductor_answers_as_eager_does(net):
     model = compiled(net, {"backend": "inductor"}, strict=True)
     with torch.inference_mode():
         torch.testing.assert_close(model(torch.ones(1, 3)), net(torch.ones(1, 3)))
-    assert timings.drain_timings()["compile"] > 100
+    assert diagnostics.drain_timings()["compile"] > 100
 
 
 def test_a_backend_of_another_package_is_imported_first(net, notes, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from marpack.render.lines import Lines, answer_in_short, fit_end
 from marpack.render.progress import Progress
-from marpack.runtime.messages import Frame, Trouble
+from marpack.torchserve.messages import Frame, Trouble
 from marpack.worker.results import Result
 
 

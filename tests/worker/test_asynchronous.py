@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.runtime.messages import Load, Part, Request
-from marpack.runtime.targets import Target
+from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.targets import Target
 from marpack.worker.client import Outcome
 from marpack.worker.pool import LocalPool, Settings
 

@@ -3,7 +3,7 @@ import textwrap
 
 import pytest
 
-from marpack.runtime.messages import Load
+from marpack.torchserve.messages import Load
 from marpack.worker.benchmark import Plan, growth_per_input, measure, sizes_up_to
 from marpack.worker.inputs import Shape, data_inputs
 from marpack.worker.pool import LocalPool, Settings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import WorkerError
-from marpack.runtime.messages import Load, Part, Request
+from marpack.torchserve.messages import Load, Part, Request
 from marpack.worker.client import LoadError, Outcome, Worker, wait
 
 HANDLER = textwrap.dedent(

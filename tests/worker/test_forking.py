@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from marpack.errors import WorkerError
-from marpack.runtime.messages import Load, Part, Request
+from marpack.torchserve.messages import Load, Part, Request
 from marpack.worker.client import Worker
 from marpack.worker.forking import ForkServer
 from marpack.worker.pool import LocalPool, Settings

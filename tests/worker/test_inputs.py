@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import UsageError
-from marpack.runtime.messages import Part
+from marpack.torchserve.messages import Part
 from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input, read_input, type_of
 
 

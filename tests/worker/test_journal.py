@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marpack.errors import UsageError
-from marpack.runtime.messages import Request
+from marpack.torchserve.messages import Request
 from marpack.worker.inputs import Input
 from marpack.worker.journal import Journal
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.runtime.messages import Load, Part, Request
+from marpack.torchserve.messages import Load, Part, Request
 from marpack.worker.pool import LocalPool, Settings
 
 HANDLER = textwrap.dedent(

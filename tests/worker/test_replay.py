@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from marpack.errors import UsageError
-from marpack.runtime.messages import Part, Response
+from marpack.torchserve.messages import Part, Response
 from marpack.worker.client import Outcome
 from marpack.worker.inputs import Input
 from marpack.worker.replay import check_requests, recorded_inputs

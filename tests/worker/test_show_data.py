@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from marpack.runtime.context import RequestProcessor
+from marpack.torchserve.context import RequestProcessor
 from marpack.worker.show_data import describe, lines_of, shown
 
 

@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from marpack.runtime import diagnostics
-from marpack.runtime.context import Context, RequestProcessor
-from marpack.runtime.sequences import Sequences
+from marpack.torchserve import diagnostics
+from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.frontend.http_response import Sequences
 from marpack.worker import surroundings
 from marpack.worker.surroundings import ShadowingError, pose_as_torchrun, prepare
 

@@ -1,6 +1,6 @@
 """docs/reference/differences.md: the two targets, from the one table in the code."""
 
-from marpack.runtime.targets import Difference
+from marpack.torchserve.targets import Difference
 from tools.reference.page import NOTE, page
 
 

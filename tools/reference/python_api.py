@@ -76,7 +76,7 @@ def kind(hint: object) -> str:
     text = (
         getattr(hint, "__name__", "") if isinstance(hint, type) and not getattr(hint, "__args__", None) else str(hint)
     )
-    for prefix in ("marpack.runtime.messages.", "marpack.findings.", "pathlib.", "typing.", "marpack.runtime."):
+    for prefix in ("marpack.torchserve.messages.", "marpack.findings.", "pathlib.", "typing.", "marpack.torchserve."):
         text = text.replace(prefix, "")
     return text.replace("|", "\\|")
 
@@ -87,7 +87,7 @@ def shown_signature(made: object) -> str:
         "marpack.archive.protocol.",
         "marpack.packing.plan.",
         "marpack.worker.results.",
-        "marpack.runtime.context.",
+        "marpack.torchserve.context.",
         "collections.abc.",
         "pathlib._local.",
         "pathlib.",

@@ -13,7 +13,7 @@ from marpack.gate.samples import Sample
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, judged, problem, skipped
 from marpack.gate.witness import Witness
-from marpack.runtime.messages import Part, Request
+from marpack.torchserve.messages import Part, Request
 
 _SAMPLES = 3
 _JSON = "application/json"

@@ -5,7 +5,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.devices import misplaced
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, judged, problem
-from marpack.runtime.messages import Trouble
+from marpack.torchserve.messages import Trouble
 from marpack.worker.client import LoadError
 
 # What the server skips in silence and the author did not ask for.

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from marpack.findings import Severity
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, judged
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 
 def run(subject: Subject) -> Outcome:

@@ -7,10 +7,10 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.scope import Binding, Expression, Imported, Own, Scope, Value, scope_of
 from marpack.inspection.lint.signature import dotted_name
+from marpack.torchserve import stock as ts
 
 # Modules whose classes have none of a handler's methods.
 _PLAIN_MODULES = ("abc", "typing", "typing_extensions", "enum", "torch.nn", "dataclasses")

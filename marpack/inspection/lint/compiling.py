@@ -8,8 +8,8 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.loading import Loader
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.spelling import near
-from marpack.runtime.backends import PT2Backend
-from marpack.runtime.targets import Difference, Target
+from marpack.torchserve.targets import Difference, Target
+from marpack.torchserve.ts_util import PT2Backend
 
 SHAPE = Code(
     "Model config",

@@ -7,14 +7,14 @@ from itertools import islice
 from msgspec import Struct
 
 from marpack.findings import Finding
-from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.classes import Class, Library, Packed, Server, absolute
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.handler_file import MANIFEST, HandlerFile
 from marpack.inspection.lint.own_classes import Count, count, odd_line
 from marpack.inspection.lint.scope import Binding, Imported, Own, Value
-from marpack.inspection.lint.server_python import INSTALLED, is_standard
+from marpack.torchserve import stock as ts
+from marpack.torchserve.stock import INSTALLED, is_standard
 
 NO_ENTRY = Code(
     "Handler",

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterator
 
 from marpack.findings import Finding
-from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.answering import ASYNC, SYNC, check_answer
 from marpack.inspection.lint.classes import Library, Packed, Server, Unknown
 from marpack.inspection.lint.codes import Code
@@ -13,6 +12,7 @@ from marpack.inspection.lint.entry import Entry, Kind
 from marpack.inspection.lint.handler_file import MANIFEST
 from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.signature import is_async, refusal
+from marpack.torchserve import stock as ts
 
 NO_METHOD = Code(
     "Handler",

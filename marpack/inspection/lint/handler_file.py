@@ -4,13 +4,13 @@ from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
-from marpack.inspection.lint import server_python
-from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.search import Found, Located
 from marpack.inspection.lint.sources import NOT_LOOKED_INTO, broken
 from marpack.inspection.lint.spelling import suggestion
+from marpack.torchserve import stock as ts
+from marpack.torchserve.stock import never_found
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
 
@@ -78,7 +78,7 @@ def find_handler(files: Files, manifest: Manifest) -> HandlerFile:
     """Find the handler of a manifest among the members and the built-ins."""
     path, _, function = manifest.model.handler.partition(":")
     dotted = path.removesuffix(".py").rpartition("/")[2]
-    if server_python.never_found(dotted.partition(".")[0]):
+    if never_found(dotted.partition(".")[0]):
         finding = OWN_MODULE.error(f"the server imports Python's own module '{dotted}' instead", MANIFEST)
         return HandlerFile(findings=(finding,))
     located = files.members.locate(dotted, files.roots) if dotted else None

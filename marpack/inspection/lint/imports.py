@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint import server_python
 from marpack.inspection.lint.classes import Library, absolute
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.distributions import provided, usual_provider
@@ -22,6 +21,7 @@ from marpack.inspection.lint.source import Broken
 from marpack.inspection.lint.sources import broken
 from marpack.inspection.lint.spelling import suggestion
 from marpack.inspection.lint.ts_imports import check_ts_import
+from marpack.torchserve.stock import INSTALLED, is_standard, never_found
 
 RELATIVE = Code(
     "Imports",
@@ -165,11 +165,11 @@ class Imports:
         return SUBMODULE.weigh(need.severity, message, need.where)
 
     def _is_provided(self, top: str) -> bool:
-        return top in server_python.INSTALLED or provided(top, self._requirements.names)
+        return top in INSTALLED or provided(top, self._requirements.names)
 
     def _foreign(self, need: Need, top: str) -> Finding | None:
         """Judge an import that nothing packed answers."""
-        if server_python.is_standard(top) or self._is_provided(top):
+        if is_standard(top) or self._is_provided(top):
             return None
         finding = not_packed(self._files, top, need.severity, need.where)
         if finding is None:
@@ -201,4 +201,4 @@ def _prefixes(source: str, name: str | None) -> Iterator[str]:
 
 def _is_elsewhere(dotted: str) -> bool:
     """Say whether Python has this module loaded before it looks into the model folder."""
-    return server_python.never_found(dotted.partition(".")[0])
+    return never_found(dotted.partition(".")[0])

@@ -12,7 +12,7 @@ from marpack.inspection.lint.files import Files
 from marpack.inspection.lint.labels_file import LABELS, read_labels
 from marpack.inspection.lint.loading import Loader
 from marpack.inspection.lint.nodes import walk
-from marpack.runtime.targets import Difference, Target
+from marpack.torchserve.targets import Difference, Target
 
 TOPK = 5  # image_classifier's
 

@@ -27,7 +27,7 @@ from marpack.inspection.lint.shadows import check_shadows
 from marpack.inspection.lint.text_handler import check_batches, check_vocabulary
 from marpack.inspection.lint.view import MemberView
 from marpack.inspection.lint.weights import WeightsCheck
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 MOST_FINDINGS = 100  # of one rule; who has more has seen enough
 

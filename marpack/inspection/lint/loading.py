@@ -5,13 +5,13 @@ import ast
 from msgspec import Struct
 
 from marpack.findings import Severity
-from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.classes import Attribute, Class, Library, Packed, Server
 from marpack.inspection.lint.entry import Entry, Kind
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.scope import Expression
 from marpack.inspection.lint.signature import own_nodes
+from marpack.torchserve import stock as ts
 
 
 class Loader(Struct, frozen=True, kw_only=True):

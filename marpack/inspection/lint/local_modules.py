@@ -1,9 +1,9 @@
 """Imports that only a file of the author's own can answer, and the archive does not have it."""
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
+from marpack.torchserve import stock as ts
 
 NOT_PACKED = Code(
     "Imports",

@@ -11,8 +11,8 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.constructing import check_constructing
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.own_classes import Count, count, odd_line
-from marpack.inspection.lint.server_python import never_found
 from marpack.inspection.lint.sources import broken
+from marpack.torchserve.stock import never_found
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.modelFile"
 

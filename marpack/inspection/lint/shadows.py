@@ -7,10 +7,18 @@ from collections.abc import Iterator
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
-from marpack.inspection.lint import server_python
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
 from marpack.inspection.lint.search import Found, Located
+from marpack.torchserve.stock import (
+    INSTALLED,
+    SERVER_LOADED,
+    SINGLE_FILES,
+    SUBSTITUTABLE,
+    breaks_worker,
+    is_standard,
+    never_found,
+)
 
 BREAKS = Code(
     "Imports",
@@ -67,20 +75,18 @@ def _check_hidden(files: Files, base: str) -> Iterator[Finding]:
 
 def _check_name(located: Located, *, named: bool) -> Iterator[Finding]:
     top, member = located.dotted, located.member
-    if server_python.never_found(top):
+    if never_found(top):
         if not named:  # the handler's and the model's own rules say it louder
             yield LOST.warning(f"every Python has its own '{top}' loaded before this file is looked for", member)
-    elif server_python.breaks_worker(top) and not _is_substitute(located, named=named):
+    elif breaks_worker(top) and not _is_substitute(located, named=named):
         yield BREAKS.error(f"the worker itself imports '{top}', and gets this file in its place", member)
-    elif server_python.is_standard(top):
+    elif is_standard(top):
         yield SHADOWS.warning(f"it takes the place of Python's own '{top}', for every library on the server", member)
-    elif top in server_python.INSTALLED and not located.package and top not in server_python.SINGLE_FILES:
+    elif top in INSTALLED and not located.package and top not in SINGLE_FILES:
         yield SHADOWS.warning(f"it takes the place of the package '{top}' on the server", member)
 
 
 def _is_substitute(located: Located, *, named: bool) -> bool:
     """Say whether a module may be a complete copy of the one it stands for, as `pip install -t` leaves it."""
     top = located.dotted
-    return not named and (
-        top in server_python.SUBSTITUTABLE or (located.package and top in server_python.SERVER_LOADED)
-    )
+    return not named and (top in SUBSTITUTABLE or (located.package and top in SERVER_LOADED))

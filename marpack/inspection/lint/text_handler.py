@@ -9,7 +9,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
 from marpack.inspection.lint.loading import Loader, is_servers_own
 from marpack.inspection.lint.model_config import ModelConfig
-from marpack.runtime.targets import Difference, Target
+from marpack.torchserve.targets import Difference, Target
 
 TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
 FILE = "source_vocab.pt"

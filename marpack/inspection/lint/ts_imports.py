@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint import torchserve_names as ts
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.import_statements import Import
 from marpack.inspection.lint.spelling import suggestion
+from marpack.torchserve import stock as ts
 
 NO_MODULE = Code(
     "Imports",

@@ -14,7 +14,7 @@ from marpack.inspection.lint.files import UNREADABLE, Files, Module
 from marpack.inspection.lint.loading import Loader, is_servers_own
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.requirements import Requirements
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 from marpack.weights.detect import Kind, recognize
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.serializedFile"

@@ -19,7 +19,7 @@ from marpack.project.scaffold.misgivings import misgivings
 from marpack.project.scaffold.samples import Chosen, own_samples, toy_samples
 from marpack.project.scaffold.survey import Labels, Survey, Weights, read_weights
 from marpack.project.scaffold.template import Template, load_template
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 from marpack.weights.kind import Kind
 
 _PLAIN_STEMS = re.compile(

@@ -24,8 +24,8 @@ from marpack.render.report.plot import Course, stage_plot
 from marpack.render.run import RunHead
 from marpack.render.templates import folder
 from marpack.render.trouble import told_frames
-from marpack.runtime.labels import LABELS_NAME
-from marpack.runtime.messages import Part
+from marpack.torchserve.labels import LABELS_NAME
+from marpack.torchserve.messages import Part
 from marpack.version import __version__
 from marpack.worker.inputs import Input
 from marpack.worker.results import Result

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from marpack.archive.manifest import Manifest, Model
 from marpack.findings import Finding
 from marpack.inspection.lint import lint
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 # A class and a function that a server is content with.
 CLASS = """\

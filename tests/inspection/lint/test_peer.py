@@ -14,8 +14,8 @@ from inspection.lint.content_cases import CASES as CONTENTS
 from inspection.lint.handler_cases import CASES as HANDLERS
 
 from marpack.findings import Severity
-from marpack.inspection.lint import torchserve_names
-from marpack.inspection.lint.server_python import LOADED, SERVER_LOADED, UNREACHABLE
+from marpack.torchserve import stock
+from marpack.torchserve.stock import LOADED, SERVER_LOADED, UNREACHABLE
 
 pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
@@ -105,11 +105,11 @@ print(json.dumps(rows))
 
 
 def test_the_servers_names_are_what_it_has(peer: Path) -> None:
-    modules = list(torchserve_names.modules())
+    modules = list(stock.modules())
     done = subprocess.run(
         [peer / "python", "-c", NAMES_OF_TS, json.dumps(modules)], text=True, capture_output=True, check=True
     )
     rows = json.loads(done.stdout.splitlines()[-1])
     assert len(rows) > 40
     for module, names in rows.items():
-        assert set(names) <= torchserve_names.names_of(module), module
+        assert set(names) <= stock.names_of(module), module

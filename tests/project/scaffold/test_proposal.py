@@ -8,7 +8,7 @@ import pytest
 from marpack.errors import ProjectError, UsageError
 from marpack.project.scaffold.proposal import Answers, Proposal, propose
 from marpack.project.scaffold.survey import survey
-from marpack.runtime.targets import Target
+from marpack.torchserve.targets import Target
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""What a handler sees, and the messages that carry it: plain data, without torch."""

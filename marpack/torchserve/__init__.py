@@ -1,0 +1,1 @@
+"""What the server is and what a handler sees: plain data and facts, without torch."""

@@ -1,0 +1,203 @@
+"""Request envelopes: another protocol's requests → a handler's rows, and its answers back (contract §9)."""
+
+import base64
+import itertools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+_DATATYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+    "byte": "BYTES",
+    "object": "BYTES",
+    "U": "BYTES",
+}
+
+Handle = Callable[[Any, Any], Any]  # Any: (rows, Context) → answers
+
+
+class BaseEnvelope(ABC):
+    """Stands between the server and a handler's entry point.
+
+    Rows and answers are `Any` throughout: they are whatever clients sent and handlers returned, and what does not fit
+    must fail where and as it fails on the server.
+    """
+
+    def __init__(self, handle_fn: Callable[[Any, Any], Any]) -> None:
+        self._handle_fn = handle_fn
+        self.context: Any = None
+
+    def handle(self, data: Any, context: Any) -> Any:
+        """Answer one batch; an empty batch and an empty answer pass untouched."""
+        self.context = context
+        answers = self._handle_fn(self.parse_input(data) if data else data, context)
+        return self.format_output(answers) if answers else answers
+
+    @abstractmethod
+    def parse_input(self, data: Any) -> Any:
+        """Return the handler's rows."""
+
+    @abstractmethod
+    def format_output(self, data: Any) -> Any:
+        """Return the answers in the protocol's form."""
+
+
+def payload(row: Any) -> Any:
+    """Return what a row carries: its `data`, else its `body`."""
+    return row.get("data") or row.get("body")
+
+
+def asks_explanation(context: Any) -> bool:
+    """Say whether the batch was sent for explanations."""
+    return bool(context) and context.get_request_header(0, "explain") == "True"
+
+
+class BodyEnvelope(BaseEnvelope):
+    """Unwraps each row to its `data` or `body`; answers pass untouched."""
+
+    def parse_input(self, data: Any) -> Any:
+        """Return one payload per row."""
+        return [payload(row) for row in data]
+
+    def format_output(self, data: Any) -> Any:
+        """Return the answers as they are."""
+        return data
+
+
+class JSONEnvelope(BaseEnvelope):
+    """Joins the instances of all requests into one batch for the handler, and shares its answers out again."""
+
+    _lengths: list[int] = []  # noqa: RUF012 - replaced, never changed
+
+    def parse_input(self, data: Any) -> Any:
+        """Return every instance of every request, `{"b64": …}` decoded to bytes."""
+        groups = [_instances(row) for row in data]
+        self._lengths = [len(group) for group in groups]
+        return list(itertools.chain.from_iterable(groups))
+
+    def format_output(self, data: Any) -> Any:
+        """Return one JSON text per request."""
+        ends = list(itertools.accumulate(self._lengths))
+        starts = [0, *ends]
+        return [json.dumps({"predictions": data[start:end]}) for start, end in zip(starts, ends, strict=False)]
+
+
+def _instances(row: Any) -> Any:
+    instances = (payload(row) or row)["instances"]
+    # Only the first tells whether they are objects, as on the server: a mixture fails there, and here.
+    return [_decoded_instance(item) for item in instances] if isinstance(instances[0], dict) else instances
+
+
+def _decoded_instance(instance: Any) -> Any:
+    if list(instance.keys()) == ["b64"]:
+        return base64.b64decode(instance["b64"])
+    return {key: _decoded(value) for key, value in instance.items()}
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict) and list(value) == ["b64"]:
+        return base64.b64decode(value["b64"])
+    return value
+
+
+class KServeEnvelope(BaseEnvelope):
+    """Hands the first request's instances to the handler; the others of a batch are lost, as on the server."""
+
+    def parse_input(self, data: Any) -> Any:
+        """Return the instances of the first request."""
+        body = [payload(row) for row in data][0]  # noqa: RUF015 - every row is looked at, as on the server
+        if isinstance(body, bytes | bytearray):
+            body = json.loads(body.decode())
+        return body.get("instances")
+
+    def format_output(self, data: Any) -> Any:
+        """Return one answer, whatever the batch's size."""
+        return [{"explanations" if asks_explanation(self.context) else "predictions": data}]
+
+
+class KServev2Envelope(BaseEnvelope):
+    """Hands the first request's tensors to the handler, one row each; output types follow numpy, not the request."""
+
+    def parse_input(self, data: Any) -> Any:
+        """Return the inputs of the first request, their data in the shape asked for; of BYTES the first element."""
+        bodies = [payload(row) for row in data]
+        if isinstance(bodies[0], bytes | bytearray):
+            bodies = [json.loads(body.decode("utf8")) for body in bodies]
+        inputs = bodies[0]["inputs"]
+        for tensor in inputs:
+            tensor["data"] = _shaped(tensor)
+        self.context.input_names = [tensor["name"] for tensor in inputs]
+        request_id = bodies[0].get("id")
+        if request_id and request_id.strip():
+            self.context.input_request_id = request_id
+        return [body.get("inputs") for body in bodies][0]  # noqa: RUF015 - every body is looked at, as on the server
+
+    def format_output(self, data: Any) -> Any:
+        """Return one v2 answer, whatever the batch's size."""
+        model = self.context.manifest.get("model")
+        answer = {
+            "id": self._request_id(),
+            "model_name": model.get("modelName"),
+            "model_version": model.get("modelVersion"),
+        }
+        names = self.context.input_names
+        del self.context.input_names
+        answer["outputs"] = [_output(item, names[index]) for index, item in enumerate(data)]
+        return [answer]
+
+    def _request_id(self) -> Any:
+        if not hasattr(self.context, "input_request_id"):
+            return self.context.get_request_id(0)
+        request_id = self.context.input_request_id
+        del self.context.input_request_id
+        return request_id
+
+
+def _shaped(tensor: Any) -> Any:
+    if tensor["datatype"] == "BYTES":
+        return tensor["data"][0]
+    import numpy as np  # noqa: PLC0415 - few archives have this envelope
+
+    return np.array(tensor["data"]).reshape(tuple(tensor["shape"])).tolist()
+
+
+def _output(item: Any, name: str) -> dict[str, Any]:
+    import numpy as np  # noqa: PLC0415 - as above
+
+    flat = np.array(item).flatten()
+    known = str(flat.dtype) if str(flat.dtype) in _DATATYPES else flat.dtype.kind
+    return {"name": name, "datatype": _DATATYPES[known], "data": flat.tolist(), "shape": flat.shape}
+
+
+ENVELOPES: dict[str, type[BaseEnvelope]] = {
+    "base": BaseEnvelope,  # type: ignore[type-abstract]  # as on the server: making one fails
+    "body": BodyEnvelope,
+    "json": JSONEnvelope,
+    "kserve": KServeEnvelope,
+    "kservev2": KServev2Envelope,
+}
+
+
+def envelope_of(name: str | None, handle: Handle) -> Handle:
+    """Return an entry point wrapped in the envelope of that name; untouched where there is no name.
+
+    Raises ModuleNotFoundError for a name that the server does not know either.
+    """
+    if not name:
+        return handle
+    if name not in ENVELOPES:
+        known = ", ".join(sorted(set(ENVELOPES) - {"base"}))
+        raise ModuleNotFoundError(f"there is no envelope named {name!r}; the server knows {known}")
+    return ENVELOPES[name](handle).handle

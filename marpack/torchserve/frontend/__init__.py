@@ -1,0 +1,1 @@
+"""What the server's frontend makes of HTTP messages: requests out of bodies and heads, answers out of responses."""

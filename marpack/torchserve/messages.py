@@ -1,0 +1,238 @@
+"""Requests, answers, and the frames that carry them between parent and worker (contract §4, §5).
+
+Parent → child: `Load`, then any number of `Predict`. Child → parent: `Loaded` or `LoadFailed`, then for each
+`Predict` any number of `Piece` and one `Answered` or `Dying`. Exceptions never cross the boundary: they are flattened
+to `Trouble`.
+"""
+
+import contextlib
+import socket
+import struct
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from marpack.torchserve.targets import Target
+
+MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
+DATA = "[DATA]"  # begins a line of `--show-data`
+_LENGTH = struct.Struct("<I")
+_CHUNK = 1 << 20
+_GONE = (BrokenPipeError, ConnectionResetError)
+
+
+class Part(Struct, frozen=True):
+    """One input parameter of a request, as the server's frontend hands it to the worker (contract §4)."""
+
+    name: str  # "body" for a raw body, else the form field's name
+    value: bytes
+    content_type: str = ""
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One request of a batch."""
+
+    id: str
+    parts: tuple[Part, ...]
+    headers: tuple[tuple[str, str], ...] = ()  # as sent, names untouched
+    url_path: str = ""  # what follows the version in the path
+    explain: bool = False  # sent to /explanations
+
+
+class Response(Struct, frozen=True, kw_only=True):
+    """What the client receives for one request (contract §5)."""
+
+    status: int
+    body: bytes
+    phrase: str = ""
+    headers: tuple[tuple[str, str], ...] = ()  # those the handler set, content-type apart
+    content_type: str | None = None
+    pieces: tuple[bytes, ...] = ()  # streamed before the body
+    reset: bool = False  # the connection was reset instead of closed
+    failed: bool = False  # the server's own error, not the handler's answer
+
+
+class Frame(Struct, frozen=True):
+    """One line of a traceback."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+    user: bool = False  # in the archive's own files
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """Why an answer is what it is, for the author's eyes only: it stands beside the answer."""
+
+    kind: str  # the exception's class, or a word such as "diagnostic"
+    message: str
+    stage: str | None = None  # import, construct, initialize, preprocess, inference, postprocess, handle, respond
+    frames: tuple[Frame, ...] = ()  # outermost first
+    hint: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Load(Struct, frozen=True, kw_only=True, tag=True):
+    """Load the model in a folder and initialise its handler once."""
+
+    model_dir: str
+    model_name: str | None = None  # None: the manifest's
+    handler: str | None = None  # None: the manifest's
+    target: Target = Target.TORCHSERVE
+    batch_size: int | None = None  # None: the model config's, else 1
+    gpu_id: int | None = None
+    envelope: str | None = None  # None: the manifest's
+    limit_max_image_pixels: bool = True
+    torchserve: bool = False  # use the installed torchserve's `ts`, not ours
+    compile: bool = True  # False: leave torch.compile out, whatever the config says
+    trust_pickle: bool = False  # load weights that need more than `weights_only` allows
+    show_data: bool = False  # print what the handler gets, before it is called
+    max_response_size: int = MAX_BODY  # bytes of one answer: the server's setting
+
+
+class Predict(Struct, frozen=True, tag=True):
+    """Handle one batch."""
+
+    requests: tuple[Request, ...]
+
+
+class Loaded(Struct, frozen=True, kw_only=True, tag=True):
+    """The handler is ready."""
+
+    handler: str  # "digits_handler.DigitsHandler", or module:function
+    stages: dict[str, float]  # ms: start, import, initialize
+    troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
+    device: str | None = None
+    loses_answers: bool = False  # the server forgets the requests of a worker that ends: asyncCommunication
+
+
+class LoadFailed(Struct, frozen=True, kw_only=True, tag=True):
+    """The handler could not be loaded or initialised; the worker ends."""
+
+    trouble: Trouble
+    status: int = 503  # what a client of the server gets meanwhile
+
+
+class Dying(Struct, frozen=True, tag=True):
+    """The worker is about to end, as the real one would; the parent then sees the process end."""
+
+    trouble: Trouble
+    responses: tuple[Response, ...] = ()  # of the rows before the one it dies of
+
+
+class Piece(Struct, frozen=True, tag=True):
+    """One intermediate streamed answer, to all rows of the batch or some."""
+
+    responses: dict[int, Response]
+
+
+class Answered(Struct, frozen=True, kw_only=True, tag=True):
+    """The batch's answers, in its order."""
+
+    responses: tuple[Response, ...]
+    stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle
+    troubles: tuple[Trouble, ...] = ()
+
+
+ToWorker = Load | Predict
+FromWorker = Loaded | LoadFailed | Piece | Answered | Dying
+
+
+class Fork(Struct, frozen=True, tag=True):
+    """To a fork server: fork a worker; its socket and the pipe of what it prints come along."""
+
+    marker: bytes
+    max_memory: int  # bytes; 0: no bound
+
+
+class Forked(Struct, frozen=True, tag=True):
+    """From a fork server: a worker was forked."""
+
+    pid: int
+
+
+class Exited(Struct, frozen=True, tag=True):
+    """From a fork server: a worker ended."""
+
+    pid: int
+    code: int  # negative: the signal that ended it
+
+
+class Pipe:
+    """One end of the connection; whole messages go in and come out.
+
+    Args:
+        sock: A connected stream socket.
+        expects: The union of message types that arrive at this end.
+    """
+
+    def __init__(self, sock: socket.socket, expects: Any) -> None:  # Any: a union type is no type
+        self._sock = sock
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(expects).decode
+        self._arrived = bytearray()
+        self._leaving = bytearray()
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for polling."""
+        return self._sock.fileno()
+
+    def send(self, message: object) -> None:
+        """Send one message whole, waiting as long as it takes; OSError if the other end is gone."""
+        self._sock.sendall(self._frame(message))
+
+    def post(self, message: object) -> None:
+        """Queue one message, to be sent by `flush` (the socket must not block)."""
+        self._leaving += self._frame(message)
+
+    def flush(self) -> bool:
+        """Send what can be sent of the queue; True once it is empty."""
+        # An end that is gone is noticed, with its reason, by whoever reads from it.
+        with contextlib.suppress(BlockingIOError, *_GONE):
+            while self._leaving:
+                with memoryview(self._leaving) as view:
+                    sent = self._sock.send(view)
+                del self._leaving[:sent]
+        return not self._leaving
+
+    def _frame(self, message: object) -> bytes:
+        payload = self._encode(message)
+        return _LENGTH.pack(len(payload)) + payload
+
+    def receive(self) -> Any:
+        """Wait for one message; None once the other end is closed."""
+        while (message := self.arrived()) is None:
+            if not self.fill():
+                return None
+        return message
+
+    def fill(self) -> bool:
+        """Read what is there; False at the end of the stream."""
+        try:
+            piece = self._sock.recv(self._wanted())
+        except BlockingIOError:
+            return True
+        except _GONE:
+            return False
+        self._arrived += piece
+        return bool(piece)
+
+    def arrived(self) -> Any:
+        """Return a message that has arrived whole, or None."""
+        if len(self._arrived) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._arrived)[0]
+        if len(self._arrived) < end:
+            return None
+        with memoryview(self._arrived) as view:
+            message = self._decode(view[_LENGTH.size : end])
+        del self._arrived[:end]
+        return message
+
+    def _wanted(self) -> int:
+        if len(self._arrived) < _LENGTH.size:
+            return 1 << 16
+        length: int = _LENGTH.unpack_from(self._arrived)[0]
+        return min(max(_LENGTH.size + length - len(self._arrived), 1 << 16), _CHUNK)

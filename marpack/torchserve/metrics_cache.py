@@ -1,0 +1,219 @@
+"""`context.metrics`: every metric of a worker by type and name, and its errors (contract §9)."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from marpack.torchserve.metrics import CachingMetric, Dimension, MetricTypes, request_of
+
+# What the server's own configuration declares for every model.
+_DECLARED = (("HandlerTime", "ms"), ("PredictionTime", "ms"))
+
+
+class GeneralMetricsCacheError(Exception):
+    """Anything else that went wrong in the metrics cache."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"Generic error: {message}")
+
+
+class MetricsCacheIOError(OSError):
+    """The metrics file cannot be read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"Error reading file: {message}")
+
+
+class MetricsCachePyYamlError(yaml.YAMLError):
+    """The metrics file is not YAML."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"Error parsing file: {message}")
+
+
+class MetricsCacheTypeError(TypeError):
+    """A metric's name, unit or type is of the wrong type."""
+
+
+class MetricsCacheValueError(ValueError):
+    """A unit is none of those that its kind of metric knows."""
+
+
+class MetricsCacheKeyError(KeyError):
+    """There is no such metric."""
+
+
+class MetricsCache:
+    """Create, find and emit metrics; each call's dimensions are its own."""
+
+    def __init__(self, config_file_path: str | None = None) -> None:
+        self.cache: dict[MetricTypes, dict[str, CachingMetric]] = {}
+        self.store: list[Any] = []  # Any: unused by the server, read by some handlers
+        self.request_ids: Any = None  # Any: {index: id}, or a str while loading
+        self.model_name: str | None = None
+        self.config_file_path = config_file_path
+
+    def initialize_cache(self) -> None:
+        """Declare the metrics of the configuration file, or those every server declares."""
+        if self.config_file_path is None:
+            for name, unit in _DECLARED:
+                self.add_metric_to_cache(name, unit, ["ModelName", "Level"], MetricTypes.GAUGE)
+            return
+        for kind, metrics in self._configured().items():
+            for metric in metrics:
+                try:
+                    self.add_metric_to_cache(metric["name"], metric["unit"], metric["dimensions"], MetricTypes(kind))
+                except (KeyError, ValueError) as error:
+                    raise MetricsCacheKeyError(f"{self.config_file_path}: {error}") from error
+
+    def _configured(self) -> dict[str, list[dict[str, Any]]]:
+        import yaml  # noqa: PLC0415 - only a handler that names a file of its own needs it
+
+        try:
+            parsed = yaml.safe_load(Path(str(self.config_file_path)).read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise MetricsCachePyYamlError(f"{self.config_file_path}: {error}") from error
+        except OSError as error:
+            raise MetricsCacheIOError(f"{self.config_file_path}: {error}") from error
+        if not isinstance(parsed, dict) or "model_metrics" not in parsed:
+            raise MetricsCacheKeyError(f"{self.config_file_path}: no key model_metrics")
+        if not parsed["model_metrics"]:
+            raise MetricsCacheValueError("model_metrics is empty")
+        return dict(parsed["model_metrics"])
+
+    def set_request_ids(self, request_ids: Any) -> None:
+        """Set the ids of the batch: {index: id}, or one str."""
+        self.request_ids = request_ids
+
+    def _dimensions(self, request_id: Any, dimensions: list[Dimension] | None) -> list[Dimension]:
+        own = list(dimensions or [])
+        names = {dimension.name for dimension in own}
+        if request_id is not None and "ModelName" not in names:
+            own.append(Dimension("ModelName", str(self.model_name)))
+        if "Level" not in names:
+            own.append(Dimension("Level", "Error" if request_id is None else "Model"))
+        return own
+
+    def _put(
+        self,
+        name: Any,  # Any: `get_metric` judges what is no str
+        value: float,
+        unit: str,
+        idx: Any,
+        dimensions: list[Dimension] | None,
+        kind: MetricTypes,
+    ) -> None:
+        request_id = request_of(self.request_ids, idx)
+        known = None if dimensions or request_id is None else self.cache.get(kind)
+        if known and isinstance(name, str) and name in known:
+            known[name].add_or_update(value, [str(self.model_name), "Model"], request_id)
+            return
+        own = self._dimensions(request_id, dimensions)
+        metric = self._found_or_added(name, unit, own, kind)
+        metric.add_or_update(value, [dimension.value for dimension in own], request_id)
+
+    def _found_or_added(self, name: str, unit: str, dimensions: list[Dimension], kind: MetricTypes) -> CachingMetric:
+        try:
+            return self.get_metric(name, kind)
+        except MetricsCacheKeyError:
+            return self.add_metric_to_cache(name, unit, [dimension.name for dimension in dimensions], kind)
+
+    def add_metric(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        idx: Any = None,
+        dimensions: list[Dimension] | None = None,
+        metric_type: MetricTypes = MetricTypes.COUNTER,
+    ) -> None:
+        """Emit a value of any unit."""
+        self._put(name, value, unit, idx, dimensions, metric_type)
+
+    def add_counter(self, name: str, value: float, idx: Any = None, dimensions: list[Dimension] | None = None) -> None:
+        """Emit a count; a negative one is only logged."""
+        self._put(name, value, "count", idx, dimensions, MetricTypes.COUNTER)
+
+    def add_time(
+        self,
+        name: str,
+        value: float,
+        idx: Any = None,
+        unit: str = "ms",
+        dimensions: list[Dimension] | None = None,
+        metric_type: MetricTypes = MetricTypes.GAUGE,
+    ) -> None:
+        """Emit a duration in ms or s; MetricsCacheValueError for any other unit."""
+        if unit not in {"ms", "s"}:
+            raise MetricsCacheValueError("a duration is measured in 'ms' or 's'")
+        self._put(name, value, unit, idx, dimensions, metric_type)
+
+    def add_size(
+        self,
+        name: str,
+        value: float,
+        idx: Any = None,
+        unit: str = "MB",
+        dimensions: list[Dimension] | None = None,
+        metric_type: MetricTypes = MetricTypes.GAUGE,
+    ) -> None:
+        """Emit a size in MB, kB, GB or B; ValueError for any other unit."""
+        if unit not in {"MB", "kB", "GB", "B"}:
+            raise ValueError("a size is measured in 'MB', 'kB', 'GB' or 'B'")
+        self._put(name, value, unit, idx, dimensions, metric_type)
+
+    def add_percent(
+        self,
+        name: str,
+        value: float,
+        idx: Any = None,
+        dimensions: list[Dimension] | None = None,
+        metric_type: MetricTypes = MetricTypes.GAUGE,
+    ) -> None:
+        """Emit a percentage."""
+        self._put(name, value, "percent", idx, dimensions, metric_type)
+
+    def add_error(self, name: str, value: Any, dimensions: list[Dimension] | None = None) -> None:
+        """Emit an error count; text raises TypeError, as on the server."""
+        own = self._dimensions(None, dimensions)
+        metric = self._found_or_added(name, "", own, MetricTypes.COUNTER)
+        metric.add_or_update(value, [dimension.value for dimension in own])
+
+    def add_metric_to_cache(
+        self,
+        metric_name: str,
+        unit: str,
+        dimension_names: list[str] | None = None,
+        metric_type: MetricTypes = MetricTypes.COUNTER,
+    ) -> CachingMetric:
+        """Declare a metric, replacing one of the same type and name.
+
+        Raises MetricsCacheTypeError for a name, unit, type or list of dimensions of the wrong type.
+        """
+        _check(metric_name, str, "a metric's name is a str")
+        _check(unit, str, "a metric's unit is a str")
+        _check(metric_type, MetricTypes, "a metric's type is one of MetricTypes")
+        if dimension_names:
+            _check(dimension_names, list, "a metric's dimensions are a list of names")
+        metric = CachingMetric(metric_name, unit, dimension_names, metric_type)
+        self.cache.setdefault(metric_type, {})[metric_name] = metric
+        return metric
+
+    def get_metric(self, metric_name: str, metric_type: MetricTypes = MetricTypes.COUNTER) -> CachingMetric:
+        """Return a declared metric; MetricsCacheKeyError if there is none."""
+        _check(metric_name, str, "a metric's name is a str")
+        _check(metric_type, MetricTypes, "a metric's type is one of MetricTypes")
+        try:
+            return self.cache[metric_type][metric_name]
+        except KeyError:
+            raise MetricsCacheKeyError(f"no {metric_type.value} named {metric_name!r} was declared") from None
+
+    def cache_keys(self) -> list[str]:
+        """Return `type:name` of every declared metric."""
+        return [f"{kind.value}:{name}" for kind, metrics in self.cache.items() for name in metrics]
+
+
+def _check(value: object, expected: type, sentence: str) -> None:
+    if not isinstance(value, expected):
+        raise MetricsCacheTypeError(sentence)

@@ -1,0 +1,223 @@
+"""What a handler returned → what the client receives (contract §5).
+
+The server's worker encodes the answers of a batch in one message and its frontend turns each into HTTP. A value that
+the encoding does not expect (a header that is no `str`, a status that is no number) kills the real worker; here it
+raises `WorkerDeath`, and the worker does die.
+"""
+
+import io
+import json
+import operator
+import struct
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from marpack.torchserve.context import Context
+from marpack.torchserve.frontend.headers import is_header_name
+from marpack.torchserve.frontend.http_response import carried, kept_headers
+from marpack.torchserve.messages import Response
+
+_INT32 = 1 << 31
+_TOO_LARGE = 413
+_NOT_IN_A_VALUE = set("\0\n\x0b\x0c\r")
+NEXT = "ts_stream_next"  # the header that says whether more pieces are to come
+UNSERIALISABLE = "Unsupported model output data type."  # what the clients of a batch are told of an `Unserialisable`
+
+
+class WorkerDeath(BaseException):
+    """The real worker process would end here; its cause is what the server's encoding raises."""
+
+    kind = "unencodable-answer"
+    hint = "statuses are whole numbers from 0 up; header values, phrases and content types are str"
+
+
+class FrontendRefusal(WorkerDeath):
+    """An answer that the worker can encode and the frontend cannot read: only the rows before it are answered."""
+
+    answered: tuple[Response, ...] = ()
+
+
+class BrokenFrame(FrontendRefusal):
+    """A text that the worker counts in characters and the frontend in bytes: the whole batch is lost."""
+
+
+class AnsweredTwice(WorkerDeath):
+    """The frontend takes what was returned for the answer to the next request: the next answer is one too many."""
+
+    kind = "answered-twice"
+    hint = "send nothing after an error, or after a piece without ts_stream_next=True: the frontend has its answer then"
+
+
+class AnswerTooLarge(FrontendRefusal):
+    """An answer that the frontend cannot take in: the whole batch is lost."""
+
+    kind = "answer-too-large"
+    hint = (
+        "answer with less, or raise max_response_size in the server's config.properties, and here with "
+        "--max-response-size"
+    )
+
+
+def check_sizes(responses: Iterable[Response], limit: int) -> None:
+    """Raise AnswerTooLarge if one of a batch's answers has more than `limit` bytes."""
+    for response in responses:
+        if len(response.body) > limit:
+            size = f"{len(response.body):,}"
+            raise AnswerTooLarge(f"an answer has {size} bytes; the server's frontend takes {limit:,}")
+
+
+class Unserialisable(TypeError):  # noqa: N818 - names the value, not the failure
+    """A returned value that JSON cannot hold."""
+
+
+def encode_value(value: Any) -> bytes:
+    """Return the body of one answer.
+
+    Raises:
+        Unserialisable: JSON cannot hold the value; the whole batch fails with 503.
+        WorkerDeath: encoding fails in a way the real worker does not survive.
+
+    """
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        return _saved(value) if _is_tensor(value) else _as_json(value)
+    except Unserialisable:
+        raise
+    except Exception as error:
+        raise WorkerDeath(f"encoding the answer raised {type(error).__name__}: {error}") from error
+
+
+def _as_json(value: Any) -> bytes:
+    try:
+        return _indented(value)
+    except TypeError as error:
+        raise Unserialisable(str(error)) from error
+
+
+def _indented(value: Any) -> bytes:
+    """Return the bytes of `json.dumps(value, indent=2)`, which Python's own encoder makes without its C part."""
+    if _json_parts() != _OWN_JSON_PARTS:
+        return json.dumps(value, indent=2).encode("utf-8")
+    compact = json.dumps(value).encode("ascii")
+    try:
+        return msgspec.json.format(compact, indent=2)
+    except msgspec.DecodeError:  # NaN, Infinity and lone surrogates, which only Python takes for JSON
+        return json.dumps(value, indent=2).encode("ascii")
+
+
+def _json_parts() -> tuple[object, ...]:
+    """Return the parts of `json` that handlers replace, to keep accents or to take arrays."""
+    encoder = json.JSONEncoder
+    return json.dumps, encoder, encoder.__init__, encoder.encode, encoder.iterencode, encoder.default
+
+
+_OWN_JSON_PARTS = _json_parts()
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # a handler without torch cannot return a tensor
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _saved(tensor: Any) -> bytes:
+    buffer = io.BytesIO()
+    sys.modules["torch"].save(tensor, buffer)
+    return buffer.getvalue()
+
+
+def checked_error(code: Any, message: Any) -> tuple[int, str]:
+    """Return the code and message of a PredictionException as clients get them.
+
+    Raises WorkerDeath for what the server cannot encode.
+    """
+    number = _number(code, "the error code")
+    # The frontend takes a worker's 413 for a sign of too little memory.
+    return 507 if number == _TOO_LARGE else number, _text(message, "the error message")
+
+
+def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = False) -> Response:
+    """Return one answer of a batch: the value's bytes under the status, phrase and headers the handler set.
+
+    Raises Unserialisable and WorkerDeath.
+    """
+    given = context.get_response_headers(idx)
+    if given or stream_next or context.stopping_criteria:
+        _mark_stream(idx, value, context, stream_next=stream_next)
+    status: Any  # Any: handlers set what they like
+    status, phrase = context.get_response_status(idx)
+    try:
+        headers, content_type = _headers(given) if given else ((), None)
+        code = _number(200 if status is None else status, "the response status")
+        phrase = "" if phrase is None else _wire_text(phrase, "the reason phrase")
+    except FrontendRefusal:
+        encode_value(value)  # the worker goes on, and may find before the frontend that the value is no JSON
+        raise
+    body = carried(code, encode_value(value))
+    return Response(status=code, phrase=phrase, content_type=content_type, headers=headers, body=body)
+
+
+def _headers(given: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
+    """Return the handler's headers as the client gets them, and the content type among them."""
+    headers = kept_headers(dict(map(_header, given.items())))
+    content_type = next((headers.pop(name) for name in list(headers) if name.lower() == "content-type"), None)
+    return tuple(headers.items()), None if content_type is None else _wire_text(content_type, "the content type")
+
+
+def _header(pair: tuple[Any, Any]) -> tuple[str, str]:
+    """Return one header, or raise WorkerDeath for what HTTP cannot carry."""
+    name, value = _text(pair[0], "a header's name"), _text(pair[1], f"the header {pair[0]}")
+    if not is_header_name(name) or set(value) & _NOT_IN_A_VALUE:
+        raise FrontendRefusal(f"the header {name!r}: {value!r} is not one that HTTP can carry")
+    return name, value
+
+
+def _mark_stream(idx: int, value: Any, context: Context, *, stream_next: bool) -> None:
+    """Say in the header `ts_stream_next` whether more is to come, as the server's client reads it."""
+    if stream_next:
+        context.set_response_header(idx, NEXT, "true")
+    elif context.stopping_criteria:
+        stop = context.stopping_criteria[idx](value)
+        if stop is not None:
+            context.set_response_header(idx, NEXT, "false" if stop else "true")
+    elif context.get_response_headers(idx).get(NEXT) == "true":
+        context.set_response_header(idx, NEXT, "false")
+
+
+def _number(value: Any, what: str) -> int:
+    try:
+        number = operator.index(value)  # also numpy's, and a tensor's with nothing but one
+    except TypeError:
+        number = _INT32
+    if not -_INT32 <= number < _INT32:
+        cause = struct.error("required argument is not an integer")
+        raise WorkerDeath(f"{what} is {value!r}, not a whole number from 0 up") from cause
+    if number < 0:
+        raise FrontendRefusal(f"{what} is {number}, less than 0")
+    return number
+
+
+def _wire_text(value: Any, what: str) -> str:
+    """Return a line of HTTP's head, which the worker and the frontend must count alike: ASCII without line ends."""
+    text = _text(value, what)
+    if not text.isascii():
+        raise BrokenFrame(f"{what} is {text!r}: it may hold only ASCII")
+    if set(text) & set("\r\n"):
+        raise FrontendRefusal(f"{what} is {text!r}: it may hold no line end")
+    return text
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        cause = AttributeError(f"{kind!r} object has no attribute 'encode'")
+        raise WorkerDeath(f"{what} is {value!r}, a {kind} and not a str") from cause
+    try:
+        return value.encode("utf-8").decode("utf-8")  # of a subclass, as numpy's, the plain text
+    except UnicodeEncodeError as error:
+        raise WorkerDeath(f"{what} is not valid text: {error}") from error

@@ -1,0 +1,175 @@
+"""What a stock TorchServe 0.12 has: modules, names, built-ins, Python.
+
+Facts: the standard libraries of Python 3.8 to 3.12; the requirement files of the server's images; `sys.modules` of
+a worker before it loads a handler, whose search path begins with the model folder.
+"""
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+BASE = "ts.torch_handler.base_handler.BaseHandler"
+# Their `initialize` loads the model as BaseHandler's does; the others' load by engines of their own.
+_BASE_LOADERS = frozenset(
+    {
+        BASE,
+        "ts.torch_handler.vision_handler.VisionHandler",
+        "ts.torch_handler.object_detector.ObjectDetector",
+        "ts.torch_handler.text_handler.TextHandler",
+        "ts.torch_handler.dali_handler.DALIHandler",
+    }
+)
+# Names of ts.torch_handler that a manifest may give as handlers, and the class that answers.
+HANDLERS = {
+    name: f"ts.torch_handler.{name}.{cls}"
+    for name, cls in {
+        "base_handler": "BaseHandler",
+        "image_classifier": "ImageClassifier",
+        "image_segmenter": "ImageSegmenter",
+        "object_detector": "ObjectDetector",
+        "text_classifier": "TextClassifier",
+        "vision_handler": "VisionHandler",
+        "text_handler": "TextHandler",
+        "densenet_handler": "DenseNetHandler",
+        "dali_handler": "DALIHandler",
+        "dali_image_classifier": "DALIImageClassifier",
+        "vllm_handler": "VLLMHandler",
+        "trt_llm_handler": "TRTLLMHandler",
+        "distributed.base_pippy_handler": "BasePippyHandler",
+        "distributed.base_deepspeed_handler": "BaseDeepSpeedHandler",
+    }.items()
+}
+
+
+class ServerModule(Struct, frozen=True):
+    """One module of the server's."""
+
+    names: str  # what it binds, submodules apart
+    needs: str | None = None  # a package that a stock server lacks
+
+
+class _Class(Struct, frozen=True):
+    bases: str  # among the handler classes, dotted
+    methods: str
+
+
+class _Facts(Struct, frozen=True):
+    modules: dict[str, ServerModule]
+    classes: dict[str, _Class]
+
+
+def has_module(module: str) -> bool:
+    """Say whether `ts` or `ts.…` is a module of the server's."""
+    return module in modules()
+
+
+def modules() -> Mapping[str, ServerModule]:
+    """Return every module by its dotted name."""
+    return _facts().modules
+
+
+def names_of(module: str) -> frozenset[str]:
+    """Return what can be imported from a module of the server's: its names and its submodules."""
+    inner = (name.removeprefix(f"{module}.") for name in modules() if name.startswith(f"{module}."))
+    return frozenset(modules()[module].names.split()) | {name for name in inner if "." not in name}
+
+
+def needs_of(module: str) -> str | None:
+    """Return the package that a module needs and a stock server lacks, if any."""
+    return modules()[module].needs if module in modules() else None
+
+
+def handler_class(name: str) -> str | None:
+    """Return the dotted name of the server's handler class of this name, if there is one."""
+    return next((dotted for dotted in _facts().classes if dotted.rpartition(".")[2] == name), None)
+
+
+def bases_of(dotted: str) -> list[str]:
+    """Return a handler class's bases among the server's handler classes."""
+    return _facts().classes[dotted].bases.split()
+
+
+def methods_of(dotted: str) -> frozenset[str]:
+    """Return the methods that a handler class defines itself."""
+    return frozenset(_facts().classes[dotted].methods.split())
+
+
+def loads_as_base(dotted: str) -> bool:
+    """Say whether the `initialize` that this class itself defines loads the model as BaseHandler's does."""
+    return dotted in _BASE_LOADERS
+
+
+@cache
+def _facts() -> _Facts:
+    return msgspec.json.decode(Path(__file__).with_name("stock.json").read_bytes(), type=_Facts)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# In the standard library of a Python that the server runs on, gone from later ones.
+_BYGONE = _names(
+    """
+    aifc asynchat asyncore audioop binhex cgi cgitb chunk crypt distutils dummy_threading formatter imghdr imp lib2to3
+    mailcap msilib nis nntplib ossaudiodev parser pipes smtpd sndhdr spwd sunau symbol telnetlib uu xdrlib
+    """
+)
+STANDARD = frozenset(sys.stdlib_module_names) | _BYGONE | {"tomllib", "graphlib", "zoneinfo"}
+
+# Found in the frozen or built-in part of some Python, or loaded before the search path counts: a file of this name
+# is not what `import` finds.
+UNREACHABLE = _names(
+    """
+    sys builtins time errno gc marshal posix pwd itertools atexit faulthandler abc codecs io os site stat genericpath
+    ntpath posixpath importlib zipimport runpy encodings
+    """
+)
+# Written in C, and built in or not as the Python goes.
+COMPILED = _names("array binascii cmath fcntl grp math mmap resource select unicodedata zlib")
+# Loaded by a worker, from files, before it loads a handler, and needed: a module of this name in the model folder comes
+# first, and no worker comes up. (Others it loads and does not use by then: calendar, gzip, locale …)
+LOADED = _names(
+    """
+    argparse ast asyncio base64 bisect collections concurrent contextlib contextvars copy copyreg ctypes
+    dataclasses datetime dis email enum fnmatch functools gettext glob heapq http inspect json keyword linecache
+    logging multiprocessing numbers opcode operator pathlib pickle platform pprint queue quopri random re
+    reprlib selectors signal socket ssl string struct subprocess tempfile textwrap threading timeit token
+    tokenize traceback types typing unittest urllib uuid warnings weakref
+    """
+)
+# Of those, the ones that were once packages of their own, and may be packed as complete substitutes.
+SUBSTITUTABLE = _names("argparse asyncio contextvars dataclasses enum pathlib typing unittest uuid")
+# Not the standard library's, and loaded just the same.
+SERVER_LOADED = frozenset({"numpy", "yaml", "ts"})
+
+# By import name, what the server needs, what its images install, and what those bring along.
+INSTALLED = _names(
+    """
+    torch torchvision torchaudio torchtext torchgen functorch ts model_archiver numpy PIL psutil packaging wheel yaml
+    requests captum pynvml ninja setuptools pkg_resources _distutils_hack pip cython Cython cpuinfo
+    typing_extensions filelock sympy mpmath networkx jinja2 markupsafe fsspec triton tqdm matplotlib mpl_toolkits pylab
+    cycler kiwisolver pyparsing dateutil six contourpy fontTools urllib3 certifi idna charset_normalizer
+    """
+)
+# Of those, the ones that are one file, which `pip install -t` leaves at the archive's root.
+SINGLE_FILES = _names("typing_extensions six pylab pynvml cpuinfo")
+
+
+def is_standard(top: str) -> bool:
+    """Say whether a top-level module belongs to the standard library of a Python that the server runs on."""
+    return top in STANDARD
+
+
+def never_found(top: str) -> bool:
+    """Say whether a module of this name in the model folder loses against one that is there already."""
+    return top in UNREACHABLE or top in COMPILED
+
+
+def breaks_worker(top: str) -> bool:
+    """Say whether a module of this name in the model folder takes the place of one the worker itself needs."""
+    return top in LOADED or top in SERVER_LOADED

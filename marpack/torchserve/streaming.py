@@ -1,0 +1,155 @@
+"""Answers in pieces: what a streaming handler sends before it returns (contract §5)."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from msgspec.structs import replace
+
+from marpack.torchserve.context import Context
+from marpack.torchserve.frontend.http_response import error_response
+from marpack.torchserve.messages import MAX_BODY, Piece, Response
+from marpack.torchserve.response import (
+    NEXT,
+    UNSERIALISABLE,
+    FrontendRefusal,
+    Unserialisable,
+    WorkerDeath,
+    check_sizes,
+    checked_error,
+    response_of,
+)
+
+_OK = 200
+
+
+class PieceMessage(bytearray):
+    """An encoded answer, as handlers see it: bytes to hand to the socket. What it says is in `piece`."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(b"".join(response.body for response in piece.responses.values()))
+        self.piece = piece
+
+
+class PieceSocket:
+    """Stands where the server keeps its socket (`context.cl_socket`), and remembers what was sent."""
+
+    def __init__(self, send: Callable[[Piece], None], *, limit: int = MAX_BODY) -> None:
+        """Take what passes a piece on, and how many bytes of an answer the frontend takes at once."""
+        self._send = send
+        self._limit = limit
+        self.sent: list[Piece] = []
+        self.places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
+
+    def sendall(self, message: PieceMessage) -> None:
+        """Pass one intermediate answer on."""
+        responses = message.piece.responses
+        if self.places is not None:
+            responses = {self.places[index]: response for index, response in responses.items()}
+        self.pass_on(Piece(responses))
+
+    send = sendall
+
+    def pass_on(self, piece: Piece) -> None:
+        """Remember one piece and pass it on; raises AnswerTooLarge."""
+        check_sizes(piece.responses.values(), self._limit)
+        self.sent.append(piece)
+        self._send(piece)
+
+
+def create_predict_response(
+    ret: Sequence[Any] | None,
+    req_id_map: Mapping[int, str],
+    message: str,
+    code: int,
+    context: Context | None = None,
+    ts_stream_next: bool = False,
+) -> PieceMessage:
+    """Return the answers of a batch as one message for `context.cl_socket.sendall`.
+
+    Args:
+        ret: One value per request, or None for an error.
+        req_id_map: {index: request id}, as `context.request_ids`.
+        message: The error's text, if `ret` is None.
+        code: The status of an error.
+        context: Where status and headers of each answer were set.
+        ts_stream_next: True while more is to come.
+
+    What cannot be encoded raises what the encoding raises: in the handler's own hands it is an exception like any
+    other. Raises FrontendRefusal for what only the frontend finds impossible.
+    """
+    try:
+        return PieceMessage(_piece(ret, req_id_map, message, code, context, stream_next=ts_stream_next is True))
+    except FrontendRefusal:
+        raise
+    except WorkerDeath as death:
+        raise (death.__cause__ or death) from None
+
+
+def _piece(
+    ret: Sequence[Any] | None,
+    ids: Mapping[int, str],
+    message: str,
+    code: int,
+    context: Context | None,
+    *,
+    stream_next: bool,
+) -> Piece:
+    status, text = checked_error(code, message)
+    for request_id in ids.values():
+        request_id.encode("utf-8")  # raises AttributeError for what is no text
+    known = getattr(context, "request_ids", None) or ids
+    if context is None or status != _OK:  # whatever else it says, it is an error, and for the whole batch
+        return _error_of_all(known, status, text)
+    if not set(ids.values()) <= set(known.values()):
+        raise FrontendRefusal("the answer names a request that is not of this batch")
+    values = dict.fromkeys(ids, "error") if ret is None else ret
+    try:
+        return Piece({index: response_of(index, values[index], context, stream_next=stream_next) for index in ids})
+    except Unserialisable:
+        return _error_of_all(known, 503, UNSERIALISABLE)
+
+
+def _error_of_all(ids: Iterable[int], status: int, message: str) -> Piece:
+    return Piece({index: error_response(status, message) for index in ids})
+
+
+def send_intermediate_predict_response(
+    ret: Sequence[Any], req_id_map: Mapping[int, str], message: str, code: int, context: Context
+) -> None:
+    """Send one piece of every answer of the batch to its client; the handler's final return ends them."""
+    context.cl_socket.sendall(create_predict_response(ret, req_id_map, message, code, context, True))
+
+
+def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
+    """Return what the client of one request saw in the end: the first piece's status and headers, every piece's bytes.
+
+    An error after the first piece cannot be told any more: the connection is reset.
+    """
+    answers = [piece.responses[index] for piece in pieces if index in piece.responses] if pieces else ()
+    if not answers:
+        return _unstarted(last) if last.headers else last
+    first = answers[0]
+    if is_final(first):
+        return first  # that was the whole answer: whatever the handler sends after it reaches nobody
+    if first.status >= 400:
+        # The frontend cannot stream under such a status: after the head it breaks off.
+        return replace(first, body=b"", reset=True)
+    good = tuple(takewhile(lambda answer: not answer.failed, answers))
+    failed = last.failed or len(good) < len(answers)
+    bodies = tuple(answer.body for answer in good) + (() if failed else (last.body,))
+    return replace(first, pieces=bodies, body=b"".join(bodies), reset=failed)
+
+
+def is_final(piece: Response) -> bool:
+    """Say whether the frontend takes what was sent ahead for the last it gets: an error, or a plain answer."""
+    return piece.failed or dict(piece.headers).get(NEXT) != "true"
+
+
+def _unstarted(last: Response) -> Response:
+    """Return an answer that no piece came before; one that claims to end a stream is never delivered."""
+    if dict(last.headers).get(NEXT) not in {None, "true"}:
+        return Response(status=0, phrase="no answer: the client waits for a stream that never began", body=b"")
+    if dict(last.headers).get(NEXT) == "true":
+        return replace(last, pieces=(last.body,), reset=True)  # the server waits for more until its response timeout
+    return last

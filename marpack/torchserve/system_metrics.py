@@ -1,0 +1,70 @@
+"""Metrics of the machine, as the server's collector makes them; handlers call single ones."""
+
+import importlib
+import logging
+from collections.abc import Callable
+
+import psutil
+
+from marpack.torchserve.metrics import Dimension, Metric
+
+logger = logging.getLogger(__name__)
+
+_MB, _GB = 1 << 20, 1 << 30
+system_metrics: list[Metric] = []
+dimension = [Dimension("Level", "Host")]
+
+# Function → metric, unit, reading.
+_READINGS: dict[str, tuple[str, str, Callable[[], float]]] = {
+    "cpu_utilization": ("CPUUtilization", "percent", lambda: float(psutil.cpu_percent())),
+    "disk_available": ("DiskAvailable", "GB", lambda: float(psutil.disk_usage("/").free / _GB)),
+    "disk_used": ("DiskUsage", "GB", lambda: float(psutil.disk_usage("/").used / _GB)),
+    "disk_utilization": ("DiskUtilization", "percent", lambda: float(psutil.disk_usage("/").percent)),
+    "memory_available": ("MemoryAvailable", "MB", lambda: float(psutil.virtual_memory().available / _MB)),
+    "memory_used": ("MemoryUsed", "MB", lambda: float(psutil.virtual_memory().used / _MB)),
+    "memory_utilization": ("MemoryUtilization", "percent", lambda: float(psutil.virtual_memory().percent)),
+}
+
+
+def _collector(function: str) -> Callable[[], None]:
+    name, unit, read = _READINGS[function]
+
+    def collect() -> None:
+        system_metrics.append(Metric(name, read(), unit, dimension))
+
+    collect.__name__ = function
+    return collect
+
+
+cpu_utilization = _collector("cpu_utilization")
+disk_available = _collector("disk_available")
+disk_used = _collector("disk_used")
+disk_utilization = _collector("disk_utilization")
+memory_available = _collector("memory_available")
+memory_used = _collector("memory_used")
+memory_utilization = _collector("memory_utilization")
+
+
+def gpu_utilization(num_of_gpu: int) -> None:
+    """Collect nothing without GPUs; with them, raise as on a stock server, which has no nvgpu."""
+    if num_of_gpu > 0:
+        importlib.import_module("nvgpu")
+
+
+def collect_all(mod: object, num_of_gpu: int) -> None:  # noqa: ARG001 - the server looks for its functions there
+    """Collect everything, and log it."""
+    for function in _READINGS:
+        _collector(function)()
+    gpu_utilization(num_of_gpu)
+    for metric in system_metrics:
+        logger.info(str(metric))
+    logger.info("")
+
+
+def get_cpu_usage(pid: str) -> int:
+    """Return the bytes of memory that a process has resident (the name is the server's), 0 if there is none."""
+    try:
+        return int(psutil.Process(int(pid)).memory_info().rss)
+    except psutil.Error:
+        logger.exception("there is no process %s", pid)
+        return 0

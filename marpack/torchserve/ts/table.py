@@ -1,0 +1,303 @@
+"""Every `ts` name that handlers use, the piece of marpack that it is, and what its module holds besides (contract §8).
+
+A module's names map to `module:attribute`; an attribute is looked up when it is first asked for, so that importing
+`ts.context` costs nothing and torch is imported only by a handler that uses it.
+
+Handlers import what a module holds besides, too (`from ts.torch_handler.base_handler import torch`,
+`import ts; ts.context.Context`), and `from … import *` takes all of it.
+"""
+
+_CONTEXT = "marpack.torchserve.context"
+_METRIC = "marpack.torchserve.metrics"
+_SYSTEM = "marpack.torchserve.system_metrics"
+_ERRORS = "marpack.torchserve.metrics_cache"
+_STREAMING = "marpack.torchserve.streaming"
+_HANDLERS = "marpack.handlers"
+_ENVELOPES = "marpack.torchserve.envelopes"
+
+# Built-in handlers: name in a manifest → class in ts.torch_handler.<name>.
+BUILT_INS = {
+    "base_handler": "BaseHandler",
+    "vision_handler": "VisionHandler",
+    "image_classifier": "ImageClassifier",
+    "image_segmenter": "ImageSegmenter",
+    "object_detector": "ObjectDetector",
+    "text_handler": "TextHandler",
+    "text_classifier": "TextClassifier",
+    "densenet_handler": "DenseNetHandler",
+}
+
+TABLE: dict[str, dict[str, str]] = {
+    "ts": {"__version__": f"{_CONTEXT}:SERVER_VERSION", "version": "ts.version"},
+    "ts.version": {"__version__": f"{_CONTEXT}:SERVER_VERSION"},
+    "ts.context": {
+        "Context": f"{_CONTEXT}:Context",
+        "RequestProcessor": f"{_CONTEXT}:RequestProcessor",
+    },
+    "ts.service": {
+        "Service": "marpack.torchserve.ts.unit_testing:Service",
+        "emit_metrics": "marpack.torchserve.ts.unit_testing:emit_metrics",
+        "PREDICTION_METRIC": "marpack.torchserve.ts.unit_testing:PREDICTION_METRIC",
+    },
+    "ts.model_loader": {
+        "ModelLoaderFactory": "marpack.torchserve.ts.unit_testing:ModelLoaderFactory",
+        "ModelLoader": "marpack.torchserve.ts.unit_testing:ModelLoader",
+        "TsModelLoader": "marpack.torchserve.ts.unit_testing:TsModelLoader",
+    },
+    "ts.utils": {},
+    "ts.utils.util": {
+        "PT2Backend": "marpack.torchserve.ts_util:PT2Backend",
+        "check_valid_pt2_backend": "marpack.torchserve.ts_util:check_valid_pt2_backend",
+        "list_classes_from_module": "marpack.torchserve.ts_util:list_classes_from_module",
+        "load_label_mapping": "marpack.torchserve.labels:load_label_mapping",
+        "map_class_to_label": "marpack.torchserve.labels:map_class_to_label",
+        "PredictionException": "marpack.torchserve.ts_util:PredictionException",
+        "get_yaml_config": "marpack.torchserve.model_config:get_yaml_config",
+        "deprecated": "marpack.torchserve.ts_util:deprecated",
+        "CLEANUP_REGEX": f"{_HANDLERS}.text_pipeline:MARKUP",
+    },
+    "ts.utils.timeit_decorator": {"timeit": "marpack.torchserve.ts_util:timeit"},
+    "ts.protocol": {},
+    "ts.protocol.otf_message_handler": {
+        "create_predict_response": f"{_STREAMING}:create_predict_response",
+        "send_intermediate_predict_response": f"{_STREAMING}:send_intermediate_predict_response",
+    },
+    "ts.handler_utils": {},
+    "ts.handler_utils.utils": {
+        "import_class": "marpack.torchserve.ts_util:import_class",
+        "create_predict_response": f"{_STREAMING}:create_predict_response",
+        "send_intermediate_predict_response": f"{_STREAMING}:send_intermediate_predict_response",
+    },
+    "ts.handler_utils.timer": {"timed": f"{_HANDLERS}.timer:timed"},
+    "ts.handler_utils.micro_batching": {
+        "MicroBatching": "marpack.torchserve.micro_batching:MicroBatching",
+        "HANDLER_METHODS": "marpack.torchserve.micro_batching:HANDLER_METHODS",
+    },
+    "ts.handler_utils.text_utils": {
+        "get_tokenizer": f"{_HANDLERS}.text_pipeline:get_tokenizer",
+        "ngrams_iterator": f"{_HANDLERS}.text_pipeline:ngrams_iterator",
+    },
+    "ts.handler_utils.hf_batch_streamer": {
+        "TextIteratorStreamerBatch": f"{_HANDLERS}.batch_streamer:TextIteratorStreamerBatch"
+    },
+    "ts.metrics": {},
+    "ts.metrics.dimension": {"Dimension": f"{_METRIC}:Dimension"},
+    "ts.metrics.metric": {"Metric": f"{_METRIC}:Metric", "MetricUnit": f"{_METRIC}:METRIC_UNIT"},
+    "ts.metrics.unit": {"Units": f"{_METRIC}:Units"},
+    "ts.metrics.metric_encoder": {"MetricEncoder": f"{_METRIC}:MetricEncoder"},
+    "ts.metrics.caching_metric": {"CachingMetric": f"{_METRIC}:CachingMetric"},
+    "ts.metrics.metric_type_enum": {"MetricTypes": f"{_METRIC}:MetricTypes"},
+    "ts.metrics.metric_abstract": {
+        "MetricAbstract": f"{_METRIC}:CachingMetric",
+        "MetricUnit": f"{_METRIC}:METRIC_UNIT",
+    },
+    "ts.metrics.system_metrics": {
+        name: f"{_SYSTEM}:{name}"
+        for name in (
+            "collect_all",
+            "cpu_utilization",
+            "dimension",
+            "disk_available",
+            "disk_used",
+            "disk_utilization",
+            "gpu_utilization",
+            "memory_available",
+            "memory_used",
+            "memory_utilization",
+            "system_metrics",
+        )
+    },
+    "ts.metrics.process_memory_metric": {"get_cpu_usage": f"{_SYSTEM}:get_cpu_usage"},
+    "ts.metrics.metrics_store": {"MetricsStore": "marpack.torchserve.metrics:MetricsStore"},
+    "ts.metrics.metric_cache_yaml_impl": {"MetricsCacheYamlImpl": "marpack.torchserve.metrics_cache:MetricsCache"},
+    "ts.metrics.metric_cache_abstract": {"MetricCacheAbstract": "marpack.torchserve.metrics_cache:MetricsCache"},
+    "ts.metrics.metric_cache_errors": {
+        name: f"{_ERRORS}:{name}"
+        for name in (
+            "GeneralMetricsCacheError",
+            "MetricsCacheIOError",
+            "MetricsCacheKeyError",
+            "MetricsCachePyYamlError",
+            "MetricsCacheTypeError",
+            "MetricsCacheValueError",
+        )
+    },
+    "ts.torch_handler": {},
+    "ts.torch_handler.base_handler": {
+        "BaseHandler": f"{_HANDLERS}.base:BaseHandler",
+        "setup_ort_session": "marpack.loaders.onnx:session",
+        **{
+            name: f"marpack.torchserve.ts_util:{name}"
+            for name in (
+                "IPEX_AVAILABLE",
+                "ONNX_AVAILABLE",
+                "PROFILER_AVAILABLE",
+                "PT230_AVAILABLE",
+                "PT2_AVAILABLE",
+                "XLA_AVAILABLE",
+            )
+        },
+    },
+    "ts.torch_handler.vision_handler": {"VisionHandler": f"{_HANDLERS}.vision:VisionHandler"},
+    "ts.torch_handler.image_classifier": {"ImageClassifier": f"{_HANDLERS}.image_classifier:ImageClassifier"},
+    "ts.torch_handler.image_segmenter": {"ImageSegmenter": f"{_HANDLERS}.image_segmenter:ImageSegmenter"},
+    "ts.torch_handler.object_detector": {"ObjectDetector": f"{_HANDLERS}.object_detector:ObjectDetector"},
+    "ts.torch_handler.densenet_handler": {
+        "DenseNetHandler": f"{_HANDLERS}.densenet:DenseNetHandler",
+        "list_classes_from_module": "marpack.torchserve.ts_util:list_classes_from_module",
+    },
+    "ts.torch_handler.text_handler": {
+        "TextHandler": f"{_HANDLERS}.text:TextHandler",
+        "CONTRACTIONS_PATTERN": f"{_HANDLERS}.contractions:PATTERN",
+    },
+    "ts.torch_handler.text_classifier": {"TextClassifier": f"{_HANDLERS}.text_classifier:TextClassifier"},
+    "ts.torch_handler.contractions": {"CONTRACTION_MAP": f"{_HANDLERS}.contractions:CONTRACTION_MAP"},
+    "ts.torch_handler.request_envelope": {},
+    "ts.torch_handler.request_envelope.base": {"BaseEnvelope": f"{_ENVELOPES}:BaseEnvelope"},
+    "ts.torch_handler.request_envelope.body": {"BodyEnvelope": f"{_ENVELOPES}:BodyEnvelope"},
+    "ts.torch_handler.request_envelope.json": {"JSONEnvelope": f"{_ENVELOPES}:JSONEnvelope"},
+    "ts.torch_handler.request_envelope.kserve": {"KServeEnvelope": f"{_ENVELOPES}:KServeEnvelope"},
+    "ts.torch_handler.request_envelope.kservev2": {"KServev2Envelope": f"{_ENVELOPES}:KServev2Envelope"},
+    "ts.torch_handler.unit_tests": {},
+    "ts.torch_handler.unit_tests.test_utils": {},
+    "ts.torch_handler.unit_tests.test_utils.mock_context": {"MockContext": f"{_HANDLERS}.mock_context:MockContext"},
+}
+
+# Modules that need an engine of their own: importing one says which.
+ENGINES = {
+    "ts.torch_handler.vllm_handler": "vLLM",
+    "ts.torch_handler.trt_llm_handler": "TensorRT-LLM",
+    "ts.torch_handler.dali_handler": "NVIDIA DALI",
+    "ts.torch_handler.dali_image_classifier": "NVIDIA DALI",
+    "ts.torch_handler.distributed": "a distributed launcher (torchrun) with DeepSpeed or PiPPy",
+    "ts.handler_utils.distributed": "a distributed launcher (torchrun) with DeepSpeed or PiPPy",
+    "ts.handler_utils.preprocess": "NVIDIA DALI",
+}
+# Names that are not the server's own, and no module of that name.
+_ELSEWHERE = {
+    "ABC": "abc:ABC",
+    "ABCMeta": "abc:ABCMeta",
+    "Dict": "typing:Dict",
+    "F": "torch.nn.functional",
+    "Image": "PIL.Image",
+    "IntegratedGradients": "captum.attr:IntegratedGradients",
+    "JSONEncoder": "json:JSONEncoder",
+    "LayerIntegratedGradients": "captum.attr:LayerIntegratedGradients",
+    "Optional": "typing:Optional",
+    "OrderedDict": "collections:OrderedDict",
+    "ProfilerActivity": "torch.profiler:ProfilerActivity",
+    "T": "torchvision.transforms",
+    "TokenReferenceBase": "captum.attr:TokenReferenceBase",
+    "Tuple": "typing:Tuple",
+    "abstractmethod": "abc:abstractmethod",
+    "b64decode": "base64:b64decode",
+    "chain": "itertools:chain",
+    "copy": "copy:copy",
+    "dataclass": "dataclasses:dataclass",
+    "merrors": "ts.metrics.metric_cache_errors",
+    "np": "numpy",
+    "ort": "onnxruntime",
+    "profile": "torch.profiler:profile",
+    "record_function": "torch.profiler:record_function",
+    "torchvision_version": "torchvision:__version__",
+    "transforms": "torchvision.transforms",
+    "version": "packaging.version",
+    "warn": "warnings:warn",
+    "wraps": "functools:wraps",
+}
+
+_HELD = {
+    "ts.context": "Dict Optional Tuple os",
+    "ts.service": """
+        Context PredictionException RequestProcessor create_predict_response get_yaml_config logging os time ts
+    """,
+    "ts.model_loader": """
+        ABCMeta MetricsCacheYamlImpl Optional Service abstractmethod importlib json list_classes_from_module logging os
+        uuid
+    """,
+    "ts.utils.util": "enum inspect itertools json logging os re warn wraps yaml",
+    "ts.utils.timeit_decorator": "time wraps",
+    "ts.protocol.otf_message_handler": "deprecated io json logging os struct sys time torch",
+    "ts.handler_utils.utils": "Context importlib os",
+    "ts.handler_utils.timer": "time torch",
+    "ts.handler_utils.micro_batching": "Dict copy dataclass os queue threading time",
+    "ts.handler_utils.text_utils": "re",
+    "ts.metrics.metric": "CachingMetric MetricTypes OrderedDict Units socket time",
+    "ts.metrics.caching_metric": "Dimension MetricAbstract MetricTypes logging socket time",
+    "ts.metrics.metric_abstract": "MetricTypes Units abc",
+    "ts.metrics.metric_type_enum": "enum",
+    "ts.metrics.metric_encoder": "Dimension JSONEncoder Metric json",
+    "ts.metrics.metrics_store": "Dimension Metric",
+    "ts.metrics.system_metrics": "Dimension Metric logging psutil types",
+    "ts.metrics.process_memory_metric": "logging psutil",
+    "ts.metrics.metric_cache_abstract": "Dimension MetricAbstract MetricTypes abc merrors os",
+    "ts.metrics.metric_cache_yaml_impl": "CachingMetric MetricCacheAbstract MetricTypes logging merrors yaml",
+    "ts.metrics.metric_cache_errors": "yaml",
+    "ts.torch_handler.base_handler": """
+        ProfilerActivity abc check_valid_pt2_backend importlib list_classes_from_module load_label_mapping logging ort
+        os packaging profile psutil record_function time timed torch
+    """,
+    "ts.torch_handler.vision_handler": "ABC BaseHandler Image IntegratedGradients base64 io timed torch",
+    "ts.torch_handler.image_classifier": "F VisionHandler map_class_to_label timed torch transforms",
+    "ts.torch_handler.image_segmenter": "T VisionHandler torch",
+    "ts.torch_handler.object_detector": "VisionHandler map_class_to_label torch torchvision_version transforms version",
+    "ts.torch_handler.densenet_handler": "importlib inspect io logging os time torch",
+    "ts.torch_handler.text_handler": """
+        ABC BaseHandler CLEANUP_REGEX CONTRACTION_MAP F LayerIntegratedGradients get_tokenizer logging os re string
+        torch unicodedata
+    """,
+    "ts.torch_handler.text_classifier": """
+        F TextHandler TokenReferenceBase logging map_class_to_label ngrams_iterator torch
+    """,
+    "ts.torch_handler.request_envelope.base": "ABC abstractmethod",
+    "ts.torch_handler.request_envelope.body": "BaseEnvelope",
+    "ts.torch_handler.request_envelope.json": "BaseEnvelope b64decode chain json",
+    "ts.torch_handler.request_envelope.kserve": "BaseEnvelope json logging",
+    "ts.torch_handler.request_envelope.kservev2": "BaseEnvelope json logging np",
+    "ts.torch_handler.unit_tests.test_utils.mock_context": "MetricsStore get_yaml_config os torch uuid",
+}
+
+# Modules with a `logger` of their own.
+LOGGERS = frozenset(
+    """
+    ts.metrics.caching_metric ts.metrics.metric_cache_yaml_impl ts.service ts.torch_handler.base_handler
+    ts.torch_handler.densenet_handler ts.torch_handler.request_envelope.kserve
+    ts.torch_handler.request_envelope.kservev2 ts.torch_handler.text_classifier ts.torch_handler.text_handler
+    ts.utils.util
+    """.split()  # noqa: SIM905 - a list of one a line says no more
+)
+
+# What the server's worker has loaded before it loads a handler: `import ts` is enough to reach these.
+LOADED = frozenset(
+    """
+    ts.context ts.handler_utils ts.handler_utils.utils ts.metrics ts.metrics.caching_metric ts.metrics.dimension
+    ts.metrics.metric ts.metrics.metric_abstract ts.metrics.metric_cache_abstract ts.metrics.metric_cache_errors
+    ts.metrics.metric_cache_yaml_impl ts.metrics.metric_encoder ts.metrics.metric_type_enum ts.metrics.metrics_store
+    ts.metrics.system_metrics ts.metrics.unit ts.model_loader ts.protocol ts.protocol.otf_message_handler ts.service
+    ts.utils ts.utils.util ts.version
+    """.split()  # noqa: SIM905 - as above
+)
+
+_BASE = ("ts.handler_utils.timer", "ts.torch_handler.base_handler")
+_TEXT = (*_BASE, "ts.handler_utils.text_utils", "ts.torch_handler.contractions")
+_PICTURES = (*_BASE, "ts.torch_handler.vision_handler")
+
+# Module → those that importing it imports, and so binds in their packages.
+BRINGS: dict[str, tuple[str, ...]] = {
+    "ts.torch_handler.base_handler": ("ts.handler_utils.timer",),
+    "ts.torch_handler.vision_handler": _BASE,
+    "ts.torch_handler.image_classifier": _PICTURES,
+    "ts.torch_handler.image_segmenter": _PICTURES,
+    "ts.torch_handler.object_detector": _PICTURES,
+    "ts.torch_handler.text_handler": _TEXT,
+    "ts.torch_handler.text_classifier": (*_TEXT, "ts.torch_handler.text_handler"),
+} | {
+    f"ts.torch_handler.request_envelope.{name}": ("ts.torch_handler.request_envelope.base",)
+    for name in ("body", "json", "kserve", "kservev2")
+}
+
+
+_HOMES = {name: target for names in TABLE.values() for name, target in names.items()} | _ELSEWHERE
+
+# As TABLE: module → name → where it is, "module" or "module:attribute".
+INCIDENTAL = {module: {name: _HOMES.get(name, name) for name in held.split()} for module, held in _HELD.items()}

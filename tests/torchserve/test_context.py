@@ -1,0 +1,63 @@
+import pytest
+
+from marpack.torchserve.context import Context, RequestProcessor
+
+
+def a_context(**environment: str) -> Context:
+    return Context("m", "/models/m", {"model": {}}, 4, None, "0.12.0")
+
+
+def test_system_properties_are_the_servers():
+    context = Context("m", "/models/m", {}, 4, 1, "0.12.0", False)
+    assert context.system_properties == {
+        "model_dir": "/models/m",
+        "gpu_id": 1,
+        "batch_size": 4,
+        "server_name": "MMS",
+        "server_version": "0.12.0",
+        "limit_max_image_pixels": False,
+    }
+
+
+def test_headers_of_requests_are_case_sensitive_and_none_if_absent():
+    context = a_context()
+    context.request_processor = [RequestProcessor({"X-Odd": "1"}), RequestProcessor({})]
+    assert context.get_request_header(0, "X-Odd") == "1"
+    assert context.get_request_header(0, "x-odd") is None
+    assert context.get_all_request_header(1) == {}
+
+
+def test_answers_keep_status_headers_and_content_type_apart_by_index():
+    context = a_context()
+    context.request_processor = [RequestProcessor({}), RequestProcessor({})]
+    context.set_response_status(404, "nope", 1)
+    context.set_response_header(1, "X-A", "b")
+    context.set_response_content_type(0, "text/plain")
+    assert context.get_response_status(0) == (200, None)
+    assert context.get_response_status(1) == (404, "nope")
+    assert context.get_response_headers(1) == {"X-A": "b"}
+    assert context.get_response_content_type(0) == "text/plain"
+    context.set_all_response_status(500, "all")
+    assert {context.get_response_status(index) for index in (0, 1)} == {(500, "all")}
+
+
+def test_there_are_no_requests_while_initialising():
+    context = a_context()
+    assert context.get_request_id() is None
+    context.set_response_status(500)  # ignored, as on the server
+    with pytest.raises(TypeError):
+        context.get_request_header(0, "explain")
+
+
+def test_the_environment_may_rename_the_sequence_headers(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TS_REQUEST_SEQUENCE_ID", "seq")
+    context = a_context()
+    context.request_processor = [RequestProcessor({"seq": "s1"})]
+    assert context.get_sequence_id(0) == "s1"
+    assert context.header_key_sequence_start == "ts_request_sequence_start"
+
+
+def test_a_context_is_equal_by_value_and_not_hashable():
+    assert a_context() == a_context()
+    with pytest.raises(TypeError):
+        hash(a_context())

@@ -1,0 +1,73 @@
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.envelopes import envelope_of
+
+
+def enveloped(name: str, rows: list[Any], handle: Any, *, explain: str = "False") -> Any:
+    context = Context("m", "/m", {"model": {"modelName": "m", "modelVersion": "1.0"}}, 1, None, "0.12.0")
+    context.request_ids = {0: "id-0"}
+    context.request_processor = [RequestProcessor({"explain": explain})]
+    return envelope_of(name, lambda data, _: handle(data))(rows, context)
+
+
+def test_no_envelope_leaves_the_handler_alone():
+    def handle(data: Any, context: Any) -> Any:
+        return data
+
+    assert envelope_of(None, handle) is handle
+
+
+def test_an_unknown_envelope_is_no_module():
+    with pytest.raises(ModuleNotFoundError, match="kservev2"):
+        envelope_of("kserve2", print)
+
+
+def test_body_hands_on_the_bare_payloads():
+    rows = [{"data": b"1"}, {"body": b"2"}]
+    assert enveloped("body", rows, lambda data: data) == [b"1", b"2"]
+
+
+def test_json_joins_and_parts_instances():
+    rows = [{"body": {"instances": [1, 2]}}, {"body": {"instances": [3]}}]
+    got = enveloped("json", rows, lambda data: [item * 10 for item in data])
+    assert [json.loads(text) for text in got] == [{"predictions": [10, 20]}, {"predictions": [30]}]
+
+
+def test_json_decodes_b64_instances_and_columns():
+    b64 = {"b64": base64.b64encode(b"pic").decode()}
+    rows = [{"body": {"instances": [b64, {"x": b64, "y": 1}]}}]
+    seen: list[Any] = []
+    enveloped("json", rows, lambda data: seen.extend(data) or ["a", "b"])
+    assert seen == [b"pic", {"x": b"pic", "y": 1}]
+
+
+@pytest.mark.parametrize(("explain", "key"), [("False", "predictions"), ("True", "explanations")])
+def test_kserve_answers_the_first_request_only(explain: str, key: str):
+    rows = [{"body": bytearray(b'{"instances": [1]}')}, {"body": {"instances": [2]}}]
+    assert enveloped("kserve", rows, lambda data: data, explain=explain) == [{key: [1]}]
+
+
+def test_kservev2_shapes_flatten_and_types_follow_numpy():
+    tensor = {"name": "in", "shape": [2, 2], "datatype": "FP32", "data": [1.5, 2, 3, 4]}
+    rows = [{"body": {"id": "mine", "inputs": [tensor]}}]
+    (answer,) = enveloped("kservev2", rows, lambda data: [data[0]["data"]])
+    assert answer == {
+        "id": "mine",
+        "model_name": "m",
+        "model_version": "1.0",
+        "outputs": [{"name": "in", "datatype": "FP64", "data": [1.5, 2.0, 3.0, 4.0], "shape": (4,)}],
+    }
+
+
+def test_kservev2_takes_the_requests_id_and_the_first_of_bytes():
+    tensor = {"name": "in", "shape": [2], "datatype": "BYTES", "data": ["a", "b"]}
+    seen: list[Any] = []
+    (answer,) = enveloped("kservev2", [{"body": {"inputs": [tensor]}}], lambda data: seen.extend(data) or ["x"])
+    assert seen[0]["data"] == "a"
+    assert answer["id"] == "id-0"
+    assert answer["outputs"][0]["datatype"] == "BYTES"

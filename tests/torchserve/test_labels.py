@@ -1,0 +1,53 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from marpack.torchserve.labels import LabelError, load_label_mapping, map_class_to_label
+
+
+def loaded(tmp_path: Path, content: object) -> dict[str, str] | None:
+    path = tmp_path / "index_to_name.json"
+    path.write_text(json.dumps(content))
+    return load_label_mapping(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "mapping"),
+    [
+        ({"0": "cat"}, {"0": "cat"}),
+        ({"0": ["n01", "tench"]}, {"0": "tench"}),
+        ({"object_type_names": ["a", "b"]}, {"0": "a", "1": "b"}),
+    ],
+)
+def test_the_three_shapes(tmp_path: Path, content: object, mapping: dict[str, str]):
+    assert loaded(tmp_path, content) == mapping
+
+
+@pytest.mark.parametrize("content", [[], "x", {"0": 1}, {"0": [1]}, {"0": None}])
+def test_other_shapes_are_refused(tmp_path: Path, content: object):
+    with pytest.raises(LabelError):
+        loaded(tmp_path, content)
+
+
+def test_no_file_is_no_mapping(tmp_path: Path):
+    assert load_label_mapping(str(tmp_path / "index_to_name.json")) is None
+
+
+def test_probabilities_get_their_labels():
+    assert map_class_to_label([[0.9, 0.1]], {"0": "a", "1": "b"}) == [{"a": 0.9, "b": 0.1}]
+    assert map_class_to_label([[0.9, 0.1]], None, [[7, 2]]) == [{"7": 0.9, "2": 0.1}]
+
+
+def test_two_classes_with_one_label_collapse_to_the_later_value_at_the_firsts_place():
+    (row,) = map_class_to_label([[0.5, 0.3, 0.2]], {"0": "a", "1": "b", "2": "a"})
+    assert list(row.items()) == [("a", 0.2), ("b", 0.3)]
+
+
+def test_wrong_types_and_missing_labels_raise():
+    with pytest.raises(LabelError):
+        map_class_to_label(((0.1,),))
+    with pytest.raises(LabelError):
+        map_class_to_label([[0.1]], ["a"])  # type: ignore[arg-type]
+    with pytest.raises(KeyError):
+        map_class_to_label([[0.1]], {"7": "a"})

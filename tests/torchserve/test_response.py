@@ -1,0 +1,195 @@
+import collections
+import datetime as dt
+import decimal
+import enum
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.response import (
+    BrokenFrame,
+    FrontendRefusal,
+    Unserialisable,
+    WorkerDeath,
+    encode_value,
+    response_of,
+)
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+Point = collections.namedtuple("Point", "x y")  # noqa: PYI024 - what handlers write
+
+
+@pytest.mark.parametrize(
+    ("value", "body"),
+    [
+        (b"\x00\xff", b"\x00\xff"),
+        (bytearray(b"ab"), b"ab"),
+        ("é", "é".encode()),
+        ({"a": 1}, b'{\n  "a": 1\n}'),
+        ([1, (2, None)], b"[\n  1,\n  [\n    2,\n    null\n  ]\n]"),
+        ([], b"[]"),
+        (None, b"null"),
+        (True, b"true"),
+        (float("nan"), b"NaN"),
+        (float("inf"), b"Infinity"),
+        (["é"], b'[\n  "\\u00e9"\n]'),
+        (Point(1, 2), b"[\n  1,\n  2\n]"),
+        (Colour.RED, b"1"),
+        (["\ud800"], b'[\n  "\\ud800"\n]'),
+    ],
+)
+def test_values_become_the_servers_bytes(value: object, body: bytes):
+    assert encode_value(value) == body
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1}, decimal.Decimal(1), dt.date(2026, 1, 1), memoryview(b""), range(3), {(1, 2): 3}, object(), iter([])],
+)
+def test_values_that_json_cannot_hold_fail_the_batch(value: object):
+    with pytest.raises(Unserialisable):
+        encode_value(value)
+
+
+def test_numpy_is_not_serialisable_but_its_float64_is_a_float():
+    numpy = pytest.importorskip("numpy")
+    assert encode_value(numpy.float64(0.5)) == b"0.5"
+    for value in (numpy.float32(1), numpy.int64(1), numpy.zeros(2)):
+        with pytest.raises(Unserialisable):
+            encode_value(value)
+
+
+def circular() -> list[object]:
+    items: list[object] = []
+    items.append(items)
+    return items
+
+
+def too_deep() -> list[object]:
+    items: list[object] = []
+    for _ in range(100_000):
+        items = [items]
+    return items
+
+
+@pytest.mark.parametrize("value", [circular(), too_deep(), "\ud800"], ids=["circular", "too deep", "surrogate"])
+def test_values_that_kill_the_real_worker_kill_ours(value: object):
+    with pytest.raises(WorkerDeath):
+        encode_value(value)
+
+
+@pytest.mark.slow
+def test_a_tensor_becomes_what_torch_saves():
+    import io
+
+    torch = pytest.importorskip("torch")
+    saved = encode_value(torch.arange(3))
+    assert torch.load(io.BytesIO(saved), weights_only=True).tolist() == [0, 1, 2]
+
+
+def answered(value: object = "x", *, status: object = 200, phrase: object = None, **headers: object):
+    context = Context("m", "/m", {}, 1, None, "0.12.0")
+    context.request_processor = [RequestProcessor({})]
+    context.request_processor[0].report_status(status, phrase)  # type: ignore[arg-type]  # that is the point
+    for name, header in headers.items():
+        context.set_response_header(0, name.replace("_", "-"), header)  # type: ignore[arg-type]
+    return response_of(0, value, context)
+
+
+def test_status_phrase_headers_and_content_type_reach_the_client():
+    response = answered(status=404, phrase="nope", X_A="b", content_type="text/plain")
+    assert (response.status, response.phrase, response.content_type) == (404, "nope", "text/plain")
+    assert response.headers == (("X-A", "b"),)
+
+
+def test_without_a_content_type_there_is_none_and_the_phrase_is_empty():
+    response = answered()
+    assert (response.status, response.phrase, response.content_type, response.headers) == (200, "", None, ())
+
+
+@pytest.mark.parametrize("status", [0, 99, 418, 600, 999, True])
+def test_any_number_goes_out_as_status(status: int):
+    assert answered(status=status).status == int(status)
+
+
+@pytest.mark.parametrize("status", [204, 205, 304, 100, 199])
+def test_some_statuses_carry_no_body(status: int):
+    assert answered(status=status).body == b""
+
+
+@pytest.mark.parametrize("case", [{"status": "404"}, {"status": 4.0}, {"phrase": 1}, {"X_A": 1}, {"X_A": None}])
+def test_what_cannot_be_encoded_kills_the_worker(case: dict[str, object]):
+    with pytest.raises(WorkerDeath):
+        answered(**case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"status": -1},
+        *({"X_A": f"a{text}b"} for text in ("\r\n", "\n", "\r", "\0", "\x0b", "\x0c")),
+        *({name: "v"} for name in ("", "a b", "a:b", "a=b", "a,b", "a;b", "\xe9", "a\0b", "a\x0bb")),
+    ],
+)
+def test_what_the_frontend_refuses_spares_the_rows_before(case: dict[str, object]):
+    with pytest.raises(FrontendRefusal):
+        answered(**case)
+
+
+def test_a_phrase_with_accents_breaks_the_whole_message():
+    with pytest.raises(BrokenFrame):
+        answered(phrase="caf\xe9")
+
+
+def test_only_none_is_no_phrase():
+    assert answered(phrase="").phrase == ""
+    for phrase in (0, False, b"", []):
+        with pytest.raises(WorkerDeath, match="the reason phrase is"):
+            answered(phrase=phrase)
+
+
+@pytest.mark.parametrize("case", [{"status": -1}, {"X_A": "a\r\nb"}])
+def test_what_is_no_json_is_found_before_what_the_frontend_refuses(case: dict[str, object]):
+    with pytest.raises(Unserialisable):
+        answered({1}, **case)
+
+
+@pytest.mark.parametrize("name", ["a(b)/c@", "a\x7fb"])
+def test_odd_header_names_reach_the_client(name: str):
+    assert answered(**{name: "b\x7f\x01c"}).headers == ((name, "b\x7f\x01c"),)
+
+
+def test_json_is_written_as_a_handler_wants_it_written(monkeypatch):
+    plain = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda value, **options: plain(value, ensure_ascii=False, **options))
+    assert encode_value({"b": ["\xe9", 1]}) == '{\n  "b": [\n    "\xe9",\n    1\n  ]\n}'.encode()
+
+
+def test_headers_of_the_frontends_own_are_dropped_and_latin_1_is_kept():
+    response = answered(Cache_Control="max-age=1", Connection="close", Transfer_Encoding="gzip", X_Odd="é€\U0001f600")
+    assert response.headers == (("X-Odd", "é???"),)
+
+
+@pytest.mark.parametrize(("names", "survivor"), [(["X-A", "x-a", "X-a"], "X-a"), (["Zeta", "ZETA", "zeta"], "Zeta")])
+def test_of_names_that_differ_in_case_the_java_hash_map_chooses(names: list[str], survivor: str):
+    response = answered(**dict.fromkeys(names, "v"))
+    assert [name for name, _ in response.headers] == [survivor]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.integers(), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+@given(JSON.filter(lambda value: not isinstance(value, str)))
+def test_json_is_byte_for_byte_what_the_server_writes(value: object):
+    assert encode_value(value) == json.dumps(value, indent=2).encode()

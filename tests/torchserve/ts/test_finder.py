@@ -1,0 +1,113 @@
+import importlib
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from marpack.torchserve import stock
+from marpack.torchserve.ts import finder
+from marpack.torchserve.ts.table import ENGINES, INCIDENTAL, TABLE
+from marpack.worker.trouble import hint_for
+
+
+@pytest.fixture(autouse=True)
+def _ts() -> Iterator[None]:
+    finder.install()
+    yield
+    finder.uninstall()
+
+
+def test_classes_are_our_own_objects():
+    from marpack.torchserve.context import Context
+
+    assert importlib.import_module("ts.context").Context is Context
+    assert importlib.import_module("ts.metrics.dimension").Dimension(1, 2).value == 2
+
+
+def test_importing_names_costs_nothing_until_they_are_used():
+    code = (
+        "import sys; from marpack.torchserve.ts import finder; finder.install(); "
+        "import ts, ts.torch_handler.base_handler; "
+        "assert 'torch' not in sys.modules; from ts.torch_handler.base_handler import BaseHandler; "
+        "assert 'torch' in sys.modules and BaseHandler.__name__ == 'BaseHandler'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def names() -> list[tuple[str, str]]:
+    tables = (TABLE, INCIDENTAL)
+    return [(module, name) for table in tables for module, exports in table.items() for name in exports]
+
+
+NEEDED = {
+    "TextIteratorStreamerBatch": "transformers",
+    "T": "torchvision",
+    "transforms": "torchvision",
+    "torchvision_version": "torchvision",
+    "psutil": "psutil",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "name"), names())
+def test_every_name_of_the_tables_is_there(module: str, name: str):
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
+    assert getattr(importlib.import_module(module), name) is not None
+
+
+def test_every_name_of_the_tables_is_one_of_torchserves():
+    for module, name in names():
+        assert stock.has_module(module)
+        assert name in stock.names_of(module) or name.startswith("__"), f"{module}: {name}"
+
+
+def test_a_star_takes_what_the_servers_module_holds():
+    taken: dict[str, object] = {}
+    exec("from ts.torch_handler.base_handler import *", taken)
+    assert {"BaseHandler", "torch", "os", "logger", "XLA_AVAILABLE", "load_label_mapping"} <= taken.keys()
+    assert "_public" not in taken
+    exec("from ts.torch_handler.image_classifier import *", taken)
+    assert {"ImageClassifier", "VisionHandler", "F"} <= taken.keys()
+    assert importlib.import_module("ts.utils.util").logger.name == "ts.utils.util"
+
+
+def test_modules_are_bound_where_the_servers_worker_has_them_loaded():
+    ts = importlib.import_module("ts")
+    assert ts.context.Context is importlib.import_module("marpack.torchserve.context").Context
+    assert ts.utils.util.json is json
+    with pytest.raises(AttributeError):
+        _ = ts.torch_handler
+    package = importlib.import_module("ts.torch_handler.image_classifier")
+    assert ts.torch_handler.image_classifier is package
+    assert ts.torch_handler.base_handler.__name__ == "ts.torch_handler.base_handler"
+    with pytest.raises(AttributeError):
+        _ = ts.torch_handler.text_handler
+
+
+@pytest.mark.parametrize("module", ENGINES)
+def test_engines_that_marpack_does_not_replace_are_named(module: str):
+    with pytest.raises(ModuleNotFoundError, match="needs"):
+        importlib.import_module(f"{module}.x" if module.endswith("distributed") else module)
+
+
+def test_what_torchserve_does_not_have_is_no_module_and_no_attribute():
+    assert importlib.util.find_spec("ts.torch_handler.audio_classifier") is None
+    with pytest.raises(ModuleNotFoundError, match="No module named") as caught:
+        importlib.import_module("ts.torch_handler.audio_classifier")
+    assert hint_for(caught.value) == "TorchServe 0.12 has no module of that name"
+    with pytest.raises(finder.NotProvidedError, match="does not provide") as caught:
+        importlib.import_module("ts.model_server")
+    assert "on a server" in str(hint_for(caught.value))
+    with pytest.raises(ImportError):
+        exec("from ts.context import Kontext")
+
+
+def test_uninstalling_leaves_no_trace():
+    importlib.import_module("ts.context")
+    finder.uninstall()
+    assert not [name for name in sys.modules if name == "ts" or name.startswith("ts.")]
+    assert not [item for item in sys.meta_path if isinstance(item, finder.TsFinder)]
