@@ -10,7 +10,7 @@ from marpack.torchserve.targets import Difference, Target
 TESTS = Path(__file__).parents[1]
 CLASSIFIER, LOADING = "handlers/test_image_classifier.py", "handlers/test_loading.py"
 TEXT, DETECTOR = "handlers/test_text.py", "handlers/test_detector_and_segmenter.py"
-RUN, MICRO = "cli/test_run.py", "runtime/test_micro_batching.py"
+RUN, MICRO = "cli/test_run.py", "torchserve/test_micro_batching.py"
 ASYNC = "worker/test_asynchronous.py"
 
 # row → the test that shows the server's way, and the one that shows marpack's
