@@ -26,7 +26,7 @@ OURS = """
 import sys, time
 from pathlib import Path
 from marpack.testing import context
-from marpack.handlers.base import BaseHandler
+from marpack.worker.handlers.base import BaseHandler
 path = Path(sys.argv[1])
 handler, given = BaseHandler(), context(path.parent, model={"serializedFile": path.name})
 start = time.perf_counter()

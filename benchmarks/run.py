@@ -64,7 +64,7 @@ OVERHEAD = """
 import logging, os, sys, timeit
 from marpack.torchserve.messages import Load, Part, Predict, Request, ToWorker
 from marpack.torchserve.metrics import LogHandler
-from marpack.worker.load import Loader
+from marpack.worker.model_loader import Loader
 from marpack.worker.prints import Prints
 import msgspec
 

@@ -7,7 +7,7 @@ from typing import Self
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.loaders.device import Override, override
+from marpack.worker.loaders.device import Override, override
 
 
 class Device(Struct, frozen=True):

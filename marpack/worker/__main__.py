@@ -9,10 +9,9 @@ from typing import NoReturn
 
 from marpack.torchserve.messages import Answered, Dying, Load, Pipe, Predict, ToWorker
 from marpack.torchserve.metrics import LogHandler
-from marpack.worker.load import Loader
-from marpack.worker.prints import Prints, flush
+from marpack.worker.model_loader import Loader
+from marpack.worker.prints import Prints, fall_silent, flush
 from marpack.worker.service import Service
-from marpack.worker.silence import fall_silent
 from marpack.worker.trouble import last_words
 
 

@@ -23,8 +23,8 @@ _PRELOADED = (
     "PIL.GifImagePlugin",
     "PIL.BmpImagePlugin",
     "PIL.PpmImagePlugin",
-    "marpack.handlers.vision",
-    "marpack.loaders.registry",
+    "marpack.worker.handlers.vision",
+    "marpack.worker.loaders.registry",
 )
 
 

@@ -14,7 +14,7 @@ from typing import TextIO
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import DATA, Answered, Load, Loaded, Response, Trouble
 from marpack.worker.client import LoadError, Outcome
-from marpack.worker.load import Loader
+from marpack.worker.model_loader import Loader
 from marpack.worker.pool import Batch
 from marpack.worker.post_mortem import QuitDebugging, debug_failure
 from marpack.worker.service import Service

@@ -1,11 +1,32 @@
-"""What the child prints: the author's streams and its own lines, marked after each batch in as few writes as can be."""
+"""The child's stdin and stdout: prints marked per batch, a stdin that is closed, and what `--show-data` prints."""
 
 import io
 import os
+import re
 import select
 import sys
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, TextIO
+
+from marpack.torchserve.messages import DATA
+from marpack.torchserve.response import WorkerDeath
+
+Handle = Callable[[Any, Any], Any]  # Any: (rows, Context) → whatever the author returns
+
+_SECRETS = "pass(?:word|wd|phrase)|secret|token|api.?key|authorization|cookie|credential|session"
+_SECRET = re.compile(_SECRETS, re.IGNORECASE)
+_SECRET_PAIR = re.compile(
+    rf"""((?:{_SECRETS})\w*["']?\s*[:=]\s*)(?:(?:Bearer|Basic)\s+)?("[^"]*"?|'[^']*'?|[^&,;\s}}]+)""", re.IGNORECASE
+)
+_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]+", re.IGNORECASE)
+_HIDDEN = "•••"
+_LONGEST = 300  # characters of a line
+_ITEMS = 8  # of a list or dict
+_BYTES = 16
+_DEPTH = 5
+_OURS = {"url_path", "explain"}  # headers that the server's frontend adds
 
 
 class Prints:
@@ -75,3 +96,128 @@ def _flush(stream: TextIO) -> None:
         stream.flush()
     except Exception:  # noqa: BLE001 - the author closed it, or put something of their own in its place
         return
+
+
+class StdinError(WorkerDeath):
+    """The author's code reads stdin, as `input()` and `breakpoint()` do."""
+
+    kind = "stdin"
+    hint = "take it out; to debug, run with --pdb, or with --in-process"
+
+
+class _Silence(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _: object) -> int:
+        raise StdinError("the handler reads stdin: the server's worker waits there until its time is up, and dies")
+
+    def fileno(self) -> int:
+        return 0
+
+
+def fall_silent() -> None:
+    """Let what reads stdin fail at once as it would fail in the end; what a child of the handler's reads stays open."""
+    read, _ = os.pipe()  # the other end is this process's as long as it lives
+    os.dup2(read, 0)
+    os.close(read)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(_Silence()), encoding="utf-8")
+
+
+def shown(handle: Handle, tell: Callable[[str], None]) -> Handle:
+    """Return an entry point that tells what it gets, line by line, before it is called."""
+
+    def handle_shown(data: Any, context: Any) -> Any:  # Any: the author's
+        for line in lines_of(data, context):
+            tell(DATA + line)
+        return handle(data, context)
+
+    return handle_shown
+
+
+def print_line(line: str) -> None:
+    """Print a line at once: whatever the handler does next, even if it kills its process."""
+    with suppress(OSError, ValueError):  # the author closed it
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def lines_of(data: Any, context: Any) -> Iterator[str]:
+    """Yield one line per row's field, and one for its headers."""
+    rows = data if isinstance(data, list | tuple) else [data]
+    for index, row in enumerate(rows):
+        fields = row.items() if isinstance(row, dict) else (("row", row),)
+        for name, value in fields:
+            yield _cut(f"{index} {name}: {_kind(value)}{_HIDDEN if _is_secret(name) else describe(value)}")
+        headers = _headers(context, index)
+        if headers:
+            yield _cut(f"{index} headers: {describe(headers)}")
+
+
+def _headers(context: Any, index: int) -> dict[str, Any]:
+    try:
+        every: Mapping[str, Any] = context.get_all_request_header(index)
+    except (TypeError, IndexError, AttributeError):
+        return {}  # while initialising there are none
+    sent = {name: value for name, value in every.items() if name not in _OURS}
+    return {name: value for name, value in sent.items() if not isinstance(value, dict) or value.get("content-type")}
+
+
+def _kind(value: object) -> str:
+    return "" if isinstance(value, dict | list) else f"{type(value).__name__} "
+
+
+def describe(value: Any, depth: int = 0) -> str:
+    """Return a value in short: sizes instead of bytes, the first of many items, nothing secret."""
+    if isinstance(value, bytes | bytearray):
+        return f"of {len(value):,} bytes{_described_bytes(bytes(value[:_LONGEST]))}"
+    if isinstance(value, dict):
+        return _described_dict(value, depth)
+    if isinstance(value, list | tuple):
+        return _described_list(value, depth)
+    if isinstance(value, str):
+        return repr(_without_secrets(value[:_LONGEST]))
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"{list(shape)} {getattr(value, 'dtype', '')}".rstrip()
+    return repr(value) if isinstance(value, int | float | bool | None) else "…"
+
+
+def _described_bytes(beginning: bytes) -> str:
+    if not beginning:
+        return ""
+    try:
+        text = beginning.decode("utf-8")
+    except UnicodeDecodeError:
+        return f", {beginning[:_BYTES].hex(' ')}{' …' if len(beginning) > _BYTES else ''}"
+    return f", {_without_secrets(text)!r}"
+
+
+def _without_secrets(text: str) -> str:
+    return _BEARER.sub(rf"\1 {_HIDDEN}", _SECRET_PAIR.sub(rf"\1{_HIDDEN}", text))
+
+
+def _described_dict(value: dict[Any, Any], depth: int) -> str:
+    if depth == _DEPTH:
+        return "{…}"
+    items = [
+        f"{key}: {_HIDDEN if _is_secret(key) else describe(item, depth + 1)}"
+        for key, item in islice(value.items(), _ITEMS)
+    ]
+    return "{" + ", ".join(items) + (f", … {len(value)} keys" if len(value) > _ITEMS else "") + "}"
+
+
+def _described_list(value: list[Any] | tuple[Any, ...], depth: int) -> str:
+    if depth == _DEPTH:
+        return "[…]"
+    items = [describe(item, depth + 1) for item in value[:_ITEMS]]
+    return "[" + ", ".join(items) + (f", … {len(value)} items" if len(value) > _ITEMS else "") + "]"
+
+
+def _is_secret(name: object) -> bool:
+    return isinstance(name, str) and _SECRET.search(name) is not None
+
+
+def _cut(line: str) -> str:
+    text = line.replace("\n", "\\n").replace("\r", "\\r")
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

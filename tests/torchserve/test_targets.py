@@ -8,8 +8,8 @@ import pytest
 from marpack.torchserve.targets import Difference, Target
 
 TESTS = Path(__file__).parents[1]
-CLASSIFIER, LOADING = "handlers/test_image_classifier.py", "handlers/test_loading.py"
-TEXT, DETECTOR = "handlers/test_text.py", "handlers/test_detector_and_segmenter.py"
+CLASSIFIER, LOADING = "worker/handlers/test_vision.py", "worker/handlers/test_loading.py"
+TEXT, DETECTOR = "worker/handlers/test_text.py", "worker/handlers/test_detector_and_segmenter.py"
 RUN, MICRO = "cli/test_run.py", "torchserve/test_micro_batching.py"
 ASYNC = "worker/test_asynchronous.py"
 

@@ -12,7 +12,7 @@ _METRIC = "marpack.torchserve.metrics"
 _SYSTEM = "marpack.torchserve.system_metrics"
 _ERRORS = "marpack.torchserve.metrics_cache"
 _STREAMING = "marpack.torchserve.streaming"
-_HANDLERS = "marpack.handlers"
+_HANDLERS = "marpack.worker.handlers"
 _ENVELOPES = "marpack.torchserve.envelopes"
 
 # Built-in handlers: name in a manifest → class in ts.torch_handler.<name>.
@@ -68,7 +68,7 @@ TABLE: dict[str, dict[str, str]] = {
         "create_predict_response": f"{_STREAMING}:create_predict_response",
         "send_intermediate_predict_response": f"{_STREAMING}:send_intermediate_predict_response",
     },
-    "ts.handler_utils.timer": {"timed": f"{_HANDLERS}.timer:timed"},
+    "ts.handler_utils.timer": {"timed": f"{_HANDLERS}.timing:timed"},
     "ts.handler_utils.micro_batching": {
         "MicroBatching": "marpack.torchserve.micro_batching:MicroBatching",
         "HANDLER_METHODS": "marpack.torchserve.micro_batching:HANDLER_METHODS",
@@ -125,7 +125,7 @@ TABLE: dict[str, dict[str, str]] = {
     "ts.torch_handler": {},
     "ts.torch_handler.base_handler": {
         "BaseHandler": f"{_HANDLERS}.base:BaseHandler",
-        "setup_ort_session": "marpack.loaders.onnx:session",
+        "setup_ort_session": "marpack.worker.loaders.onnx:session",
         **{
             name: f"marpack.torchserve.ts_util:{name}"
             for name in (
@@ -139,19 +139,19 @@ TABLE: dict[str, dict[str, str]] = {
         },
     },
     "ts.torch_handler.vision_handler": {"VisionHandler": f"{_HANDLERS}.vision:VisionHandler"},
-    "ts.torch_handler.image_classifier": {"ImageClassifier": f"{_HANDLERS}.image_classifier:ImageClassifier"},
-    "ts.torch_handler.image_segmenter": {"ImageSegmenter": f"{_HANDLERS}.image_segmenter:ImageSegmenter"},
-    "ts.torch_handler.object_detector": {"ObjectDetector": f"{_HANDLERS}.object_detector:ObjectDetector"},
+    "ts.torch_handler.image_classifier": {"ImageClassifier": f"{_HANDLERS}.vision:ImageClassifier"},
+    "ts.torch_handler.image_segmenter": {"ImageSegmenter": f"{_HANDLERS}.vision:ImageSegmenter"},
+    "ts.torch_handler.object_detector": {"ObjectDetector": f"{_HANDLERS}.vision:ObjectDetector"},
     "ts.torch_handler.densenet_handler": {
         "DenseNetHandler": f"{_HANDLERS}.densenet:DenseNetHandler",
         "list_classes_from_module": "marpack.torchserve.ts_util:list_classes_from_module",
     },
     "ts.torch_handler.text_handler": {
         "TextHandler": f"{_HANDLERS}.text:TextHandler",
-        "CONTRACTIONS_PATTERN": f"{_HANDLERS}.contractions:PATTERN",
+        "CONTRACTIONS_PATTERN": f"{_HANDLERS}.text_pipeline:CONTRACTIONS_PATTERN",
     },
-    "ts.torch_handler.text_classifier": {"TextClassifier": f"{_HANDLERS}.text_classifier:TextClassifier"},
-    "ts.torch_handler.contractions": {"CONTRACTION_MAP": f"{_HANDLERS}.contractions:CONTRACTION_MAP"},
+    "ts.torch_handler.text_classifier": {"TextClassifier": f"{_HANDLERS}.text:TextClassifier"},
+    "ts.torch_handler.contractions": {"CONTRACTION_MAP": f"{_HANDLERS}.text_pipeline:CONTRACTION_MAP"},
     "ts.torch_handler.request_envelope": {},
     "ts.torch_handler.request_envelope.base": {"BaseEnvelope": f"{_ENVELOPES}:BaseEnvelope"},
     "ts.torch_handler.request_envelope.body": {"BodyEnvelope": f"{_ENVELOPES}:BodyEnvelope"},

@@ -1,0 +1,75 @@
+"""DenseNetHandler: tensors in, as `torch.save` writes them, and a tensor out; the oldest of the server's handlers.
+
+One class, as the server wants of a handler.
+"""
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from marpack.worker.handlers import loading
+from marpack.worker.handlers.interfaces import HandlerContext, Rows
+from marpack.worker.loaders import eager, torchscript
+
+
+class DenseNetHandler:
+    """Stacks the tensors of a batch's requests, and answers all of them with one."""
+
+    def __init__(self) -> None:
+        self.model: Any = None  # Any: a Module or ScriptModule
+        self.device: Any = None  # Any: a torch.device once initialised
+        self.initialized = False
+        self.context: HandlerContext | None = None
+        self.manifest: Any = None  # Any: MANIFEST.json as it stands
+        self.map_location: str | None = None
+
+    def initialize(self, context: HandlerContext) -> None:
+        """Load TorchScript, or the model file's one class.
+
+        Raises RuntimeError without weights, and whatever torch raises on loading.
+        """
+        gpu_id = context.system_properties.get("gpu_id")
+        on_gpu = torch.cuda.is_available() and gpu_id is not None
+        self.map_location = "cuda" if on_gpu else "cpu"
+        self.device = torch.device(f"cuda:{gpu_id}" if on_gpu else "cpu")
+        self.manifest = context.manifest
+        model_dir = str(context.system_properties["model_dir"])
+        weights = str(Path(model_dir, self.manifest["model"]["serializedFile"]))
+        if not Path(weights).is_file():
+            raise RuntimeError("Missing the model.pt file")
+        model_file = self.manifest["model"].get("modelFile", "")
+        if model_file:
+            self.model = self._load_pickled_model(model_dir, model_file, weights)
+        else:
+            self.model = self._load_torchscript_model(weights)
+        self.model.to(self.device)
+        self.model.eval()
+        self.initialized = True
+
+    def _load_torchscript_model(self, model_pt_path: str) -> Any:  # Any: a ScriptModule
+        return torchscript.load(model_pt_path, torch.device(self.map_location or "cpu"))
+
+    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str) -> Any:
+        return eager.load(model_dir, model_file, loading.state_reader(self, model_pt_path))
+
+    def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:  # Any: tensors, as authors' stages pass them on
+        """Call the model with the batch on its device, without autograd."""
+        batch = data.to(self.device)
+        with torch.no_grad():
+            return self.model(batch, *args, **kwargs)
+
+    def handle(self, data: Rows, context: HandlerContext) -> list[Any]:  # Any: what the model returns
+        """Answer one batch with one tensor; more than one request is more than the server takes that for.
+
+        Adds the metric HandlerTime in ms.
+        """
+        start = time.time()
+        self.context = context
+        metrics = context.metrics
+        tensors = [torch.load(io.BytesIO(row.get("data") or row.get("body"))) for row in data]  # type: ignore[arg-type]
+        output = self.inference(torch.stack(tensors))
+        metrics.add_time("HandlerTime", round((time.time() - start) * 1000, 2), None, "ms")
+        return [output]

@@ -1,0 +1,177 @@
+"""The steps of BaseHandler.initialize: device, weights by format, torch.compile, labels (contract §6).
+
+They are functions, not methods, so that no method of an author's can get in their way; the methods that authors
+do override are called through the handler.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from marpack.errors import WeightsError
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
+from marpack.torchserve.targets import Difference
+from marpack.weights.detect import Kind
+from marpack.worker.handlers.interfaces import DeviceHandler, LoadableHandler
+from marpack.worker.handlers.settings import Settings, settings_for
+from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
+from marpack.worker.loaders.diagnosis import explained, import_torchvision, kind_of, way_out
+from marpack.worker.loaders.registry import Job
+
+# ruff: noqa: SLF001 - the methods that authors override begin with an underscore on the server
+
+
+class NoLoaderError(WeightsError, RuntimeError):
+    """The server has no loader for these weights; a RuntimeError, as there."""
+
+    code = "no-loader"
+
+
+class NoWeightsError(WeightsError, AttributeError):
+    """The manifest names no weights and no model file; an AttributeError, as on the server."""
+
+    code = "no-weights"
+
+
+def choose_device(handler: LoadableHandler, properties: Mapping[str, Any]) -> None:  # Any: the context's properties
+    """Set the handler's `device` and `map_location`."""
+    enabled = device.xpu_enabled(os.environ)
+    choice = device.choose(device.survey(), properties.get("gpu_id"), xpu_enabled=enabled)
+    handler.map_location = choice.map_location
+    handler.device = device.torch_device(choice)
+
+
+def weights_path(manifest: Any, model_dir: str) -> str | None:  # Any: MANIFEST.json as it stands
+    """Return where the manifest's weights lie, None if it names none."""
+    if "serializedFile" not in manifest["model"]:
+        return None
+    return str(os.path.join(model_dir, manifest["model"]["serializedFile"]))  # noqa: PTH118 - handlers read a str
+
+
+def load_model(handler: LoadableHandler, model_dir: str, settings: Settings) -> None:
+    """Set the handler's `model`: by the weights' suffix as the server does, or by their content under target marpack.
+
+    Raises NoLoaderError, NoWeightsError, and whatever the format's own loader raises, after noting what the file holds.
+    """
+    model_file = handler.manifest["model"].get("modelFile", "")
+    _prepare_operators(handler, settings)
+    with explained(handler.model_pt_path, model_file):
+        if model_file:
+            _load_eager(handler, model_dir, model_file)
+        elif handler.model_pt_path is None:
+            raise NoWeightsError(
+                "the manifest names neither a serializedFile nor a modelFile",
+                hint="set weights: in marpack.yaml, or load the model in your handler's own initialize",
+            )
+        elif settings.target.has(Difference.MORE_FORMATS):
+            _load_by_content(handler, handler.model_pt_path, settings)
+        else:
+            _load_by_suffix(handler, handler.model_pt_path)
+
+
+def _prepare_operators(handler: LoadableHandler, settings: Settings) -> None:
+    """Import torchvision where the server's module of this handler would have; always, under target marpack."""
+    if handler.model_pt_path is None:
+        return
+    if handler._marpack_imports_torchvision or settings.target.has(Difference.TORCHVISION_OPERATORS):
+        import_torchvision(Path(handler.model_pt_path))
+
+
+def _load_eager(handler: LoadableHandler, model_dir: str, model_file: str) -> None:
+    handler.model = handler._load_pickled_model(model_dir, model_file, handler.model_pt_path)
+    handler.model.to(handler.device)
+    handler.model.eval()
+
+
+def _load_by_suffix(handler: LoadableHandler, weights: str) -> None:
+    if weights.endswith(".pt"):
+        handler.model = handler._load_torchscript_model(weights)
+        handler.model.eval()
+    elif weights.endswith(".onnx"):
+        handler.model = onnx.session(weights, handler.map_location)
+    elif weights.endswith(".so") and handler._use_torch_export_aot_compile():
+        pt2.settle_on(handler.device)
+        handler.model = handler._load_torch_export_aot_compile(weights)
+    else:
+        raise NoLoaderError(
+            f"the server loads no weights like {Path(weights).name}",
+            where="MANIFEST.json: serializedFile",
+            hint=way_out(Path(weights)),
+        )
+
+
+def _load_by_content(handler: LoadableHandler, weights: str, settings: Settings) -> None:
+    kind = kind_of(Path(weights))
+    if kind is Kind.TORCHSCRIPT:
+        handler.model = handler._load_torchscript_model(weights)
+    elif kind is Kind.ELF:
+        pt2.settle_on(handler.device)
+        handler.model = handler._load_torch_export_aot_compile(weights)
+    else:
+        handler.model = registry.load_model(kind, job_of(handler, weights, settings))
+    if kind in {Kind.TORCHSCRIPT, Kind.PICKLED_MODULE}:  # an exported program is in eval mode for good
+        handler.model.eval()
+
+
+def job_of(handler: DeviceHandler, weights: str, settings: Settings) -> Job:
+    """Gather what a loader needs to know."""
+    return Job(
+        path=Path(weights),
+        device=torch.device(handler.device or "cpu"),  # authors set it as text, or call the loaders without
+        map_location=handler.map_location,
+        trust_pickle=settings.trust_pickle,
+    )
+
+
+def state_reader(handler: DeviceHandler, weights: str) -> Callable[[], Any]:  # Any: a state_dict, if all is well
+    """Return what reads a state_dict's file: torch_save, and safetensors too under target marpack."""
+    settings = settings_for(handler)
+    if not settings.target.has(Difference.MORE_FORMATS):
+        return lambda: _state_as_server(weights, handler.device, settings)
+    job = job_of(handler, weights, settings)
+    return lambda: registry.load_state(kind_of(job.path), job)
+
+
+def _state_as_server(weights: str, device: Any, settings: Settings) -> Any:  # Any: authors set devices as text, too
+    """Hand the file to torch.load, whatever it holds."""
+    if str(weights).endswith(".safetensors"):
+        # Newest torch reads it if the package safetensors is there, which no TorchServe brings along.
+        raise NoLoaderError(
+            "the server reads no safetensors",
+            where=Path(weights).name,
+            hint='torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack',
+        )
+    return torch_save.read(weights, device, trust=settings.trust_pickle)
+
+
+def asks_for_aot_compile(config: Any) -> bool:  # Any: YAML as it stands
+    """Say whether a model config has `pt2: {export: {aot_compile: true}}`."""
+    if "pt2" not in config:
+        return False
+    export = config["pt2"].get("export", None)
+    return isinstance(export, dict) and bool(export.get("aot_compile", False) == True)  # noqa: E712 - 1 enables too
+
+
+def compile_model(handler: LoadableHandler, settings: Settings) -> None:
+    """Compile the handler's model if its config says so and the user has not said --no-compile."""
+    if not hasattr(handler, "model_yaml_config") or "pt2" not in handler.model_yaml_config:
+        return
+    with compilation.explained():
+        options = compilation.options_of(handler.model_yaml_config["pt2"])
+    if options is not None and settings.compile:
+        strict = settings.target.has(Difference.PT2_ERRORS)
+        handler.model = compilation.compiled(handler.model, options, strict=strict)
+
+
+def load_labels(model_dir: str) -> dict[str, str] | None:
+    """Read the archive's labels, None if it has none; note why, if they cannot be read."""
+    try:
+        return load_label_mapping(os.path.join(model_dir, LABELS_NAME))  # noqa: PTH118 - a str, as handlers call it
+    except (ValueError, LookupError, LabelError) as error:  # broken JSON, no text, an empty list, another shape
+        hint = 'write {"0": "cat", "1": "dog"} as UTF-8 without a byte order mark'
+        note("labels-unreadable", f"{LABELS_NAME} cannot be used: {error}", stage="initialize", hint=hint)
+        raise

@@ -1,0 +1,115 @@
+"""Target and options of a handler, kept beside it: its attributes are its author's."""
+
+import weakref
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from marpack.errors import HandlerError
+from marpack.torchserve.diagnostics import note
+from marpack.torchserve.targets import Difference, Target
+from marpack.worker.handlers.transforms import ImageNet
+
+
+class Settings(Struct, frozen=True):
+    """What the worker decided before the handler was made."""
+
+    target: Target = Target.TORCHSERVE
+    compile: bool = True  # --no-compile
+    trust_pickle: bool = False  # --trust-pickle
+
+
+# Not on the handlers: what their authors find there is the server's.
+_REMEMBERED: dict[int, Settings] = {}  # by the id of a handler, which need be neither hashable nor comparable
+
+
+def settings_of(context: object) -> Settings:
+    """Read the settings off a context; a mock has none, and shows the server's behaviour."""
+    target = getattr(context, "_target", None)
+    return Settings(
+        target if isinstance(target, Target) else Target.TORCHSERVE,
+        getattr(context, "_compile", True) is not False,
+        getattr(context, "_trust_pickle", False) is True,
+    )
+
+
+def remember(handler: object, context: object) -> Settings:
+    """Keep the settings with the handler, for stages that are called without a context."""
+    settings = settings_of(context)
+    _REMEMBERED[id(handler)] = settings
+    with suppress(TypeError):  # it forbids weak references
+        weakref.finalize(handler, _REMEMBERED.pop, id(handler), None)
+    return settings
+
+
+def settings_for(handler: object) -> Settings:
+    """Return the settings of a handler, whether or not its author calls BaseHandler's `initialize` and `handle`."""
+    return _REMEMBERED.get(id(handler)) or settings_of(getattr(handler, "context", None))
+
+
+def better(handler: object, difference: Difference) -> bool:
+    """Say whether a handler shows marpack's better behaviour in one point."""
+    return settings_for(handler).target.has(difference)
+
+
+class OptionError(HandlerError):
+    """A key of the `handler` section has a value that it cannot have."""
+
+    code = "handler-option"
+
+
+class _Range(Struct, frozen=True):
+    kinds: tuple[type, ...]
+    least: float
+    example: float
+
+
+_RANGES = {
+    "topk": _Range((int,), 1, 3),
+    "threshold": _Range((int, float), 0, 0.5),
+    "ngrams": _Range((int,), 1, 2),
+    "resize": _Range((int,), 1, 256),  # pixels of the shorter edge
+    "crop": _Range((int,), 1, 224),  # pixels of either edge
+}
+
+
+def apply(handler: Any, *known: str) -> None:  # Any: a built-in; its own attributes are set
+    """Set what the model config says of the keys a handler knows; on the server, which has none, only note it."""
+    section = _section(handler)
+    asked = {key: section[key] for key in known if key in section}
+    if not asked:
+        return
+    if not better(handler, Difference.HANDLER_OPTIONS):
+        message = f"the server does not read handler.{', handler.'.join(asked)} in the model config"
+        hint = "set them as attributes of a subclass, or set target: marpack"
+        note("handler-options", message, stage="initialize", hint=hint)
+        return
+    for key, value in asked.items():
+        _check(key, value)
+    _set(handler, asked)
+
+
+def _section(handler: Any) -> dict[str, Any]:  # Any: YAML as it stands
+    config = getattr(handler, "model_yaml_config", None)
+    section = config.get("handler") if isinstance(config, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _check(key: str, value: Any) -> None:  # Any: YAML as it stands
+    allowed = _RANGES[key]
+    if type(value) not in allowed.kinds or value < allowed.least:  # not isinstance: a bool is an int, too
+        names = " or ".join(kind.__name__ for kind in allowed.kinds)
+        raise OptionError(
+            f"{value!r} is no {names} of at least {allowed.least:g}",
+            where=f"model-config.yaml: handler.{key}",
+            hint=f"write {key}: {allowed.example:g}",
+        )
+
+
+def _set(handler: Any, asked: dict[str, Any]) -> None:  # Any: as apply
+    sizes = {key: asked.pop(key) for key in ("resize", "crop") if key in asked}
+    for key, value in asked.items():
+        setattr(handler, key, value)
+    if sizes and isinstance(handler.image_processing, ImageNet):  # not an author's own steps
+        handler.image_processing = handler.image_processing.resized(**sizes)

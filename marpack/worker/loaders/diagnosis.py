@@ -1,0 +1,128 @@
+"""Why weights did not load, as notes for the author; and torchvision's operators, which some need."""
+
+import importlib
+import importlib.util
+import pickle
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from marpack.errors import MarpackError
+from marpack.torchserve.diagnostics import note
+from marpack.weights.detect import Kind, detect
+from marpack.weights.torch_zip import TorchZip
+from marpack.weights.zip_entries import NotZipError
+
+_CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators
+_CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module
+_AS_TORCHSCRIPT = {
+    Kind.STATE_DICT: "add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)",
+    Kind.PICKLED_MODULE: "save TorchScript, or model.state_dict() with the model's class as model_file",
+    Kind.SAFETENSORS: "add the model's class as model_file, and save model.state_dict() with torch.save",
+    Kind.ONNX: "name the file .onnx",
+    Kind.TORCH_EXPORT: "save TorchScript, or set target: marpack, which runs torch.export programs",
+    Kind.AOTI_PACKAGE: "save TorchScript, or set target: marpack, which runs AOTInductor packages",
+    Kind.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
+}
+_AS_STATE_DICT = {
+    Kind.TORCHSCRIPT: "TorchScript brings its own code: drop model_file",
+    Kind.PICKLED_MODULE: "save model.state_dict(), not the model",
+    Kind.SAFETENSORS: "save model.state_dict() with torch.save, or set target: marpack, which reads safetensors",
+    Kind.ONNX: "ONNX brings its own code: drop model_file",
+    Kind.TORCH_EXPORT: "save model.state_dict(), not the exported program",
+    Kind.AOTI_PACKAGE: "save model.state_dict(), not the compiled package",
+    Kind.ELF: "save model.state_dict(), not the compiled library",
+}
+_BY_SUFFIX = {".pt": Kind.TORCHSCRIPT, ".pth": Kind.TORCHSCRIPT, ".onnx": Kind.ONNX, ".so": Kind.ELF}
+_WAYS = {Kind.TORCHSCRIPT: _AS_TORCHSCRIPT, Kind.STATE_DICT: _AS_STATE_DICT}
+_NO_LOADER = {
+    Kind.TORCHSCRIPT: "name the file .pt",
+    Kind.STATE_DICT: "add the model's class as model_file",
+    Kind.PICKLED_MODULE: "save TorchScript as .pt, or model.state_dict() with the model's class as model_file",
+    Kind.ONNX: "name the file .onnx",
+    Kind.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
+}
+_OTHERWISE = "save TorchScript as .pt, load it in your handler's own initialize, or set target: marpack"
+_DAMAGED = "is it whole? compare its size and digest with the file it was copied from"
+
+
+def needs_torchvision(path: Path) -> bool:
+    """Say whether a TorchScript file, an exported program or a compiled package names torchvision."""
+    try:
+        with path.open("rb") as file:
+            archive = TorchZip.read(file)
+            return any(_CALLS.search(archive.open(name).read()) for name in archive.members if _names_operators(name))
+    except (OSError, NotZipError):
+        return False
+
+
+def _names_operators(member: str) -> bool:
+    return member.startswith(_CODE) and member.endswith((".py", ".json", ".cpp"))
+
+
+def import_torchvision(path: Path) -> None:
+    """Import torchvision if these weights need it; note it if it is not installed, or does not come up."""
+    if not needs_torchvision(path):
+        return
+    if importlib.util.find_spec("torchvision") is None:
+        message = f"{path.name} uses torchvision's operators, and torchvision is not installed here"
+        note("torchvision-missing", message, stage="initialize", hint="pip install torchvision")
+        return
+    try:
+        importlib.import_module("torchvision")
+    except Exception as error:  # noqa: BLE001 - a torchvision built for another torch fails in any way it likes
+        hint = "install the torchvision that belongs to your torch"
+        note("torchvision-broken", f"torchvision is installed but fails: {error}", stage="initialize", hint=hint)
+
+
+@contextmanager
+def explained(weights: str | None, model_file: str) -> Iterator[None]:
+    """Note what a weights file really holds, if loading it fails and it is not what its use needs."""
+    try:
+        yield
+    except MarpackError:  # says so itself
+        raise
+    except Exception as error:
+        if weights is not None:
+            _note_cause(Path(weights), error, as_state_dict=bool(model_file))
+        raise
+
+
+def kind_of(path: Path) -> Kind:
+    """Return the format of a weights file by its content."""
+    with path.open("rb") as file:
+        return detect(file)
+
+
+def way_out(path: Path) -> str:
+    """Tell what mends weights that the server has no loader for."""
+    return _NO_LOADER.get(kind_of(path), _OTHERWISE) if path.is_file() else "pack the weights with the archive"
+
+
+def _note_cause(path: Path, error: Exception, *, as_state_dict: bool) -> None:
+    try:
+        kind = kind_of(path)
+    except OSError as missing:
+        hint = "name them in the manifest as they are named in the archive"
+        note("weights-missing", f"{path.name} cannot be read: {missing.strerror}", stage="initialize", hint=hint)
+        return
+    _note_operators(path)
+    wanted = Kind.STATE_DICT if as_state_dict else _BY_SUFFIX.get(path.suffix)
+    noted = kind is Kind.PICKLED_MODULE and isinstance(error, pickle.UnpicklingError)  # with its globals
+    if wanted is not None and kind is not wanted and not noted:
+        _note_format(path, kind, wanted)
+
+
+def _note_format(path: Path, kind: Kind, wanted: Kind) -> None:
+    otherwise = _DAMAGED if kind is Kind.UNKNOWN else f"save it as {wanted}, or name it by its format"
+    message = f"the format of {path.name} ({path.stat().st_size} bytes) is {kind}, and its use here needs {wanted}"
+    note("weights-format", message, stage="initialize", hint=_WAYS.get(wanted, {}).get(kind, otherwise))
+
+
+def _note_operators(path: Path) -> None:
+    if "torchvision" not in sys.modules and needs_torchvision(path):
+        message = f"{path.name} uses torchvision's operators, which torch knows only once torchvision is imported"
+        hint = "import torchvision in your handler, as the server's base_handler does not"
+        note("torchvision-operators", message, stage="initialize", hint=hint)

@@ -1,0 +1,143 @@
+"""A model folder → an initialised service, step by step as the server's worker takes them (contract §2)."""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from marpack.torchserve import diagnostics
+from marpack.torchserve.context import SERVER_VERSION, Context
+from marpack.torchserve.diagnostics import drain_timings
+from marpack.torchserve.envelopes import envelope_of
+from marpack.torchserve.frontend.http_response import Sequences
+from marpack.torchserve.messages import Load, Loaded, LoadFailed
+from marpack.torchserve.metrics_cache import MetricsCache
+from marpack.torchserve.model_config import batch_size_of, read_config
+from marpack.torchserve.targets import Difference
+from marpack.torchserve.ts import finder
+from marpack.torchserve.ts.entry_point import Entry, find_entry
+from marpack.worker import startup
+from marpack.worker.prints import Handle, print_line, shown
+from marpack.worker.service import Conduct, Service
+from marpack.worker.trouble import flatten, message_of
+
+logger = logging.getLogger(__name__)
+
+
+class Loader:
+    """Loads one model, keeping the time and the name of each step, so that a failure can say where it was."""
+
+    def __init__(self, load: Load, *, tell: Callable[[str], None] = print_line) -> None:
+        """Take what is to be loaded, and where lines of `--show-data` go."""
+        self._load = load
+        self._tell = tell
+        self._stage = "manifest"
+        self._stages: dict[str, float] = {}
+
+    def run(self) -> tuple[Service, Loaded]:
+        """Load and initialise; raises whatever the author's code raises."""
+        manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
+        config = self._timed("config", lambda: self._config(manifest))
+        self._timed("import", lambda: self._prepare_imports(manifest, config))
+        entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
+        handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), self._shown(entry.handle)))
+        context = self._timed("config", lambda: self._context(manifest, config))
+        conduct = self._conduct(config)  # now: the handler may change the config
+        self._timed("initialize", lambda: entry.initialize(context))
+        service = Service(entry, context, handle, conduct, max_response_size=self._load.max_response_size)
+        return service, self._loaded(entry, loses_answers=conduct.loses_answers)
+
+    def _conduct(self, config: dict[str, Any]) -> Conduct:
+        asynchronous = config.get("asyncCommunication") is True  # the frontend takes nothing else for yes
+        return Conduct(
+            asynchronous=asynchronous,
+            loses_answers=asynchronous and not self._load.target.has(Difference.LOST_ANSWERS),
+            continuous=config.get("continuousBatching") is True,
+            sequences=Sequences.of(config),
+        )
+
+    def _shown(self, handle: Handle) -> Handle:
+        return shown(handle, self._tell) if self._load.show_data else handle
+
+    def failure(self, error: BaseException) -> LoadFailed:
+        """Return what the parent is told of an error that `run` raised."""
+        trouble = flatten(error, stage=self._stage, model_dir=self._load.model_dir)
+        exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
+        return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
+
+    def _timed(self, stage: str, step: Any) -> Any:  # Any: each step returns its own kind of thing
+        self._stage = stage
+        start = time.perf_counter()
+        try:
+            return step()
+        finally:
+            self._stages[stage] = self._stages.get(stage, 0.0) + (time.perf_counter() - start) * 1000
+
+    def _config(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        model = manifest["model"]
+        return read_config(self._load.model_dir, model["configFile"]) if "configFile" in model else {}
+
+    def _prepare_imports(self, manifest: dict[str, Any], config: dict[str, Any]) -> None:
+        startup.prepare(self._load.model_dir, self._handler(manifest), with_ts=not self._load.torchserve)
+        startup.pose_as_torchrun(config, self._name(manifest))
+        finder.install(installed_torchserve=self._load.torchserve)
+
+    def _handler(self, manifest: dict[str, Any]) -> str:
+        return self._load.handler or str(manifest["model"]["handler"])
+
+    def _envelope(self, manifest: dict[str, Any]) -> str | None:
+        named = manifest["model"].get("envelope")
+        if self._load.envelope or not named or self._load.target.has(Difference.MANIFEST_ENVELOPE):
+            return self._load.envelope or named
+        diagnostics.note(
+            "envelope-ignored",
+            f"the manifest names the envelope {named}, which the server ignores",
+            stage="import",
+            hint=f"the server takes it from its own setting service_envelope; try it here with --envelope {named}",
+        )
+        return None
+
+    def _name(self, manifest: dict[str, Any]) -> str:
+        return self._load.model_name or str(manifest["model"]["modelName"])
+
+    def _context(self, manifest: dict[str, Any], config: dict[str, Any]) -> Context:
+        name = self._name(manifest)
+        metrics = MetricsCache()
+        metrics.initialize_cache()
+        metrics.model_name = name
+        metrics.set_request_ids("loading")
+        context = Context(
+            name,
+            self._load.model_dir,
+            manifest,
+            self._load.batch_size or batch_size_of(config),
+            self._load.gpu_id,
+            SERVER_VERSION,
+            self._load.limit_max_image_pixels,
+            metrics,
+            config,
+        )
+        # Ours, for handlers.target to read: the rest of the context is the server's.
+        vars(context).update(
+            _target=self._load.target, _compile=self._load.compile, _trust_pickle=self._load.trust_pickle
+        )
+        return context
+
+    def _loaded(self, entry: Entry, *, loses_answers: bool) -> Loaded:
+        device = getattr(entry.instance, "device", None)
+        return Loaded(
+            handler=entry.name,
+            stages=self._stages | drain_timings(),
+            troubles=diagnostics.drain_notes(),
+            device=None if device is None else str(device),
+            loses_answers=loses_answers,
+        )
+
+
+def read_manifest(model_dir: str) -> dict[str, Any]:
+    """Return the manifest as the plain dict that handlers see."""
+    with Path(model_dir, "MAR-INF", "MANIFEST.json").open() as file:
+        manifest: dict[str, Any] = json.load(file)
+    return manifest

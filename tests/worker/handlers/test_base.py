@@ -1,0 +1,250 @@
+import json
+import subprocess
+import sys
+from abc import ABC
+
+import pytest
+import torch
+
+from marpack.torchserve.targets import Target
+from marpack.worker.handlers.base import BaseHandler
+
+
+class Recorder(BaseHandler):
+    """Notes which stages run, in which order, with what."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def preprocess(self, data):
+        self.calls.append(("preprocess", data))
+        return "prepared"
+
+    def inference(self, data):
+        self.calls.append(("inference", data))
+        return "inferred"
+
+    def postprocess(self, data):
+        self.calls.append(("postprocess", data))
+        return ["answer"]
+
+    def explain_handle(self, data_preprocess, raw_data):
+        self.calls.append(("explain", data_preprocess, raw_data))
+        return ["explained"]
+
+    def describe_handle(self):
+        self.calls.append(("describe",))
+        return {"name": "recorder"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "calls", "answer"),
+    [
+        ({}, [("preprocess", [1]), ("inference", "prepared"), ("postprocess", "inferred")], ["answer"]),
+        ({"explain": "True"}, [("preprocess", [1]), ("explain", "prepared", [1])], ["explained"]),
+        (
+            {"explain": "true"},
+            [("preprocess", [1]), ("inference", "prepared"), ("postprocess", "inferred")],
+            ["answer"],
+        ),
+        ({"describe": "True"}, [("describe",)], [{"name": "recorder"}]),
+        ({"describe": "True", "explain": "True"}, [("describe",)], [{"name": "recorder"}]),
+    ],
+)
+def test_handle_runs_the_stages_that_the_headers_ask_for(make_context, headers, calls, answer):
+    handler, context = Recorder(), make_context(headers=headers)
+    assert handler.handle([1], context) == answer
+    assert handler.calls == calls
+    assert handler.context is context
+    assert handler.explain is ("explain" in headers and "describe" not in headers and headers["explain"] == "True")
+
+
+def test_handle_measures_itself(make_context):
+    context = make_context()
+    Recorder().handle([1], context)
+    [(name, spent, index, unit)] = context.metrics.times
+    assert (name, index, unit) == ("HandlerTime", None, "ms")
+    assert spent == round(spent, 2)
+
+
+def test_attributes_before_initialize():
+    handler = BaseHandler()
+    found = {key: value for key, value in vars(handler).items() if not key.startswith("_")}
+    assert found == {
+        "model": None, "mapping": None, "device": None, "initialized": False, "context": None, "model_pt_path": None,
+        "manifest": None, "map_location": None, "explain": False, "target": 0, "profiler_args": {},
+    }  # fmt: skip
+
+
+def test_torchscript_is_answered_as_nested_lists(make_context, save_averages, tmp_path):
+    save_averages(3)
+    (tmp_path / "index_to_name.json").write_text(json.dumps({"0": "cat", "1": ["n1", "dog"], "2": "eel"}))
+    handler, context = BaseHandler(), make_context()
+    handler.initialize(context)
+    assert handler.mapping == {"0": "cat", "1": "dog", "2": "eel"}
+    assert (handler.device, handler.map_location, handler.get_device()) == (torch.device("cpu"), "cpu", handler.device)
+    assert handler.manifest is context.manifest
+    assert handler.model_pt_path == str(tmp_path / "model.pt")
+    assert handler.initialized
+    assert not handler.model.training
+    assert handler.handle([[[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]]], context) == [[0.0, 3.5, 7.0]]
+
+
+def test_no_labels_no_mapping(make_context, save_averages):
+    save_averages()
+    handler = BaseHandler()
+    handler.initialize(make_context())
+    assert handler.mapping is None
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"0": 1}', '{"0": []}', '\ufeff{"0": "a"}'])
+def test_broken_labels_fail_as_on_the_server_and_say_why(make_context, save_averages, tmp_path, notes, text):
+    save_averages()
+    (tmp_path / "index_to_name.json").write_text(text, encoding="utf-8")
+    with pytest.raises(Exception):  # noqa: B017 - the server's own classes are ValueError, Exception and IndexError
+        BaseHandler().initialize(make_context())
+    assert "index_to_name.json" in notes()["labels-unreadable"].message
+
+
+def test_inference_runs_without_autograd_and_passes_everything_on(make_context, save_averages):
+    save_averages()
+    handler = BaseHandler()
+    handler.initialize(make_context())
+
+    def model(data, *args, **kwargs):
+        assert torch.is_inference_mode_enabled()
+        return data, args, kwargs
+
+    handler.model = model
+    data = torch.ones(2)
+    assert handler.inference(data, 1, flag=True) == (data, (1,), {"flag": True})
+
+
+def test_a_failing_call_says_what_the_model_was_called_with(make_context, save_averages, notes):
+    save_averages()
+    handler = BaseHandler()
+    handler.initialize(make_context())
+    with pytest.raises(RuntimeError):
+        handler.inference(torch.ones(2, 3, dtype=torch.int64))
+    trouble = notes()["model-call"]
+    assert trouble.stage == "inference"
+    assert "a tensor [2, 3] int64 on cpu" in trouble.message
+
+
+def test_numbers_that_are_none_are_noted_and_sent_on(make_context, notes):
+    assert str(BaseHandler().postprocess(torch.tensor([1.0, float("nan"), float("inf")]))) == "[1.0, nan, inf]"
+    assert notes()["not-finite"].message == "2 of 3 numbers of the model's output are NaN or infinite"
+
+
+def test_explanations_without_get_insights_fail_and_say_so(make_context, save_averages, notes):
+    save_averages()
+    handler, context = BaseHandler(), make_context(headers={"explain": "True"})
+    handler.initialize(context)
+    with pytest.raises(AttributeError):
+        handler.handle([[1.0]], context)
+    assert "get_insights" in notes()["no-insights"].message
+
+
+@pytest.mark.parametrize(
+    ("row", "inputs", "target"),
+    [
+        ({"data": b"a", "body": b"b", "target": 3}, b"a", 3),
+        ({"body": b"b", "target": ""}, b"b", 0),
+        ({"target": bytearray(b"1")}, None, bytearray(b"1")),
+        ("text", None, 0),
+    ],
+)
+def test_what_is_explained(row, inputs, target):
+    class Insightful(BaseHandler):
+        def get_insights(self, tensor_data, raw, target):
+            return [tensor_data, raw, target]
+
+    assert Insightful().explain_handle("tensor", [row]) == ["tensor", inputs, target]
+
+
+def test_subclasses_may_list_abc_again_and_override_the_loaders(make_context, tmp_path):
+    class Own(BaseHandler, ABC):
+        def _load_torchscript_model(self, model_pt_path):
+            self.seen = model_pt_path
+            return torch.nn.Identity()
+
+    handler = Own()
+    handler.initialize(make_context())
+    assert handler.seen == str(tmp_path / "model.pt")
+
+
+def test_subclasses_may_name_their_methods_as_they_like(make_context, save_averages):
+    """An author's `_load_model`, `_compile` or `_options` must not be mistaken for a step of ours."""
+    save_averages()
+    names = [
+        name for name in dir(BaseHandler) if name.startswith("_") and not name.startswith(("__", "_abc", "_marpack"))
+    ]
+    assert sorted(names) == [
+        "_infer_with_profiler", "_is_describe", "_is_explain", "_load_pickled_model",
+        "_load_torch_export_aot_compile", "_load_torchscript_model", "_use_torch_export_aot_compile",
+    ]  # fmt: skip
+
+
+def test_importing_the_package_imports_no_torch():
+    command = (
+        "import sys, marpack.worker.handlers.timing, marpack.worker.loaders.registry; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("target", list(Target))
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({}, []),
+        ({"handler": {}}, []),
+        ({"handler": {"profile": False}}, []),
+        ({"handler": {"profile": True}}, ["ts_handler_preprocess", "ts_handler_inference", "ts_handler_postprocess"]),
+    ],
+)
+def test_stages_are_timed_when_the_config_says_so(make_context, save_averages, config, names, target):
+    save_averages()
+    handler, context = BaseHandler(), make_context(config=config, target=target)
+    handler.initialize(context)
+    handler.handle([[[[1.0]], [[3.0]], [[5.0]]]], context)
+    assert [entry[0] for entry in context.metrics.times] == [*names, "HandlerTime"]
+
+
+def test_a_handler_section_that_is_empty_fails_as_on_the_server(make_context, save_averages):
+    save_averages()
+    handler, context = BaseHandler(), make_context(config={"handler": None})
+    handler.initialize(context)
+    with pytest.raises(TypeError):
+        handler.handle([[[[1.0]], [[3.0]], [[5.0]]]], context)
+
+
+def test_profiler(make_context, monkeypatch, tmp_path):
+    monkeypatch.setenv("ENABLE_TORCH_PROFILER", "true")
+    handler, context = Recorder(), make_context(headers={"describe": "True"})
+    traces = []
+    handler.profiler_args = {"activities": [torch.profiler.ProfilerActivity.CPU], "on_trace_ready": traces.append}
+    assert handler.handle([1], context) == ["answer"]  # the profiler comes before describe, as on the server
+    assert {"preprocess", "inference", "postprocess"} <= {event.key for event in traces[0].key_averages()}
+    assert handler.manifest is context.manifest
+
+
+def test_profiler_explains(make_context, monkeypatch):
+    monkeypatch.setenv("ENABLE_TORCH_PROFILER", "1")
+    handler = Recorder()
+    handler.profiler_args = {"activities": [torch.profiler.ProfilerActivity.CPU], "on_trace_ready": lambda _: None}
+    assert handler.handle([1], make_context(headers={"explain": "True"})) == ["explained"]
+
+
+def test_traces_go_where_the_servers_go(monkeypatch):
+    from marpack.worker.handlers import timing
+
+    folders = []
+    monkeypatch.setattr(torch.profiler, "tensorboard_trace_handler", folders.append)
+    handler = BaseHandler()
+    handler.manifest = {"model": {"modelName": "digits"}}
+    arguments = timing._arguments(handler)
+    assert folders == ["/tmp/pytorch_profiler/digits"]
+    assert arguments["record_shapes"]
+    assert arguments is handler.profiler_args  # for its author to read back

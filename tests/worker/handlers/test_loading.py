@@ -1,0 +1,292 @@
+"""What BaseHandler does with weights of every format, under both targets."""
+
+import importlib.util
+import json
+import sys
+import zipfile
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from marpack.errors import WeightsError
+from marpack.torchserve.targets import Target
+from marpack.worker.handlers.base import BaseHandler
+from marpack.worker.handlers.loading import NoLoaderError, NoWeightsError
+from marpack.worker.loaders.compilation import CompileError
+
+TORCHSERVE, MARPACK = Target.TORCHSERVE, Target.MARPACK
+MODEL_FILE = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1, bias=False)
+
+    def forward(self, numbers):
+        return self.layer(numbers)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "netfile.py").write_text(MODEL_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("netfile", None)
+
+
+@pytest.fixture
+def net(folder):
+    from netfile import Net
+
+    made = Net().eval()
+    torch.nn.init.constant_(made.layer.weight, 2.0)
+    return made
+
+
+def write(net, path, kind):
+    example = torch.ones(1, 2)
+    if kind == "torchscript":
+        torch.jit.trace(net, example).save(path)
+    elif kind == "state_dict":
+        torch.save(net.state_dict(), path)
+    elif kind == "whole":
+        torch.save(net, path)
+    elif kind == "safetensors":
+        save_file(net.state_dict(), path)
+    elif kind == "export":
+        torch.export.save(torch.export.export(net, (example,)), path)
+    else:
+        path.write_bytes({"empty": b"", "text": b"version https://git-lfs.github.com/spec/v1\n"}[kind])
+
+
+def answer(context):
+    handler = BaseHandler()
+    handler.initialize(context)
+    return handler.postprocess(handler.inference(handler.preprocess([[1.0, 1.0]])))
+
+
+LOADED = [
+    ("torchscript", "w.pt", False, TORCHSERVE),
+    ("state_dict", "w.pt", True, TORCHSERVE),
+    ("state_dict", "w.pth", True, TORCHSERVE),
+    ("state_dict", "w", True, TORCHSERVE),
+    ("torchscript", "w.pt", False, MARPACK),
+    ("torchscript", "w.pth", False, MARPACK),
+    ("torchscript", "w.bin", False, MARPACK),
+    ("state_dict", "w.pt", True, MARPACK),
+    ("safetensors", "w.safetensors", True, MARPACK),
+    ("safetensors", "w.pt", True, MARPACK),
+    ("export", "w.pt2", False, MARPACK),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "eager", "target"), LOADED)
+def test_loaded(make_context, folder, net, notes, kind, name, eager, target):
+    write(net, folder / name, kind)
+    assert answer(make_context(name, "netfile.py" if eager else None, target=target)) == [[4.0]]
+    assert not notes()
+
+
+REFUSED = [
+    # the file's content, its name, with a model file?, exception, note, words of its message, words of its hint
+    ("state_dict", "w.pt", False, RuntimeError, "weights-format", "is state_dict", "model_file"),
+    ("whole", "w.pt", False, RuntimeError, "weights-format", "is whole pickled model", "model.state_dict()"),
+    ("safetensors", "w.pt", False, RuntimeError, "weights-format", "is safetensors", "model_file"),
+    ("export", "w.pt", False, RuntimeError, "weights-format", "is torch.export program", "target: marpack"),
+    ("empty", "w.pt", False, Exception, "weights-format", "w.pt (0 bytes) is unknown", "whole"),
+    ("text", "w.pt", False, RuntimeError, "weights-format", "w.pt (43 bytes) is unknown", "whole"),
+    (None, "w.pt", False, ValueError, "weights-missing", "No such file", "manifest"),
+    ("torchscript", "w.pt", True, RuntimeError, "weights-format", "is TorchScript", "drop model_file"),
+    ("whole", "w.pt", True, Exception, "pickle-needs-code", "netfile.Net", "--trust-pickle"),
+    ("safetensors", "w.pt", True, Exception, "weights-format", "is safetensors", "target: marpack"),
+    ("text", "w.onnx", False, Exception, "weights-format", "its use here needs ONNX", "whole"),
+    ("torchscript", "w.pth", False, NoLoaderError, None, "no weights like w.pth", "name the file .pt"),
+    ("safetensors", "w.safetensors", False, NoLoaderError, None, "w.safetensors", "target: marpack"),
+    ("safetensors", "w.safetensors", True, NoLoaderError, None, "reads no safetensors", "target: marpack"),
+    ("export", "w.pt2", False, NoLoaderError, None, "w.pt2", "target: marpack"),
+    ("text", "w.so", False, NoLoaderError, None, "w.so", "target: marpack"),
+    (None, "w.pt2", False, NoLoaderError, None, "w.pt2", "pack the weights"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*looks like a TorchScript archive:UserWarning")  # torch.load, before it refuses
+@pytest.mark.parametrize(("kind", "name", "eager", "exception", "code", "words", "hint"), REFUSED)
+def test_refused_as_on_the_server_with_reason_and_fix(
+    make_context, folder, net, notes, kind, name, eager, exception, code, words, hint
+):
+    if kind:
+        write(net, folder / name, kind)
+    with pytest.raises(exception) as failure:
+        answer(make_context(name, "netfile.py" if eager else None))
+    told = notes()
+    if code is None:
+        assert not told
+        assert words in failure.value.what
+        assert hint in failure.value.hint
+    else:
+        assert words in told[code].message
+        assert hint in told[code].hint
+        assert told[code].stage == "initialize"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words", "hint"),
+    [
+        ("state_dict", "w.pt", "tensors only", "model_file"),
+        ("safetensors", "w.safetensors", "tensors only", "model_file"),
+        ("text", "w.pt", "no format that is known", "whole"),
+    ],
+)
+def test_refused_under_target_marpack(make_context, folder, net, kind, name, words, hint):
+    write(net, folder / name, kind)
+    with pytest.raises(WeightsError, match=words) as failure:
+        answer(make_context(name, target=MARPACK))
+    assert name in str(failure.value)
+    assert hint in failure.value.hint
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_no_weights_at_all(make_context, target):
+    with pytest.raises(NoWeightsError) as failure:
+        answer(make_context(None, target=target))
+    assert isinstance(failure.value, AttributeError)
+
+
+def test_trust(make_context, folder, net):
+    write(net, folder / "w.pt", "whole")
+    assert answer(make_context("w.pt", target=MARPACK, trust_pickle=True)) == [[4.0]]
+
+
+def test_a_library_needs_its_section(make_context, folder, net, monkeypatch):
+    """With it, the file goes to AOTInductor's own loader."""
+    write(net, folder / "w.so", "text")
+    asked = []
+    monkeypatch.setattr(BaseHandler, "_load_torch_export_aot_compile", lambda _, path: asked.append(path) or torch.sum)
+    with pytest.raises(NoLoaderError):
+        answer(make_context("w.so", config={"pt2": {"export": {"aot_compile": False}}}))
+    answer(make_context("w.so", config={"pt2": {"export": {"aot_compile": True}}}))
+    assert asked == [str(folder / "w.so")]
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "compiled"),
+    [(TORCHSERVE, {}, True), (MARPACK, {}, True), (MARPACK, {"compile": False}, False)],
+)
+def test_compiled_as_the_config_asks(make_context, folder, net, target, settings, compiled):
+    write(net, folder / "w.pt", "state_dict")
+    config = {"pt2": {"compile": {"enable": True, "backend": "eager"}}}
+    handler = BaseHandler()
+    handler.initialize(make_context("w.pt", "netfile.py", target=target, config=config, **settings))
+    assert hasattr(handler.model, "_orig_mod") is compiled
+    assert config == {"pt2": {"compile": {"backend": "eager"}}}  # as the server leaves it
+
+
+def test_an_unknown_backend(make_context, folder, net, notes):
+    write(net, folder / "w.pt", "state_dict")
+    assert answer(make_context("w.pt", "netfile.py", config={"pt2": "warp"})) == [[4.0]]
+    assert "warp is not a backend" in notes()["not-compiled"].message
+    with pytest.raises(CompileError):
+        answer(make_context("w.pt", "netfile.py", config={"pt2": "warp"}, target=MARPACK))
+
+
+def test_a_session_cannot_be_called_on_the_server(make_context, folder, notes):
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, folder / "w.onnx")
+    with pytest.raises(TypeError, match="not callable"):
+        answer(make_context("w.onnx"))
+    assert "target: marpack" in notes()["onnx-session"].hint
+    assert answer(make_context("w.onnx", target=MARPACK)) == [[-1.0, -1.0]]
+    handler = BaseHandler()
+    handler.initialize(make_context("w.onnx"))
+    assert [port.name for port in handler.model.get_inputs()] == ["x"]  # what handlers for ONNX work with
+
+
+def test_mocks_show_the_server(folder, net):
+    from unittest.mock import MagicMock
+
+    write(net, folder / "w.pt", "torchscript")
+    context = MagicMock()
+    context.system_properties = {"model_dir": str(folder), "gpu_id": None}
+    context.manifest = json.loads('{"model": {"serializedFile": "w.pt"}}')
+    context.model_yaml_config = {"pt2": "warp"}
+    handler = BaseHandler()
+    handler.initialize(context)  # under target marpack the backend would be an error
+    assert handler.initialized
+
+
+TORCHVISION = """
+import torch
+
+library = torch.library.Library("torchvision", "FRAGMENT")
+library.define("marpack_probe(Tensor numbers) -> Tensor")
+library.impl("marpack_probe", lambda numbers: numbers, "CPU")
+"""
+
+
+@pytest.fixture
+def weights_with_operator(folder, net):
+    """TorchScript that calls an operator which only the torchvision beside it registers."""
+    write(net, folder / "plain.pt", "torchscript")
+    call = b"    _9 = ops.torchvision.marpack_probe(numbers)\n    layer = "
+    with zipfile.ZipFile(folder / "plain.pt") as old, zipfile.ZipFile(folder / "w.pt", "w") as new:
+        members = {name: old.read(name).replace(b"    layer = ", call) for name in old.namelist()}
+        assert any(call in content for content in members.values())
+        for name, content in members.items():
+            new.writestr(name, content)
+    yield folder / "w.pt"
+    sys.modules.pop("torchvision", None)
+
+
+def test_torchvision_is_imported_where_the_server_imports_it(make_context, folder, weights_with_operator, notes):
+    from marpack.worker.handlers.vision import ImageClassifier
+
+    (folder / "torchvision.py").write_text(TORCHVISION)
+    with pytest.raises(RuntimeError, match="torchvision"):  # the server's base_handler does not
+        answer(make_context("w.pt"))
+    assert "import torchvision in your handler" in notes()["torchvision-operators"].hint
+    handler = ImageClassifier()
+    handler.initialize(make_context("w.pt"))
+    assert handler.inference(torch.ones(1, 2)).tolist() == [[4.0]]
+    assert answer(make_context("w.pt", target=MARPACK)) == [[4.0]]
+
+
+def test_a_torchvision_that_fails_is_named(make_context, folder, weights_with_operator, notes):
+    (folder / "torchvision.py").write_text("raise OSError('undefined symbol')\n")
+    from marpack.worker.loaders import diagnosis
+
+    diagnosis.import_torchvision(weights_with_operator)
+    assert "undefined symbol" in notes()["torchvision-broken"].message
+
+
+def test_a_torchvision_that_is_not_there_is_named(weights_with_operator, notes):
+    from marpack.worker.loaders import diagnosis
+
+    if importlib.util.find_spec("torchvision") is not None:
+        pytest.skip("torchvision is installed here")
+    diagnosis.import_torchvision(weights_with_operator)
+    assert notes()["torchvision-missing"].hint == "pip install torchvision"
+
+
+@pytest.mark.parametrize("target", list(Target))
+@pytest.mark.parametrize("device", ["cpu", None, torch.device("cpu")])
+def test_authors_call_the_loaders_from_an_initialize_of_their_own(make_context, folder, net, target, device):
+    class Own(BaseHandler):
+        def initialize(self, context):
+            self.device, self.context = device, context
+            model_dir = context.system_properties["model_dir"]
+            self.model = self._load_pickled_model(model_dir, "netfile.py", f"{model_dir}/w.pt")
+
+    write(net, folder / "w.pt", "state_dict")
+    handler = Own()
+    handler.initialize(make_context("w.pt", target=target))
+    assert handler.model(torch.ones(1, 2)).tolist() == [[4.0]]

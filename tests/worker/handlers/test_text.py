@@ -1,0 +1,296 @@
+import collections
+import hashlib
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from marpack.torchserve.targets import Target
+from marpack.worker.handlers import text, text_pipeline
+from marpack.worker.handlers.text import TextClassifier, TextHandler, VocabularyError, VocabularyMissingError
+
+MODEL_FILE = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.EmbeddingBag(50, 4, mode="mean")
+        self.layer = torch.nn.Linear(4, 3)
+
+    def forward(self, numbers, offsets):
+        return self.layer(self.embedding(numbers, offsets))
+"""
+WORDS = ["<unk>", "the", "cat", "is", "not", "here", "the cat", "cat is", "is not", "not here"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "netfile.py").write_text(MODEL_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    from netfile import Net
+
+    torch.manual_seed(0)
+    torch.save(Net().state_dict(), tmp_path / "model.pt")
+    yield tmp_path
+    sys.modules.pop("netfile", None)
+
+
+@pytest.fixture
+def ready(folder, make_context):
+    def make(**settings):
+        counter = collections.Counter({word: number for number, word in enumerate(WORDS)})
+        if not list(folder.glob("source_vocab*")):
+            torch.save(counter, folder / "source_vocab.pt")
+        handler, context = TextClassifier(), make_context("model.pt", "netfile.py", **settings)
+        handler.initialize(context)
+        return handler, context
+
+    return make
+
+
+# The server's table as sorted JSON.
+TABLE = "2811dd16e428aa707465d750671ca1748da90257996dfa53d5809a0c9e262fdb"
+
+
+def test_the_contractions_are_the_servers():
+    data = json.dumps(text_pipeline.CONTRACTION_MAP, sort_keys=True).encode()
+    assert hashlib.sha256(data).hexdigest() == TABLE
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("don't", "do not"),
+        ("Don't", "Do not"),
+        ("WON'T", "Will not"),
+        ("i'd", "i would"),
+        ("I'd", "I would"),
+        ("she's", "she is"),
+        ("can't've", "cannotve"),  # the shorter one wins, as on the server
+        ("y'all", "you all"),
+        ("'cause", "ecause"),  # the first character is kept, and it is an apostrophe
+        ("the cat's", "the cats"),
+    ],
+)
+def test_contractions(text, wanted):
+    assert text_pipeline.expand(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("<b>a</b> &amp; b&#39;", "a  b"),
+        ("<a\nb>", "<a\nb>"),
+        ("&AMP; 1 < 2 > 0", "&AMP; 1  0"),
+    ],
+)
+def test_markup(text, wanted):
+    assert text_pipeline.remove_html_tags(text) == wanted
+
+
+def test_accents_and_punctuation():
+    assert text_pipeline.remove_accented_characters("crème ﬁne 日本") == "creme fine "
+    assert text_pipeline.remove_punctuation("a.b_c—d!") == "abc—d"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("You can, now!", ["you", "can", ",", "now", "!"]),
+        ("it's", ["it", "'", "s"]),
+        ('say "hi";ok:go', ["say", "hi", "ok", "go"]),
+        ("a<br />b(c)?", ["a", "b", "(", "c", ")", "?"]),
+        ("", []),
+    ],
+)
+def test_basic_english(text, tokens):
+    assert text_pipeline.basic_english(text) == tokens
+
+
+def test_tokenizers_by_name():
+    assert text_pipeline.get_tokenizer("basic_english") is text_pipeline.basic_english
+    assert text_pipeline.get_tokenizer(None)("A b") == ["A", "b"]
+    assert text_pipeline.get_tokenizer("spacy") is None
+    with pytest.raises(ValueError, match="fr"):
+        text_pipeline.get_tokenizer("basic_english", "fr")
+
+
+@pytest.mark.parametrize("ngrams", [1, 2, 3, 5])
+@pytest.mark.parametrize("tokens", [[], ["a"], ["a", "b", "c"]])
+def test_ngrams_and_their_count(tokens, ngrams):
+    found = list(text_pipeline.ngrams_iterator(tokens, ngrams))
+    assert len(found) == text_pipeline.ngram_count(len(tokens), ngrams)
+    assert found[: len(tokens)] == tokens
+    if (len(tokens), ngrams) == (3, 3):
+        assert found == ["a", "b", "c", "a b", "b c", "a b c"]
+
+
+@pytest.mark.parametrize("value", ["The cat <b>isn't</b> here!", bytearray(b"the CAT is not here")])
+def test_a_text_goes_through_every_step(ready, value):
+    handler, context = ready()
+    numbers, tokens = handler.preprocess([{"data": value}])
+    assert tokens == ["the", "cat", "is", "not", "here"]
+    assert [WORDS[number] for number in numbers] == WORDS[1:]
+    [answer] = handler.handle([{"body": value}], context)
+    assert list(answer) == ["0", "1", "2"]
+    assert sum(answer.values()) == pytest.approx(1.0)
+
+
+def test_authors_override_the_steps(ready):
+    handler, _ = ready()
+    handler.tokenizer = lambda text: ["cat"]
+    handler._expand_contractions = lambda text: text
+    assert handler.preprocess([{"data": "The dog"}])[0].tolist() == [2]
+    assert handler._remove_puncutation("a.b") == "ab"
+    assert handler.get_word_token(["\u0120cat", "s"]) == ["cat", "s"]
+
+
+WRONG = [
+    # text, exception, note, words of the message
+    ("", TypeError, "not-text", "empty"),
+    (None, TypeError, "not-text", "empty"),
+    (5, TypeError, "not-text", "a JSON int"),
+    ({"data": "text"}, TypeError, "not-text", "a JSON dict"),
+    (bytearray(b"\xff\xfe"), UnicodeDecodeError, "not-utf-8", "2 bytes"),
+    ("<p></p>", RuntimeError, "no-words", "7 characters"),
+    ("?!", RuntimeError, "no-words", "no word is left"),
+]
+
+
+@pytest.mark.parametrize(("text", "exception", "kind", "message"), WRONG)
+def test_what_the_server_refuses_is_refused_with_its_reason(ready, notes, text, exception, kind, message):
+    handler, context = ready()
+    with pytest.raises(exception):
+        handler.handle([{"data": text}], context)
+    assert message in notes()[kind].message
+
+
+def test_the_server_answers_one_request_a_batch(ready, notes):
+    handler, context = ready()
+    rows = [{"data": "the cat"}, {"data": "not here"}]
+    assert len(handler.handle(rows, context)) == 1
+    assert "this batch has 2" in notes()["text-batch"].message
+
+
+def test_target_marpack_answers_whole_batches(ready):
+    handler, context = ready(target=Target.MARPACK)
+    rows = [{"data": text} for text in ("the cat", "here", "the cat is not here")]
+    assert handler.handle(rows, context) == [
+        {label: pytest.approx(value) for label, value in handler.handle([row], context)[0].items()} for row in rows
+    ]
+
+
+def test_an_unknown_word(folder, ready, notes):
+    torch.save({"cat": 1}, folder / "source_vocab.pt")
+    handler, context = ready()
+    with pytest.raises(KeyError):
+        handler.handle([{"data": "dog"}], context)
+    assert "Counter" in notes()["unknown-word"].hint
+
+
+def test_no_vocabulary(folder, make_context):
+    with pytest.raises(VocabularyMissingError, match=r"source_vocab\.pt is not in the archive"):
+        TextClassifier().initialize(make_context("model.pt", "netfile.py"))
+
+
+PLAIN = [
+    ("source_vocab.json", json.dumps({word: number for number, word in enumerate(WORDS)})),
+    ("source_vocab.json", json.dumps(WORDS)),
+    ("source_vocab.txt", "\n".join(WORDS) + "\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), PLAIN)
+def test_vocabularies_without_pickles(folder, ready, make_context, name, content):
+    (folder / name).write_text(content)
+    handler, _ = ready(target=Target.MARPACK)
+    assert handler.preprocess([{"data": "the unseen cat"}])[0].tolist() == [1, 0, 2, 0, 0]
+    with pytest.raises(VocabularyMissingError) as failure:  # nothing the server reads
+        TextClassifier().initialize(make_context("model.pt", "netfile.py"))
+    assert name in failure.value.hint
+
+
+@pytest.mark.parametrize("content", ["{", "3", '{"cat": "1"}', "[1]"])
+def test_broken_vocabularies(folder, content):
+    (folder / "source_vocab.json").write_text(content)
+    with pytest.raises(VocabularyError, match=r"source_vocab\.json"):
+        text.load_vocabulary(str(folder / "source_vocab.json"), Target.MARPACK)
+
+
+@pytest.mark.parametrize("name", ["words.json", "words.txt"])
+def test_the_server_takes_every_vocabulary_for_a_pickle(folder, name):
+    torch.save({"cat": 1}, folder / name)
+    assert text.load_vocabulary(str(folder / name), Target.TORCHSERVE) == {"cat": 1}
+    (folder / name).write_text('{"cat": 1}')
+    with pytest.raises(pickle.UnpicklingError):
+        text.load_vocabulary(str(folder / name), Target.TORCHSERVE)
+
+
+def test_a_text_handler_before_it_is_initialised():
+    handler = TextClassifier()
+    assert (handler.lig, handler.initialized) == (None, None)
+
+
+@pytest.mark.parametrize("tokens", [("a", "b"), ["a", "b"], np.array(["a", "b"])])
+def test_tokens_of_any_kind(folder, ready, tokens):
+    handler, _ = ready()
+    handler._tokenize = lambda text: tokens
+    numbers, kept = handler.preprocess([{"data": "the cat"}])
+    assert len(numbers) == 3
+    assert kept is tokens
+    assert handler.inference((numbers, kept)).shape[0] == 1
+
+
+def test_words_beyond_a_vocabulary_without_unk():
+    with pytest.raises(KeyError):
+        text.Vocabulary({"cat": 1})["dog"]
+
+
+def test_a_pickled_vocabulary_that_needs_code(folder, make_context, notes):
+    torch.save(collections.UserDict({"cat": 1}), folder / "source_vocab.pt")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        TextClassifier().initialize(make_context("model.pt", "netfile.py"))
+    assert "UserDict" in notes()["pickle-needs-code"].message
+
+
+def test_the_manifest_may_name_the_vocabulary(folder, make_context, monkeypatch):
+    torch.save({"cat": 7}, folder / "words.pt")
+    monkeypatch.chdir(folder)  # as the worker does
+    handler, context = TextClassifier(), make_context("model.pt", "netfile.py")
+    context.manifest["model"]["sourceVocab"] = "words.pt"
+    handler.initialize(context)
+    assert handler.source_vocab == {"cat": 7}
+
+
+def test_a_model_without_embedding(folder, make_context, notes):
+    torch.save({"cat": 7}, folder / "source_vocab.pt")
+    torch.jit.script(torch.nn.Identity()).save(folder / "script.pt")
+    with pytest.raises(AttributeError):
+        TextClassifier().initialize(make_context("script.pt"))
+    assert "embedding" in notes()["no-embedding"].hint
+
+
+def test_ngrams_in_the_config(ready):
+    handler, _ = ready(target=Target.MARPACK, config={"handler": {"ngrams": 1}})
+    assert len(handler.preprocess([{"data": "the cat"}])[0]) == 2
+
+
+def test_text_handlers_begin_uninitialised():
+    class Own(TextHandler):
+        pass
+
+    assert not Own().initialized
+    assert Own().source_vocab is None
+
+
+def test_explanations_weigh_every_ngram(ready):
+    pytest.importorskip("captum")
+    handler, context = ready(headers={"explain": "True"})
+    [answer] = handler.handle([{"data": "The cat isn't here", "target": 2}], context)
+    assert answer["words"] == ["the", "cat", "is", "not", "here"]
+    assert torch.tensor(answer["importances"]).shape == (1, 4)  # of the one mean of the text's embeddings

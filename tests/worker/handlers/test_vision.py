@@ -1,0 +1,206 @@
+import base64
+import io
+import json
+
+import pytest
+import torch
+from PIL import Image
+from worker.handlers.make_reference import FOLDER
+
+from marpack.torchserve.targets import Target
+from marpack.worker.handlers.vision import ImageClassifier
+
+
+@pytest.fixture
+def classify(make_context, save_averages):
+    """Answer one body with a classifier of so many classes."""
+
+    def ask(body, *, classes=6, target=Target.TORCHSERVE, config=None, labels=None, tmp=None):
+        path = save_averages(classes)
+        if labels is not None:
+            (path.parent / "index_to_name.json").write_text(json.dumps(labels))
+        handler, context = ImageClassifier(), make_context(target=target, config=config)
+        handler.initialize(context)
+        return handler.handle([{"body": body}], context)
+
+    return ask
+
+
+def photo(name="photo-131x97-progressive.jpg"):
+    return bytearray((FOLDER / name).read_bytes())
+
+
+def test_the_five_likeliest_labels(classify):
+    [answer] = classify(photo())
+    assert len(answer) == 5
+    assert list(answer.values()) == sorted(answer.values(), reverse=True)
+
+
+def test_bytes_base64_and_lists_are_one(classify):
+    picture = photo("photo-256x256.png")
+    answer = classify(picture)
+    assert classify(base64.b64encode(picture).decode()) == answer
+    tensor = ImageClassifier.image_processing(Image.open(io.BytesIO(picture)))
+    assert classify(tensor.tolist()) == answer
+
+
+def test_data_goes_before_body_and_the_batch_keeps_its_order(make_context, save_averages):
+    save_averages(5)
+    handler, context = ImageClassifier(), make_context()
+    handler.initialize(context)
+    zeros, ones = torch.zeros(3, 2, 2).tolist(), torch.ones(3, 2, 2).tolist()
+    batch = handler.preprocess([{"data": ones, "body": zeros}, {"data": "", "body": zeros}])
+    assert batch[:, 0, 0, 0].tolist() == [1.0, 0.0]
+
+
+def test_two_classes_of_one_label_share_an_entry(classify):
+    labels = {str(number): ("same" if number > 3 else str(number)) for number in range(6)}
+    [answer] = classify(torch.ones(3, 2, 2).tolist(), labels=labels)
+    assert list(answer) == ["same", "3", "2", "1"]
+    # The likeliest class is 5, the next 4: the entry stands where 5 stood and holds what 4 got.
+    assert answer["same"] == torch.softmax(torch.arange(6.0), 0)[4].item()
+
+
+WRONG = [
+    # body, exception, note, words of the message, words of the hint
+    (None, TypeError, "empty-body", "no picture", "curl"),
+    (bytearray(), OSError, "empty-body", "no picture", "curl"),
+    ({"data": "aGk="}, TypeError, "json-object", "JSON object (data)", "bare string"),
+    ("not base64!", ValueError, "not-base64", "not base64", "base64"),
+    (["a"], ValueError, "not-numbers", "JSON list", "nested lists"),
+    (photo("not-a-picture.jpg"), OSError, "not-a-picture", "no picture that Pillow knows", "curl"),
+    (bytearray(b'{"data": '), OSError, "undecoded-json", "application/json", "base64"),
+    (photo("truncated.jpg"), OSError, "picture-damaged", "truncated", "whole"),
+    (photo("bomb-300-megapixels.png"), Image.DecompressionBombError, "picture-too-large", "300000000", "limit_max"),
+    (photo("photo-16bit.png"), TypeError, "picture-mode", "131 x 97 in mode I;16", "convert"),
+    (photo("photo-32bit.tiff"), TypeError, "picture-mode", "more than 8 bits", "convert"),
+    (photo("photo-gray.png"), RuntimeError, "picture-mode", "mode L has 1 channels", "convert"),
+    (photo("photo-1bit.png"), RuntimeError, "picture-mode", "mode 1", "convert"),
+    (photo("photo-palette.png"), RuntimeError, "picture-mode", "mode P", "convert"),
+    (photo("photo.gif"), RuntimeError, "picture-mode", "mode P", "convert"),
+    (photo("photo-la.png"), RuntimeError, "picture-mode", "mode LA has 2 channels", "convert"),
+    (photo("photo-rgba.png"), RuntimeError, "picture-mode", "mode RGBA has 4 channels", "convert"),
+    (photo("photo-cmyk.jpg"), RuntimeError, "picture-mode", "mode CMYK", "convert"),
+]
+
+
+@pytest.mark.parametrize(("body", "exception", "kind", "message", "hint"), WRONG)
+def test_what_the_server_refuses_is_refused_with_reason_and_fix(classify, notes, body, exception, kind, message, hint):
+    with pytest.raises(exception):
+        classify(body)
+    trouble = notes()[kind]
+    assert trouble.stage == "preprocess"
+    assert message in trouble.message
+    assert hint in trouble.hint
+
+
+CONVERTED = [name for name, *_ in [(path.name,) for path in sorted(FOLDER.glob("photo*"))]]
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_target_marpack_takes_pictures_of_any_mode(classify, notes, name):
+    [answer] = classify(photo(name), target=Target.MARPACK)
+    assert len(answer) == 5
+    assert not notes()
+
+
+def test_16_bits_keep_their_upper_eight_under_target_marpack():
+    from marpack.worker.handlers.vision import rgb
+
+    gray = Image.open(FOLDER / "photo-gray.png")
+    for name in ("photo-16bit.png", "photo-16bit-big-endian.tiff"):
+        assert rgb(Image.open(FOLDER / name)).getpixel((60, 50)) == (gray.getpixel((60, 50)),) * 3, name
+
+
+def test_exif_rotation_is_left_as_the_server_leaves_it(classify):
+    assert classify(photo("photo-rotated-by-exif.jpg")) == classify(photo())
+
+
+def test_too_few_classes(classify, notes):
+    picture = photo("photo-rgb.png")
+    with pytest.raises(RuntimeError):
+        classify(picture, classes=3)
+    assert notes()["topk"].message == "the model has 3 classes, and topk is 5"
+    [answer] = classify(picture, classes=3, target=Target.MARPACK)
+    assert len(answer) == 3
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_too_few_labels(classify, notes, target):
+    with pytest.raises(KeyError):
+        classify(photo("photo-rgb.png"), labels={"0": "a", "1": "b"}, target=target)
+    trouble = notes()["labels-gap"]
+    assert "index_to_name.json" in trouble.message
+    assert 'add "' in trouble.hint
+
+
+@pytest.mark.parametrize(("limited", "limit"), [(True, Image.MAX_IMAGE_PIXELS), (False, None)])
+def test_pillows_limit_is_lifted_when_the_server_is_told_to(make_context, save_averages, monkeypatch, limited, limit):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+    save_averages()
+    context = make_context()
+    context.system_properties["limit_max_image_pixels"] = limited
+    ImageClassifier().initialize(context)
+    assert limit == Image.MAX_IMAGE_PIXELS
+
+
+def test_authors_set_topk_and_image_processing(make_context, save_averages):
+    save_averages(6)
+
+    class Small(ImageClassifier):
+        topk = 2
+
+        def image_processing(self, picture):
+            return torch.full((3, 1, 1), float(picture.width))
+
+    handler, context = Small(), make_context()
+    handler.initialize(context)
+    assert [len(answer) for answer in handler.handle([{"body": photo()}], context)] == [2]
+    handler.set_max_result_classes(1)
+    assert handler.get_max_result_classes() == 1
+    assert [list(answer) for answer in handler.handle([{"body": photo()}], context)] == [["5"]]
+
+
+def test_pictures_of_different_shapes_make_no_batch(make_context, save_averages, notes):
+    save_averages()
+    handler, context = ImageClassifier(), make_context()
+    handler.initialize(context)
+    with pytest.raises(RuntimeError):
+        handler.preprocess([{"body": torch.zeros(3, 2, 2).tolist()}, {"body": torch.zeros(3, 2, 4).tolist()}])
+    assert "(3, 2, 2), (3, 2, 4)" in notes()["shapes-differ"].message
+
+
+OPTIONS = {"handler": {"topk": 2, "resize": 40, "crop": 32}}
+
+
+def test_options_of_the_config_under_target_marpack(classify, make_context, save_averages, notes):
+    [answer] = classify(photo(), config=OPTIONS, target=Target.MARPACK)
+    assert len(answer) == 2
+    handler = ImageClassifier()
+    handler.initialize(make_context(config=OPTIONS, target=Target.MARPACK))
+    assert handler.preprocess([{"body": photo()}]).shape == (1, 3, 32, 32)
+    assert ImageClassifier.image_processing.sizes == {"resize": 256, "crop": 224}
+    assert not notes()
+
+
+def test_options_of_the_config_are_nothing_to_the_server(classify, notes):
+    assert classify(photo(), config=OPTIONS) == classify(photo())
+    assert "handler.topk, handler.resize, handler.crop" in notes()["handler-options"].message
+
+
+@pytest.mark.parametrize(("key", "value"), [("topk", 0), ("topk", "3"), ("topk", True), ("resize", 2.5), ("crop", -1)])
+def test_options_that_make_no_sense(classify, key, value):
+    with pytest.raises(Exception, match=f"handler.{key}") as failure:
+        classify(photo(), config={"handler": {key: value}}, target=Target.MARPACK)
+    assert key in failure.value.hint
+
+
+def test_an_authors_own_steps_are_not_resized(make_context, save_averages):
+    save_averages()
+
+    class Own(ImageClassifier):
+        image_processing = staticmethod(lambda picture: torch.zeros(3, 1, 1))
+
+    handler = Own()
+    handler.initialize(make_context(config=OPTIONS, target=Target.MARPACK))
+    assert handler.preprocess([{"body": photo()}]).shape == (1, 3, 1, 1)

@@ -1,0 +1,71 @@
+"""One small model in every format, and jobs to load it with."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from marpack.torchserve import diagnostics
+from marpack.torchserve.messages import Trouble
+from marpack.worker.loaders.registry import Job
+
+MODEL_FILE = """
+import torch
+
+
+class Doubler(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+
+    def forward(self, numbers):
+        return self.layer(numbers)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh_notes() -> Iterator[None]:
+    diagnostics.drain_notes()
+    diagnostics.drain_timings()
+    yield
+    diagnostics.drain_notes()
+    diagnostics.drain_timings()
+
+
+@pytest.fixture
+def notes() -> Callable[[], dict[str, Trouble]]:
+    """What was noted since the last call, by kind."""
+    return lambda: {trouble.kind: trouble for trouble in diagnostics.drain_notes()}
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A model folder with `doubler.py`, on sys.path as in the worker."""
+    (tmp_path / "doubler.py").write_text(MODEL_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("doubler", None)
+
+
+@pytest.fixture
+def net(model_dir: Path) -> torch.nn.Module:
+    """The model, with weights that can be recognised."""
+    from doubler import Doubler
+
+    made = Doubler().eval()
+    with torch.no_grad():
+        made.layer.weight.copy_(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]))
+        made.layer.bias.zero_()
+    return made
+
+
+@pytest.fixture
+def job(model_dir: Path) -> Callable[..., Job]:
+    """A job for one file of the model folder."""
+
+    def make(name: str, *, trust: bool = False) -> Job:
+        return Job(path=model_dir / name, device=torch.device("cpu"), map_location="cpu", trust_pickle=trust)
+
+    return make

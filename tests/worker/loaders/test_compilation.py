@@ -1,0 +1,130 @@
+import copy
+import sys
+
+import pytest
+import torch
+
+from marpack.torchserve import diagnostics
+from marpack.worker.loaders.compilation import CompileError, Pt2Error, compiled, explained, options_of
+
+
+@pytest.mark.parametrize(
+    ("pt2", "wanted"),
+    [
+        ("inductor", {"backend": "inductor"}),
+        ("nonsense", {"backend": "nonsense"}),
+        ({}, {}),
+        ({"backend": "inductor", "mode": "reduce-overhead"}, {"backend": "inductor", "mode": "reduce-overhead"}),
+        ({"compile": {"enable": True}}, {}),
+        ({"compile": {"enable": False, "backend": "inductor"}}, None),
+        ({"compile": {"enable": "true", "backend": "inductor"}}, None),
+        (
+            {"compile": {"enable": True, "backend": "openvino", "fullgraph": True, "options": {"device": "CPU"}}},
+            {"backend": "openvino", "fullgraph": True, "options": {"device": "CPU"}},
+        ),
+        ({"export": {"aot_compile": True}}, None),
+        ({"export": {}, "compile": {"enable": True, "backend": "eager"}}, {"backend": "eager"}),
+    ],
+)
+def test_every_spelling(pt2, wanted):
+    after = copy.deepcopy(pt2)
+    if isinstance(pt2, dict) and pt2.get("compile", {}).get("enable") is True:
+        del after["compile"]["enable"]  # as the server leaves the config that handlers read
+    assert options_of(pt2) == wanted
+    assert pt2 == after
+
+
+def test_options_are_a_copy():
+    pt2 = {"backend": "inductor"}
+    options_of(pt2)["mode"] = "default"
+    assert pt2 == {"backend": "inductor"}
+
+
+@pytest.mark.parametrize(
+    ("pt2", "exception"),
+    [(None, TypeError), (3, TypeError), ("compile", TypeError), ({"compile": {"backend": "eager"}}, KeyError)],
+)
+def test_what_the_server_stumbles_over(notes, pt2, exception):
+    with pytest.raises(exception), explained():
+        options_of(pt2)
+    assert "compile: {enable: true" in notes()["pt2-unreadable"].hint
+
+
+def test_a_list_is_no_section():
+    with pytest.raises(Pt2Error, match="pt2 is a list") as failure:
+        options_of(["inductor"])
+    assert isinstance(failure.value, ValueError)
+
+
+SKIPPED = [
+    ({"backend": "nope"}, "nope is not a backend", "inductor"),
+    ({"backend": "nvfuser"}, "Invalid backend: 'nvfuser'", "backends here: "),
+    ({"mode": "bogus"}, "Unrecognized mode=bogus", "check pt2's options (mode)"),
+    ({"colour": 1}, "unexpected keyword argument 'colour'", "check pt2's options (colour)"),
+    ({"options": {"bogus": 1}}, "Unexpected optimization option bogus", "check pt2's options"),
+]
+
+
+@pytest.mark.parametrize(("options", "message", "hint"), SKIPPED)
+def test_what_the_server_skips_runs_uncompiled_and_is_noted(net, notes, options, message, hint):
+    assert compiled(net, options, strict=False) is net
+    trouble = notes()["not-compiled"]
+    assert message in trouble.message
+    assert "runs uncompiled" in trouble.message
+    assert len(trouble.message) < 400
+    assert hint in trouble.hint
+
+
+@pytest.mark.parametrize(("options", "message", "hint"), SKIPPED)
+def test_what_the_server_skips_is_an_error_under_target_marpack(net, options, message, hint):
+    with pytest.raises(CompileError) as failure:
+        compiled(net, options, strict=True)
+    assert message in failure.value.what
+    assert hint in failure.value.hint
+
+
+def test_torchscript_is_not_compiled(tmp_path, notes):
+    torch.jit.trace(torch.nn.Identity(), torch.zeros(1)).save(tmp_path / "w.pt")
+    script = torch.jit.load(tmp_path / "w.pt")
+    assert compiled(script, {}, strict=False) is script
+    assert "TorchScript cannot be compiled" in notes()["not-compiled"].hint
+
+
+def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
+    torch._dynamo.reset()
+
+    class Talking(torch.nn.Module):
+        def forward(self, numbers):
+            torch._dynamo.graph_break()
+            return net(numbers)
+
+    model = compiled(Talking(), {"backend": "eager"}, strict=True)
+    diagnostics.drain_timings()
+    assert model(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
+    assert diagnostics.drain_timings()["compile"] > 0
+    assert "graph" in notes()["graph-break"].message
+    model(torch.ones(1, 3))
+    assert "compile" not in diagnostics.drain_timings()
+
+
+@pytest.mark.slow
+def test_inductor_answers_as_eager_does(net):
+    torch._dynamo.reset()
+    model = compiled(net, {"backend": "inductor"}, strict=True)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(torch.ones(1, 3)), net(torch.ones(1, 3)))
+    assert diagnostics.drain_timings()["compile"] > 100
+
+
+def test_a_backend_of_another_package_is_imported_first(net, notes, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    compiled(net, {"backend": "tensorrt"}, strict=False)
+    assert notes().keys() == {"backend-missing", "not-compiled"}
+    (tmp_path / "torch_tensorrt.py").write_text(
+        "import torch\n\n"
+        "@torch._dynamo.register_backend(name='tensorrt')\n"
+        "def backend(graph, inputs):\n    return graph.forward\n"
+    )
+    assert compiled(net, {"backend": "tensorrt"}, strict=True)(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
+    assert not notes()
+    sys.modules.pop("torch_tensorrt")

@@ -1,0 +1,66 @@
+from typing import Any
+
+import pytest
+
+from marpack.torchserve.context import RequestProcessor
+from marpack.worker.prints import describe, lines_of, shown
+
+
+class FakeContext:
+    def __init__(self, *headers: dict[str, Any]) -> None:
+        self._processors = [RequestProcessor(header) for header in headers]
+
+    def get_all_request_header(self, idx: int) -> dict[str, Any]:
+        return self._processors[idx].get_request_properties()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (bytearray(b"\x00\xff" * 20), "of 40 bytes, " + "00 ff " * 8 + "…"),
+        (bytearray(b"\xff"), "of 1 bytes, ff"),
+        (bytearray(), "of 0 bytes"),
+        (bytearray(b"hello"), "of 5 bytes, 'hello'"),
+        (bytearray(b'{"password": "x", "a": 1}'), 'of 25 bytes, \'{"password": •••, "a": 1}\''),
+        ("Authorization: Bearer abc.def", "'Authorization: •••'"),
+        ("Bearer abc.def-_", "'Bearer •••'"),
+        ("api_key=hello&x=1", "'api_key=•••&x=1'"),
+        ({"a": [1, None, True, 2.5]}, "{a: [1, None, True, 2.5]}"),
+        ({"session_id": {"deep": 1}}, "{session_id: •••}"),
+        (list(range(100)), "[0, 1, 2, 3, 4, 5, 6, 7, … 100 items]"),
+        ({str(number): 0 for number in range(10)}, "{0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0, … 10 keys}"),
+        ([[[[[[[1]]]]]]], "[[[[[[…]]]]]]"),
+        (object(), "…"),
+    ],
+)
+def test_values_are_shown_in_short_and_without_secrets(value: object, text: str):
+    assert describe(value) == text
+
+
+def test_arrays_are_shown_by_their_shape():
+    numpy = pytest.importorskip("numpy")
+    assert describe(numpy.zeros((2, 3), dtype="float32")) == "[2, 3] float32"
+
+
+def test_every_field_and_the_headers_have_a_line():
+    context = FakeContext({"X": "y", "token": "z", "url_path": "", "explain": "False", "a": {"content-type": ""}})
+    assert list(lines_of([{"a": bytearray(b"1"), "password": bytearray(b"2")}], context)) == [
+        "0 a: bytearray of 1 bytes, '1'",
+        "0 password: bytearray •••",
+        "0 headers: {X: 'y', token: •••}",
+    ]
+
+
+def test_what_an_envelope_hands_on_is_shown_too():
+    assert list(lines_of(["text", 7], FakeContext())) == ["0 row: str 'text'", "1 row: int 7"]
+    assert list(lines_of({"a": 1}, FakeContext())) == ["0 a: int 1"]
+
+
+def test_lines_stay_lines_and_the_handler_gets_what_was_shown():
+    told: list[str] = []
+    handle = shown(lambda data, context: data, told.append)
+    row = {"body": "a\nb" + "x" * 1000}
+    assert handle([row], FakeContext()) == [row]
+    assert len(told) == 1
+    assert "\n" not in told[0]
+    assert len(told[0]) < 320

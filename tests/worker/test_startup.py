@@ -1,0 +1,115 @@
+"""What the handler's process looks like; what the server's looks like is held by the probes of the same name."""
+
+import os
+import sys
+from types import ModuleType
+
+import pytest
+
+from marpack.torchserve import diagnostics
+from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.frontend.http_response import Sequences
+from marpack.worker import startup
+from marpack.worker.startup import ShadowingError, pose_as_torchrun, prepare
+
+
+@pytest.fixture(autouse=True)
+def _kept(monkeypatch: pytest.MonkeyPatch):
+    """Undo what a worker never has to."""
+    modules = dict(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    environment = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.modules.update(modules)
+    for package in {"concurrent", "email", "importlib", "urllib"} & sys.modules.keys():
+        vars(sys.modules[package]).pop("__getattr__", None)
+
+
+def test_the_model_folder_comes_first_for_this_python_and_its_children(make_folder, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    folder = str(make_folder("x = 1\n", files={"sub/file.py": "", "sub/beside.py": ""}))
+    prepare(folder, "sub/file.py:go", with_ts=True)
+    assert sys.path[:2] == [f"{folder}/sub", folder]
+    places = os.environ["PYTHONPATH"].split(os.pathsep)
+    assert places[:3] == [f"{folder}/sub", folder, "/mine"]
+    assert places[3].endswith("compat/children")
+    assert os.environ["TS_IPEX_ENABLE"] == "false"
+
+
+def test_a_package_knows_the_modules_that_torch_brings_along(make_folder):
+    prepare(str(make_folder("x = 1\n")), "handler.py", with_ts=False)
+    import urllib
+
+    assert isinstance(urllib.request, ModuleType)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = urllib.nothing
+
+
+def test_a_module_of_the_archive_is_found_in_place_of_one_that_is_loaded(make_folder):
+    import fractions
+
+    folder = make_folder("x = 1\n", files={"fractions.py": "whose = 'mine'\n"})
+    prepare(str(folder), "handler.py", with_ts=False)
+    found = __import__("fractions")
+    assert (found is fractions, found.whose) == (False, "mine")
+
+
+@pytest.mark.slow
+def test_a_module_that_no_worker_comes_up_with_is_told(make_folder):
+    with pytest.raises(ShadowingError, match=r"the archive's random in place of its own, and dies: ImportError"):
+        prepare(str(make_folder("x = 1\n", files={"random.py": "x = 1\n"})), "handler.py", with_ts=False)
+
+
+@pytest.mark.parametrize("name", ["builtins", "sys", "os", "helpers", "parser", "calendar", "_mine"])
+def test_names_that_no_worker_stumbles_over(name: str):
+    assert not startup._shadows(name)
+
+
+@pytest.mark.parametrize("name", ["json", "_struct", "select", "yaml", "typing_extensions", "cuda"])
+def test_names_that_a_worker_may_stumble_over(name: str):
+    assert startup._shadows(name)
+
+
+def test_torchruns_first_process():
+    pose_as_torchrun({"parallelType": "PP", "torchrun": {"nproc-per-node": 2}}, "m")
+    assert [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE")] == ["0", "2", "1"]
+    assert os.environ["TORCHELASTIC_RUN_ID"] == "m_29500"
+    assert "only the first" in diagnostics.drain_notes()[0].message
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"torchrun": {"nproc-per-node": 1}},
+        {"parallelType": "pp"},
+        {"parallelType": "pp", "torchrun": {"nproc-per-node": 0}},
+    ],
+)
+def test_without_torchrun_nothing_is_posed(config, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    pose_as_torchrun(config, "m")
+    assert "WORLD_SIZE" not in os.environ
+
+
+@pytest.mark.parametrize("config", [{}, {"sequenceBatching": "true"}, {"sequenceBatching": False}])
+def test_no_sequences(config):
+    assert Sequences.of(config) is None
+
+
+def test_a_request_of_no_sequence_begins_one():
+    context = Context("m", ".", {}, 1, None, "0.12.0")
+    sequences = Sequences.of({"sequenceBatching": True, "sequenceMaxIdleMSec": 6000})
+    requests = [RequestProcessor({}), RequestProcessor({"ts_request_sequence_id": ""})]
+    requests.append(RequestProcessor({"ts_request_sequence_id": "mine"}))
+    for request in requests:
+        sequences.enter(request, context)
+    context.request_processor = requests
+    assert [context.get_sequence_id(0)[:7], context.get_sequence_id(1)[:7]] == ["ts-seq-", "ts-seq-"]
+    assert context.get_request_header(1, "ts_request_sequence_start") == "true"
+    assert (context.get_sequence_id(2), context.get_request_header(2, "ts_request_sequence_start")) == ("mine", None)
+    assert not sequences.stuck
+    assert Sequences.of({"sequenceBatching": True, "sequenceMaxIdleMSec": True}).stuck
