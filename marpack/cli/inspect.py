@@ -72,8 +72,8 @@ def _show(facts: Inspection, *, as_json: bool) -> None:
 
 def _exit_code(facts: Inspection) -> ExitCode:
     from marpack.findings import Severity
-    from marpack.inspection.texts import DISTRUSTED
-    from marpack.inspection.verification import UNFIT
+    from marpack.inspection.text_members import DISTRUSTED
+    from marpack.inspection.verify import UNFIT
 
     errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
     if any(finding.code in UNFIT | DISTRUSTED for finding in errors):

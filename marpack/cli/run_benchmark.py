@@ -82,7 +82,7 @@ def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], fin
 
 
 def _plan(serving: Serving, options: dict[str, Any], inputs: int) -> Plan:
-    from marpack.inspection.texts import model_config
+    from marpack.inspection.text_members import model_config
     from marpack.torchserve.model_config import batch_size_of
     from marpack.worker.benchmark import Plan, sizes_up_to
 

@@ -8,7 +8,7 @@ from packaging.version import InvalidVersion
 
 from marpack.archive.protocol import Archive
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.requirement_lines import Line, Sort, read_lines
+from marpack.inspection.requirements import Line, Sort, read_lines
 
 _MOST = 1 << 20  # bytes of one file
 

@@ -12,7 +12,7 @@ from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Severity
-from marpack.inspection.texts import model_config
+from marpack.inspection.text_members import model_config
 from marpack.project.source import Resolved, resolve
 from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.targets import Target

@@ -1,19 +1,187 @@
-"""Two archives compared: manifest, members, config, labels and tensors, without running either."""
+"""Two archives compared: members, manifest, tensors by name, shape and digest."""
 
-from collections.abc import Iterator
-from typing import Any
+import hashlib
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, BinaryIO
 
 import msgspec
+from msgspec import Struct
 
 from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progress
-from marpack.inspection.differences import Change, Diff, Difference, TensorDiff, differences, flat
-from marpack.inspection.reading import LABELS_NAME, read_text, signed_index
-from marpack.inspection.tensor_diff import compare_tensors
-from marpack.inspection.texts import config_facts, label_mapping
-from marpack.inspection.verification import member_digest
+from marpack.inspection.text_members import LABELS_NAME, config_facts, label_mapping, read_text, signed_index
+from marpack.inspection.verify import member_digest
+from marpack.weights.contents import Contents, read_contents
+from marpack.weights.detect import Recognized, recognize
+from marpack.weights.kind import Kind
+from marpack.weights.tensors import Placed
+from marpack.weights.zip_entries import NotZipError
 
+_BLOCK = 1 << 20  # bytes
 _META = (MANIFEST_NAME, INDEX_NAME)  # compared by what they say
+
+
+class Change(StrEnum):
+    """How two things differ."""
+
+    ADDED = "added"  # only in the second archive
+    REMOVED = "removed"  # only in the first
+    CHANGED = "changed"
+    RESHAPED = "reshaped"  # tensors
+    RETYPED = "re-typed"
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One difference."""
+
+    name: str  # "model.modelVersion", "handler.py", "pt2.compile.enable", "3", "layer.0.weight"
+    change: Change
+    before: Any = None  # Any: JSON; of a member size and digest, of a tensor dtype and shape
+    after: Any = None  # Any: as above
+
+
+class TensorDiff(Struct, frozen=True, kw_only=True):
+    """The tensors of one weights file that is in both archives."""
+
+    member: str
+    other: str  # its name in the second archive
+    same: int  # tensors that are equal to the last bit
+    differences: tuple[Difference, ...] = ()
+    uncompared: int = 0  # tensors whose numbers do not lie in the file so that they can be compared
+    problem: str | None = None  # why its tensors are not known
+
+
+class Diff(Struct, frozen=True, kw_only=True):
+    """Everything that differs; nothing at all when they are the `same`."""
+
+    before: str  # the first archive, as it was named
+    after: str
+    same: bool
+    manifest: tuple[Difference, ...] = ()
+    recorded: tuple[Difference, ...] = ()  # in MAR-INF/marpack.json beside the members: provenance, target, samples
+    members: tuple[Difference, ...] = ()
+    config: tuple[Difference, ...] = ()
+    labels: tuple[Difference, ...] = ()
+    tensors: tuple[TensorDiff, ...] = ()
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:  # Any: JSON
+    """Compare two mappings key by key, in the first one's order, then what only the second has."""
+    found = []
+    for name in dict.fromkeys([*before, *after]):
+        if name not in after:
+            found.append(Difference(name=name, change=Change.REMOVED, before=before[name]))
+        elif name not in before:
+            found.append(Difference(name=name, change=Change.ADDED, after=after[name]))
+        elif before[name] != after[name]:
+            found.append(Difference(name=name, change=Change.CHANGED, before=before[name], after=after[name]))
+    return tuple(found)
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # Any: JSON
+    """Yield the leaves of nested mappings under dotted names; a list is a leaf."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from flat(item, f"{name}.{key}" if name else str(key))
+    elif name:
+        yield name, value
+
+
+def tensor_digest(file: BinaryIO, found: Recognized, placed: Placed) -> str | None:
+    """Return the SHA-256 of a tensor's numbers in the order of its shape; None where they cannot be read that way.
+
+    A tensor that is not contiguous is digested with the whole of its storage, offset and strides: two such are the
+    same only when they lie the same way.
+    """
+    if placed.storage is None:
+        return None
+    try:
+        if placed.inside is None:
+            return _digest(file, placed)
+        return _digest(found.zip.open(placed.inside), placed) if found.zip else None
+    except (KeyError, NotZipError):
+        return None
+
+
+def _digest(file: BinaryIO, placed: Placed) -> str | None:
+    digest = hashlib.sha256()
+    begin, left = placed.offset, placed.tensor.bytes
+    if not placed.contiguous:
+        digest.update(repr((placed.offset, placed.stride)).encode())
+        begin, left = 0, placed.storage_bytes
+    file.seek(begin)
+    while left:
+        block = file.read(min(_BLOCK, left))
+        if not block:
+            return None
+        digest.update(block)
+        left -= len(block)
+    return digest.hexdigest()
+
+
+class _Opened(Struct, frozen=True):
+    file: BinaryIO
+    found: Recognized
+    contents: Contents
+    tensors: dict[str, Placed]
+
+
+def compare_tensors(member: str, before: BinaryIO, other: str, after: BinaryIO) -> TensorDiff | None:
+    """Compare the tensors of two files, whatever formats they are in; None when neither is weights."""
+    old, new = _opened(before), _opened(after)
+    if old.found.kind is Kind.UNKNOWN and new.found.kind is Kind.UNKNOWN:
+        return None
+    problem = old.contents.problem or new.contents.problem
+    same = uncompared = 0
+    found = []
+    for name in dict.fromkeys([*old.tensors, *new.tensors]):
+        verdict = _compare(name, old, new)
+        if isinstance(verdict, Difference):
+            found.append(verdict)
+        elif verdict:
+            same += 1
+        else:
+            uncompared += 1
+    return TensorDiff(
+        member=member, other=other, same=same, differences=tuple(found), uncompared=uncompared, problem=problem
+    )
+
+
+def _opened(file: BinaryIO) -> _Opened:
+    found = recognize(file)
+    contents = read_contents(file, found)
+    return _Opened(file, found, contents, {placed.tensor.name: placed for placed in contents.tensors})
+
+
+def _compare(name: str, old: _Opened, new: _Opened) -> Difference | bool:
+    """Return how a tensor differs, or whether its numbers are known to be the same."""
+    before, after = old.tensors.get(name), new.tensors.get(name)
+    if before is None or after is None:
+        change = Change.REMOVED if before else Change.ADDED
+        return Difference(name=name, change=change, before=_described(before), after=_described(after))
+    for change, differs in (
+        (Change.RESHAPED, before.tensor.shape != after.tensor.shape),
+        (Change.RETYPED, before.tensor.dtype != after.tensor.dtype),
+    ):
+        if differs:
+            return Difference(name=name, change=change, before=_described(before), after=_described(after))
+    first = tensor_digest(old.file, old.found, before)
+    second = tensor_digest(new.file, new.found, after)
+    if first is None or second is None:
+        return False
+    if first == second:
+        return True
+    return Difference(
+        name=name,
+        change=Change.CHANGED,
+        before=_described(before) | {"sha256": first},
+        after=_described(after) | {"sha256": second},
+    )
+
+
+def _described(placed: Placed | None) -> Any:  # Any: JSON
+    return None if placed is None else {"dtype": placed.tensor.dtype, "shape": list(placed.tensor.shape)}
 
 
 def diff(before: Archive, after: Archive, *, verify: bool = False, progress: Progress | None = None) -> Diff:

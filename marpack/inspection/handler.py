@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable
 
 from marpack.inspection.facts import HandlerFacts
-from marpack.inspection.lint.source import Broken, parse
+from marpack.inspection.syntax import Broken, parse
 
 # BaseHandler's methods that archives override, in the order they run (contract §6).
 STAGES = (

@@ -1,22 +1,112 @@
-"""A look into an archive that runs nothing, imports nothing and unpickles nothing."""
+"""Archive → facts: members, weights, pickles, integrity; nothing of it is run."""
 
 from collections.abc import Iterator
 from functools import partial
 
 import msgspec
+from msgspec import Struct
 
 from marpack.archive.index import Index
 from marpack.archive.protocol import Archive, Progress
 from marpack.archive.server_rules import require_files
+from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
-from marpack.inspection.facts import ConfigFacts, Inspection, LabelFacts, MemberFacts, Verified
+from marpack.inspection.facts import (
+    ConfigFacts,
+    Inspection,
+    LabelFacts,
+    MemberFacts,
+    TensorFacts,
+    Verified,
+    WeightsFacts,
+)
 from marpack.inspection.handler import handler_facts
-from marpack.inspection.looking import Looked, look
-from marpack.inspection.nesting import Walk
-from marpack.inspection.pickles import distrust, scan_of
-from marpack.inspection.reading import LABELS_NAME, Signed, is_elsewhere, read_text, signed_index
-from marpack.inspection.texts import config_facts, distrusted_texts, label_facts, requirement_lines
-from marpack.inspection.verification import changed, digests
+from marpack.inspection.nested import Walk
+from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
+from marpack.inspection.text_members import (
+    LABELS_NAME,
+    Signed,
+    config_facts,
+    distrusted_texts,
+    is_elsewhere,
+    label_facts,
+    read_text,
+    requirement_lines,
+    signed_index,
+    too_costly,
+)
+from marpack.inspection.verify import changed, damaged, digests
+from marpack.weights.contents import Contents, read_contents
+from marpack.weights.detect import recognize
+from marpack.weights.kind import Kind
+from marpack.weights.tensors import Placed
+
+_LARGEST = 10
+
+
+def weights_facts(member: str, contents: Contents) -> WeightsFacts:
+    """Sum up one weights file."""
+    tensors = [placed.tensor for placed in contents.tensors]
+    dtypes: dict[str, int] = {}
+    for tensor in tensors:
+        dtypes[tensor.dtype] = dtypes.get(tensor.dtype, 0) + 1
+    largest = sorted(tensors, key=lambda tensor: -tensor.bytes)[:_LARGEST]
+    return WeightsFacts(
+        member=member,
+        kind=contents.kind,
+        tensors=len(tensors),
+        parameters=sum(tensor.elements for tensor in tensors),
+        bytes=_stored_bytes(contents.tensors),
+        dtypes=dict(sorted(dtypes.items(), key=lambda item: -item[1])),
+        largest=tuple(
+            TensorFacts(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, bytes=tensor.bytes)
+            for tensor in largest
+        ),
+        methods=contents.methods,
+        inputs=contents.inputs,
+        outputs=contents.outputs,
+        metadata=contents.metadata,
+        facts=contents.facts,
+        problem=contents.problem,
+    )
+
+
+def _stored_bytes(tensors: tuple[Placed, ...]) -> int:
+    """Return the bytes of all storages; two tensors that share one, as tied weights do, count once."""
+    storages = {placed.storage: placed.storage_bytes for placed in tensors if placed.storage is not None}
+    loose = sum(placed.storage_bytes or placed.tensor.bytes for placed in tensors if placed.storage is None)
+    return sum(storages.values()) + loose
+
+
+class Looked(Struct, frozen=True, kw_only=True):
+    """What one member holds."""
+
+    weights: WeightsFacts | None = None
+    pickles: tuple[PickleFacts, ...] = ()
+    unscanned: tuple[Unscanned, ...] = ()
+    damage: Finding | None = None
+
+
+def look(archive: Archive, name: str, walk: Walk) -> Looked:
+    """Look into one member; a damaged one is a finding, not an end."""
+    try:
+        return _look(archive, name, walk)
+    except DamagedArchiveError as error:
+        return Looked(unscanned=(Unscanned(name, "it is damaged"),), damage=damaged(error, archive, name))
+
+
+def _look(archive: Archive, name: str, walk: Walk) -> Looked:
+    if too_costly(archive, name):
+        return Looked(unscanned=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
+    with archive.open(name) as file:
+        found = recognize(file)
+        contents = None if found.kind is Kind.UNKNOWN else read_contents(file, found, frugal=is_elsewhere(archive))
+        seen = list(walk.file(name, file, found))
+    return Looked(
+        weights=weights_facts(name, contents) if contents else None,
+        pickles=tuple(item for item in seen if isinstance(item, PickleFacts)),
+        unscanned=tuple(item for item in seen if isinstance(item, Unscanned)),
+    )
 
 
 def inspect(

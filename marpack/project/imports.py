@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from marpack.inspection.lint.source import Broken, parse
+from marpack.inspection.syntax import Broken, parse
 from marpack.project.trees import tree
 
 _BYTECODE = (".pyc", ".pyo")

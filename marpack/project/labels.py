@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from marpack.errors import ProjectError
-from marpack.project.document import parse_document
+from marpack.inspection.yaml_document import parse_document
 
 LABELS_NAME = "index_to_name.json"
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from marpack.errors import NoProjectError, ProjectError
-from marpack.project.document import read_document
+from marpack.inspection.yaml_document import read_document
 from marpack.project.paths import plain_refusals
 from marpack.project.reading import Reading
 from marpack.project.schema import FILE_NAME, Project, ProjectFile

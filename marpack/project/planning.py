@@ -9,9 +9,9 @@ import yaml
 from marpack.archive.manifest import Manifest, Model
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import ProjectError
+from marpack.inspection.yaml_document import parse_document
 from marpack.packing.plan import Format, Plan, Role
 from marpack.project.contents import add_entries
-from marpack.project.document import parse_document
 from marpack.project.entry_point import EntryPoint, near_built_in
 from marpack.project.expecting import mistakes
 from marpack.project.gathering import Gathering

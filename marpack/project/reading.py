@@ -10,7 +10,7 @@ from msgspec import NODEFAULT, Struct
 
 from marpack.archive.names import shown
 from marpack.findings import Finding, Severity
-from marpack.project.document import Document
+from marpack.inspection.yaml_document import Document
 
 S = TypeVar("S", bound=Struct)
 

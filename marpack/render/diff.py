@@ -7,7 +7,7 @@ import click
 import msgspec
 from rich.filesize import decimal
 
-from marpack.inspection.differences import Change, Diff, Difference, TensorDiff
+from marpack.inspection.diff import Change, Diff, Difference, TensorDiff
 from marpack.render.layout import clean, fit, heading, paragraph
 
 _SIGNS = {Change.ADDED: ("+", "green"), Change.REMOVED: ("-", "red")}

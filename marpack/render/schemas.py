@@ -11,7 +11,7 @@ import msgspec
 REPORTS = {
     "build": ("marpack.render.build:BuildReport",),
     "check": ("marpack.gate.verdicts:GateReport", "marpack.gate.across:Comparison"),
-    "diff": ("marpack.inspection.differences:Diff",),
+    "diff": ("marpack.inspection.diff:Diff",),
     "inspect": ("marpack.inspection.facts:Inspection",),
     "run": ("marpack.render.run:RunReport", "marpack.render.run:RunFailure"),
     "run-jsonl": ("marpack.worker.results:Result", "marpack.render.run:RunFailure"),  # of each line

@@ -11,7 +11,7 @@ from marpack.gate.checks.batch_contract import affordable, sizes
 from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import GateReport
 from marpack.gate.witness import Terms
-from marpack.inspection.texts import model_config
+from marpack.inspection.text_members import model_config
 from marpack.project.source import Resolved
 from marpack.worker.pool import Settings
 

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 import torch
 
-from marpack.inspection.nesting import Walk
+from marpack.inspection.nested import Walk
 from marpack.inspection.pickles import PickleFacts, PickleScan, Unscanned, scan_of
 from marpack.weights.detect import recognize
 

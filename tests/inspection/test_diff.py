@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from marpack.archive.manifest import Manifest, Model
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
-from marpack.inspection.diff import diff
-from marpack.inspection.differences import Change, Diff
+from marpack.inspection.diff import Change, Diff, diff
 from marpack.packing.pack import pack
 from marpack.packing.plan import Format, Plan, PlannedMember, Role
 

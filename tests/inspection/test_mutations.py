@@ -15,11 +15,11 @@ from onnx import helper, numpy_helper
 from safetensors.torch import save
 from torch import nn
 
-from marpack.inspection.nesting import Walk
-from marpack.inspection.weights import weights_facts
+from marpack.inspection.diff import tensor_digest
+from marpack.inspection.inspect import weights_facts
+from marpack.inspection.nested import Walk
 from marpack.weights.contents import read_contents
 from marpack.weights.detect import recognize
-from marpack.weights.digests import tensor_digest
 
 
 def script() -> bytes:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from marpack.inspection.diff import tensor_digest
 from marpack.weights.contents import Contents, read_contents
 from marpack.weights.detect import recognize
-from marpack.weights.digests import tensor_digest
 from marpack.weights.kind import Kind
 from marpack.weights.onnx import Port
 from marpack.weights.torchscript import ScriptMethod

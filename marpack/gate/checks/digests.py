@@ -9,7 +9,7 @@ from marpack.findings import Finding
 from marpack.gate.serving import target_of
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, error_problem, failed, passed
-from marpack.inspection.verification import changed, digests
+from marpack.inspection.verify import changed, digests
 
 
 def run(subject: Subject) -> Outcome:

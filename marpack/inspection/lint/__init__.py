@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from marpack.inspection.lint.view import MemberView
+from marpack.inspection.lint.files import MemberView
 
 if TYPE_CHECKING:
     from marpack.inspection.lint.linting import lint

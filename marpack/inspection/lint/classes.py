@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.scope import Binding, Expression, Imported, Own, Scope, Value, scope_of
-from marpack.inspection.lint.signature import dotted_name
+from marpack.inspection.syntax import dotted_name
 from marpack.torchserve import stock as ts
 
 # Modules whose classes have none of a handler's methods.

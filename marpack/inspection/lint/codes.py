@@ -1,8 +1,15 @@
-"""A finding's code: its stable name, what causes it, and what mends it; every rule declares its own."""
+"""A finding's code, which every rule declares for itself; and the name that was probably meant."""
+
+import difflib
+from collections.abc import Iterable
+from itertools import islice
 
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
+
+_LONGEST = 80  # characters
+_MOST = 500  # names; comparing takes 10 µs each
 
 
 class Code(Struct, frozen=True):
@@ -28,3 +35,17 @@ class Code(Struct, frozen=True):
     def note(self, message: str, where: str | None = None, hint: str | None = None) -> Finding:
         """Return a finding that is worth knowing and may well be meant."""
         return self.weigh(Severity.NOTE, message, where, hint)
+
+
+def near(text: str, names: Iterable[str]) -> str | None:
+    """Return the name most like a misspelt one, if any is."""
+    if not 2 <= len(text) <= _LONGEST:
+        return None
+    choices = (name for name in names if abs(len(name) - len(text)) <= 1 + len(text) // 2)
+    return next(iter(difflib.get_close_matches(text, list(islice(choices, _MOST)), n=1, cutoff=0.7)), None)
+
+
+def suggestion(text: str, names: Iterable[str]) -> str | None:
+    """Return a hint that names what was probably meant."""
+    found = near(text, names)
+    return f"did you mean {found}?" if found else None

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.loading import Loader
+from marpack.inspection.lint.codes import Code, near
 from marpack.inspection.lint.model_config import ModelConfig
-from marpack.inspection.lint.spelling import near
+from marpack.inspection.lint.model_loading import Loader
 from marpack.torchserve.targets import Difference, Target
 from marpack.torchserve.ts_util import PT2Backend
 

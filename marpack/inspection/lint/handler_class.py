@@ -1,19 +1,62 @@
-"""The handler's function or class, held against the way the server calls it."""
+"""The handler held against how the server calls it: its methods, its answers, its batches (contract §7)."""
 
 import ast
 from collections.abc import Iterator
 
+from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
-from marpack.inspection.lint.answering import ASYNC, SYNC, check_answer
 from marpack.inspection.lint.classes import Library, Packed, Server, Unknown
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.constructing import check_constructing
-from marpack.inspection.lint.entry import Entry, Kind
-from marpack.inspection.lint.handler_file import MANIFEST
-from marpack.inspection.lint.nodes import walk
-from marpack.inspection.lint.signature import is_async, refusal
+from marpack.inspection.lint.entry_point import MANIFEST, Entry, Kind
+from marpack.inspection.lint.files import Files, Module
+from marpack.inspection.lint.model_config import ModelConfig
+from marpack.inspection.lint.model_loading import Loader, is_servers_own
+from marpack.inspection.lint.own_classes import check_constructing
+from marpack.inspection.syntax import bound_arguments, dotted_name, is_async, is_generator, own_nodes, refusal, walk
 from marpack.torchserve import stock as ts
+from marpack.torchserve.targets import Difference, Target
 
+ASYNC = Code(
+    "Handler",
+    "handler-async",
+    "An async `handle` gives a coroutine, which is no list: 503. Only under asyncCommunication is it awaited.",
+    "Make it a plain function, or set `asyncCommunication: true` in the model config.",
+)
+SYNC = Code(
+    "Handler",
+    "handler-not-async",
+    "Under asyncCommunication the server awaits what `handle` returns, and a plain function's list cannot be awaited.",
+    "Make `handle` an async function, or drop asyncCommunication from the model config.",
+)
+GENERATOR = Code(
+    "Handler",
+    "handler-generator",
+    "A `handle` with `yield` gives a generator, which is no list, so every request is a 503.",
+    "Return a list with one element per request; stream with send_intermediate_predict_response.",
+)
+NO_ANSWER = Code(
+    "Handler",
+    "handler-returns-nothing",
+    "`handle`, or the `postprocess` that answers for it, never returns a value; None is no list: 503.",
+    "Return a list with one element per request.",
+)
+NO_LIST = Code(
+    "Handler",
+    "handler-returns-no-list",
+    "A return of `handle`, or of `postprocess` for it, gives something that is not a list: 503.",
+    "Return a list with one element per request: `return [answer]`.",
+)
+
+_NOT_LISTS = {
+    ast.Dict: "a dict",
+    ast.DictComp: "a dict",
+    ast.Tuple: "a tuple",
+    ast.Set: "a set",
+    ast.SetComp: "a set",
+    ast.GeneratorExp: "a generator",
+    ast.JoinedStr: "a string",
+}
+_CONSTANTS = {str: "a string", bytes: "bytes", int: "a number", float: "a number", bool: "a boolean"}
 NO_METHOD = Code(
     "Handler",
     "handler-method-missing",
@@ -40,6 +83,69 @@ BASE_UNKNOWN = Code(
 )
 
 _ASYNC_HANDLERS = ("VLLMHandler", "TRTLLMHandler")
+TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
+FILE = "source_vocab.pt"
+
+MISSING = Code(
+    "Weights",
+    "vocabulary-missing",
+    "The text handlers load source_vocab.pt from the archive's root, and it is not there; the worker dies.",
+    "Pack the vocabulary as source_vocab.pt: torch.save({token: index}, 'source_vocab.pt').",
+)
+BATCHES = Code(
+    "Weights",
+    "text-batches",
+    "The server's text classifier handles one request at a time; a batch of several is a 503 for each of them.",
+    "Set batchSize to 1, override `preprocess` and `inference`, or build with target: marpack.",
+)
+
+
+def check_answer(module: Module, function: ast.AST, *, awaited: bool) -> Iterator[Finding]:
+    """Yield what is wrong with the way a `handle` answers.
+
+    Args:
+        module: Where it stands.
+        function: Its definition.
+        awaited: Whether the model config asks for asyncCommunication.
+    """
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return
+    if bound_arguments(function, method=False) is None:
+        return  # a decorator may make anything of it
+    where = module.at(function)
+    if is_generator(function):
+        yield GENERATOR.error(f"'{function.name}' yields, so it gives a generator where the server wants a list", where)
+    elif is_async(function) and not awaited:
+        yield ASYNC.error(f"'{function.name}' is async, and its coroutine is no list", where)
+    elif awaited and not is_async(function):
+        yield SYNC.error(f"'{function.name}' is not async, but the model config sets asyncCommunication", where)
+    else:
+        yield from _check_returns(module, function)
+
+
+def _check_returns(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
+    nodes = list(own_nodes(function))
+    returns = sorted((node for node in nodes if isinstance(node, ast.Return)), key=lambda node: node.lineno)
+    if all(_is_none(node.value) for node in returns):
+        if not any(isinstance(node, ast.Raise) for node in nodes):
+            yield NO_ANSWER.error(f"'{function.name}' never returns a value", module.at(function))
+        return
+    for node in returns:
+        what = _no_list(node.value) if node.value else None
+        if what:
+            yield NO_LIST.warning(f"'{function.name}' returns {what} here, not a list", module.at(node))
+
+
+def _is_none(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)
+
+
+def _no_list(value: ast.expr) -> str | None:
+    if isinstance(value, ast.Constant):
+        return _CONSTANTS.get(type(value.value))
+    if isinstance(value, ast.Call) and dotted_name(value.func) == "json.dumps":
+        return "a string"
+    return _NOT_LISTS.get(type(value))
 
 
 def check_entry(entry: Entry, library: Library, *, awaited: bool) -> Iterator[Finding]:
@@ -134,3 +240,24 @@ def _check_stages(library: Library, cls: Packed) -> Iterator[Finding]:
             yield STAGE.error(f"'{name}' is async, and BaseHandler's handle does not await it", where)
         elif name == "postprocess":  # whose answer is handle's
             yield from check_answer(found.owner.module, found.function, awaited=False)
+
+
+def check_batches(config: ModelConfig, library: Library, loader: Loader, target: Target) -> Iterator[Finding]:
+    """Yield that the server will fill batches which its own text classifier cannot take."""
+    size = config.values.get("batchSize")
+    if not isinstance(size, int) or size < 2 or target.has(Difference.TEXT_BATCHES) or loader.cls is None:
+        return
+    found = library.find(loader.cls, "preprocess")
+    if found is not None and isinstance(found.owner, Server) and found.owner.dotted.endswith(".TextClassifier"):
+        message = f"the text classifier takes one request at a time, and the batch size is {size}"
+        yield BATCHES.warning(message, config.at("batchSize"))
+
+
+def check_vocabulary(files: Files, manifest: Manifest, library: Library, loader: Loader) -> Iterator[Finding]:
+    """Yield that the vocabulary is missing, where the server's text handler would load it."""
+    if loader.own_way or loader.cls is None or Server(TEXT_HANDLER) not in library.order(loader.cls):
+        return
+    named = manifest.model.extra.get("sourceVocab")
+    name = named if isinstance(named, str) and named else FILE
+    if name not in files and (named or is_servers_own(library, loader, "get_source_vocab_path")):
+        yield MISSING.weigh(loader.severity, f"the text handler's vocabulary '{name}' is not in the archive", name)

@@ -6,9 +6,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from marpack.inspection.lint.nodes import walk
 from marpack.inspection.lint.scope import truth
-from marpack.inspection.lint.signature import dotted_name
+from marpack.inspection.syntax import dotted_name, walk
 
 
 class Weight(IntEnum):

@@ -1,4 +1,4 @@
-"""Every import of the handler and the model file, followed into packed modules, as the server will resolve it."""
+"""Every import, followed: packed, the server's `ts`, installed with it, or missing."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -8,21 +8,55 @@ from msgspec import Struct
 
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.classes import Library, absolute
-from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.distributions import provided, usual_provider
-from marpack.inspection.lint.entry import Absent, lookup
-from marpack.inspection.lint.files import Files, Module
+from marpack.inspection.lint.codes import Code, suggestion
+from marpack.inspection.lint.entry_point import Absent, lookup
+from marpack.inspection.lint.files import Files, Found, Located, Module, broken
 from marpack.inspection.lint.import_statements import Import, Weight, brings_modules, imports_of
-from marpack.inspection.lint.local_modules import not_packed, packed_tops
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.lint.scope import Imported
-from marpack.inspection.lint.search import Found, Located
-from marpack.inspection.lint.source import Broken
-from marpack.inspection.lint.sources import broken
-from marpack.inspection.lint.spelling import suggestion
-from marpack.inspection.lint.ts_imports import check_ts_import
+from marpack.inspection.requirements import provided, usual_provider
+from marpack.inspection.syntax import Broken
+from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import INSTALLED, is_standard, never_found
 
+NOT_PACKED = Code(
+    "Imports",
+    "import-not-packed",
+    "A module that looks like the author's own is imported, and it is not at the archive's root, where Python looks.",
+    "Pack the file at the archive's root.",
+)
+HANDLER_MODULE = Code(
+    "Imports",
+    "import-handler-module",
+    "The server's handlers are imported from ts.torch_handler; by themselves their names are not found.",
+    "Import from ts.torch_handler.",
+)
+
+# What people call their own files, and no distribution they would install is imported by.
+_HOMELY = (
+    "model models my_model net nets network networks util utils helper helpers common config configs cfg constants "
+    "preprocess preprocessing preprocessor postprocess postprocessing postprocessor transform inference predict "
+    "predictor dataset dataloader data_utils model_utils handler handler_utils base_model layers modules architecture "
+    "backbone encoder decoder losses train training settings src lib"
+)
+NO_MODULE = Code(
+    "Imports",
+    "ts-module-missing",
+    "TorchServe 0.12 has no such module.",
+    "Import it from where TorchServe 0.12 has it.",
+)
+NO_NAME = Code(
+    "Imports",
+    "ts-name-missing",
+    "TorchServe 0.12 has the module, but not the name.",
+    "Import it from where TorchServe 0.12 has it.",
+)
+NEEDS = Code(
+    "Imports",
+    "ts-needs-engine",
+    "A module of the server's needs a package that a stock server does not have.",
+    "List the package in requirements.txt, or use a server image that has it.",
+)
 RELATIVE = Code(
     "Imports",
     "import-relative",
@@ -47,6 +81,69 @@ SUBMODULE = Code(
     "A module is imported from a packed package that does not hold it.",
     "Pack the module, or mend its name.",
 )
+
+
+def not_packed(files: Files, top: str, severity: Severity, where: str) -> Finding | None:
+    """Return the finding for an import that must be the author's own and is not packed; None for any other.
+
+    Args:
+        files: The members, none of which answers the import.
+        top: The top-level module.
+        severity: How much it weighs.
+        where: Where the import stands.
+    """
+    if top in ts.HANDLERS:
+        hint = f"write ts.torch_handler.{top}"
+        return HANDLER_MODULE.weigh(severity, f"'{top}' is found only as ts.torch_handler.{top}", where, hint)
+    homely = top in _HOMELY.split()
+    elsewhere = _elsewhere(files, top)
+    if not homely and elsewhere is None:
+        return None
+    message = f"'{top}' is packed as {elsewhere}, where Python does not look" if elsewhere else f"'{top}' is not packed"
+    return NOT_PACKED.weigh(severity if homely else Severity.WARNING, message, where)
+
+
+def _elsewhere(files: Files, top: str) -> str | None:
+    """Return where a module lies in a folder that is no package of its own."""
+    found = sorted(name for name in files.members.names if name.endswith((f"/{top}.py", f"/{top}/__init__.py")))
+    loose = (name for name in found if "__init__.py" not in files.members.files_in(name.partition("/")[0] + "/"))
+    return next(loose, None)
+
+
+def packed_tops(files: Files) -> list[str]:
+    """Return the names that can be imported from the archive's root."""
+    return sorted({name.split("/")[0].removesuffix(".py") for name in files.members.names if name.endswith(".py")})
+
+
+def check_ts_import(source: str, statement: Import, severity: Severity, where: str) -> Iterator[Finding]:
+    """Yield what is wrong with an import from `ts`.
+
+    Args:
+        source: The module's absolute name.
+        statement: The import.
+        severity: How much it weighs that the import fails.
+        where: Where it stands.
+    """
+    if not ts.has_module(source):
+        hint = suggestion(source, ts.modules())
+        yield NO_MODULE.weigh(severity, f"TorchServe 0.12 has no module '{source}'", where, hint)
+        return
+    needed = ts.needs_of(source)
+    if needed:
+        message = f"'{source}' needs {needed}, which a stock server does not have"
+        yield NEEDS.note(message, where)
+    name = statement.name
+    if name not in (None, "*", *ts.names_of(source)) and not str(name).startswith("__"):
+        yield NO_NAME.weigh(severity, f"'{source}' has no '{name}' in TorchServe 0.12", where, _home(source, str(name)))
+
+
+def _home(source: str, name: str) -> str | None:
+    """Return where the server has this name, or which one was probably meant."""
+    homes = sorted((m for m in ts.modules() if name in ts.names_of(m)), key=lambda m: (m.count("."), m))
+    handler = ts.handler_class(name)
+    if handler:
+        homes.insert(0, handler.rpartition(".")[0])
+    return f"it is in {homes[0]}" if homes else suggestion(name, ts.names_of(source))
 
 
 class Need(Struct, frozen=True):

@@ -1,31 +1,42 @@
-"""All static checks of one archive, in the order in which the server would meet what they are about."""
+"""All static checks in their order, and docs/findings.md as printed from their codes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from types import ModuleType
 
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
 from marpack.errors import LimitExceededError
 from marpack.findings import Finding
+from marpack.inspection.lint import (
+    compiling,
+    entry_point,
+    files,
+    handler_class,
+    imports,
+    labels,
+    manifest,
+    model_config,
+    model_loading,
+    own_classes,
+    requirements,
+    shadows,
+    weights,
+)
 from marpack.inspection.lint.classes import Library
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.compiling import CompileCheck
-from marpack.inspection.lint.config_keys import check_keys
-from marpack.inspection.lint.entry import Entry, decide
-from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.lint.handler_class import check_entry
-from marpack.inspection.lint.handler_file import HandlerFile, find_handler, search_path
+from marpack.inspection.lint.entry_point import Entry, HandlerFile, decide, find_handler, search_path
+from marpack.inspection.lint.files import Files, MemberView, Module
+from marpack.inspection.lint.handler_class import check_batches, check_entry, check_vocabulary
 from marpack.inspection.lint.imports import Imports
 from marpack.inspection.lint.labels import LabelsCheck
-from marpack.inspection.lint.loading import Loader, loader_of
-from marpack.inspection.lint.manifest_facts import check_manifest
-from marpack.inspection.lint.model_config import ModelConfig, read_config
-from marpack.inspection.lint.model_file import check_model_file
+from marpack.inspection.lint.manifest import check_manifest
+from marpack.inspection.lint.model_config import ModelConfig, check_keys, read_config
+from marpack.inspection.lint.model_loading import Loader, check_model_file, loader_of
 from marpack.inspection.lint.requirements import Requirements, read_requirements
 from marpack.inspection.lint.shadows import check_shadows
-from marpack.inspection.lint.text_handler import check_batches, check_vocabulary
-from marpack.inspection.lint.view import MemberView
 from marpack.inspection.lint.weights import WeightsCheck
 from marpack.torchserve.targets import Target
 
@@ -37,6 +48,46 @@ GAVE_UP = Code(
     "A file is nested so deeply, or branches so often, that a check could not be finished.",
     "Check it by running it: marpack run.",
 )
+_CHAPTERS = (
+    "Manifest",
+    "Members",
+    "Handler",
+    "Model file",
+    "Imports",
+    "Requirements",
+    "Weights",
+    "Labels",
+    "Model config",
+)
+_RULES: tuple[ModuleType, ...] = (
+    manifest,
+    files,
+    entry_point,
+    handler_class,
+    own_classes,
+    model_loading,
+    imports,
+    shadows,
+    requirements,
+    weights,
+    labels,
+    model_config,
+    compiling,
+)
+_HEAD = """\
+# Findings
+
+What `marpack build` and `marpack inspect` can find wrong with an archive by reading alone: nothing of it is executed,
+imported or unpickled. Each finding has a stable code, a place, a sentence and a hint.
+
+- **error**: the server certainly fails: it refuses the model, a worker dies, or every request is a 503. Errors stop a
+  build.
+- **warning**: something probably is not as its author means it. Warnings stop a build under `--strict`.
+- **note**: worth knowing, and may well be meant.
+
+One code can weigh differently: a state_dict without a model file is an error where BaseHandler loads the model, and a
+note where the handler's own `initialize` does. This page is printed from the code; do not edit it by hand.
+"""
 
 
 class Subject(Struct, frozen=True, kw_only=True):
@@ -149,3 +200,19 @@ _PYTHON: tuple[Rule, ...] = (
     lambda subject: LabelsCheck(subject.files, subject.library, subject.loader, subject.target).check(),
     lambda subject: CompileCheck(subject.config, subject.loader, subject.target).check(),
 )
+
+
+def all_codes() -> dict[str, Code]:
+    """Return every code by its name."""
+    codes = [value for rules in _RULES for value in vars(rules).values() if isinstance(value, Code)]
+    return {code.name: code for code in (*codes, GAVE_UP)}
+
+
+def as_markdown() -> str:
+    """Return docs/findings.md."""
+    parts = [_HEAD]
+    for chapter in _CHAPTERS:
+        parts.append(f"\n## {chapter}\n")
+        codes = [code for code in all_codes().values() if code.chapter == chapter]
+        parts.extend(f"\n### {code.name}\n\n{code.cause}\n\n*Fix:* {code.fix}\n" for code in codes)
+    return "".join(parts)

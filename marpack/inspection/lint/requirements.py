@@ -9,7 +9,7 @@ from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
-from marpack.inspection.lint.requirement_lines import Line, Sort, read_lines
+from marpack.inspection.requirements import Line, Sort, read_lines
 
 MAX_REQUIREMENTS = 1 << 20  # bytes
 MANIFEST = "MAR-INF/MANIFEST.json: model.requirementsFile"

@@ -6,7 +6,7 @@ from functools import reduce, singledispatchmethod
 from msgspec import Struct
 
 from marpack.errors import LimitExceededError
-from marpack.inspection.lint.nodes import walk
+from marpack.inspection.syntax import walk
 
 _MOST_WORK = 1_000_000  # names carried into branches; what hands have written stays far below
 

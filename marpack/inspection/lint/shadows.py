@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.files import Files
-from marpack.inspection.lint.search import Found, Located
+from marpack.inspection.lint.files import Files, Found, Located
 from marpack.torchserve.stock import (
     INSTALLED,
     SERVER_LOADED,

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from marpack.inspection.handler import handler_facts
-from marpack.inspection.lint.source import Broken, parse
+from marpack.inspection.syntax import Broken, parse
 from marpack.project.labels import LABELS_NAME, count_labels
 from marpack.project.labels import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.schema import FILE_NAME

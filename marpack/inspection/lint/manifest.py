@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from marpack.archive.manifest import RUNTIMES, Manifest
 from marpack.archive.names import MODEL_NAME
 from marpack.findings import Finding
-from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.spelling import suggestion
+from marpack.inspection.lint.codes import Code, suggestion
 
 WHERE = "MAR-INF/MANIFEST.json"
 ENVELOPES = ("base", "body", "json", "kserve", "kservev2")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marpack.errors import ProjectError
-from marpack.project.document import MAX_BYTES, parse_document, read_document
+from marpack.inspection.yaml_document import MAX_BYTES, parse_document, read_document
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

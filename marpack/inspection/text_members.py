@@ -1,20 +1,69 @@
-"""The small text members of an archive: labels, model config and requirements, as facts."""
+"""The small text members: labels, model config, requirements, the digest index."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from marpack.archive.protocol import Archive
+from marpack.archive.index import Index, archive_digest
+from marpack.archive.protocol import INDEX_NAME, Archive, Method
+from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import ConfigFacts, LabelFacts
-from marpack.inspection.reading import LABELS_NAME, read_text
+from marpack.inspection.verify import unlisted
 
+LABELS_NAME = "index_to_name.json"
+_TEXT_LIMIT = 8 * 1024 * 1024  # bytes of one text member
+_MOST_FETCHED = 64 * 1024  # bytes of a compressed member elsewhere
 LABELS_UNREADABLE, CONFIG_HOSTILE = "labels-unreadable", "config-hostile"
 DISTRUSTED = frozenset({LABELS_UNREADABLE, CONFIG_HOSTILE})
 
 _SHOWN = 5
 _PLAIN = (str, int, float, bool, type(None))
+
+
+class Signed(Struct, frozen=True):
+    """What MAR-INF/marpack.json says, if there is one."""
+
+    digest: str | None = None  # the archive's
+    index: Index | None = None
+    problem: Finding | None = None
+
+
+def signed_index(archive: Archive) -> Signed:
+    """Read MAR-INF/marpack.json; one that cannot be read is a finding."""
+    if INDEX_NAME not in archive.entries:
+        return Signed()
+    with archive.open(INDEX_NAME) as file:
+        data = file.read()
+    digest = archive_digest(data)
+    try:
+        return Signed(digest, Index.from_json(data))
+    except DamagedArchiveError as error:
+        return Signed(digest, problem=unlisted(error.what, f"{archive.source}!{INDEX_NAME}"))
+
+
+def read_text(archive: Archive, name: str | None) -> bytes | None:
+    """Return a small member's bytes; None when it is not there, damaged, or costs too much to fetch."""
+    if name is None or name not in archive.entries or too_costly(archive, name):
+        return None
+    try:
+        with archive.open(name) as file:
+            return file.read(_TEXT_LIMIT)
+    except DamagedArchiveError:  # which `look` makes a finding of
+        return None
+
+
+def is_elsewhere(archive: Archive) -> bool:
+    """Tell whether the archive's bytes are fetched range by range."""
+    return "://" in archive.source
+
+
+def too_costly(archive: Archive, name: str) -> bool:
+    """Tell whether looking into a member means fetching more than a look is worth."""
+    entry = archive.entries[name]
+    return is_elsewhere(archive) and entry.method is not Method.STORED and entry.compressed_size > _MOST_FETCHED
 
 
 def label_facts(data: bytes) -> LabelFacts:
@@ -86,7 +135,7 @@ def _parsed(data: bytes) -> tuple[Any, str | None]:  # Any: JSON
     # Imported where it is needed: it takes as long as everything else that inspecting needs.
     import yaml  # noqa: PLC0415
 
-    from marpack.inspection.yaml_bounds import MAX_BYTES, SAFE_LOADER, excess  # noqa: PLC0415
+    from marpack.inspection.yaml_document import MAX_BYTES, SAFE_LOADER, excess  # noqa: PLC0415
 
     if len(data) > MAX_BYTES:
         return None, f"it is larger than {MAX_BYTES >> 10} KiB"

@@ -8,10 +8,10 @@ from inspection.lint.content_cases import CASES as CONTENTS
 from inspection.lint.handler_cases import CASES as HANDLERS
 
 import marpack.inspection.lint as package
-from marpack.inspection.lint.registry import all_codes, as_markdown
+from marpack.inspection.lint.linting import all_codes, as_markdown
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "findings.md"
-PRINT = 'python -c "from marpack.inspection.lint.registry import as_markdown as m; print(m(), end=str())"'
+PRINT = 'python -c "from marpack.inspection.lint.linting import as_markdown as m; print(m(), end=str())"'
 # Found only where files cannot be read or are made to exhaust: see test_hostile.py.
 HOSTILE = {"member-unreadable", "sources-too-large", "check-gave-up", "labels-unchecked", "requirements-too-large"}
 

@@ -1,0 +1,303 @@
+"""Who loads the model; the model file's one class, and its layers against the keys of the state_dict."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from marpack.archive.manifest import Manifest
+from marpack.findings import Finding, Severity
+from marpack.inspection.lint.classes import Attribute, Class, Library, Packed, Plain, Server
+from marpack.inspection.lint.codes import Code
+from marpack.inspection.lint.entry_point import Entry, Kind
+from marpack.inspection.lint.files import Files, Module, broken
+from marpack.inspection.lint.own_classes import Count, check_constructing, count, odd_line
+from marpack.inspection.lint.scope import Expression
+from marpack.inspection.syntax import dotted_name, own_nodes, walk
+from marpack.torchserve import stock as ts
+from marpack.torchserve.stock import never_found
+
+MANIFEST = "MAR-INF/MANIFEST.json: model.modelFile"
+
+MISSING = Code(
+    "Model file",
+    "model-file-missing",
+    "The model file is not in the archive.",
+    "Pack the file at the archive's root, or leave modelFile out.",
+)
+FILE_NAME = Code(
+    "Model file",
+    "model-file-name",
+    "The server imports the model file by its name up to the first dot, from the archive's root.",
+    "Rename the file to a plain name such as model.py, and pack it at the root.",
+)
+NO_CLASS = Code(
+    "Model file",
+    "model-no-class",
+    "The model file has no class of its own; imported classes do not count.",
+    "Define the model's class in the model file: class Model(Imported): pass.",
+)
+MANY_CLASSES = Code(
+    "Model file",
+    "model-many-classes",
+    "The model file has more than one class of its own, and the server wants exactly one.",
+    "Move the building blocks into another packed module and import them: imported classes do not count.",
+)
+UNDECIDED = Code(
+    "Model file",
+    "model-undecided",
+    "Only running the model file would tell how many classes it has.",
+    "Define the model's class at the module's top level, under no condition.",
+)
+NO_MODULE = Code(
+    "Model file",
+    "model-not-a-module",
+    "The model's class is no torch.nn.Module, so it has no load_state_dict, to or eval.",
+    "Derive the class from torch.nn.Module.",
+)
+UNEXPECTED = Code(
+    "Weights",
+    "weights-unexpected-key",
+    "The state_dict has tensors for a layer that the model file's class never mentions; load_state_dict refuses them.",
+    "Save the state_dict of the class that is packed.",
+)
+LACKING = Code(
+    "Weights",
+    "weights-missing-key",
+    "The model file's class has a layer that the state_dict has no tensors for; load_state_dict refuses it.",
+    "Save the state_dict of the class that is packed.",
+)
+
+# Layers that always have tensors.
+_FILLED = frozenset(
+    {"Linear", "Bilinear", "Embedding", "EmbeddingBag", "LSTM", "GRU", "RNN", "MultiheadAttention", "Parameter"}
+    | {f"{kind}{dimensions}d" for kind in ("Conv", "ConvTranspose") for dimensions in (1, 2, 3)}
+)
+_UNSEEN = frozenset({"setattr", "add_module", "register_module", "__setattr__", "load_state_dict"})
+
+
+def check_model_file(files: Files, library: Library, manifest: Manifest, severity: Severity) -> Iterator[Finding]:
+    """Yield why the server cannot make the model of the model file.
+
+    Args:
+        files: The members.
+        library: Resolves bases.
+        manifest: Names the file.
+        severity: How much it weighs; less than an error where the handler loads the model by itself.
+    """
+    name = manifest.model.model_file
+    if not name:
+        return
+    if name not in files:
+        yield MISSING.weigh(severity, f"the model file '{name}' is not in the archive", MANIFEST)
+        return
+    dotted = name.split(".")[0]
+    if "/" in name or name != f"{dotted}.py":
+        yield FILE_NAME.weigh(severity, f"the server imports '{dotted}', which is not '{name}'", name)
+        return
+    if never_found(dotted):
+        yield FILE_NAME.weigh(severity, f"the server imports Python's own module '{dotted}' instead", name)
+        return
+    module = library.packed(dotted)
+    if module is not None:
+        yield from _check_class(library, module, severity)
+        return
+    located = files.members.locate(dotted, files.roots)
+    tree = files.module(dotted, located.member) if located and located.member == name else None
+    if tree is not None and not isinstance(tree, Module):
+        yield broken(name, tree, severity)
+
+
+def _check_class(library: Library, module: Module, severity: Severity) -> Iterator[Finding]:
+    counted = count(module)
+    one = counted.the_one
+    if one is None:
+        yield _not_one(module, counted, severity)
+        return
+    cls = Packed(module, one)
+    for finding in (*check_constructing(library, cls, "model"), *_check_module(library, cls)):
+        yield finding if severity is Severity.ERROR else _weighed(finding, severity)
+
+
+def _not_one(module: Module, counted: Count, severity: Severity) -> Finding:
+    listed = ", ".join(counted.names[:6]) + (", …" if len(counted.names) > 6 else "")
+    if counted.low > 1:
+        message = f"it has {counted.low} classes of its own ({listed}) where the server wants exactly one"
+        return MANY_CLASSES.weigh(severity, message, module.at(odd_line(module, counted, "forward")))
+    if counted.high == 0:
+        return NO_CLASS.weigh(severity, "it has no class of its own", module.member)
+    return UNDECIDED.note(f"only running it would tell how many classes it has ({listed})", module.member)
+
+
+def _check_module(library: Library, cls: Packed) -> Iterator[Finding]:
+    order = library.order(cls)
+    if not all(isinstance(base, Packed | Plain) for base in order):
+        return
+    if any(isinstance(base, Plain) and base.dotted.startswith("torch.nn.") for base in order):
+        return
+    if library.find(cls, "load_state_dict") is None:
+        message = f"the class {cls.node.name} is no torch.nn.Module"
+        yield NO_MODULE.error(message, cls.module.at(cls.node))
+
+
+def _weighed(finding: Finding, severity: Severity) -> Finding:
+    return msgspec.structs.replace(finding, severity=severity)
+
+
+def check_keys_of_state(library: Library, model: Module, keys: Iterable[str], where: str) -> Iterator[Finding]:
+    """Yield the first key that the class has no place for, and the first place that no key fills.
+
+    Args:
+        library: Resolves the class's bases.
+        model: The model file.
+        keys: The state_dict's keys.
+        where: The weights file's name.
+    """
+    one = count(model).the_one
+    bases = library.order(Packed(model, one)) if one else []
+    if one is None or not all(isinstance(base, Packed | Plain) for base in bases):
+        return
+    if not any(isinstance(base, Plain) and base.dotted.startswith("torch.nn.") for base in bases):
+        return
+    nodes = [node for base in bases if isinstance(base, Packed) for node in walk(base.node)]
+    mentioned = {name for node in nodes for name in _names(node)}
+    if mentioned & _UNSEEN:
+        return
+    layers = dict.fromkeys(key.partition(".")[0] for key in keys)
+    extra = next((name for name in layers if name not in mentioned), None)
+    if extra is not None:
+        message = f"it has tensors for '{extra[:40]}', which the class {one.name} never mentions"
+        yield UNEXPECTED.warning(message, where)
+    lacking = next((name for name in _filled(one) if name not in layers), None)
+    if lacking is not None:
+        yield LACKING.warning(f"it has nothing for '{lacking[:40]}', a layer of the class {one.name}", where)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.FunctionDef):
+        yield node.name
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+
+
+def _filled(cls: ast.ClassDef) -> list[str]:
+    """Return the layers with tensors that `__init__` makes under no condition, and nobody touches again."""
+    init = next((item for item in cls.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+    made = [name for statement in (init.body if init else ()) if (name := _layer(statement))]
+    attributes = (node for node in walk(cls) if isinstance(node, ast.Attribute))
+    changed = Counter(node.attr for node in attributes if not isinstance(node.ctx, ast.Load))
+    return [name for name in made if changed[name] == 1]
+
+
+def _layer(statement: ast.stmt) -> str | None:
+    """Return the name in `self.name = nn.Linear(…)`."""
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call(func=function)):
+            made = (dotted_name(function) or "").rpartition(".")[2]
+            return name if made in _FILLED else None
+    return None
+
+
+class Loader(Struct, frozen=True, kw_only=True):
+    """How sure it is that BaseHandler's rules for model, labels and compiling apply."""
+
+    severity: Severity = Severity.NOTE  # ERROR: they do; WARNING: they seem to; NOTE: the handler has its own way
+    cls: Class | None = None
+
+    @property
+    def own_way(self) -> bool:
+        """Whether the handler loads by itself, or nobody can tell."""
+        return self.severity is Severity.NOTE
+
+
+_WEIGHTS = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+
+
+def loader_of(entry: Entry, library: Library) -> Loader:
+    """Tell who loads the model."""
+    if entry.kind is Kind.CLASS and entry.cls is not None:
+        return Loader(severity=_severity(library, entry.cls), cls=entry.cls)
+    if entry.kind is Kind.FUNCTION and entry.function is not None and entry.of is not None:
+        cls = _initialised_class(library, entry.of, entry.function)
+        if cls is not None:  # how the function gets there is its own business, hence no error
+            return Loader(severity=_lighter(_severity(library, cls), Severity.WARNING), cls=cls)
+    return Loader()
+
+
+def is_servers_own(library: Library, loader: Loader, method: str) -> bool:
+    """Say whether a method is the server's, for certain, and not overridden."""
+    found = library.find(loader.cls, method) if loader.cls is not None else None
+    return found is not None and isinstance(found.owner, Server)
+
+
+def _severity(library: Library, cls: Class) -> Severity:
+    """Walk along the chain of `super().initialize(…)` and see whether it ends at BaseHandler's."""
+    severity = Severity.ERROR
+    for found in library.definitions(cls, "initialize"):
+        if isinstance(found.owner, Server):
+            return severity if ts.loads_as_base(found.owner.dotted) else Severity.NOTE
+        step = _step(found)
+        if step is Severity.NOTE:
+            return step
+        severity = _lighter(severity, step)
+    return Severity.NOTE
+
+
+def _step(found: Attribute) -> Severity:
+    """Return how sure it is that one `initialize` goes on to the next class's, with the manifest as it is."""
+    function = found.function
+    if function is None or not isinstance(found.owner, Packed) or function.decorator_list:
+        return Severity.NOTE
+    if any(_touches_manifest(node) for node in own_nodes(function)):
+        return Severity.NOTE
+    if any(isinstance(item, ast.Expr) and _is_super_call(item.value) for item in function.body):
+        return Severity.ERROR
+    called = any(_is_super_call(node) for node in own_nodes(function))
+    return Severity.WARNING if called else Severity.NOTE
+
+
+def _is_super_call(node: ast.AST) -> bool:
+    """Recognise `super().initialize(context)` and `Base.initialize(self, context)`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="initialize", value=ast.Call(func=ast.Name(id="super")))):
+            return True
+        case ast.Call(func=ast.Attribute(attr="initialize"), args=[ast.Name(id="self"), *_]):
+            return True
+    return False
+
+
+def _touches_manifest(node: ast.AST) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(
+        isinstance(inner, ast.Attribute) and inner.attr in {"manifest", "_system_properties", "model_yaml_config"}
+        for target in targets
+        if isinstance(target, ast.Subscript)
+        for inner in walk(target)
+    )
+
+
+def _initialised_class(library: Library, module: Module, function: ast.AST) -> Class | None:
+    """Return the class whose instance a handler function initialises: `_service.initialize(context)`."""
+    for node in walk(function):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="initialize", value=ast.Name(id=name))):
+                return _class_of_instance(library, module, name)
+    return None
+
+
+def _class_of_instance(library: Library, module: Module, name: str) -> Class | None:
+    binding = module.scope.names.get(name)
+    only = binding.only if binding else None
+    if isinstance(only, Expression) and isinstance(only.node, ast.Call):
+        return library.class_of(module, only.node.func)
+    return None
+
+
+def _lighter(one: Severity, other: Severity) -> Severity:
+    return min(one, other, key=_WEIGHTS.index)

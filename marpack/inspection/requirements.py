@@ -1,0 +1,219 @@
+"""requirements.txt as pip reads it, and which distribution provides which import."""
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+from msgspec import Struct
+
+# import name → distributions; where neither the same nor a spelling of it.
+_PROVIDERS = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "clip": "openai-clip clip-anytorch",
+    "cv2": "opencv-python opencv-python-headless opencv-contrib-python opencv-contrib-python-headless",
+    "Crypto": "pycryptodome pycrypto",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu faiss-gpu faiss",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "google": "protobuf google-api-core google-cloud-storage google-auth googleapis-common-protos",
+    "grpc": "grpcio",
+    "grpc_tools": "grpcio-tools",
+    "imblearn": "imbalanced-learn",
+    "IPython": "ipython",
+    "jwt": "pyjwt",
+    "Levenshtein": "levenshtein python-levenshtein",
+    "lightning": "lightning pytorch-lightning",
+    "magic": "python-magic",
+    "mmcv": "mmcv mmcv-full mmcv-lite",
+    "MySQLdb": "mysqlclient",
+    "nacl": "pynacl",
+    "nvidia": "nvidia-dali-cuda110 nvidia-dali-cuda120 nvidia-dali",
+    "onnxruntime": "onnxruntime onnxruntime-gpu onnxruntime-openvino onnxruntime-directml",
+    "OpenSSL": "pyopenssl",
+    "osgeo": "gdal",
+    "paddle": "paddlepaddle paddlepaddle-gpu",
+    "PIL": "pillow pillow-simd",
+    "pkg_resources": "setuptools",
+    "pptx": "python-pptx",
+    "psycopg2": "psycopg2 psycopg2-binary",
+    "pycocotools": "pycocotools pycocotools-windows",
+    "pydantic_core": "pydantic",
+    "pynvml": "pynvml nvidia-ml-py",
+    "pythoncom": "pywin32",
+    "pytorch_lightning": "pytorch-lightning lightning",
+    "ruamel": "ruamel-yaml",
+    "sam2": "sam-2",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn sklearn",
+    "slugify": "python-slugify",
+    "soundfile": "soundfile pysoundfile",
+    "speech_recognition": "speechrecognition",
+    "tensorflow": "tensorflow tensorflow-cpu tensorflow-gpu tf-nightly",
+    "tensorrt": "tensorrt nvidia-tensorrt",
+    "TTS": "tts coqui-tts",
+    "websocket": "websocket-client",
+    "whisper": "openai-whisper",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+# distribution → imports that it always brings along through its own requirements.
+_BRINGS = {
+    "accelerate": "huggingface_hub safetensors",
+    "datasets": "pandas pyarrow fsspec huggingface_hub dill multiprocess xxhash aiohttp",
+    "diffusers": "huggingface_hub safetensors regex importlib_metadata",
+    "easyocr": "cv2 scipy skimage bidi shapely pyclipper",
+    "librosa": "scipy sklearn joblib numba soundfile audioread pooch soxr",
+    "lightning": "torchmetrics lightning_utilities pytorch_lightning",
+    "mmdet": "mmcv mmengine pycocotools scipy shapely terminaltables",
+    "nltk": "regex click joblib",
+    "onnxruntime": "google flatbuffers coloredlogs",
+    "onnx": "google",
+    "pytorch-lightning": "torchmetrics lightning_utilities",
+    "scikit-image": "scipy imageio tifffile lazy_loader",
+    "scikit-learn": "scipy joblib threadpoolctl",
+    "segmentation-models-pytorch": "timm huggingface_hub safetensors",
+    "sentence-transformers": "transformers sklearn scipy tokenizers huggingface_hub safetensors regex joblib",
+    "seaborn": "pandas",
+    "spacy": "thinc srsly catalogue wasabi typer pydantic",
+    "timm": "huggingface_hub safetensors",
+    "transformers": "tokenizers huggingface_hub safetensors regex",
+    "ultralytics": "cv2 pandas scipy",
+}
+_COMMENT = re.compile(r"(^|\s)#.*$")
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_LONGEST = 4096  # characters
+# Options that stand behind a requirement.
+_TRAILING = re.compile(r"\s--(hash|config-settings?|global-option|install-option)\b.*$")
+_URL = re.compile(r"^(\w+\+)?[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name in the index's own spelling (PEP 503)."""
+    return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
+
+
+def providers(top: str) -> frozenset[str]:
+    """Return the distributions that may provide a top-level import, in canonical spelling."""
+    return frozenset({canonical(top), *_PROVIDERS.get(top, "").split()})
+
+
+def provided(top: str, required: Iterable[str]) -> bool:
+    """Say whether one of the required distributions (canonical names) provides, or always brings, an import."""
+    names = set(required)
+    return bool(names & providers(top)) or any(top in _BRINGS.get(name, "").split() for name in names)
+
+
+def usual_provider(top: str) -> str:
+    """Return what one most likely has to install for an import."""
+    return _PROVIDERS.get(top, canonical(top)).split()[0]
+
+
+class Sort(StrEnum):
+    """What a line is."""
+
+    REQUIREMENT = "requirement"
+    INCLUDE = "include"  # -r FILE
+    CONSTRAINT = "constraint"  # -c FILE
+    OPTION = "option"  # an option of pip's
+    PATH = "path"  # a file or folder
+    WRONG = "wrong"  # none that pip takes
+
+
+class Line(Struct, frozen=True):
+    """One line that says something."""
+
+    number: int
+    sort: Sort
+    text: str  # the option's value, the path, the requirement
+    name: str | None = None  # the distribution, canonical, where the line gives one
+    reason: str = ""  # why it is wrong
+
+
+def read_lines(data: bytes) -> list[Line]:
+    """Parse a requirements file; never raises."""
+    return [_line(number, text) for number, text in _logical(_decode(data)) if text]
+
+
+def _decode(data: bytes) -> str:
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return data.removeprefix(codecs.BOM_UTF8).decode(encoding, "replace")
+    return data.decode("utf-8", "replace")
+
+
+def _logical(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines joined at their backslashes, without comments, with the number of their first."""
+    start, parts = 0, []
+    for number, line in enumerate(text.splitlines(), 1):
+        start = start or number
+        bare = _COMMENT.sub("", line).rstrip()
+        if line.endswith("\\") and bare.endswith("\\"):
+            parts.append(bare[:-1])
+            continue
+        yield start, "".join([*parts, bare]).strip()
+        start, parts = 0, []
+    yield start, "".join(parts).strip()
+
+
+def _line(number: int, text: str) -> Line:
+    if text.startswith("-"):
+        return _option(number, text)
+    text = _TRAILING.sub("", text).strip()
+    if _is_path(text):
+        return Line(number, Sort.PATH, text)
+    if _URL.match(text):
+        return Line(number, Sort.REQUIREMENT, text, _name_in_url(text))
+    return _requirement(number, text)
+
+
+def _option(number: int, text: str) -> Line:
+    option, _, value = text.replace("=", " ", 1).partition(" ")
+    value = value.strip()
+    if option in {"-r", "--requirement"}:
+        return Line(number, Sort.INCLUDE, value)
+    if option in {"-c", "--constraint"}:
+        return Line(number, Sort.CONSTRAINT, value)
+    if option in {"-e", "--editable"}:
+        sort = Sort.REQUIREMENT if _URL.match(value) else Sort.PATH
+        return Line(number, sort, value, _name_in_url(value) if sort is Sort.REQUIREMENT else None)
+    return Line(number, Sort.OPTION, text)
+
+
+def _is_path(text: str) -> bool:
+    if _URL.match(text) or " @ " in text:
+        return False
+    return text.startswith((".", "/", "~")) or text.endswith((".whl", ".tar.gz", ".zip"))
+
+
+def _name_in_url(text: str) -> str | None:
+    """Return the distribution that an address names, or that its last part is called."""
+    egg = re.search(r"#.*\begg=([\w.-]+)", text)
+    if egg:
+        return canonical(egg[1])
+    path = re.split(r"[?#]", text.partition("://")[2])[0].partition("/")[2]
+    last = PurePosixPath(path).name.partition("@")[0].removesuffix(".git")
+    return canonical(last.split("-")[0] if last.endswith(".whl") else last) or None
+
+
+def _requirement(number: int, text: str) -> Line:
+    if len(text) > _LONGEST:
+        return Line(number, Sort.WRONG, text[:60], reason=f"it is longer than {_LONGEST} characters")
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - few archives need it
+
+    try:
+        requirement = Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
+        return Line(number, Sort.WRONG, text, reason=str(error).splitlines()[0] if str(error) else "not a requirement")
+    return Line(number, Sort.REQUIREMENT, text, canonical(requirement.name))
