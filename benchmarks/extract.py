@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from benchmarks.verdicts import show_targets
 from marpack.archive.manifest import Manifest, Model
-from marpack.packing.pack import pack
-from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.project.packing import pack
+from marpack.project.plan import Format, Plan, PlannedMember, Role
 
 BLOCK = 1 << 20
 MARPACK = """

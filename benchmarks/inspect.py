@@ -23,8 +23,8 @@ from threading import Thread
 
 from benchmarks.verdicts import show_targets
 from marpack.archive.manifest import Manifest, Model
-from marpack.packing.pack import pack
-from marpack.packing.plan import Plan, PlannedMember, Role
+from marpack.project.packing import pack
+from marpack.project.plan import Plan, PlannedMember, Role
 
 SIZE = 1 << 30  # bytes of weights
 IMPORTS = "import click, rich, msgspec"

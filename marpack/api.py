@@ -26,8 +26,8 @@ from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
 from marpack.gate.devices import Device
 from marpack.gate.serving import Serving
-from marpack.packing.plan import Built
-from marpack.project.building import build_project
+from marpack.project.packing import build_project
+from marpack.project.plan import Built
 from marpack.torchserve.messages import MAX_BODY, Load, Part
 from marpack.torchserve.targets import Target
 from marpack.worker.inputs import Input as Named

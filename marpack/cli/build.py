@@ -11,8 +11,8 @@ from marpack.cli.completing import sources
 from marpack.errors import ProjectError, UsageError
 
 if TYPE_CHECKING:
-    from marpack.packing.plan import Format
-    from marpack.project.planned import Planned
+    from marpack.project.plan import Format
+    from marpack.project.preflight import Planned
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
 # What speaks for the original archiver's command line instead of a project.
@@ -77,8 +77,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
 
     PROJECT is a folder with a marpack.yaml. In its place, the flags of torch-model-archiver do what they do there.
     """
-    from marpack.packing.pack import plan_size
-    from marpack.project.writing import write
+    from marpack.project.packing import plan_size, write
     from marpack.render.build import BuildReport, built_lines, show_warnings
     from marpack.render.json import show
     from marpack.render.layout import show_page
@@ -112,7 +111,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
 
 
 def _plan(project: str | None, options: dict[str, Any]) -> Planned:  # Any: see build
-    from marpack.packing.plan import Format
+    from marpack.project.plan import Format
 
     given = [flag for name, flag in _FLAGS.items() if options[name] is not None]
     form = Format(options["archive_format"]) if options["archive_format"] else None
@@ -141,8 +140,8 @@ def _plan_project(
 
 
 def _plan_flags(options: dict[str, Any], form: Format | None, created_on: str | None) -> Planned:  # Any: see build
-    from marpack.packing.plan import Format
     from marpack.project.flags import Flags, plan_flags
+    from marpack.project.plan import Format
 
     missing = [_FLAGS[name] for name in ("model_name", "version", "handler") if options[name] is None]
     if missing:

@@ -80,9 +80,8 @@ def _from_archive(archive: str, folder: Path | None, options: dict[str, Any]) ->
 
 
 def _from_template(folder: Path, options: dict[str, Any], *, quiet: bool) -> InitReport:  # Any: click's
-    from marpack.project.scaffold.assembling import assemble
     from marpack.project.scaffold.placing import place
-    from marpack.project.scaffold.proposal import propose
+    from marpack.project.scaffold.proposal import assemble, propose
     from marpack.project.scaffold.survey import survey
     from marpack.project.schema import FILE_NAME
     from marpack.render.init import report_of, show_survey

@@ -105,7 +105,7 @@ def _settings(options: dict[str, Any], device: Device, launch: Callable[[], Work
 
 def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None], Resolved]:
     if options["unpacked"]:
-        from marpack.gate.unpacked import unpacked
+        from marpack.project.source import unpacked
 
         return lambda source: stack.enter_context(unpacked(source))
     from marpack.project.source import resolve

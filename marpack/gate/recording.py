@@ -8,8 +8,7 @@ from msgspec import UNSET
 from marpack.gate.bodies import NOTHING, value_of
 from marpack.gate.comparing import TOLERANCE
 from marpack.gate.expectations import shape_of
-from marpack.project.expecting import RANGE
-from marpack.project.schema import Expectation, TextExpectation
+from marpack.project.schema import RANGE, Expectation, TextExpectation
 from marpack.worker.results import Result
 
 _MOST = 24  # values of one answer that are recorded

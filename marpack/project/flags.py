@@ -8,14 +8,10 @@ from msgspec import Struct
 
 from marpack.archive.manifest import Manifest, Model
 from marpack.archive.names import MODEL_NAME
-from marpack.packing.plan import Format, Plan, Role
-from marpack.project.entry_point import BUILT_INS, near_built_in
-from marpack.project.gathering import Gathering
-from marpack.project.output import SUFFIXES
-from marpack.project.paths import plain_refusals
-from marpack.project.planned import Planned, settle
-from marpack.project.preflight import manifest_place
-from marpack.project.trees import is_pattern, matches, tree
+from marpack.project.members import BUILT_INS, Gathering, is_pattern, matches, near_built_in, tree
+from marpack.project.output_path import SUFFIXES, plain_refusals
+from marpack.project.plan import Format, Plan, Role
+from marpack.project.preflight import Planned, manifest_place, settle
 from marpack.version import __version__
 
 _LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")

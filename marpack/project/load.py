@@ -1,14 +1,143 @@
-"""marpack.yaml → Project, with every problem in one go."""
+"""marpack.yaml → Project: read into the schema, with every problem of it in one go."""
 
+import difflib
+import types
+from enum import Enum
 from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
+from msgspec import NODEFAULT, Struct
 
+from marpack.archive.names import shown
 from marpack.errors import NoProjectError, ProjectError
-from marpack.inspection.yaml_document import read_document
-from marpack.project.paths import plain_refusals
-from marpack.project.reading import Reading
+from marpack.findings import Finding, Severity
+from marpack.inspection.yaml_document import Document, read_document
+from marpack.project.output_path import plain_refusals
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
+
+S = TypeVar("S", bound=Struct)
+
+_WORDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+_WRONG = object()  # no value: the problem is reported already
+
+
+class Reading:
+    """One document being read: its problems gather in `findings`."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.findings: list[Finding] = []
+
+    def struct(self, kind: type[S], value: dict[Any, Any], path: str = "") -> S | None:
+        """Return a mapping as a struct, or None when something in it is wrong."""
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        found: dict[str, Any] = {}  # Any: each field has its own type
+        for key, item in value.items():
+            inner = f"{path}.{key}" if path else str(key)
+            if key in fields:
+                found[fields[key].name] = self.value(fields[key].type, item, inner)
+            else:
+                self._unknown(str(key), inner, list(fields))
+        for key, field in fields.items():
+            if key not in value and field.default is NODEFAULT and field.default_factory is NODEFAULT:
+                self._missing(key, path)
+                found[field.name] = _WRONG
+        return None if any(item is _WRONG for item in found.values()) else kind(**found)
+
+    def value(self, wanted: Any, value: Any, path: str) -> Any:  # Any: a type's form, and whatever YAML holds
+        """Return a value as the type wants it, or the mark of a wrong one."""
+        options = _options(wanted)
+        if value is None and Any not in options:
+            self._report("empty-key", f"{path} is empty", path, "give it a value, or take the line out")
+            return _WRONG
+        for option in options:
+            if isinstance(value, dict) and _is_struct(option):
+                found = self.struct(option, value, path)
+                return _WRONG if found is None else found
+            if isinstance(value, list) and get_origin(option) is list:
+                return self._items(get_args(option)[0], value, path)
+            if isinstance(value, dict) and get_origin(option) is dict:
+                return self._table(get_args(option)[1], value, path)
+            found = self._plain(option, value, path)
+            if found is not _WRONG:
+                return found
+        self._mismatch(options, value, path)
+        return _WRONG
+
+    def _items(self, wanted: Any, values: list[Any], path: str) -> Any:  # Any: see value
+        found = [self.value(wanted, item, f"{path}[{index}]") for index, item in enumerate(values)]
+        return _WRONG if any(item is _WRONG for item in found) else found
+
+    def _table(self, wanted: Any, values: dict[Any, Any], path: str) -> Any:  # Any: see value
+        found = {key: self.value(wanted, item, f"{path}.{key}") for key, item in values.items()}
+        return _WRONG if any(item is _WRONG for item in found.values()) else found
+
+    def _plain(self, option: Any, value: Any, path: str) -> Any:  # Any: see value
+        if option is Any:
+            return value
+        if option is str and not isinstance(value, list | dict):
+            text = self.document.texts.get(path, str(value))  # as it is written: version 1.10 is not 1.1
+            return _WRONG if "\0" in text else text
+        if isinstance(option, type) and issubclass(option, Enum):
+            return next((member for member in option if member.value == value), _WRONG)
+        plain = get_origin(option) or option
+        fits = isinstance(plain, type) and type(value) is plain
+        return value if fits else _WRONG
+
+    def _unknown(self, key: str, path: str, known: list[str]) -> None:
+        near = difflib.get_close_matches(key.lower(), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
+        self._report("unknown-key", f"there is no key {key}", path, hint)
+
+    def _missing(self, key: str, path: str) -> None:
+        inner = f"{path}.{key}" if path else key
+        self._report("missing-key", f"{key} is missing", path, f"add a line '{inner.rpartition('.')[2]}: …'")
+
+    def _mismatch(self, options: tuple[Any, ...], value: Any, path: str) -> None:  # Any: see value
+        wanted = " or ".join(dict.fromkeys(_word(option) for option in options))
+        is_text = isinstance(value, str)
+        actual = shown(value) if is_text else _WORDS.get(type(value), "something else")
+        near = difflib.get_close_matches(value, _choices(options), n=1) if is_text else []
+        self._report("wrong-type", f"{path} must be {wanted}, not {actual}", path, _did_you_mean(near))
+
+    def _report(self, code: str, message: str, path: str, hint: str | None) -> None:
+        where = self.document.place(path)
+        self.findings.append(Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint))
+
+
+def _options(wanted: Any) -> tuple[Any, ...]:  # Any: a type's form
+    """Return the alternatives of a type, without Annotated, None and UNSET."""
+    if get_origin(wanted) is Annotated:
+        return _options(get_args(wanted)[0])
+    if get_origin(wanted) in {Union, types.UnionType}:
+        return tuple(option for part in get_args(wanted) if part is not type(None) for option in _options(part))
+    return (wanted,)
+
+
+def _is_struct(option: Any) -> bool:  # Any: a type's form
+    return isinstance(option, type) and issubclass(option, Struct)
+
+
+def _choices(options: tuple[Any, ...]) -> list[str]:  # Any: a type's form
+    return [
+        str(member.value)
+        for option in options
+        if isinstance(option, type) and issubclass(option, Enum)
+        for member in option
+    ]
+
+
+def _word(option: Any) -> str:  # Any: a type's form
+    if _is_struct(option):
+        return f"a mapping of {', '.join(field.encode_name for field in msgspec.structs.fields(option))}"
+    if _choices((option,)):
+        return " or ".join(_choices((option,)))
+    return _WORDS.get(get_origin(option) or option, "something else")
+
+
+def _did_you_mean(near: list[str]) -> str | None:
+    return f"did you mean {near[0]}?" if near else None
 
 
 @plain_refusals()

@@ -1,16 +1,44 @@
-"""marpack.yaml as types: the one place that says which keys there are."""
+"""marpack.yaml as types: its keys, the severities of checks, and what is wrong with an expectation by itself."""
 
+import math
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from marpack.project.severities import Severities
+from marpack.findings import Severity
 from marpack.torchserve.targets import Target
 
+ERROR = Severity.ERROR
 FILE_NAME = "marpack.yaml"
 
 _FilePath = Annotated[str, Meta(description="A path, relative to the folder of marpack.yaml.")]
+RANGE = frozenset({"min", "max", "approx", "tolerance"})  # keys of a table that stands in a number's place
+Mistake = tuple[str, str]  # the key, dotted, and a sentence
+
+
+class Severities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
+    """One key per check: `error` keeps the archive from being deployed, `warning` and `note` only tell."""
+
+    safe_to_open: Annotated[Severity, Meta(description="The server can read it, and reading it is safe.")] = ERROR
+    digests: Annotated[Severity, Meta(description="Every byte is as it was built.")] = ERROR
+    manifest: Annotated[Severity, Meta(description="The manifest names files that are there.")] = ERROR
+    preflight: Annotated[
+        Severity, Meta(description="Handler, model file, config, labels and weights fit together.")
+    ] = ERROR
+    pickles: Annotated[Severity, Meta(description="No pickle can run code.")] = ERROR
+    requirements: Annotated[Severity, Meta(description="Its requirements are met here.")] = ERROR
+    loads: Annotated[Severity, Meta(description="The handler loads and initializes.")] = ERROR
+    samples: Annotated[Severity, Meta(description="Every packed sample is answered as expected.")] = ERROR
+    batch_contract: Annotated[Severity, Meta(description="Batches are answered as their requests alone.")] = ERROR
+    body_forms: Annotated[Severity, Meta(description="One content in several forms gets one answer.")] = ERROR
+    repeatable: Annotated[Severity, Meta(description="Answers depend on neither order nor history.")] = ERROR
+    labels: Annotated[Severity, Meta(description="The answers' labels are the archive's.")] = ERROR
+    compiled: Annotated[Severity, Meta(description="The compiled model agrees with the eager one.")] = ERROR
+    memory: Annotated[Severity, Meta(description="Memory does not grow with the requests.")] = ERROR
+    model_folder: Annotated[Severity, Meta(description="Nothing is written into the model folder.")] = ERROR
 
 
 class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,3 +129,54 @@ __all__ = [
     "TextExpectation",
     "UnsetType",
 ]
+
+
+def mistakes(expected: Expectation) -> Iterator[Mistake]:
+    """Yield what no answer could meet, or what cannot be meant."""
+    if expected.status is not None and not 100 <= expected.status <= 599:
+        yield "status", f"{expected.status} is no HTTP status"
+    if isinstance(expected.text, TextExpectation) and expected.text.regex is not None:
+        try:
+            re.compile(expected.text.regex)
+        except re.error as error:
+            yield "text.regex", f"the regular expression does not compile: {error}"
+    if any(length < 0 for length in expected.shape or ()):
+        yield "shape", "a shape holds lengths, which are not negative"
+    if expected.json is not UNSET:
+        yield from _in_value(expected.json, "json")
+
+
+def _in_value(value: Any, key: str) -> Iterator[Mistake]:  # Any: JSON
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _in_value(item, f"{key}[{index}]")
+    elif isinstance(value, dict) and value and set(value) <= RANGE:
+        yield from _in_range(value, key)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _in_value(item, f"{key}.{name}")
+
+
+def _in_range(bounds: dict[str, Any], key: str) -> Iterator[Mistake]:
+    quoted = [name for name, bound in bounds.items() if isinstance(bound, str) and _is_number(bound)]
+    if quoted:
+        yield f"{key}.{quoted[0]}", f"{quoted[0]} is text; a number stands without quotes"
+    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds.values()):
+        return  # an object that happens to have these keys
+    unreal = next((name for name, bound in bounds.items() if isinstance(bound, float) and math.isnan(bound)), None)
+    if unreal is not None:
+        yield f"{key}.{unreal}", "nan is no number that an answer can be held to"
+    if "tolerance" in bounds and "approx" not in bounds:
+        yield f"{key}.tolerance", "a tolerance belongs to approx"
+    if bounds.get("tolerance", 0) < 0:
+        yield f"{key}.tolerance", "a tolerance is not negative"
+    if "min" in bounds and "max" in bounds and bounds["min"] > bounds["max"]:
+        yield f"{key}.min", f"no number is at least {bounds['min']} and at most {bounds['max']}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

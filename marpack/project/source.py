@@ -1,21 +1,34 @@
-"""SOURCE, as commands take it: an archive as it is, or a project whose archive is built first when it must be."""
+"""SOURCE, as commands take it: an archive as it is, a project whose archive is built when stale, or its loose files.
+
+What only projects need is imported when one turns up: running an archive does not wait for it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
-from marpack.archive.protocol import unseen
-from marpack.errors import NoProjectError, UsageError
-from marpack.project.paths import plain_refusals
+from marpack.archive.index import Index, Member
+from marpack.archive.manifest import Manifest
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, unseen
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError, NoProjectError, UsageError
+from marpack.project.output_path import plain_refusals
 
 if TYPE_CHECKING:
     from marpack.archive.protocol import Bar
     from marpack.findings import Finding
-    from marpack.packing.plan import Built
+    from marpack.project.plan import Built, Plan, PlannedMember
     from marpack.project.schema import Project
+
+_SMALL = 1 << 20  # bytes: files up to this size are compared by digest, larger ones by size and time
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -46,9 +59,8 @@ def resolve(
     path = Path(source if source is not None else ".")
     if path.is_file() and path.suffix not in {".yaml", ".yml"}:
         return Resolved(path=path)  # and nothing of what only projects need is imported
-    from marpack.archive.protocol import MANIFEST_NAME  # noqa: PLC0415
-    from marpack.project.load import load_project  # noqa: PLC0415
-    from marpack.project.schema import FILE_NAME  # noqa: PLC0415
+    from marpack.project.load import load_project  # noqa: PLC0415 - as the docstring says
+    from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
     if not path.exists():
         raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
@@ -64,10 +76,8 @@ def resolve(
 
 
 def _resolve_project(project: Project, bar: Bar, created_on: str | None) -> Resolved:
-    from marpack.packing.pack import plan_size  # noqa: PLC0415
-    from marpack.project.planning import plan_project  # noqa: PLC0415
-    from marpack.project.staleness import is_stale  # noqa: PLC0415
-    from marpack.project.writing import write  # noqa: PLC0415
+    from marpack.project.packing import plan_size, write  # noqa: PLC0415 - as above
+    from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
     draft = plan_project(project, check=False, created_on=created_on)
     if not is_stale(draft.plan):
@@ -76,3 +86,91 @@ def _resolve_project(project: Project, bar: Bar, created_on: str | None) -> Reso
     with bar("packing", plan_size(planned.plan)) as progress:
         built = write(planned, progress)
     return Resolved(path=planned.plan.output, project=project, built=built, findings=planned.findings)
+
+
+def is_stale(plan: Plan) -> bool:
+    """Say whether the plan's output is missing, damaged, or differs from what the plan would write.
+
+    `createdOn` does not count. Large files count as changed when they are no older than the archive.
+    """
+    try:
+        written = plan.output.stat().st_mtime_ns
+        index, manifest = _read(plan.output)
+    except (OSError, ArchiveError, KeyError):
+        return True
+    if _undated(manifest) != _undated(plan.manifest):
+        return True
+    if (index.samples, index.target) != (plan.samples, plan.target):
+        return True
+    members = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
+    if members.keys() != {member.name for member in plan.members}:
+        return True
+    return any(_differs(member, members[member.name], written) for member in plan.members)
+
+
+def _read(path: Path) -> tuple[Index, Manifest]:
+    with open_archive(path) as archive:
+        with archive.open(INDEX_NAME) as file:
+            index = Index.from_json(file.read())
+        return index, archive.manifest
+
+
+def _undated(manifest: Manifest) -> Manifest:
+    return msgspec.structs.replace(manifest, created_on=None)
+
+
+def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
+    """Say whether one member's source is not what was packed.
+
+    Args:
+        planned: The member as it would be packed now.
+        packed: The member as the archive's index has it.
+        written: When the archive was written, in ns.
+    """
+    source = planned.source
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest() != packed.sha256
+    status = source.stat()
+    if status.st_size != packed.size:
+        return True
+    if status.st_size <= _SMALL:
+        return hashlib.sha256(source.read_bytes()).hexdigest() != packed.sha256
+    return max(status.st_mtime_ns, status.st_ctime_ns) >= written  # ctime: an older file may have been moved here
+
+
+@contextmanager
+def unpacked(source: str | None) -> Iterator[Resolved]:
+    """Lay a project out as the folder that its archive would be extracted to; the folder goes when it is left.
+
+    A model folder is taken as it is. Raises UsageError for an archive, ProjectError for what is no sound project.
+    """
+    from marpack.project.load import load_project  # noqa: PLC0415 - as above
+    from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
+    from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
+
+    path = Path(source if source is not None else ".")
+    if (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file():
+        yield Resolved(path=path)
+        return
+    if path.is_file() and path.name != FILE_NAME:
+        hint = "name the project's folder, or leave --unpacked out"
+        raise UsageError("--unpacked runs a project or a model folder, and this is a file", where=source, hint=hint)
+    project = load_project(path)
+    planned = plan_project(project)
+    with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()  # tracebacks tell the author's files by it
+        lay_out(planned.plan, folder)
+        yield Resolved(path=folder, project=project, findings=planned.findings)
+
+
+def lay_out(plan: Plan, folder: Path) -> None:
+    """Fill a folder with links to a plan's files, and with what the archiver would write."""
+    for member in plan.members:
+        place = folder / member.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(member.source, bytes):
+            place.write_bytes(member.source)
+        else:
+            place.symlink_to(member.source.resolve())
+    (folder / MANIFEST_NAME).parent.mkdir(exist_ok=True)
+    (folder / MANIFEST_NAME).write_bytes(plan.manifest.to_json())

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rich.filesize import decimal
 
 from marpack.findings import Finding, Severity
-from marpack.packing.plan import Built, Format
+from marpack.project.plan import Built, Format
 from marpack.render.layout import clean, fact
 
 

@@ -12,9 +12,9 @@ from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import GateReport, Verdict
 from marpack.gate.witness import Terms
 from marpack.project.load import load_project
+from marpack.project.packing import write
 from marpack.project.planning import plan_project
 from marpack.project.source import Resolved
-from marpack.project.writing import write
 from marpack.worker.pool import Settings
 from marpack.worker.results import Result, body_of
 

@@ -11,7 +11,7 @@ from marpack.gate.check import Choice, Listener, check
 from marpack.gate.checks import CHECKS, Check
 from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import Checked, Verdict
-from marpack.project.severities import Severities
+from marpack.project.schema import Severities
 from marpack.project.source import Resolved, resolve
 from marpack.torchserve.targets import Target
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from marpack.gate.expectations import shape_of, shortfalls
 from marpack.gate.recording import expectation_of
-from marpack.project.expecting import mistakes
-from marpack.project.schema import Expectation
+from marpack.project.schema import Expectation, mistakes
 
 CAT = '{"cat": 0.9, "dog": 0.1, "box": [1, 2, 3, 4], "alive": true, "name": null}'
 # expectation, answer's body

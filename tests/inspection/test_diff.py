@@ -15,8 +15,8 @@ from marpack.archive.manifest import Manifest, Model
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 from marpack.inspection.diff import Change, Diff, diff
-from marpack.packing.pack import pack
-from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.project.packing import pack
+from marpack.project.plan import Format, Plan, PlannedMember, Role
 
 Build = Callable[..., Path]
 TENSORS = {

@@ -20,8 +20,8 @@ from marpack.findings import Severity
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import Verdict
-from marpack.packing.pack import pack
-from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.project.packing import pack
+from marpack.project.plan import Format, Plan, PlannedMember, Role
 from marpack.weights.kind import Kind
 
 HANDLER = """

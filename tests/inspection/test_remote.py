@@ -16,8 +16,8 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, MissingExtraError, NotAnArchiveError
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import Verdict
-from marpack.packing.pack import pack
-from marpack.packing.plan import Plan, PlannedMember, Role
+from marpack.project.packing import pack
+from marpack.project.plan import Plan, PlannedMember, Role
 
 HANDLER = b"from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Own(BaseHandler):\n    pass\n"
 

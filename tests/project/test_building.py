@@ -7,10 +7,9 @@ import pytest
 
 from marpack.archive.reader import open_archive
 from marpack.errors import BuildError, ProjectError
-from marpack.project.building import build_project
 from marpack.project.load import load_project
+from marpack.project.packing import build_project, write
 from marpack.project.planning import plan_project
-from marpack.project.writing import write
 
 FUNCTION = "def handle(data, context):\n    return [1 for _ in data or []]\n"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from marpack.project.imports import local_modules
+from marpack.project.planning import local_modules
 
 FILES = {
     "handler.py": "",

@@ -11,8 +11,8 @@ import yaml
 from marpack.archive.manifest import Manifest, Model
 from marpack.errors import OutputExistsError, ProjectError, UsageError
 from marpack.findings import Severity
-from marpack.packing.plan import Format, Plan, PlannedMember, Role
 from marpack.project.load import load_project
+from marpack.project.plan import Format, Plan, PlannedMember, Role
 from marpack.project.planning import plan_project
 from marpack.version import __version__
 

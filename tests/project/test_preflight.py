@@ -10,8 +10,8 @@ from marpack.errors import ProjectError
 from marpack.findings import Finding, Severity
 from marpack.project.flags import Flags, plan_flags
 from marpack.project.load import load_project
-from marpack.project.planned import Planned
 from marpack.project.planning import plan_project
+from marpack.project.preflight import Planned
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 HEAD = "name: tiny\nversion: '1.0'\nhandler: {}\n"

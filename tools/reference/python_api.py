@@ -10,7 +10,7 @@ from tools.reference.page import NOTE, page
 def python_api() -> str:
     """Return the public functions and classes, as their docstrings tell them."""
     from marpack import api, testing
-    from marpack.packing.plan import Built
+    from marpack.project.plan import Built
     from marpack.worker.results import Result
 
     parts = [
@@ -85,7 +85,7 @@ def shown_signature(made: object) -> str:
     text = str(inspect.signature(made)) if callable(made) else ""
     for prefix in (
         "marpack.archive.protocol.",
-        "marpack.packing.plan.",
+        "marpack.project.plan.",
         "marpack.worker.results.",
         "marpack.torchserve.context.",
         "collections.abc.",

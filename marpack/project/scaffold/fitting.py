@@ -1,12 +1,24 @@
-"""Which template fits the weights that are there, judged by their format, signature and first layer."""
+"""Which template suits the weights, what speaks against the author's files, and which samples go along."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
 from msgspec import Struct
 
-from marpack.project.scaffold.labelled import count_classes
-from marpack.project.scaffold.survey import Survey, Weights
+from marpack.findings import Finding, Severity
+from marpack.project.label_files import count_classes
+from marpack.project.scaffold.survey import Labels, Survey, Weights
+from marpack.project.scaffold.template import Template
 from marpack.weights.kind import Kind
 
 TOPK = 5  # classes that the server's image_classifier names, and fails without
+# The server tells formats by their suffix alone (contract §6).
+_SUFFIXES = {Kind.TORCHSCRIPT: ".pt", Kind.STATE_DICT: ".pt", Kind.ONNX: ".onnx", Kind.ELF: ".so"}
+_MOST = 5
+_WIDEST = 4096  # numbers in a stand-in
+_STAND_IN = "samples/stand-in"
 
 
 class Fit(Struct, frozen=True, kw_only=True):
@@ -64,3 +76,95 @@ def _signature(weights: Weights) -> tuple[int, str]:
         return 1, ""
     arguments, _, result = forward.signature.rpartition(" -> ")
     return arguments.count(": "), result
+
+
+def misgivings(
+    found: Survey, weights: Weights | None, labels: Labels | None, *, named: frozenset[str]
+) -> Iterator[Finding]:
+    """Yield what will keep the project from being served as it is.
+
+    Args:
+        found: What is in the folder.
+        weights: The author's, if there are any.
+        labels: The author's, if there are any.
+        named: The keys that the author gives an answer for.
+    """
+    if weights is None:
+        return
+    if weights.kind is Kind.PICKLED_MODULE:
+        hint = "where the model's code is: torch.jit.script(model).save('model.pt')"
+        yield _warning("pickled-module", f"{weights.name} is a whole pickled model, which no server loads", hint)
+    if weights.kind in {Kind.STATE_DICT, Kind.SAFETENSORS} and not ("model_file" in named or found.model_files):
+        hint = "put the file with its nn.Module here, and name it in marpack.yaml: model_file: model.py"
+        yield _warning("no-model-file", f"{weights.name} is a {weights.kind}: it needs the model's class", hint)
+    suffix = _SUFFIXES.get(weights.kind)
+    if suffix and not weights.name.endswith(suffix):
+        message = f"{weights.name} holds {weights.kind}, which the server takes only from a file that ends in {suffix}"
+        renamed = Path(weights.name).with_suffix(suffix)
+        hint = f"mv {weights.name} {renamed}, and set weights: {renamed} in marpack.yaml"
+        yield _warning("weights-suffix", message, hint)
+    classes = count_classes(weights.contents)
+    if labels and classes and labels.count != classes:
+        message = f"{labels.name} has {labels.count} labels, and the model's last layer seems to give {classes} numbers"
+        yield _warning("labels-count", message, f"look whether {labels.name} is the right file")
+    if len(found.weights) > 1 and "weights" not in named:
+        others = ", ".join(each.name for each in found.weights if each.name != weights.name)
+        yield _warning("more-weights", f"{weights.name} was taken; there are also {others}", "--weights names another")
+
+
+def _warning(code: str, message: str, hint: str) -> Finding:
+    return Finding(code=code, severity=Severity.WARNING, message=message, hint=hint)
+
+
+class Chosen(Struct, frozen=True, kw_only=True):
+    """Samples as marpack.yaml lists them, and the files that have to be brought for them."""
+
+    listed: tuple[dict[str, Any], ...]  # Any: an expectation
+    brought: dict[str, bytes] = {}
+    stand_ins: bool = False  # they only show that the model answers
+
+
+def toy_samples(template: Template) -> Chosen:
+    """Return the samples of a template's own model, with the answers that they must get."""
+    brought = {sample["input"]: template.read(sample["input"]) for sample in template.samples}
+    return Chosen(listed=tuple(template.samples), brought=brought)
+
+
+def own_samples(template: Template, found: Survey, weights: Weights, fitting: Fit) -> Chosen:
+    """Return samples for a model of the author's: pictures that are there, else one stand-in that it can take."""
+    picture = _picture(template, fitting)
+    if picture and found.pictures:
+        return Chosen(listed=tuple(_answered(name) for name in found.pictures[:_MOST]))
+    name, content = _stand_in(template, weights, picture)
+    return Chosen(listed=(_answered(name),), brought={name: content}, stand_ins=True)
+
+
+def _picture(template: Template, fitting: Fit) -> str | None:
+    """Return the stand-in that is a picture, if the template's handler takes one."""
+    if template.takes == "picture":
+        return "red.png"
+    if not template.reads_pictures:
+        return None
+    return "gray.png" if fitting.gray else "red.png" if fitting.pictures else None
+
+
+def _answered(name: str) -> dict[str, Any]:  # Any: an expectation
+    return {"input": name, "expect": {"status": 200}}
+
+
+def _stand_in(template: Template, weights: Weights, picture: str | None) -> tuple[str, bytes]:
+    if picture:
+        return f"{_STAND_IN}.png", (template.folder.parent / picture).read_bytes()
+    if template.takes != "numbers":
+        name = template.samples[0]["input"]
+        return f"{_STAND_IN}.{name.rpartition('.')[2]}", template.read(name)
+    row: list[Any] = [0.5] * (_width(weights) or 3)  # Any: a row of numbers, or a list of such rows
+    value = [row, row] if template.name == "streaming" else row
+    return f"{_STAND_IN}.json", msgspec.json.encode(value) + b"\n"
+
+
+def _width(weights: Weights) -> int | None:
+    """Return how many numbers a model takes, guessed from its first layer."""
+    ports = [port.shape[-1] for port in weights.contents.inputs if port.shape]
+    layers = [placed.tensor.shape[1] for placed in weights.contents.tensors if len(placed.tensor.shape) == 2]
+    return next((size for size in (*ports, *layers) if isinstance(size, int) and 0 < size <= _WIDEST), None)

@@ -1,9 +1,10 @@
-"""A folder's parts and the author's answers → the project to write."""
+"""A folder's parts and the author's answers → the project's files."""
 
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -11,14 +12,12 @@ from msgspec import Struct
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding
-from marpack.project.entry_point import BUILT_INS, EntryPoint, near_built_in
-from marpack.project.labels import count_labels, labels_member
-from marpack.project.scaffold.fitting import TOPK, Fit, fit
-from marpack.project.scaffold.labelled import count_classes
-from marpack.project.scaffold.misgivings import misgivings
-from marpack.project.scaffold.samples import Chosen, own_samples, toy_samples
+from marpack.project.label_files import count_classes, count_labels, labels_member
+from marpack.project.members import BUILT_INS, EntryPoint, near_built_in
+from marpack.project.scaffold.fitting import TOPK, Chosen, Fit, fit, misgivings, own_samples, toy_samples
+from marpack.project.scaffold.placing import Source
 from marpack.project.scaffold.survey import Labels, Survey, Weights, read_weights
-from marpack.project.scaffold.template import Template, load_template
+from marpack.project.scaffold.template import Template, load_template, render
 from marpack.torchserve.targets import Target
 from marpack.weights.kind import Kind
 
@@ -224,3 +223,55 @@ def _made(handler: str, found: Survey, answers: Answers) -> Iterator[str]:
         yield f"{handler.partition(':')[0].removesuffix('.py')}.py"
     yield "test_model.py"
     yield "README.md"
+
+
+def assemble(proposal: Proposal, templates: Path, *, for_new: bool = True) -> dict[str, Source]:
+    """Return every file that the project gets, by its name below the project's folder.
+
+    Args:
+        proposal: From `propose`.
+        templates: The folder of marpack's templates.
+        for_new: Bring samples along, which the marpack.yaml that is there already would not name.
+    """
+    values = _values(proposal)
+    files: dict[str, Source] = {}
+    for name in proposal.made:
+        own = name.endswith(".py") and name != "test_model.py"
+        source = f"{proposal.template.name}/handler.py.j2" if own else f"{name}.j2"
+        files[name] = render(templates, source, values)
+    return files | proposal.brought | (proposal.samples.brought if for_new else {})
+
+
+def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template files ask for
+    """Return what the template files are rendered with."""
+    template, fit = proposal.template, proposal.fit
+    is_toy = proposal.kind is None
+    return {
+        "name": proposal.name,
+        "version": proposal.version,
+        "weights": proposal.weights,
+        "kind": proposal.kind.value if proposal.kind else None,
+        "toy": is_toy,
+        "model": " ".join(template.model.split()),
+        "model_file": proposal.model_file,
+        "handler": proposal.handler,
+        "built_in": proposal.built_in,
+        "made": proposal.made,
+        "labels": proposal.labels,
+        "requirements": proposal.requirements,
+        "target": proposal.target.value if proposal.target else None,
+        "files": list(proposal.files),
+        "config_file": proposal.config,
+        "batch_size": 4 if is_toy and template.name != "text_classifier" else 1,
+        "samples": list(proposal.samples.listed),
+        "stand_ins": proposal.samples.stand_ins,
+        "test": template.test.strip(),
+        "handler_import": template.handler_import,
+        "handler_test": template.handler_test.strip(),
+        "title": template.title,
+        "classes": fit.classes,
+        "topk": min(fit.classes or 5, 5),
+        "onnx": template.name == "onnx",
+        "pictures": fit.pictures and not is_toy,
+        "gray": fit.gray and not is_toy,
+    }

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from marpack.inspection.handler import handler_facts
 from marpack.inspection.syntax import Broken, parse
-from marpack.project.labels import LABELS_NAME, count_labels
-from marpack.project.labels import SUFFIXES as LABEL_SUFFIXES
+from marpack.project.label_files import LABELS_NAME, count_labels
+from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.schema import FILE_NAME
 from marpack.weights.contents import Contents, read_contents
 from marpack.weights.detect import recognize

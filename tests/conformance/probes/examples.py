@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conformance.probe import Call, Probe
 
-from marpack.project.building import build_project
+from marpack.project.packing import build_project
 from marpack.worker.inputs import type_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from marpack.project.load import load_project
-from marpack.project.scaffold.assembling import assemble
 from marpack.project.scaffold.placing import place
-from marpack.project.scaffold.proposal import Answers, propose
+from marpack.project.scaffold.proposal import Answers, assemble, propose
 from marpack.project.scaffold.survey import survey
 from marpack.project.scaffold.template import template_names
 

@@ -10,8 +10,8 @@ import pytest
 
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
-from marpack.project.building import build_project
 from marpack.project.load import load_project
+from marpack.project.packing import build_project
 from marpack.project.scaffold.placing import place
 from marpack.project.scaffold.reclaim import reclaim
 

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from marpack.archive.index import Index, archive_digest
 from marpack.archive.manifest import Manifest, Model
 from marpack.errors import BuildError, OutputExistsError, UnsafeArchiveError
-from marpack.packing.pack import pack, plan_size
-from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.project.packing import pack, plan_size
+from marpack.project.plan import Format, Plan, PlannedMember, Role
 from marpack.version import __version__
 
 MakePlan = Callable[..., Plan]
@@ -39,8 +39,8 @@ PLAN = """
 import sys
 from pathlib import Path
 from marpack.archive.manifest import Manifest, Model
-from marpack.packing.pack import pack
-from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.project.packing import pack
+from marpack.project.plan import Format, Plan, PlannedMember, Role
 
 output, weights, form = sys.argv[1:]
 plan = Plan(

@@ -1,21 +1,79 @@
-"""An archive's members while they come together, and everything that is wrong with them."""
+"""A plan's members while they come together: files, folders, globs, the handler's entry point."""
 
 import difflib
+import glob
 import os
 import stat
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from marpack.archive.names import check_member_name
 from marpack.errors import UnsafeArchiveError
 from marpack.findings import Finding, Severity
-from marpack.packing.plan import PlannedMember, Role
-from marpack.project.trees import leads_out
+from marpack.project.plan import PlannedMember, Role
+from marpack.project.schema import FILE_NAME, FileMapping, Project
 
+_LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})
 WEIGHTS_SUFFIXES = (".pt", ".pth", ".pt2", ".safetensors", ".onnx", ".so", ".bin", ".ckpt", ".gguf")
 _MADE = (".mar", ".gz")
 _LARGE = 1 << 20  # bytes: members of this size lie beside the weights, so that the archive's tail stays small
+BUILT_INS = (  # contract §1
+    "base_handler",
+    "image_classifier",
+    "image_segmenter",
+    "object_detector",
+    "text_classifier",
+    "dali_image_classifier",
+    "vllm_handler",
+    "trt_llm_handler",
+)
+
+
+def tree(folder: Path, *, hidden_files: bool = False) -> Iterator[tuple[str, Path]]:
+    """Yield every file below a folder as (name relative to it, with "/"; path), sorted by name.
+
+    Hidden folders, `__pycache__` and `__MACOSX` are left out; hidden files are too, unless asked for. A symlink
+    to a folder that is being walked already is left out as well.
+    """
+    yield from _walk(folder, "", hidden_files, (folder.resolve(),))
+
+
+def _walk(folder: Path, prefix: str, hidden_files: bool, above: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        path, hidden = folder / entry.name, entry.name.startswith(".")
+        if not _is_folder(path):
+            if hidden_files or not hidden:
+                yield prefix + entry.name, path
+            continue
+        real = path.resolve()
+        if not hidden and entry.name not in _LEFT_BEHIND and real not in above:
+            yield from _walk(path, f"{prefix}{entry.name}/", hidden_files, (*above, real))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_pattern(text: str) -> bool:
+    """Say whether a name stands for others: `*`, `?` and `[…]`."""
+    return "*" in text or "?" in text or ("[" in text and "]" in text)
+
+
+def matches(pattern: str, folder: Path) -> list[str]:
+    """Return what a glob pattern matches, sorted; hidden names only where the pattern names the dot."""
+    # Path.glob would match hidden names too, and the original archiver does not.
+    return sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207
+
+
+def leads_out(path: Path, home: Path) -> bool:
+    """Say whether a path, its symlinks followed, lies outside a folder."""
+    return not Path(os.path.realpath(path)).is_relative_to(Path(os.path.realpath(home)))
 
 
 class Gathering:
@@ -167,3 +225,76 @@ def _siblings(path: Path) -> list[str]:
         return [sibling.name for sibling in path.parent.iterdir() if sibling.suffix not in _MADE]
     except OSError:
         return []
+
+
+def add_entries(project: Project, gathering: Gathering) -> None:
+    """Take every entry under `files`; what lies in the project keeps its path there."""
+    for index, entry in enumerate(project.files):
+        where = project.place(f"files[{index}]")
+        source = entry.source if isinstance(entry, FileMapping) else entry
+        to = entry.to if isinstance(entry, FileMapping) else None
+        _add_entry(source, to, project.folder, where, gathering)
+
+
+def _add_entry(source: str, to: str | None, folder: Path, where: str, gathering: Gathering) -> None:
+    path = folder / source
+    if is_pattern(source) and not path.exists():
+        found = matches(source, folder)
+        if not found:
+            gathering.warning("glob-without-match", f"{source} matches no file", where)
+        for match in found:
+            _add_one(match, None if to is None else _joined(to, Path(match).name), folder, where, gathering)
+        return
+    is_into = to is not None and (to.endswith("/") or to in {"", "."})
+    inner = _joined(to, path.name) if to is not None and is_into and not path.is_dir() else to
+    _add_one(source, inner, folder, where, gathering)
+
+
+def _add_one(source: str, to: str | None, folder: Path, where: str, gathering: Gathering) -> None:
+    """Take one file or folder under the name `to`, or under the path that it has in the project."""
+    path = folder / source
+    name = _joined(to) if to is not None else _kept(source)
+    if path.is_dir():
+        files = ((inner, file) for inner, file in tree(path) if not _is_ours(file, folder))
+        gathering.add_tree(name, files, folder=path, home=folder, where=where)
+    else:
+        gathering.add(name, path, where=where)
+
+
+def _kept(source: str) -> str:
+    """Return the name of what lies in the project, or the base name of what does not."""
+    steps = [step for step in PurePosixPath(source).parts if step != "."]
+    if ".." in steps or PurePosixPath(source).is_absolute():
+        return PurePosixPath(source).name
+    return "/".join(steps)
+
+
+def _joined(*names: str) -> str:
+    """Join names inside the archive; `.` and final slashes add nothing."""
+    return PurePosixPath(*names).as_posix()
+
+
+def _is_ours(file: Path, folder: Path) -> bool:
+    """Say whether a file is the project's own, or an archive built from it: these go into no archive."""
+    return file.parent == folder and (file.name == FILE_NAME or file.suffix == ".mar")
+
+
+class EntryPoint(Struct, frozen=True):
+    """A handler as the author names it."""
+
+    file: Path | None  # None: a built-in
+    manifest: str  # as the manifest names it
+
+    @classmethod
+    def parse(cls, text: str, folder: Path) -> "EntryPoint":
+        """Parse `built_in`, `path/file.py`, `path/file.py:function`, or a file without its `.py` (contract §1)."""
+        if text in BUILT_INS:
+            return cls(None, text)
+        path, colon, function = text.partition(":")
+        file = Path(path if path.endswith(".py") else f"{path}.py")
+        return cls(folder / file, f"{file.name}{colon}{function}")
+
+
+def near_built_in(text: str) -> str | None:
+    """Return the built-in that a misspelt name probably means."""
+    return next(iter(difflib.get_close_matches(text, BUILT_INS, n=1)), None)

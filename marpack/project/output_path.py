@@ -1,12 +1,13 @@
-"""Where an archive is written, and in which form."""
+"""Where an archive is written, and in which form; and what a file system refuses, as a sentence."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import OutputExistsError, ProjectError, UsageError
-from marpack.packing.plan import Format, PlannedMember
+from marpack.project.plan import Format, PlannedMember
 
 SUFFIXES = {Format.DEFAULT: ".mar", Format.ZIP_STORE: ".mar", Format.TGZ: ".tar.gz", Format.NO_ARCHIVE: ""}
 
@@ -81,3 +82,20 @@ def _check_folder(output: Path, sources: list[Path]) -> None:
             where=str(output),
             hint="choose another output, or remove the folder",
         )
+
+
+@contextmanager
+def plain_refusals() -> Iterator[None]:
+    """Turn an OSError (too long a name, a folder that may not be entered, a file gone meanwhile) into a ProjectError.
+
+    Also a decorator.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ProjectError(f"a path cannot be used: {reason}", where=_shortened(str(error.filename))) from error
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= 120 else f"{path[:60]}…{path[-40:]}"

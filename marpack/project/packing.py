@@ -1,12 +1,13 @@
-"""A plan, carried out: one archive, whole or not at all."""
+"""A Plan carried out: sources opened and watched, members written, the archive in its place whole."""
 
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO
 
 from marpack.archive.copying import Copier
@@ -16,11 +17,85 @@ from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress
 from marpack.archive.staging import staged_file, staged_folder
 from marpack.archive.writers import FolderWriter, Writer, ZipWriter
 from marpack.errors import BuildError, OutputExistsError
-from marpack.packing.plan import Built, Format, Plan, PlannedMember, Role
-from marpack.packing.sources import opened, size_of
+from marpack.project.plan import Built, Format, Plan, PlannedMember, Role
+from marpack.project.preflight import Planned
 from marpack.version import __version__
 
 _ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}
+
+
+class Opened:
+    """A member's bytes, to be read once from the start."""
+
+    def __init__(self, raw: FileIO | BytesIO, size: int, where: str, progress: Progress | None) -> None:
+        self._raw = raw
+        self.size = size  # bytes
+        self._where = where
+        self._progress = progress
+
+    def readinto(self, block: memoryview, /) -> int:
+        """Fill the block from its start and return how many bytes came; raises BuildError if none can."""
+        try:
+            count = self._raw.readinto(block)
+        except OSError as error:
+            raise _unreadable(error, self._where) from error
+        if not count:
+            raise _changed(self._where)
+        if self._progress:
+            self._progress(count)
+        return count
+
+
+def size_of(source: Path | bytes) -> int:
+    """Return a source's size in bytes; raises BuildError if there is no such file."""
+    return len(source) if isinstance(source, bytes) else _stat(source).st_size
+
+
+@contextmanager
+def opened(source: Path | bytes, progress: Progress | None = None) -> Iterator[Opened]:
+    """Open a source for one reading.
+
+    Raises BuildError for what is no readable file, and at the end for a file that was changed meanwhile.
+    """
+    if isinstance(source, bytes):
+        yield Opened(BytesIO(source), len(source), "", progress)
+        return
+    _stat(source)  # before it is opened: opening a FIFO would wait for somebody to write into it
+    try:
+        file = FileIO(source)
+    except OSError as error:
+        raise _unreadable(error, str(source)) from error
+    with file:
+        before = os.fstat(file.fileno())
+        yield Opened(file, before.st_size, str(source), progress)
+        if _version(os.fstat(file.fileno())) != _version(before):
+            raise _changed(str(source))
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _unreadable(error, str(path)) from error
+    if not S_ISREG(status.st_mode):
+        raise BuildError("it is no regular file", where=str(path), hint="pack files only")
+    return status
+
+
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _unreadable(error: OSError, where: str) -> BuildError:
+    return BuildError(
+        f"the file cannot be read: {error.strerror}", where=where, hint="check the path and its permissions"
+    )
+
+
+def _changed(where: str) -> BuildError:
+    return BuildError(
+        "the file was changed while it was being packed", where=where, hint="build again once nothing writes to it"
+    )
 
 
 def plan_size(plan: Plan) -> int:
@@ -128,3 +203,43 @@ def _disk_size(path: Path) -> int:
     if path.is_dir():
         return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
     return path.stat().st_size
+
+
+def write(planned: Planned, progress: Progress | None = None) -> Built:
+    """Write a plan's archive, making the folder it goes into.
+
+    Args:
+        planned: From `plan_project` or `plan_flags`.
+        progress: Is called with the number of bytes just read, again and again.
+
+    Raises BuildError, OutputExistsError.
+    """
+    folder = planned.plan.output.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(f"the output's folder cannot be made: {error.strerror}", where=str(folder)) from error
+    return pack(planned.plan, progress)
+
+
+def build_project(
+    project: str | Path = ".",
+    *,
+    output: str | Path | None = None,
+    strict: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Built:
+    """Build a project's archive.
+
+    Args:
+        project: The folder of a marpack.yaml, or that file itself.
+        output: The archive's path, or a folder to put it in; `<name>.mar` beside marpack.yaml if None.
+        strict: Whether warnings stop the build too.
+        progress: Is called with the number of bytes just read, again and again.
+
+    Raises ProjectError holding every finding that stops the build, BuildError if the archive cannot be written.
+    """
+    from marpack.project.load import load_project  # noqa: PLC0415 - the original archiver's flags do without
+    from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
+
+    return write(plan_project(load_project(Path(project)), output=output, strict=strict), progress)

@@ -10,8 +10,8 @@ from conformance.server import Server
 from conformance.wire import Message, exchange
 
 from marpack.archive.manifest import Manifest, Model
-from marpack.packing.pack import pack
-from marpack.packing.plan import Format, Plan, PlannedMember, Role
+from marpack.project.packing import pack
+from marpack.project.plan import Format, Plan, PlannedMember, Role
 
 pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 

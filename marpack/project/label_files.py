@@ -1,4 +1,4 @@
-"""A file of labels in any of its spellings → the server's index_to_name.json (contract §6)."""
+"""A file of labels in any of its spellings → index_to_name.json; and how many labels it names (contract §6)."""
 
 import csv
 import io
@@ -9,11 +9,13 @@ from typing import Any
 
 from marpack.errors import ProjectError
 from marpack.inspection.yaml_document import parse_document
+from marpack.weights.contents import Contents
 
 LABELS_NAME = "index_to_name.json"
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
 _INDEX_WORDS = frozenset({"index", "id", "idx", "class", "class_id", "class_index", "label_id", "#", ""})
 _LARGEST = 1 << 20  # bytes of a file that may be labels
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def labels_member(path: Path) -> Path | bytes:
@@ -144,3 +146,13 @@ def count_labels(path: Path) -> int | None:
     if isinstance(names, list):
         return len(names)
     return len(mapping) if mapping and all(key.isdecimal() for key in mapping) else None
+
+
+def count_classes(contents: Contents) -> int | None:
+    """Return how many numbers a model's last layer gives, guessed from its tensors' names and shapes."""
+    outputs = [port.shape[-1] for port in contents.outputs if port.shape]
+    if outputs and isinstance(outputs[0], int):
+        return outputs[0]
+    shapes = [placed.tensor.shape for placed in contents.tensors if not placed.tensor.name.endswith(_STATISTICS)]
+    layers = [shape for shape in shapes if len(shape) > 1]
+    return layers[-1][0] if layers else None

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import ProjectError, UsageError
-from marpack.gate.unpacked import unpacked
+from marpack.project.source import unpacked
 
 
 def test_a_project_is_laid_out_as_its_archive_would_be(tmp_path: Path):

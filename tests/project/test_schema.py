@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from marpack.project.expecting import mistakes
-from marpack.project.schema import Expectation
+from marpack.project.schema import Expectation, mistakes
 
 WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"status": 99}, [("status", "99 is no HTTP status")]),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import ProjectError
-from marpack.project.labels import labels_member
+from marpack.project.label_files import labels_member
 
 ANIMALS = {"0": "cat", "1": "dog, small", "2": "no"}
 
