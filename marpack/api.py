@@ -24,17 +24,15 @@ from msgspec.structs import replace
 
 from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
-from marpack.gate.devices import Device
-from marpack.gate.serving import Serving
 from marpack.project.packing import build_project
 from marpack.project.plan import Built
+from marpack.runner.inputs import Input as Named
+from marpack.runner.inputs import Shape, request_id, type_of
+from marpack.runner.pool import Settings
+from marpack.runner.results import Result, run
+from marpack.runner.session import Device, Serving
 from marpack.torchserve.messages import MAX_BODY, Load, Part
 from marpack.torchserve.targets import Target
-from marpack.worker.inputs import Input as Named
-from marpack.worker.inputs import Shape, request_id, type_of
-from marpack.worker.pool import Settings
-from marpack.worker.results import Result
-from marpack.worker.runner import run
 
 Input = str | Path | bytes | Mapping[str, Any] | list[Any]  # Any: JSON
 

@@ -8,7 +8,7 @@ import pytest
 
 import marpack
 from marpack.errors import ProjectError
-from marpack.worker.client import LoadError
+from marpack.runner.client import LoadError
 
 HANDLER = """
 def handle(data, context):

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from marpack.findings import Finding
     from marpack.gate.across import Across, Comparison
-    from marpack.gate.serving import Serving
     from marpack.gate.subject import Manner
-    from marpack.worker.inputs import Input
+    from marpack.runner.inputs import Input
+    from marpack.runner.session import Serving
 
 _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
@@ -23,12 +23,12 @@ _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compil
 def across(source: str | None, options: dict[str, Any]) -> int:
     """Compare, show, and return the exit code: 0 if every input is answered alike, else 1."""
     from marpack.gate.across import Across
-    from marpack.gate.devices import misplaced
+    from marpack.runner.session import misplaced
 
     ways = _ways(source, options)
     manners = [manner_of(options, device=device, compiled=compiled) for _, _, device, compiled in ways]
     if options["inputs"]:
-        from marpack.worker.sources import check_sources
+        from marpack.runner.sources import check_sources
 
         check_sources(options["inputs"])
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ def _ways(source: str | None, options: dict[str, Any]) -> tuple[_Way, _Way]:
 
 
 def _serving(source: str | None, manner: Manner) -> Serving:
-    from marpack.gate.serving import Serving
+    from marpack.runner.session import Serving
 
     return Serving.open(source, options=manner.load, target=manner.target, settings=manner.settings, cache=manner.cache)
 
@@ -66,9 +66,9 @@ def _serving(source: str | None, manner: Manner) -> Serving:
 def _inputs(servings: list[Serving], options: dict[str, Any]) -> Callable[[], Iterable[Input]]:
     """Return what makes the inputs, from the first one on each time: those named, else the samples of the first."""
     from marpack.gate.samples import packed_samples
+    from marpack.runner.inputs import Shape, file_inputs
+    from marpack.runner.sources import paths_of
     from marpack.torchserve.messages import MAX_BODY
-    from marpack.worker.inputs import Shape, file_inputs
-    from marpack.worker.sources import paths_of
 
     shape = Shape(max_request_size=options["max_request_size"] or MAX_BODY)
     if options["inputs"]:

@@ -112,12 +112,12 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
     from pathlib import Path
 
     from marpack.archive.cache import Cache
-    from marpack.gate.devices import Device
     from marpack.gate.subject import Manner
     from marpack.gate.witness import Terms
+    from marpack.runner.pool import Settings
+    from marpack.runner.session import Device
     from marpack.torchserve.messages import MAX_BODY, Load
     from marpack.torchserve.targets import Target
-    from marpack.worker.pool import Settings
 
     if compiled not in (None, "on", "off"):
         raise UsageError("this is neither on nor off", where=f"--compile {compiled}")

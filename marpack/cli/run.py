@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from marpack.cli.run_outlets import Outlets
-    from marpack.gate.serving import Serving
-    from marpack.worker.process import WorkerProcess
-    from marpack.worker.results import Result
-    from marpack.worker.runner import Exchange
+    from marpack.runner.process import WorkerProcess
+    from marpack.runner.results import Exchange, Result
+    from marpack.runner.session import Serving
 
 _HELP = """Answer inputs as the server would.
 
@@ -72,9 +71,9 @@ def answer(
     from marpack.cli.run_outlets import Outlets
     from marpack.cli.run_record import finish, recorder_of
     from marpack.cli.run_serving import open_serving
-    from marpack.worker.client import LoadError
-    from marpack.worker.journal import Journal
-    from marpack.worker.runner import exchanges
+    from marpack.runner.client import LoadError
+    from marpack.runner.results import exchanges
+    from marpack.runner.resume import Journal
 
     recorder = recorder_of(source, options) if options["record"] else None
     with ExitStack() as stack:
@@ -102,7 +101,7 @@ def _answer_all(
 ) -> int:
     """Tell each result as it comes, and in the end what they add up to; return the exit code."""
     from marpack.cli.interrupts import Interrupts
-    from marpack.worker.client import LoadError
+    from marpack.runner.client import LoadError
 
     try:
         with Interrupts() as interrupts:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from marpack.findings import Finding
-    from marpack.gate.serving import Serving
-    from marpack.worker.benchmark import Figures, Plan
-    from marpack.worker.inputs import Input
+    from marpack.runner.benchmark import Figures, Plan
+    from marpack.runner.inputs import Input
+    from marpack.runner.session import Serving
 
 _MOST = 10_000  # inputs: they are all held in memory
 
@@ -26,7 +26,7 @@ def benchmark(source: str | None, options: dict[str, Any]) -> int:
     from marpack.render.json import show
     from marpack.render.run import RunFailure
     from marpack.render.trouble import show_load_error
-    from marpack.worker.client import LoadError
+    from marpack.runner.client import LoadError
 
     findings: list[Finding] = []
 
@@ -67,7 +67,7 @@ def _held(inputs: Any) -> list[Input]:  # Any: an iterator
 def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], findings: list[Finding]) -> Figures:
     from marpack.render.benchmark import BenchmarkReport, show_columns, show_pace, show_rest
     from marpack.render.json import show
-    from marpack.worker.benchmark import measure
+    from marpack.runner.benchmark import measure
 
     plan = _plan(serving, options, len(inputs))
     if options["as_json"]:
@@ -83,8 +83,8 @@ def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], fin
 
 def _plan(serving: Serving, options: dict[str, Any], inputs: int) -> Plan:
     from marpack.inspection.text_members import model_config
+    from marpack.runner.benchmark import Plan, sizes_up_to
     from marpack.torchserve.model_config import batch_size_of
-    from marpack.worker.benchmark import Plan, sizes_up_to
 
     # As far as the server would go, unless the user says otherwise.
     most = options["batch_size"] or batch_size_of(model_config(serving.archive))

@@ -9,9 +9,9 @@ from marpack.cli.run_options import header
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from marpack.worker.inputs import Input
-    from marpack.worker.journal import Journal
-    from marpack.worker.sources import Wanted
+    from marpack.runner.inputs import Input
+    from marpack.runner.resume import Journal
+    from marpack.runner.sources import Wanted
 
 
 def inputs_of(options: dict[str, Any], journal: Journal | None = None) -> Iterator[Input]:
@@ -21,10 +21,10 @@ def inputs_of(options: dict[str, Any], journal: Journal | None = None) -> Iterat
     """
     from itertools import chain
 
+    from marpack.runner.inputs import Shape, data_inputs, file_inputs, form_input
+    from marpack.runner.replay import check_requests, recorded_inputs
+    from marpack.runner.sources import check_sources, paths_of
     from marpack.torchserve.messages import MAX_BODY
-    from marpack.worker.inputs import Shape, data_inputs, file_inputs, form_input
-    from marpack.worker.replay import check_requests, recorded_inputs
-    from marpack.worker.sources import check_sources, paths_of
 
     limit = options["max_request_size"] or MAX_BODY
     if options["recorded"]:
@@ -52,7 +52,7 @@ def _unanswered(inputs: Iterator[Input], journal: Journal | None) -> Iterator[In
 
 def count_of(options: dict[str, Any]) -> int | None:
     """Return how many inputs there are, or None where only reading them would tell."""
-    from marpack.worker import sources
+    from marpack.runner import sources
 
     if options["recorded"]:
         return None
@@ -66,7 +66,7 @@ def _wanted(kind: str | None) -> Wanted | None:
         return None
     from pathlib import PurePath
 
-    from marpack.worker.inputs import type_of_suffix
+    from marpack.runner.inputs import type_of_suffix
 
     suffix = "." + kind.lstrip(".").lower()
 

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
     from marpack.errors import HandlerError
     from marpack.findings import Finding
-    from marpack.gate.serving import Serving
     from marpack.render.run import ReportStream, RunHead
-    from marpack.worker.client import LoadError
-    from marpack.worker.journal import Journal
-    from marpack.worker.results import Result
-    from marpack.worker.runner import Exchange
-    from marpack.worker.summary import Summary
+    from marpack.runner.client import LoadError
+    from marpack.runner.results import Exchange, Result, Summary
+    from marpack.runner.resume import Journal
+    from marpack.runner.session import Serving
 
 
 class Outlets:
@@ -31,7 +29,7 @@ class Outlets:
     def __init__(self, options: dict[str, Any], journal: Journal | None = None) -> None:
         """Open what results go to, so that what cannot be written is said before a model is loaded."""
         from marpack.render.lines import Lines
-        from marpack.worker.bodies import BodyFolder
+        from marpack.runner.body_files import BodyFolder
 
         self._options = options
         self._journal = journal
@@ -58,7 +56,7 @@ class Outlets:
         """Tell what was loaded."""
         from marpack.render.progress import Progress
         from marpack.render.run import ReportStream
-        from marpack.worker.summary import Tally
+        from marpack.runner.results import Tally
 
         head = self._head(serving)
         if self._options["as_json"]:
@@ -145,7 +143,7 @@ class Outlets:
     def _show_summary(self, summary: Summary, failure: HandlerError | None) -> None:
         from marpack.render.lines import show_summary
         from marpack.render.trouble import show_load_error
-        from marpack.worker.client import LoadError
+        from marpack.runner.client import LoadError
 
         sys.stdout.flush()
         if isinstance(failure, LoadError):
@@ -154,7 +152,7 @@ class Outlets:
 
     def _failure(self, error: HandlerError | None, serving: Serving) -> Any:  # Any: RunFailure | None
         from marpack.render.run import RunFailure
-        from marpack.worker.client import LoadError
+        from marpack.runner.client import LoadError
 
         return RunFailure.of(error, str(serving.resolved.path)) if isinstance(error, LoadError) else None
 

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive
     from marpack.findings import Finding
-    from marpack.gate.devices import Device
-    from marpack.gate.serving import PoolMaker, Serving
     from marpack.project.source import Resolved
+    from marpack.runner.pool import ModelPool, Settings
+    from marpack.runner.process import WorkerProcess
+    from marpack.runner.session import Device, PoolMaker, Serving
     from marpack.torchserve.messages import Load
-    from marpack.worker.pool import ModelPool, Settings
-    from marpack.worker.process import WorkerProcess
 
 
 def open_serving(
@@ -42,10 +41,9 @@ def open_serving(
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
-    from marpack.gate.devices import Device, misplaced
-    from marpack.gate.serving import Listener, Serving
-    from marpack.gate.wanted_packages import requirement_notes
     from marpack.render.progress import waiting
+    from marpack.runner.environments import requirement_notes
+    from marpack.runner.session import Device, Listener, Serving, misplaced
     from marpack.torchserve.targets import Target
 
     class Teller(Listener):
@@ -91,7 +89,7 @@ def _load(options: dict[str, Any], device: Device) -> Load:
 
 
 def _settings(options: dict[str, Any], device: Device, launch: Callable[[], WorkerProcess] | None) -> Settings:
-    from marpack.worker.pool import Settings
+    from marpack.runner.pool import Settings
 
     return Settings(
         workers=options["workers"],
@@ -119,7 +117,7 @@ def _pool_maker(options: dict[str, Any], settings: Settings) -> PoolMaker | None
     if options["in_process"] or options["pdb"]:
         import sys
 
-        from marpack.worker.in_process import InProcessPool
+        from marpack.runner.in_process import InProcessPool
 
         os.environ.update(settings.environment or {})
         quiet = options["as_json"] or options["jsonl"] or not sys.stdout.isatty()  # stdout is for results
@@ -128,7 +126,7 @@ def _pool_maker(options: dict[str, Any], settings: Settings) -> PoolMaker | None
     if options["env"] == "isolated":
         from msgspec.structs import replace
 
-        from marpack.worker.pool import LocalPool
+        from marpack.runner.pool import LocalPool
 
         def isolated_pool(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
             return LocalPool(load, replace(settings.as_served(config), python=_isolated_python(archive)))
@@ -141,9 +139,8 @@ def _isolated_python(archive: Archive) -> str:
     """Return the interpreter of the environment that an archive's requirements ask for."""
     import sys
 
-    from marpack.gate.isolation import IsolationError, isolated
-    from marpack.gate.wanted_packages import requirements_text
     from marpack.render.console import talk
+    from marpack.runner.environments import IsolationError, isolated, requirements_text
 
     if requirements_text(archive) is None:
         talk().print("[dim]the archive has no requirements: this environment is used as it is[/]")

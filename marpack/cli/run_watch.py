@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from marpack.errors import ExitCode, MarpackError
 
 if TYPE_CHECKING:
-    from marpack.gate.watching import Watch
+    from marpack.runner.watching import Watch
 
 _LOOK = 0.1  # seconds between two looks for changes while answers come
 
@@ -20,9 +20,9 @@ def watch(source: str | None, options: dict[str, Any]) -> int:
 
     torch stays imported in a process that the workers are forked from.
     """
-    from marpack.gate.devices import Device
-    from marpack.gate.watching import Watch
-    from marpack.worker.forking import ForkServer
+    from marpack.runner.forking import ForkServer
+    from marpack.runner.session import Device
+    from marpack.runner.watching import Watch
 
     device = Device.parse(options["device"])
     watched = Watch(_paths(source, options), without=_outputs(options))

@@ -10,10 +10,9 @@ from msgspec import Struct
 from marpack.findings import Finding
 from marpack.gate.bodies import NOTHING, value_of
 from marpack.gate.comparing import TOLERANCE, differences, largest_difference
-from marpack.gate.serving import Serving
-from marpack.worker.inputs import Input
-from marpack.worker.results import Result
-from marpack.worker.runner import run
+from marpack.runner.inputs import Input
+from marpack.runner.results import Result, run
+from marpack.runner.session import Serving
 
 _LABEL_KEYS = ("label", "class", "prediction", "category", "answer")
 

@@ -7,11 +7,11 @@ import struct
 from io import BytesIO
 from typing import Any
 
+from marpack.runner.results import Result
 from marpack.weights.contents import read_contents
 from marpack.weights.detect import Recognized, recognize
 from marpack.weights.tensors import Placed
 from marpack.weights.zip_entries import NotZipError
-from marpack.worker.results import Result
 
 NOTHING = object()  # no value: the bytes are none that can be read
 

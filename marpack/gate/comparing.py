@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from marpack.gate.bodies import NOTHING, value_of
-from marpack.worker.results import Result
+from marpack.runner.results import Result
 
 # Kernels differ with the batch's shape, and compiled ones from eager: answers may differ by rounding, not by meaning.
 TOLERANCE = 1e-3  # of a number: absolute, and relative

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from marpack.gate.bodies import NOTHING, value_of
 from marpack.gate.matching import unmatched
 from marpack.project.schema import RANGE, Expectation, TextExpectation
-from marpack.worker.results import Result
+from marpack.runner.results import Result
 
 _TOLERANCE = 1e-6  # of `approx` without a tolerance of its own: absolute below 1, relative above
 

@@ -15,8 +15,7 @@ from marpack.gate.expectations import shortfalls
 from marpack.gate.recording import expectation_of
 from marpack.project.amending import amend
 from marpack.project.schema import Expectation, Project
-from marpack.worker.results import Result
-from marpack.worker.runner import Exchange
+from marpack.runner.results import Exchange, Result
 
 _FOLDER = "samples"
 _SUFFIXES = {"application/json": ".json", "text/plain": ".txt", "image/png": ".png", "image/jpeg": ".jpg"}

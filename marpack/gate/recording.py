@@ -9,7 +9,7 @@ from marpack.gate.bodies import NOTHING, value_of
 from marpack.gate.comparing import TOLERANCE
 from marpack.gate.expectations import shape_of
 from marpack.project.schema import RANGE, Expectation, TextExpectation
-from marpack.worker.results import Result
+from marpack.runner.results import Result
 
 _MOST = 24  # values of one answer that are recorded
 _DEEPEST = 8

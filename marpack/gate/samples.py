@@ -11,8 +11,8 @@ from marpack.findings import Finding
 from marpack.gate.verdicts import problem
 from marpack.project import schema
 from marpack.project.schema import Expectation
+from marpack.runner.inputs import Input, Shape, type_of
 from marpack.torchserve.messages import Request, Response, Trouble
-from marpack.worker.inputs import Input, Shape, type_of
 
 
 class Sample(Struct, frozen=True, kw_only=True):

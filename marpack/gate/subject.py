@@ -10,18 +10,17 @@ from marpack.archive.cache import Cache
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
-from marpack.gate.devices import Device
 from marpack.gate.samples import Packed, packed_samples
-from marpack.gate.serving import digest_of, target_of
 from marpack.gate.witness import Terms, Witness
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.source import Resolved
+from marpack.runner.client import Worker
+from marpack.runner.inputs import Shape
+from marpack.runner.pool import Settings
+from marpack.runner.session import Device, digest_of, target_of
 from marpack.torchserve.messages import MAX_BODY, Load
 from marpack.torchserve.targets import Target
-from marpack.worker.client import Worker
-from marpack.worker.inputs import Shape
-from marpack.worker.pool import Settings
 
 
 class Manner(Struct, frozen=True, kw_only=True):

@@ -15,11 +15,11 @@ from marpack.archive.protocol import Archive
 from marpack.errors import MarpackError
 from marpack.gate.comparing import TOLERANCE, differences
 from marpack.gate.samples import Sample
+from marpack.runner.client import Worker
+from marpack.runner.inputs import request_id
+from marpack.runner.pool import LocalPool, Settings
+from marpack.runner.results import Result, results_of
 from marpack.torchserve.messages import Load, Loaded, Request
-from marpack.worker.client import Worker
-from marpack.worker.inputs import request_id
-from marpack.worker.pool import LocalPool, Settings
-from marpack.worker.results import Result, results_of
 
 Named = tuple[str, Request]
 

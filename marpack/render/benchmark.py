@@ -10,7 +10,7 @@ from marpack.render.console import page, show_findings
 from marpack.render.durations import duration
 from marpack.render.lines import percentiles_of
 from marpack.render.run import RunHead
-from marpack.worker.benchmark import Figures, Pace
+from marpack.runner.benchmark import Figures, Pace
 
 _COLUMNS = ("batch", "inputs/s", "p50", "p90", "p99", "per input")
 _WIDTHS = (8, 12, 12, 12, 12, 12)

@@ -14,9 +14,8 @@ from marpack.render.console import talk
 from marpack.render.durations import duration
 from marpack.render.layout import cells, fit
 from marpack.render.trouble import show_logs, show_trouble
+from marpack.runner.results import Result, Spread, Summary
 from marpack.torchserve.messages import Loaded, Trouble
-from marpack.worker.results import Result
-from marpack.worker.summary import Spread, Summary
 
 _NARROWEST, _WIDEST = 20, 40  # columns of an input's name
 _REST = 21  # columns of status and time, and between

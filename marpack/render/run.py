@@ -6,10 +6,9 @@ import msgspec
 from msgspec import Struct
 
 from marpack.findings import Finding
+from marpack.runner.client import LoadError
+from marpack.runner.results import Result, Summary
 from marpack.torchserve.messages import Loaded, Trouble
-from marpack.worker.client import LoadError
-from marpack.worker.results import Result
-from marpack.worker.summary import Summary
 
 
 class RunHead(Struct, frozen=True, kw_only=True):

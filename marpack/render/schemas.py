@@ -14,7 +14,7 @@ REPORTS = {
     "diff": ("marpack.inspection.diff:Diff",),
     "inspect": ("marpack.inspection.facts:Inspection",),
     "run": ("marpack.render.run:RunReport", "marpack.render.run:RunFailure"),
-    "run-jsonl": ("marpack.worker.results:Result", "marpack.render.run:RunFailure"),  # of each line
+    "run-jsonl": ("marpack.runner.results:Result", "marpack.render.run:RunFailure"),  # of each line
     "run-repeat": ("marpack.render.benchmark:BenchmarkReport", "marpack.render.run:RunFailure"),
 }
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"

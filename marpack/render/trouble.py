@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from marpack.render.console import plain, talk
+from marpack.runner.client import LoadError
 from marpack.torchserve.messages import Frame, Trouble
 from marpack.torchserve.ts.finder import NotProvidedError
-from marpack.worker.client import LoadError
 
 _LONGEST_LOG = 20  # lines
 

@@ -1,1 +1,1 @@
-"""The process a handler runs in: its client in the parent, its service in the child."""
+"""The child process that a handler runs in, and the only room that may import torch."""

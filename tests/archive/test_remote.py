@@ -7,8 +7,8 @@ import pytest
 
 from marpack.archive.remote import check_address, fetch
 from marpack.errors import UsageError
-from marpack.worker.inputs import Shape, file_inputs
-from marpack.worker.sources import check_sources
+from marpack.runner.inputs import Shape, file_inputs
+from marpack.runner.sources import check_sources
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -239,7 +239,7 @@ def test_what_is_written_is_what_the_schemas_promise(mar: str):
 
     from marpack.render.benchmark import BenchmarkReport
     from marpack.render.run import RunReport
-    from marpack.worker.results import Result
+    from marpack.runner.results import Result
 
     words = ["--data", "json", "--data", "png", "--data", "raise", "--data", "exit", "--show-data"]
     report = msgspec.json.decode(marpack("run", mar, *words, "--json", code=1).stdout, type=RunReport)

@@ -13,11 +13,11 @@ from conformance.requests import request_of
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
+from marpack.runner.client import LoadError, Worker
+from marpack.runner.forking import ForkServer
 from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import refusal
 from marpack.torchserve.messages import Load, Response, Trouble
-from marpack.worker.client import LoadError, Worker
-from marpack.worker.forking import ForkServer
 
 LOAD_SECONDS = 60.0
 

@@ -15,8 +15,8 @@ from marpack.project.load import load_project
 from marpack.project.packing import write
 from marpack.project.planning import plan_project
 from marpack.project.source import Resolved
-from marpack.worker.pool import Settings
-from marpack.worker.results import Result, body_of
+from marpack.runner.pool import Settings
+from marpack.runner.results import Result, body_of
 
 # Two classes from the letters of a text; in the style of most handlers, and without torch.
 HANDLER = """

@@ -13,7 +13,7 @@ from marpack.gate.verdicts import GateReport
 from marpack.gate.witness import Terms
 from marpack.inspection.text_members import model_config
 from marpack.project.source import Resolved
-from marpack.worker.pool import Settings
+from marpack.runner.pool import Settings
 
 SLOW = HANDLER.replace("return [self.answer", "__import__('time').sleep(0.25 * len(data))\n        return [self.answer")
 

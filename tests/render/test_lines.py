@@ -7,8 +7,8 @@ import pytest
 
 from marpack.render.lines import Lines, answer_in_short, fit_end
 from marpack.render.progress import Progress
+from marpack.runner.results import Result
 from marpack.torchserve.messages import Frame, Trouble
-from marpack.worker.results import Result
 
 
 def result(**values: Any) -> Result:

@@ -9,8 +9,7 @@ from marpack.render.report.drawings import Bar, Drawing, Scene, drawing_of
 from marpack.render.report.overlays import Overlay
 from marpack.render.report.pictures import Picture, picture_of
 from marpack.render.report.plot import Course, stage_plot
-from marpack.worker.results import Result
-from marpack.worker.summary import Spread
+from marpack.runner.results import Result, Spread
 
 PICTURE = Picture("data:,", 200, 100)
 

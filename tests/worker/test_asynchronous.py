@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from marpack.runner.client import Outcome
+from marpack.runner.pool import LocalPool, Settings
 from marpack.torchserve.messages import Load, Part, Request
 from marpack.torchserve.targets import Target
-from marpack.worker.client import Outcome
-from marpack.worker.pool import LocalPool, Settings
 
 HANDLER = textwrap.dedent(
     """

@@ -11,7 +11,7 @@ def python_api() -> str:
     """Return the public functions and classes, as their docstrings tell them."""
     from marpack import api, testing
     from marpack.project.plan import Built
-    from marpack.worker.results import Result
+    from marpack.runner.results import Result
 
     parts = [
         "# Python API",
@@ -86,7 +86,7 @@ def shown_signature(made: object) -> str:
     for prefix in (
         "marpack.archive.protocol.",
         "marpack.project.plan.",
-        "marpack.worker.results.",
+        "marpack.runner.results.",
         "marpack.torchserve.context.",
         "collections.abc.",
         "pathlib._local.",

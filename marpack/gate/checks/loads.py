@@ -2,11 +2,11 @@
 
 from marpack.errors import WorkerError
 from marpack.findings import Finding, Severity
-from marpack.gate.devices import misplaced
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, judged, problem
+from marpack.runner.client import LoadError
+from marpack.runner.session import misplaced
 from marpack.torchserve.messages import Trouble
-from marpack.worker.client import LoadError
 
 # What the server skips in silence and the author did not ask for.
 _GRAVE = {"not-compiled", "compile-failed", "backend-missing"}

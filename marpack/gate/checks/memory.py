@@ -9,7 +9,7 @@ from marpack.gate.samples import Sample
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
 from marpack.gate.witness import Witness
-from marpack.worker.results import Result
+from marpack.runner.results import Result
 
 _WINDOWS = 4  # after one that warms up
 _SECONDS = 0.1  # per window, if it holds enough requests by then

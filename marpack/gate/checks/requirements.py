@@ -1,8 +1,8 @@
 """The model's requirements are met where its samples are about to be run."""
 
-from marpack.gate.requirements import unmet, wanted
 from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, judged, skipped
+from marpack.runner.environments import unmet, wanted
 
 
 def run(subject: Subject) -> Outcome:

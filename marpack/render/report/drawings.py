@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from marpack.render.report.overlays import Overlay, heat_of, mask_of
 from marpack.render.report.pictures import Picture, picture_of
-from marpack.worker.results import Result
+from marpack.runner.results import Result
 
 _MOST_BARS = 12
 _MOST_BOXES = 200

@@ -24,12 +24,11 @@ from marpack.render.report.plot import Course, stage_plot
 from marpack.render.run import RunHead
 from marpack.render.templates import folder
 from marpack.render.trouble import told_frames
+from marpack.runner.inputs import Input
+from marpack.runner.results import Result, Summary
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.messages import Part
 from marpack.version import __version__
-from marpack.worker.inputs import Input
-from marpack.worker.results import Result
-from marpack.worker.summary import Summary
 
 _TEXT = 1_500  # characters of an input
 _LARGE, _SMALL_SIDE = 100, 256  # pictures in full size, and the pixels of those after them

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from marpack.worker.summary import Spread
+from marpack.runner.results import Spread
 
 _MOST = 240  # columns of the course
 _WIDTH, _ROW, _LEFT, _RIGHT = 440, 24, 90, 150

@@ -8,7 +8,7 @@ from pathlib import Path
 from conformance.probe import Call, Probe
 
 from marpack.project.packing import build_project
-from marpack.worker.inputs import type_of
+from marpack.runner.inputs import type_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 # Project → its model's name. The other examples are of formats that the server cannot load.

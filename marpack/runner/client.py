@@ -1,0 +1,310 @@
+"""The parent's conversation with one worker: load a model, send batches ahead, say what became of each."""
+
+import select
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Self
+
+from msgspec import Struct
+
+from marpack.errors import HandlerError, WorkerError
+from marpack.runner.process import LogPipe, WorkerProcess
+from marpack.torchserve.frontend.http_response import death_response
+from marpack.torchserve.messages import (
+    Answered,
+    Dying,
+    FromWorker,
+    Load,
+    Loaded,
+    LoadFailed,
+    Piece,
+    Pipe,
+    Predict,
+    Request,
+    Response,
+    Trouble,
+)
+from marpack.torchserve.streaming import joined
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What became of one batch."""
+
+    responses: tuple[Response, ...]
+    stages: dict[str, float] = {}  # ms: preprocess, inference, postprocess, handle
+    troubles: tuple[Trouble, ...] = ()
+    logs: str = ""
+    seconds: float = 0.0  # from the worker's turning to the batch to its answer
+    died: bool = False  # the worker is gone; start another before the next batch
+
+
+class LoadError(HandlerError):
+    """The handler could not be loaded: `trouble` holds its own traceback, `status` is what clients get."""
+
+    code = "load"
+
+    def __init__(self, failure: LoadFailed, logs: str, *, where: str) -> None:
+        trouble = failure.trouble
+        super().__init__(
+            f"the handler failed in {trouble.stage}: {trouble.kind}: {trouble.message}", where=where, hint=trouble.hint
+        )
+        self.trouble = trouble
+        self.status = failure.status
+        self.logs = logs
+
+
+class Worker:
+    """One child process with one model, initialised once; answers come in the order of the batches."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        process.socket.setblocking(False)
+        self.process = process
+        self.loaded: Loaded | None = None
+        self.logs = ""  # what was printed while loading
+        self.over = False  # nothing more will come from it
+        self._where = ""  # the model's folder
+        self._pipe = Pipe(process.socket, FromWorker)
+        self._logs = LogPipe(process.logs, process.marker)
+        self._waiting: deque[tuple[Request, ...]] = deque()
+        self._since = 0.0  # when the worker turned to the batch it works on
+        self._pieces: list[Piece] = []
+        self._dying: Dying | None = None
+        self._watched = {self._pipe.fileno(), self._logs.fileno()} | ({process.exit} if process.exit else set())
+
+    @classmethod
+    def spawn(
+        cls,
+        *,
+        environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        max_memory: int | None = None,
+    ) -> Self:
+        """Start the child, which then waits for a model: its imports overlap with the caller's own work."""
+        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory))
+
+    @classmethod
+    def start(cls, load: Load, *, environment: Mapping[str, str] | None = None, timeout: float | None = None) -> Self:
+        """Spawn a worker and load a model in it.
+
+        Args:
+            load: What to load.
+            environment: The child's environment; None: this process's.
+            timeout: Seconds that loading may take; None: no bound.
+
+        Raises:
+            LoadError: the handler could not be imported, constructed or initialised.
+            WorkerError: the process died or timed out before it could say so.
+
+        """
+        worker = cls.spawn(environment=environment)
+        worker.load(load, timeout=timeout)
+        return worker
+
+    def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
+        """Load a model, once; a worker that cannot is ended.
+
+        Raises LoadError and WorkerError, as `start`.
+        """
+        self.begin(load)
+        return self.finish(timeout=timeout)
+
+    def begin(self, load: Load) -> None:
+        """Ask for a model to be loaded, which `finish` waits for."""
+        self._since = time.monotonic()
+        self._where = load.model_dir
+        self._pipe.post(load)
+        self._pipe.flush()
+
+    def finish(self, *, timeout: float | None = None) -> Loaded:
+        """Wait for what `begin` asked for; raises as `load` does."""
+        try:
+            message = self._awaited(timeout)
+        except BaseException:
+            self.kill()
+            raise
+        self._logs.drain()
+        self.logs = self._logs.take()
+        if isinstance(message, Loaded):
+            self.loaded = message
+            return message
+        ended = self.process.how_it_ended()
+        self.kill()
+        if isinstance(message, LoadFailed):
+            raise LoadError(message, self.logs, where=self._where)
+        raise WorkerError(f"the worker {ended} while loading the model", where=self._where, hint=_last_words(self.logs))
+
+    def _awaited(self, timeout: float | None) -> FromWorker | None:
+        while not self.over:
+            message: FromWorker | None = self._pipe.arrived()
+            if message is not None:
+                return message
+            if not wait((self,), timeout):
+                return None
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """How many batches were sent and not answered."""
+        return len(self._waiting)
+
+    @property
+    def since(self) -> float:
+        """When the worker turned to the batch that it works on, by the monotonic clock."""
+        return self._since
+
+    def late(self, timeout: float) -> bool:
+        """Say whether the worker has spent more than `timeout` seconds on the batch that it works on."""
+        return time.monotonic() >= self._since + timeout
+
+    def submit(self, requests: tuple[Request, ...]) -> None:
+        """Send one batch, ahead of the answers to those before it."""
+        self._pipe.post(Predict(requests))
+        if not self._waiting:  # an idle worker begins at once, for a busy one several are sent together
+            self._since = time.monotonic()
+            self._pipe.flush()
+        self._waiting.append(requests)
+
+    def flush(self) -> None:
+        """Send what waits to be sent, as far as it can be without waiting."""
+        self._pipe.flush()
+
+    def predict(self, requests: tuple[Request, ...], *, timeout: float | None = None) -> Outcome:
+        """Have one batch handled; a worker that dies or exceeds `timeout` seconds costs this batch only."""
+        self.submit(requests)
+        while not self.over:
+            outcome = self.outcome()
+            if outcome is not None:
+                return outcome
+            if not wait((self,), timeout):
+                return self.give_up(timed_out=True)
+        return self.outcome() or self.give_up()
+
+    def interests(self) -> dict[int, int]:
+        """Return the descriptors to poll, each with the events to poll for."""
+        interests = dict.fromkeys(self._watched, select.POLLIN)
+        if not self._pipe.flush():
+            interests[self._pipe.fileno()] |= select.POLLOUT
+        return interests
+
+    def notice(self, ready: Mapping[int, int]) -> None:
+        """Take in what polling found: read messages and prints, send what was waiting to be sent."""
+        if self._logs.fileno() in ready and not self._logs.drain():
+            self._watched.discard(self._logs.fileno())  # closed by the author: it would be ready for ever
+        if self._pipe.fileno() in ready:
+            readable = ready[self._pipe.fileno()] & ~select.POLLOUT
+            self.over = bool(readable) and not self._pipe.fill()
+        elif self.process.exit in ready:
+            self.over = True
+
+    def outcome(self) -> Outcome | None:
+        """Return what became of the oldest batch sent, if its answer has arrived."""
+        while (message := self._pipe.arrived()) is not None:
+            if isinstance(message, Answered):
+                return self._answered(message)
+            if isinstance(message, Piece):
+                self._pieces.append(message)
+            if isinstance(message, Dying):
+                self._dying = message
+        return None
+
+    def _answered(self, message: Answered) -> Outcome:
+        self._waiting.popleft()
+        if not self._logs.complete:
+            self._logs.drain()
+        self._pieces.clear()
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        return Outcome(
+            responses=message.responses,
+            stages=message.stages,
+            troubles=message.troubles,
+            logs=self._logs.take(),
+            seconds=seconds,
+        )
+
+    def give_up(self, *, timed_out: bool = False) -> Outcome:
+        """End a worker that died or took too long; return what its batch's clients get. Later batches are lost."""
+        requests = self._waiting.popleft()
+        # Only a signal from outside counts: one that we had to kill did not run out of memory.
+        by_itself = not timed_out and self.process.ended(within=0.5) and self._dying is None
+        lost = self.loaded is not None and self.loaded.loses_answers
+        last = death_response(self.process.signal if by_itself else None, lost=lost)
+        trouble = self._dying.trouble if self._dying else self._why(timed_out=timed_out, lost=lost)
+        answered = self._dying.responses if self._dying else ()
+        self._logs.drain()
+        logs = self._logs.take()
+        self.kill()
+        return Outcome(
+            responses=(
+                *answered,
+                *(joined(self._pieces, index, last) for index in range(len(answered), len(requests))),
+            ),
+            troubles=(trouble,),
+            logs=logs,
+            seconds=time.monotonic() - self._since,
+            died=True,
+        )
+
+    def _why(self, *, timed_out: bool, lost: bool) -> Trouble:
+        if timed_out and lost:
+            return Trouble(
+                kind="timeout",
+                message="the handler did not answer in time and its worker was killed",
+                stage="handle",
+                hint="under asyncCommunication the server itself would wait for ever: give it more time with --timeout",
+            )
+        if timed_out:
+            return Trouble(
+                kind="timeout",
+                message="the handler did not answer in time and its worker was killed",
+                stage="handle",
+                hint="give it more time with --timeout, or look where it hangs with --in-process",
+            )
+        memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
+        message = f"the worker {self.process.how_it_ended()}{memory}"
+        return Trouble(kind="worker-died", message=message, stage="handle")
+
+    def close(self) -> None:
+        """End the worker: politely, then not."""
+        self.over = True
+        self.process.close()
+        self._logs.close()
+
+    def kill(self) -> None:
+        """End the worker and everything it started, at once."""
+        self.over = True
+        self.process.kill()
+        self._logs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def wait(workers: tuple[Worker, ...], timeout: float | None) -> bool:
+    """Wait until one of some workers has something to tell, and take it in; False when a worker's time is up.
+
+    Args:
+        workers: Those to listen to.
+        timeout: Seconds that a worker may spend on one batch; None: no bound.
+    """
+    poll = select.poll()
+    for worker in workers:
+        for descriptor, events in worker.interests().items():
+            poll.register(descriptor, events)
+    first = min((worker.since for worker in workers), default=0.0)
+    left = None if timeout is None else max(0.0, first + timeout - time.monotonic()) * 1000
+    ready = dict(poll.poll(left))
+    for worker in workers:
+        worker.notice(ready)
+    return bool(ready)
+
+
+def _last_words(logs: str) -> str | None:
+    lines = logs.strip().splitlines()
+    return f"its last words: {lines[-1]}" if lines else None

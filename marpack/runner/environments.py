@@ -1,0 +1,252 @@
+"""An archive's requirements: what of them is not met here, and an environment of their own that meets them.
+
+    <root>/<key>/             the environment; its site-packages come before this interpreter's
+    <root>/<key>/made.json    written last: without it the environment is made anew
+    <root>/<key>.lock         held while it is being made
+
+What is installed here, torch above all, is seen from there and not installed again, unless a requirement asks for
+another version.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion
+
+from marpack.archive.protocol import Archive
+from marpack.errors import HandlerError
+from marpack.findings import Finding, Severity
+from marpack.inspection.requirements import Line, Sort, read_lines
+
+_BORROWED = "marpack-borrowed.pth"
+_MADE = "made.json"
+_MOST = 1 << 20  # bytes of one file of requirements
+
+
+class IsolationError(HandlerError):
+    """An archive's requirements cannot be installed; `output` is what the installer said."""
+
+    code = "isolation"
+
+    def __init__(self, what: str, *, where: str, output: str, hint: str | None = None) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.output = output
+
+
+class Environment(Struct, frozen=True):
+    """One isolated environment."""
+
+    python: str  # its interpreter
+    key: str
+    seconds: float | None = None  # that making it took; None: it was there
+
+
+def isolated(
+    requirements: Path, *, root: Path, environ: Mapping[str, str], on_start: Callable[[], None] | None = None
+) -> Environment:
+    """Return an environment in which a requirements file is installed, making it the first time.
+
+    Args:
+        requirements: The file; the installer runs in its folder, as the server's does.
+        root: Where environments are kept.
+        environ: The environment variables of the installer, and where `uv` is looked for.
+        on_start: Is told when one has to be made.
+
+    Raises IsolationError holding the installer's output.
+    """
+    key = _key(requirements.read_bytes())
+    folder = root / key
+    python = folder / "bin" / "python"
+    root.mkdir(parents=True, exist_ok=True)
+    with _locked(root / f"{key}.lock"):
+        if (folder / _MADE).is_file():
+            return Environment(str(python), key)
+        if on_start is not None:
+            on_start()
+        started = time.perf_counter()
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            _make(folder)
+            _install(python, requirements, environ)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        made = {"requirements": requirements.read_text("utf-8", "replace"), "python": sys.version, "base": sys.prefix}
+        (folder / _MADE).write_bytes(msgspec.json.encode(made))
+    return Environment(str(python), key, time.perf_counter() - started)
+
+
+def _key(requirements: bytes) -> str:
+    """Return what changes with the requirements, the interpreter, and the torch that would be borrowed."""
+    parts = (requirements, sys.version.encode(), sys.prefix.encode(), (_version("torch") or "").encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _make(folder: Path) -> None:
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    # By addsitedir, so that packages installed in editable form are found, too.
+    ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (site / _BORROWED).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in ours))
+
+
+def _install(python: Path, requirements: Path, environ: Mapping[str, str]) -> None:
+    uv = shutil.which("uv", path=environ.get("PATH"))
+    command = _with_uv(uv, python, requirements) if uv else _with_pip(python, requirements)
+    done = subprocess.run(  # noqa: S603 - no shell; what is installed is what the user asked for
+        command,
+        cwd=requirements.parent,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if done.returncode:
+        output = done.stdout.decode("utf-8", "replace")
+        hint = "correct it, or run without --env isolated"
+        what = f"the archive's requirements cannot be installed by {'uv' if uv else 'pip'}"
+        raise IsolationError(what, where=requirements.name, output=output, hint=hint)
+
+
+def _with_pip(python: Path, requirements: Path) -> list[str]:
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check"]
+    return [*pip, "--no-input", "-r", requirements.name]
+
+
+def _with_uv(uv: str, python: Path, requirements: Path) -> list[str]:
+    """Return uv's command; it does not look at borrowed packages, so it is told to leave out those that will do."""
+    overrides = python.parents[1] / "borrowed.txt"
+    kept = [name for name in ("torch", "marpack") if _will_do(name, requirements.read_text("utf-8", "replace"))]
+    overrides.write_text("".join(f"{name}; python_version < '0'\n" for name in kept))
+    return [uv, "pip", "install", "--python", str(python), "--overrides", str(overrides), "-r", requirements.name]
+
+
+def _will_do(package: str, requirements: str) -> bool:
+    installed = _version(package)
+    if installed is None:
+        return False
+    asked = (_requirement_in(line) for line in requirements.splitlines())
+    return all(each.specifier.contains(installed, prereleases=True) for each in asked if each and each.name == package)
+
+
+def _requirement_in(line: str) -> Requirement | None:
+    try:
+        return Requirement(line.partition(" #")[0].strip())
+    except InvalidRequirement:
+        return None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def unmet(archive: Archive) -> Iterator[Finding]:
+    """Yield one finding per requirement that the environment does not meet, those of included files among them.
+
+    Options and paths say nothing about packages and are passed over; so are requirements whose markers do not apply
+    here. What pip could not read is for the static checks to tell.
+    """
+    for file, line in _lines(archive):
+        message = _unmet(line)
+        if message is not None:
+            yield Finding(
+                code="requirement-unmet",
+                severity=Severity.ERROR,
+                message=message,
+                where=f"{archive.source}!{file}:{line.number}",
+                hint=f"pip install '{line.text}'",
+            )
+
+
+def wanted(archive: Archive) -> int:
+    """Return how many requirements an archive has."""
+    return sum(line.sort is Sort.REQUIREMENT for _, line in _lines(archive))
+
+
+def _lines(archive: Archive) -> Iterator[tuple[str, Line]]:
+    """Yield every line of the requirements file and of those that it includes, with the file it stands in."""
+    first = archive.manifest.model.requirements_file
+    files = [first] if first else []
+    for name in files:  # grows while it is walked
+        if name not in archive.entries or archive.entries[name].size > _MOST:
+            continue
+        with archive.open(name) as file:
+            lines = read_lines(file.read())
+        for line in lines:
+            yield name, line
+            if line.sort is Sort.INCLUDE and line.text not in files:
+                files.append(line.text)
+
+
+def _unmet(line: Line) -> str | None:
+    if line.sort is not Sort.REQUIREMENT or line.name is None:
+        return None
+    requirement = _parsed(line.text)
+    if requirement is not None and requirement.marker is not None and not requirement.marker.evaluate():
+        return None
+    try:
+        installed = metadata.version(line.name)
+    except metadata.PackageNotFoundError:
+        return f"{line.name} is not installed here"
+    if requirement is None or _holds(requirement, installed):
+        return None
+    return f"{requirement.name} {installed} is installed here, the model asks for {requirement.specifier}"
+
+
+def _parsed(text: str) -> Requirement | None:
+    """Return a requirement, or None for one that is an address alone."""
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+def _holds(requirement: Requirement, installed: str | None) -> bool:
+    try:
+        return installed is None or requirement.specifier.contains(installed, prereleases=True)
+    except InvalidVersion:  # one that no specifier can be held against
+        return True
+
+
+def requirements_text(archive: Archive) -> str | None:
+    """Return the text of the file that the manifest names, or None where there is none."""
+    name = archive.manifest.model.requirements_file
+    if name is None or name not in archive.entries or archive.entries[name].size > _MOST:
+        return None
+    with archive.open(name) as file:
+        return file.read().decode("utf-8", "replace")
+
+
+def requirement_notes(archive: Archive) -> Iterator[Finding]:
+    """Yield one note per requirement that this environment does not meet."""
+    for finding in unmet(archive):
+        hint = f"{finding.hint}, or run with --env isolated"
+        yield replace(finding, severity=Severity.NOTE, hint=hint)

@@ -1,0 +1,177 @@
+"""`--in-process` and `--pdb`: the handler in this very process, where breakpoints stop and the debugger looks around.
+
+Nothing is isolated here: a handler that crashes or exits takes the run with it, and there is no timeout.
+"""
+
+import logging
+import os
+import pdb  # noqa: T100 - it is what --pdb asks for
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from types import FrameType, TracebackType
+from typing import TextIO
+
+from marpack.runner.client import LoadError, Outcome
+from marpack.runner.pool import Batch
+from marpack.torchserve.frontend.http_response import death_response
+from marpack.torchserve.messages import DATA, Answered, Load, Loaded, Response, Trouble
+from marpack.worker.model_loader import Loader
+from marpack.worker.service import Service
+from marpack.worker.trouble import flatten
+
+_METRIC = "[METRICS]"
+
+
+class QuitDebugging(KeyboardInterrupt):
+    """The author has left the debugger with `q`."""
+
+
+class PostMortem(pdb.Pdb):
+    """A debugger that begins at the innermost frame of the author's, not in the library that raised."""
+
+    def __init__(self, model_dir: str) -> None:
+        super().__init__(nosigint=True, skip=None)
+        self._model_dir = model_dir
+        self.prompt = "(marpack pdb) "
+
+    def get_stack(self, f: FrameType | None, t: TracebackType | None) -> tuple[list[tuple[FrameType, int]], int]:
+        """Return the frames of a traceback and the number of the one to begin with."""
+        stack, last = super().get_stack(f, t)
+        own = [index for index, (frame, _) in enumerate(stack) if frame.f_code.co_filename.startswith(self._model_dir)]
+        return stack, own[-1] if own else last
+
+
+def debug_failure(error: BaseException, model_dir: str) -> None:
+    """Show an exception and let the author look around where it was raised.
+
+    `c` goes on with the run; `q` raises QuitDebugging.
+    """
+    debugger = PostMortem(model_dir)
+    debugger.message("".join(traceback.format_exception_only(error)).rstrip())
+    debugger.message("post mortem: c goes on with the next input, q ends the run")
+    sys.stdout.flush()
+    debugger.reset()
+    debugger.interaction(None, error.__traceback__)
+    if debugger.quitting:
+        raise QuitDebugging
+
+
+class InProcessPool:
+    """Answers batches one after the other, in this process."""
+
+    restarts = 0
+    peak_memory = 0  # it would be marpack's own
+    load_logs = ""  # prints go straight to where they belong
+
+    def __init__(self, load: Load, *, debug: bool = False, prints: TextIO | None = None) -> None:
+        """Take what to load.
+
+        Args:
+            load: The model.
+            debug: Open the debugger where the handler fails.
+            prints: Where the handler's stdout goes; None: stdout.
+        """
+        self._load = load
+        self._debug = debug
+        self._prints = prints or sys.stdout
+        self._service: Service | None = None
+        self._folder = load.model_dir  # the handler's current folder, which it may change
+        self._lines: list[str] = []  # metrics and data of the batch in hand
+
+    def start(self) -> Loaded:
+        """Load the model; raises LoadError."""
+        _listen_to_logs(self._lines, self._prints)
+        loader = Loader(self._load, tell=self._lines.append)
+        try:
+            with self._at_home():
+                self._service, loaded = loader.run()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the worker's loop
+            if self._debug:
+                with suppress(QuitDebugging):  # there is nothing to go on with either way
+                    debug_failure(error, self._load.model_dir)
+            raise LoadError(loader.failure(error), "", where=self._load.model_dir) from None
+        if self._debug:
+            self._service.on_failure = self._debug_failure
+        return loaded
+
+    def _debug_failure(self, error: BaseException) -> None:
+        debug_failure(error, self._load.model_dir)
+
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+        """Yield what became of each batch, in order; each is asked for when the one before it is answered."""
+        for batch in batches:
+            self._lines.clear()
+            started = time.perf_counter()
+            answer = self._answer(batch)
+            responses = answer.responses if isinstance(answer, Answered) else self._deaths(batch)
+            yield Outcome(
+                responses=responses,
+                stages=answer.stages if isinstance(answer, Answered) else {},
+                troubles=answer.troubles if isinstance(answer, Answered) else (answer,),
+                logs="".join(f"{line}\n" for line in self._lines),
+                seconds=time.perf_counter() - started,
+            )
+
+    def _deaths(self, batch: Batch) -> tuple[Response, ...]:
+        lost = self._service is not None and self._service.conduct.loses_answers
+        return tuple(death_response(None, lost=lost) for _ in batch)
+
+    def _answer(self, batch: Batch) -> Answered | Trouble:
+        if self._service is None:
+            raise RuntimeError("start() comes first")
+        try:
+            with self._at_home():
+                return self._service.predict(batch, lambda _: None)
+        except KeyboardInterrupt:
+            raise  # the user's, not the handler's
+        except BaseException as error:  # noqa: BLE001 - the worker's loop: where a worker would die
+            return flatten(error, stage="handle", model_dir=self._load.model_dir, hint=_NO_WORKER)
+
+    @contextmanager
+    def _at_home(self) -> Iterator[None]:
+        """Be where the handler thinks it is; inputs and results are named from where the user is."""
+        ours = os.getcwd()  # noqa: PTH109 - os.chdir's other half
+        os.chdir(self._folder)
+        try:
+            with redirect_stdout(self._prints):
+                yield
+        finally:
+            self._folder = os.getcwd()  # noqa: PTH109
+            os.chdir(ours)
+
+    def resident_memory(self) -> int | None:
+        """Return nothing: it would be marpack's own."""
+        return None
+
+    def close(self) -> None:
+        """Let go of the model."""
+        self._service = None
+
+    def kill(self) -> None:
+        """Let go of the model."""
+        self.close()
+
+
+_NO_WORKER = "a worker would have died here and been started again; without --in-process it is"
+
+
+def _listen_to_logs(lines: list[str], prints: TextIO) -> None:
+    """Show the handler's logging as a worker's is shown, and keep its metrics for the batch in hand."""
+    handler = _Logs(lines.append, prints)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
+
+
+class _Logs(logging.StreamHandler[TextIO]):
+    def __init__(self, keep: Callable[[str], None], stream: TextIO) -> None:
+        super().__init__(stream)
+        self._keep = keep
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith((_METRIC, DATA)):
+            self._keep(record.getMessage())
+        else:
+            super().emit(record)

@@ -1,0 +1,248 @@
+"""What is sent to a handler: files, texts and forms, one request each, read only when their turn comes."""
+
+import json
+import mimetypes
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.errors import UsageError
+from marpack.runner.client import Outcome
+from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of
+from marpack.torchserve.frontend.headers import (
+    FormError,
+    HeadError,
+    TooLargeError,
+    bare_type,
+    check_fields,
+    last_wins,
+    received,
+)
+from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.frontend.multipart_headers import field_name
+from marpack.torchserve.messages import MAX_BODY, Part, Request, Response, Trouble
+
+# Types that the standard table of suffixes lacks or that systems disagree on.
+_TYPES = {
+    ".json": "application/json",
+    ".txt": "text/plain",
+    ".csv": "text/csv",
+    ".md": "text/markdown",
+    ".webp": "image/webp",
+    ".npy": "application/octet-stream",
+}
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"BM", "image/bmp"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+)
+
+
+class Input(Struct, frozen=True):
+    """One request and what the user calls it; inputs with one `batch` go to the handler in one call."""
+
+    name: str
+    request: Request
+    batch: str | None = None
+    refused: Response | None = None  # what a client gets without any handler's being asked; status 0: nothing
+    why: Trouble | None = None  # it is refused
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What becomes of one that is refused."""
+        if self.refused is None:
+            return None
+        return Outcome(responses=(self.refused,), troubles=(self.why,) if self.why else ())
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """What every request of a run has in common."""
+
+    content_type: str | None = None  # None: by suffix, then by content
+    headers: tuple[tuple[str, str], ...] = ()
+    explain: bool = False
+    describe: bool = False
+    max_request_size: int = MAX_BODY  # bytes of a body: the server's setting
+
+    def input(self, name: str, number: int, content_type: str, body: bytes) -> Input:
+        """Return the input with a body, which may be a form, and one that the frontend refuses."""
+        try:
+            return Input(name, self.raw(number, content_type, body))
+        except FormError as error:
+            return self.refused(name, number, error)
+
+    def refused(self, name: str, number: int, error: FormError) -> Input:
+        """Return the input that the frontend refuses."""
+        asked = Request(id=request_id(number), parts=(), explain=self.explain)
+        return Input(name, asked, refused=refusal(error), why=why_refused(error))
+
+    def fields(self, name: str, number: int, parts: tuple[Part, ...]) -> Input:
+        """Return the input with some form fields, which may be more than the frontend takes."""
+        try:
+            check_fields(parts, self.max_request_size)
+            kept = last_wins(replace(part, name=field_name(part.name)) for part in parts)
+            return Input(name, self._request(number, kept, self.content_type or FORM_TYPE))
+        except FormError as error:
+            return self.refused(name, number, error)
+
+    def raw(self, number: int, content_type: str, body: bytes) -> Request:
+        """Return the request with a body, which may be a form; raises FormError."""
+        return self._request(number, parts_of(content_type, body, limit=self.max_request_size), content_type)
+
+    def _request(self, number: int, parts: tuple[Part, ...], content_type: str) -> Request:
+        """Return the request with these parts and headers of this run; raises HeadError."""
+        named = any(name.lower() == "content-type" for name, _ in self.headers)
+        typed = () if named or not content_type else (("Content-Type", content_type),)
+        described = (("describe", "True"),) if self.describe else ()
+        headers = received((*typed, *self.headers, *described))
+        return Request(id=request_id(number), parts=parts, headers=headers, explain=self.explain)
+
+
+def why_refused(error: FormError) -> Trouble:
+    """Return the reason for an answer that the frontend gives by itself."""
+    if isinstance(error, TooLargeError):
+        hint = (
+            "send less, or raise max_request_size in the server's config.properties, and here with --max-request-size"
+        )
+        return Trouble(kind="request-too-large", message=error.message, stage="receive", hint=hint)
+    if isinstance(error, HeadError):
+        return Trouble(
+            kind="refused-head",
+            message="the server's frontend refuses these headers; no handler gets to see them",
+            stage="receive",
+            hint="send less than 8,192 bytes of them, under ASCII names without blanks",
+        )
+    return Trouble(
+        kind="refused-form",
+        message="the server's frontend refuses this form; no handler gets to see it",
+        stage="receive",
+        hint="send a form that is whole, with named fields",
+    )
+
+
+def unreadable(name: str, error: UsageError) -> Input:
+    """Return an input that cannot be read: it is told among the answers, and costs only itself."""
+    why = Trouble(kind="unreadable-input", message=error.what, stage="read", hint=error.hint)
+    return Input(name, Request(id="", parts=()), refused=Response(status=0, body=b""), why=why)
+
+
+def request_id(number: int) -> str:
+    """Return the id of the n-th request: of a server's form, and the same in every run."""
+    return f"00000000-0000-4000-8000-{number:012x}"
+
+
+def file_inputs(
+    paths: Iterable[str], shape: Shape, *, skip: Callable[[str], bool] = lambda _: False
+) -> Iterator[Input]:
+    """Yield one input per file, `-` or address, each read only when it is asked for.
+
+    Args:
+        paths: From `sources.paths_of`.
+        shape: Of every request.
+        skip: Says by an input's name whether to leave it out, unread.
+    """
+    for number, path in enumerate(paths):
+        name = "stdin" if path == "-" else path
+        if skip(name):
+            continue
+        try:
+            data = read_input(path, most=shape.max_request_size)
+        except UsageError as error:
+            yield unreadable(name, error)
+            continue
+        except TooLargeError as error:
+            yield shape.refused(name, number, error)
+            continue
+        content_type = type_of(path, data) if shape.content_type is None else shape.content_type
+        yield shape.input(name, number, content_type, data)
+
+
+def data_inputs(texts: Iterable[str], shape: Shape, *, start: int = 0) -> Iterator[Input]:
+    """Yield one input per text given as such: JSON where it is JSON, else plain text."""
+    for number, text in enumerate(texts, start):
+        content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
+        yield shape.input(f"data[{number}]", number, content_type, text.encode())
+
+
+def _type_of_text(text: str) -> str:
+    try:
+        json.loads(text)
+    except ValueError:
+        return "text/plain"
+    return "application/json"
+
+
+def form_input(fields: Iterable[str], shape: Shape) -> Input:
+    """Return the one input of some form fields: `name=value`, or `name=@file` for a file part.
+
+    Raises UsageError for a field without "=" and a file that cannot be read.
+    """
+    parts = tuple(_field(field) for field in fields)
+    return shape.fields("form", 0, last_wins(parts))
+
+
+def _field(field: str) -> Part:
+    name, equals, value = field.partition("=")
+    if not equals or not name:
+        raise UsageError("a form field is given as name=value or name=@file", where=f"--form {field}")
+    if not value.startswith("@"):
+        return Part(name, value.encode())
+    data = read_input(value[1:])
+    return Part(name, data, bare_type(type_of(value[1:], data)))
+
+
+def read_input(path: str, *, most: int | None = None) -> bytes:
+    """Return the bytes of a file, of stdin (`-`) or of an address.
+
+    Raises UsageError if they cannot be read, and TooLargeError for a file of more than `most` bytes, unread.
+    """
+    if path == "-":
+        return sys.stdin.buffer.read()
+    if "://" in path:
+        from marpack.archive.remote import fetch  # noqa: PLC0415 - a second of imports that few inputs need
+
+        return fetch(path)
+    try:
+        return _bytes_of(path, most)
+    except OSError as error:
+        hint = "check the name, and that you may read it"
+        raise UsageError(f"the input cannot be read: {error.strerror}", where=path, hint=hint) from error
+
+
+def _bytes_of(path: str, most: int | None) -> bytes:
+    # Thousands a second may be read: by as few calls as can be, and without a Path each.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        if most is not None and size > most:
+            raise TooLargeError(size, most)
+        data = os.read(descriptor, size + 1)
+        if len(data) == size > 0:
+            return data
+        # A pipe, a file that grew, or one of /proc: what it holds is known at its end.
+        pieces = [data]
+        while piece := os.read(descriptor, 1 << 16):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(descriptor)
+
+
+def type_of(path: str, data: bytes) -> str:
+    """Return a file's content type, by its suffix, else by its first bytes."""
+    plain = path.partition("?")[0] if "://" in path else path
+    known = type_of_suffix(os.path.splitext(plain)[1].lower())  # noqa: PTH122
+    return known or next((kind for magic, kind in _MAGIC if data.startswith(magic)), "application/octet-stream")
+
+
+@lru_cache
+def type_of_suffix(suffix: str) -> str | None:
+    """Return the content type that a suffix such as ".png" stands for, if it does."""
+    return _TYPES.get(suffix) or mimetypes.guess_type(f"x{suffix}")[0]

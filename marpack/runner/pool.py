@@ -1,0 +1,268 @@
+"""Workers that share a stream of batches: answers in order, a dead worker replaced, its other batches not lost.
+
+The one seam for other kinds of pool: it takes an iterator of batches and yields outcomes in their order.
+"""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.runner.client import Outcome, Worker, wait
+from marpack.runner.process import WorkerProcess
+from marpack.torchserve.messages import Load, Loaded, Request
+from marpack.torchserve.model_config import seconds_of
+
+Batch = tuple[Request, ...]
+
+_AHEAD_SLOW = 2  # batches sent to a worker before its answers: the next one is there when it is done
+_AHEAD_FAST = 128  # for handlers that answer sooner than the parent can turn to them
+_FAST = 0.002  # seconds per batch
+_NAP = 0.002  # seconds that answers may wait to be taken several at a time, which leaves the cores to the model
+_AHEAD_BYTES = 32 << 20  # sent ahead to one worker at most
+
+
+class Pool(Protocol):
+    """What answers batches: local processes today."""
+
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+        """Yield what became of each batch, in order."""
+
+
+class ModelPool(Pool, Protocol):
+    """A pool that loads one model and keeps the run's figures."""
+
+    restarts: int
+    peak_memory: int  # bytes, the most that any worker has had resident; known once it was closed
+    load_logs: str  # what was printed while loading
+
+    def start(self) -> Loaded:
+        """Load the model; raises LoadError and WorkerError."""
+
+    def resident_memory(self) -> int | None:
+        """Return the bytes that the first worker has resident now, where that can be told."""
+
+    def close(self) -> None:
+        """End what was started, politely."""
+
+    def kill(self) -> None:
+        """End what was started, at once."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a pool's workers are kept."""
+
+    workers: int = 1
+    timeout: float | None = None  # seconds a batch may take; None: no bound
+    startup_timeout: float | None = None  # seconds that loading may take; None: no bound
+    max_memory: int | None = None  # bytes of data a worker may have
+    environment: Mapping[str, str] | None = None  # of the workers; None: this process's
+    python: str = sys.executable  # the workers' interpreter, which must have marpack
+    launch: Callable[[], WorkerProcess] | None = None  # starts a worker's process in another way than with `python`
+
+    def as_served(self, config: Mapping[str, Any]) -> Self:
+        """Return the same with the server's bounds where there are none: the model config's, or else its own."""
+        return replace(
+            self,
+            timeout=self.timeout or seconds_of(config, "responseTimeout"),
+            startup_timeout=self.startup_timeout or seconds_of(config, "startupTimeout"),
+        )
+
+    def spawn(self) -> Worker:
+        """Start a worker, which then waits for a model."""
+        if self.launch is not None:
+            return Worker(self.launch())
+        return Worker.spawn(environment=self.environment, python=self.python, max_memory=self.max_memory)
+
+
+class LocalPool:
+    """Worker processes on this machine."""
+
+    def __init__(self, load: Load, settings: Settings, *, first: Worker | None = None) -> None:
+        """Keep workers for one model.
+
+        Args:
+            load: The model that every worker loads.
+            settings: How many workers, and their bounds.
+            first: A worker spawned already, which has not loaded yet.
+        """
+        self._load = load
+        self._settings = settings
+        self._first = first
+        self._workers: list[_Feed] = []
+        self._sent = 0
+        self.restarts = 0
+        self.peak_memory = 0  # bytes, of any worker that ended by way of this pool
+        self.loads: list[Loaded] = []  # one per time a worker was started
+        self.load_logs = ""  # what the first printed while loading
+
+    def start(self) -> Loaded:
+        """Load the model in every worker; return what the first says of it.
+
+        Raises LoadError and WorkerError.
+        """
+        self._workers = [_Feed(self._spawn()) for _ in range(self._settings.workers)]
+        for feed in self._workers:
+            feed.worker.begin(self._load)
+        for feed in self._workers:
+            self.loads.append(feed.worker.finish(timeout=self._settings.startup_timeout))
+        self.load_logs = self._workers[0].worker.logs
+        return self.loads[0]
+
+    def _spawn(self) -> Worker:
+        first, self._first = self._first, None
+        return first or self._settings.spawn()
+
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+        """Yield what became of each batch, in order; batches are asked for only as workers become free.
+
+        Raises LoadError and WorkerError when a worker cannot be started again.
+        """
+        source = enumerate(batches)
+        self._sent = 0
+        done: dict[int, Outcome] = {}
+        following = 0
+        exhausted = False
+        while True:
+            exhausted = exhausted or not self._feed(source, following)
+            while (outcome := done.pop(following, None)) is not None:
+                following += 1
+                yield outcome
+            self._collect(done)
+            if exhausted and not done and not any(feed.sent for feed in self._workers):
+                return
+            if following not in done and any(feed.sent for feed in self._workers):
+                self._listen(done)
+
+    def _feed(self, source: Iterator[tuple[int, Batch]], following: int) -> bool:
+        """Send batches ahead to whoever has room; False at the end of the stream."""
+        # Answers that are done wait for the one before them: the window bounds how many.
+        window = following + _AHEAD_FAST * 2 * len(self._workers)
+        while self._sent < window:
+            feed = self._freest()
+            if not feed.has_room():
+                return True
+            item = next(source, None)
+            if item is None:
+                return False
+            self._sent += 1
+            feed.send(*item)
+        return True
+
+    def _freest(self) -> "_Feed":
+        return self._workers[0] if len(self._workers) == 1 else min(self._workers, key=_Feed.load)
+
+    def _listen(self, done: dict[int, Outcome]) -> None:
+        self._nap()
+        busy = tuple(feed.worker for feed in self._workers if feed.sent)
+        in_time = wait(busy, self._settings.timeout)
+        self._collect(done)
+        # Judged together: starting one again takes time that must not be counted against the others.
+        fallen = [feed for feed in self._workers if feed.sent and self._has_fallen(feed, in_time=in_time)]
+        for feed in fallen:
+            self._replace(feed, done, timed_out=not feed.worker.over)
+
+    def _nap(self) -> None:
+        """Let the workers get on, if every one of them has enough to do meanwhile."""
+        work = min(feed.outlook() for feed in self._workers)
+        if work > 0.0:
+            for feed in self._workers:
+                feed.worker.flush()
+            time.sleep(min(_NAP, work / 2))
+
+    def _has_fallen(self, feed: "_Feed", *, in_time: bool) -> bool:
+        return feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))
+
+    def _collect(self, done: dict[int, Outcome]) -> None:
+        for feed in self._workers:
+            while feed.sent and (outcome := feed.worker.outcome()) is not None:
+                done[feed.answered(outcome.seconds)] = outcome
+
+    def _replace(self, feed: "_Feed", done: dict[int, Outcome], *, timed_out: bool) -> None:
+        """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
+        self._note_memory(feed.worker)
+        (index, _), *rest = feed.sent
+        done[index] = feed.worker.give_up(timed_out=timed_out)
+        self.restarts += 1
+        feed.worker = self._spawn()
+        self.loads.append(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
+        feed.sent.clear()
+        feed.weight = 0
+        for item in rest:
+            feed.send(*item)
+
+    def resident_memory(self) -> int | None:
+        """Return the bytes that the first worker has resident now, where the system tells."""
+        return self._workers[0].worker.process.resident_memory()
+
+    def _note_memory(self, worker: Worker) -> None:
+        self.peak_memory = max(self.peak_memory, worker.process.peak_memory() or 0)
+
+    def close(self) -> None:
+        """End every worker."""
+        for feed in self._workers:
+            self._note_memory(feed.worker)
+            feed.worker.close()
+        if self._first is not None:
+            self._first.kill()
+
+    def kill(self) -> None:
+        """End every worker at once."""
+        for feed in self._workers:
+            self._note_memory(feed.worker)
+            feed.worker.kill()
+        if self._first is not None:
+            self._first.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.kill()
+
+
+class _Feed:
+    """One worker and the batches it was sent."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.sent: deque[tuple[int, Batch]] = deque()
+        self.weight = 0  # bytes of all that was sent and not answered
+        self._pace = 1.0  # seconds per batch, smoothed
+
+    def load(self) -> int:
+        return len(self.sent)
+
+    def has_room(self) -> bool:
+        ahead = _AHEAD_FAST if self._pace < _FAST else _AHEAD_SLOW
+        return len(self.sent) < ahead and (not self.sent or self.weight < _AHEAD_BYTES)
+
+    def outlook(self) -> float:
+        """Return the seconds of work that lie before a fast worker; 0 for one that is slow or will soon be idle."""
+        return len(self.sent) * self._pace if self._pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
+
+    def send(self, index: int, batch: Batch) -> None:
+        self.sent.append((index, batch))
+        self.weight += _weight(batch)
+        self.worker.submit(batch)
+
+    def answered(self, seconds: float) -> int:
+        """Take note that the oldest batch is done, and return its number."""
+        index, batch = self.sent.popleft()
+        self.weight -= _weight(batch)
+        self._pace = 0.8 * self._pace + 0.2 * seconds
+        return index
+
+    def is_late(self, timeout: float | None) -> bool:
+        return timeout is not None and self.worker.late(timeout)
+
+
+def _weight(batch: Batch) -> int:
+    return sum([len(part.value) for request in batch for part in request.parts])

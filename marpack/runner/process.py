@@ -1,0 +1,212 @@
+"""The child process itself, and the pipe of what it prints, which never blocks it and is kept in bounded memory."""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, Self
+
+from marpack.errors import WorkerError
+
+_GRACE = 2.0  # seconds a worker is given to end by itself
+_MOST = 1 << 20  # bytes kept per batch: its beginning and its end
+
+
+class Child(Protocol):
+    """A process that was started: the part of `subprocess.Popen` that is asked for here."""
+
+    pid: int
+    returncode: int | None  # negative: the signal that ended it
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises subprocess.TimeoutExpired."""
+
+
+class WorkerProcess:
+    """One `python -m marpack.worker`, its socket and the pipe of all it prints."""
+
+    def __init__(self, process: Child, sock: socket.socket, logs: int, marker: bytes) -> None:
+        self._process = process
+        self.socket = sock
+        self.logs = logs
+        self.marker = marker  # printed by the worker between two batches
+        self.exit = _exit_descriptor(process.pid)
+
+    @classmethod
+    def start(cls, python: str, *, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> Self:
+        """Start a child that waits for a model.
+
+        Args:
+            python: The interpreter, which must have marpack installed.
+            environment: The child's environment; None: this process's.
+            max_memory: Bytes of data the child may have; None: no bound.
+
+        Raises WorkerError if it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        logs, log_end = os.pipe()
+        marker = secrets.token_hex(8)
+        # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
+        command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), marker, str(max_memory or 0)]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log_end,
+                stderr=log_end,
+                pass_fds=(theirs.fileno(),),
+                env=None if environment is None else dict(environment),
+                start_new_session=True,  # Ctrl-C is the parent's to handle; stray children end with the group
+            )
+        except OSError as error:
+            ours.close()
+            os.close(logs)
+            raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
+        finally:
+            theirs.close()
+            os.close(log_end)
+        return cls(process, ours, logs, f"\x1e{marker}\x1e".encode())
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def ended(self, *, within: float = 0.0) -> bool:
+        """Say whether the process is gone, waiting `within` seconds for it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(within)
+        return self._process.returncode is not None
+
+    @property
+    def signal(self) -> int | None:
+        """The number of the signal that ended the process, or None."""
+        code = self._process.returncode
+        return -code if code is not None and code < 0 else None
+
+    def how_it_ended(self) -> str:
+        """Return the end of a sentence that begins with "the worker"."""
+        if not self.ended(within=0.1):
+            return "did not answer in time"
+        if self.signal is None:
+            return f"ended with exit code {self._process.returncode}"
+        return f"was killed by {signal.Signals(self.signal).name}"
+
+    def peak_memory(self) -> int | None:
+        """Return the most bytes of memory the process has had resident so far, where the system tells."""
+        return self._status("VmHWM:")
+
+    def resident_memory(self) -> int | None:
+        """Return the bytes of memory the process has resident now, where the system tells."""
+        return self._status("VmRSS:")
+
+    def _status(self, field: str) -> int | None:
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return None
+        kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(field)]
+        return int(kilobytes[0]) * 1024 if kilobytes else None
+
+    def close(self) -> None:
+        """End the process: politely, then not."""
+        self.socket.close()
+        self.ended(within=_GRACE)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process and everything it started, at once."""
+        # The group may outlive its leader: what the handler forked must go, too.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self.socket.close()
+        if self.exit is not None:
+            os.close(self.exit)
+            self.exit = None
+
+
+def _exit_descriptor(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when the process ends, where the system has them."""
+    # A child of the handler's may hold the socket open after the worker is gone: its closing is no proof of life.
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+class LogPipe:
+    """The reading end of a worker's stdout and stderr.
+
+    Args:
+        descriptor: The pipe's reading end.
+        marker: What the worker prints after each batch.
+    """
+
+    def __init__(self, descriptor: int, marker: bytes) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._marker = marker
+        self._open = True
+        self._kept = bytearray()
+        self._dropped = 0
+
+    def fileno(self) -> int:
+        """Return the descriptor, for polling."""
+        return self._descriptor
+
+    def drain(self) -> bool:
+        """Read all that was printed so far; False once nothing can come any more.
+
+        Whatever a worker printed before it answered is in the pipe by then: a write has returned once its bytes are.
+        """
+        while self._open:
+            try:
+                piece = os.read(self._descriptor, 1 << 16)
+            except BlockingIOError:
+                return True
+            except OSError:
+                piece = b""
+            if not piece:
+                return False
+            self._keep(piece)
+        return False
+
+    def _keep(self, piece: bytes) -> None:
+        self._kept += piece
+        excess = len(self._kept) - 2 * _MOST
+        if excess <= 0:
+            return
+        # Only the batch in hand can be flooding: those before it were taken as soon as they were answered.
+        start = self._kept.rfind(self._marker) + 1
+        half = start + _MOST // 2
+        del self._kept[half : len(self._kept) - _MOST // 2]
+        self._dropped += excess
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the oldest batch's output has been read."""
+        return self._marker in self._kept
+
+    def take(self) -> str:
+        """Return what was printed up to the next marker (all, if there is none), as text."""
+        end = self._kept.find(self._marker)
+        piece = bytes(self._kept[:end]) if end >= 0 else bytes(self._kept)
+        del self._kept[: len(piece) + (len(self._marker) if end >= 0 else 0)]
+        text = piece.decode("utf-8", "replace")
+        if self._dropped and len(piece) > _MOST // 2:
+            half = len(text) // 2
+            text = f"{text[:half]}\n… {self._dropped} bytes of output left out …\n{text[half:]}"
+            self._dropped = 0
+        return text
+
+    def close(self) -> None:
+        """Close this end."""
+        if self._open:
+            self._open = False
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)

@@ -1,0 +1,312 @@
+"""Inputs → results, batched and in the inputs' order, and what they add up to, in memory that does not grow."""
+
+import base64
+import json
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from marpack.runner.client import Outcome
+from marpack.runner.inputs import Input
+from marpack.runner.pool import Batch, Pool
+from marpack.torchserve.messages import DATA, Loaded, Response, Trouble
+
+_METRIC = "[METRICS]"
+_KEPT = 4096  # durations kept per stage: more are sampled evenly
+
+
+class Body(Struct, frozen=True):
+    """Bytes as JSON can hold them."""
+
+    content: str
+    encoding: Literal["text", "base64"] = "text"
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """One input's answer."""
+
+    input: str
+    status: int
+    phrase: str
+    headers: dict[str, str]  # those the handler set, content-type apart
+    content_type: str | None
+    body: str  # as text, or base64 where it is no UTF-8
+    body_encoding: Literal["text", "base64"]
+    chunks: tuple[Body, ...] = ()  # the pieces of a streamed answer; `body` is all of them
+    reset: bool = False  # the connection broke off in the middle
+    stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle; of the whole batch
+    seconds: float  # the worker's, for the whole batch
+    batch: int = 1  # requests that were handled together
+    logs: str = ""  # what the handler printed; of the whole batch, told with its first input
+    metrics: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()  # what the handler got, with --show-data; of the whole batch
+    troubles: tuple[Trouble, ...] = ()
+    restarted: bool = False  # the worker died and was started again
+    file: str | None = None  # where --output put the body
+
+    @property
+    def ok(self) -> bool:
+        """Whether a client would call this an answer."""
+        return 200 <= self.status < 300 and not self.reset
+
+    def json(self) -> Any:  # Any: whatever the handler answered
+        """Return the body's JSON; raises ValueError where it is none."""
+        return json.loads(self.raw)
+
+    @property
+    def raw(self) -> bytes:
+        """The body's bytes."""
+        return base64.b64decode(self.body) if self.body_encoding == "base64" else self.body.encode()
+
+
+def results_of(names: tuple[str, ...], outcome: Outcome) -> tuple[Result, ...]:
+    """Return one result per input of a batch; what was printed is told with its first."""
+    said = _parted(outcome.logs)
+    stages = {stage: round(spent, 3) for stage, spent in outcome.stages.items()}
+    seconds = round(outcome.seconds, 6)
+    results = []
+    for name, response in zip(names, outcome.responses, strict=True):
+        results.append(_result(name, response, outcome, said, stages, seconds))
+        said = _NOTHING
+    return tuple(results)
+
+
+def _result(
+    name: str, response: Response, outcome: Outcome, said: "_Said", stages: dict[str, float], seconds: float
+) -> Result:
+    body = body_of(response.body)
+    return Result(
+        input=name,
+        status=response.status,
+        phrase=response.phrase,
+        headers=dict(response.headers),
+        content_type=response.content_type,
+        body=body.content,
+        body_encoding=body.encoding,
+        chunks=tuple([body_of(piece) for piece in response.pieces]),
+        reset=response.reset,
+        stages=stages,
+        seconds=seconds,
+        batch=len(outcome.responses),
+        logs=said.logs,
+        metrics=said.metrics,
+        data=said.data,
+        troubles=outcome.troubles,
+        restarted=outcome.died,
+    )
+
+
+def body_of(data: bytes) -> Body:
+    """Return bytes as text where they are UTF-8, else as base64."""
+    try:
+        return Body(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return Body(base64.b64encode(data).decode("ascii"), "base64")
+
+
+class _Said(Struct, frozen=True):
+    logs: str = ""
+    metrics: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+_NOTHING = _Said()
+
+
+def _parted(logs: str) -> _Said:
+    """Return what the handler printed, the metric lines that stood among it, and the lines of `--show-data`."""
+    if _METRIC not in logs and DATA not in logs:
+        return _Said(logs)
+    lines = logs.splitlines(keepends=True)
+    return _Said(
+        "".join([line for line in lines if not line.startswith((_METRIC, DATA))]),
+        tuple([line.strip().removeprefix(_METRIC) for line in lines if line.startswith(_METRIC)]),
+        tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)]),
+    )
+
+
+class Exchange(Struct, frozen=True):
+    """What was asked and what was answered."""
+
+    input: Input
+    result: Result
+
+
+def batched(inputs: Iterable[Input], size: int) -> Iterator[tuple[Input, ...]]:
+    """Yield inputs in groups: those that share a `batch` of their own together, the others `size` at a time.
+
+    One that is refused stays in the group of its `batch`, which goes to the handler without it; else it stands alone.
+    """
+    for (name, alone), group in groupby(inputs, key=lambda item: (item.batch, _is_alone(item))):
+        if alone:
+            yield from ((item,) for item in group)
+            continue
+        if name is not None:
+            yield tuple(group)
+            continue
+        while chunk := tuple(islice(group, size)):
+            yield chunk
+
+
+def _is_alone(item: Input) -> bool:
+    return item.batch is None and item.refused is not None
+
+
+def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Result]:
+    """Yield one result per input, in order; inputs are read only as the pool asks for them."""
+    return (exchange.result for exchange in exchanges(pool, inputs, batch_size=batch_size))
+
+
+def exchanges(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Exchange]:
+    """Yield every input with its result, in order; inputs are read only as the pool asks for them."""
+    waiting: deque[tuple[Input, ...]] = deque()
+
+    def batches() -> Iterator[Batch]:
+        for group in batched(inputs, batch_size):
+            waiting.append(group)
+            if asked := _asked(group):
+                yield tuple(item.request for item in asked)
+
+    for outcome in pool.outcomes(batches()):
+        yield from _refused(waiting)
+        yield from _answered(waiting.popleft(), outcome)
+        yield from _refused(waiting)
+    yield from _refused(waiting)
+
+
+def _asked(group: tuple[Input, ...]) -> tuple[Input, ...]:
+    """Return those of a group that a handler gets to see."""
+    return tuple(item for item in group if item.refused is None)
+
+
+def _answered(group: tuple[Input, ...], outcome: Outcome | None = None) -> Iterator[Exchange]:
+    """Yield a group's results, in its order; `outcome` is of those that a handler saw."""
+    seen = () if outcome is None else results_of(tuple(item.name for item in _asked(group)), outcome)
+    answers = iter(seen)
+    for item in group:
+        if item.outcome is None:
+            yield Exchange(item, next(answers))
+        else:
+            yield Exchange(item, *results_of((item.name,), item.outcome))
+
+
+def _refused(waiting: deque[tuple[Input, ...]]) -> Iterator[Exchange]:
+    """Yield the answers of the groups at the head of the queue of which no handler sees anything."""
+    while waiting and not _asked(waiting[0]):
+        yield from _answered(waiting.popleft())
+
+
+class Spread(Struct, frozen=True):
+    """Milliseconds below which half, nine tenths and 99 hundredths of a stage's durations lie."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """What a run adds up to."""
+
+    inputs: int
+    answered: int  # with a status of 2xx
+    short: int  # everything else
+    before: int = 0  # inputs that --resume found answered; they are in none of the other figures
+    seconds: float  # from the first input to the last answer
+    throughput: float  # inputs per second
+    load: dict[str, float] = {}  # ms: manifest, import, config, initialize; of the first worker
+    stages: dict[str, Spread]  # of calls of the handler
+    restarts: int
+    peak_memory: int | None  # bytes, of the worker that had most
+
+
+class Tally:
+    """Takes results in and keeps the little that a summary needs."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self._inputs = 0
+        self._answered = 0
+        self._stages: dict[str, Sample] = {}
+        self._of_batch = 0  # results still to come of the batch in hand
+
+    @property
+    def inputs(self) -> int:
+        """How many results were counted."""
+        return self._inputs
+
+    @property
+    def short(self) -> int:
+        """How many of them fell short."""
+        return self._inputs - self._answered
+
+    def add(self, result: Result) -> None:
+        """Count one result; a batch's stages count once, with its first."""
+        self._last = time.perf_counter()  # what ends the workers afterwards is no part of the run's pace
+        self._inputs += 1
+        self._answered += result.ok
+        if self._of_batch == 0:
+            self._of_batch = result.batch
+            self._time(result.stages)
+        self._of_batch -= 1
+
+    def _time(self, stages: Mapping[str, float]) -> None:
+        for stage, spent in stages.items():
+            sample = self._stages.get(stage)
+            if sample is None:
+                sample = self._stages[stage] = Sample()
+            sample.add(spent)
+
+    def summary(
+        self, *, restarts: int, peak_memory: int | None, loaded: Loaded | None = None, before: int = 0
+    ) -> Summary:
+        """Return what was added up so far.
+
+        Args:
+            restarts: Workers that had to be started again.
+            peak_memory: Bytes, of the worker that had most.
+            loaded: What the first worker said of the model.
+            before: Inputs that were answered by an earlier run.
+        """
+        seconds = self._last - self._start
+        return Summary(
+            inputs=self._inputs,
+            answered=self._answered,
+            short=self._inputs - self._answered,
+            before=before,
+            seconds=round(seconds, 6),
+            throughput=round(self._inputs / seconds, 2) if seconds else 0.0,
+            load={stage: round(spent, 3) for stage, spent in loaded.stages.items()} if loaded else {},
+            stages={stage: sample.spread() for stage, sample in self._stages.items()},
+            restarts=restarts,
+            peak_memory=peak_memory or None,
+        )
+
+
+class Sample:
+    """An even sample of a stream of numbers (Vitter's algorithm R)."""
+
+    def __init__(self) -> None:
+        self._kept: list[float] = []
+        self._seen = 0
+        self._random = random.Random(0)  # noqa: S311 - a sample, not a secret; the same in every run
+
+    def add(self, value: float) -> None:
+        """Take one number in."""
+        self._seen += 1
+        if len(self._kept) < _KEPT:
+            self._kept.append(value)
+            return
+        place = int(self._random.random() * self._seen)
+        if place < _KEPT:
+            self._kept[place] = value
+
+    def spread(self) -> Spread:
+        """Return the percentiles of the numbers so far; there must be one."""
+        ordered = sorted(self._kept)
+        last = len(ordered) - 1
+        return Spread(*(round(ordered[round(last * share)], 3) for share in (0.5, 0.9, 0.99)))

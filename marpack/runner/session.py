@@ -1,0 +1,201 @@
+"""A SOURCE loaded and ready to answer, on the device that was asked for."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.archive.cache import Cache
+from marpack.archive.index import Index, archive_digest
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError, DamagedArchiveError
+from marpack.findings import Finding, Severity
+from marpack.inspection.text_members import model_config
+from marpack.project.source import Resolved, resolve
+from marpack.runner.client import Worker
+from marpack.runner.pool import LocalPool, ModelPool, Settings
+from marpack.torchserve.messages import Load, Loaded
+from marpack.torchserve.targets import Target
+from marpack.worker.loaders.device import Override, override
+
+PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
+
+
+class Listener:
+    """Is told how far a SOURCE is from being ready, as it goes."""
+
+    def opened(self, resolved: Resolved, archive: Archive) -> None:
+        """Take note of what the SOURCE stands for, before anything is loaded."""
+
+    def loading(self) -> AbstractContextManager[object]:
+        """Return what is entered while the model is loaded."""
+        return nullcontext()
+
+
+class Serving:
+    """One archive and the workers that answer for it."""
+
+    def __init__(self, resolved: Resolved, archive: Archive, load: Load, pool: ModelPool, loaded: Loaded) -> None:
+        self.resolved = resolved
+        self.archive = archive
+        self.load = load
+        self.pool = pool
+        self.loaded = loaded
+
+    @classmethod
+    def open(
+        cls,
+        source: str | None,
+        *,
+        options: Load,
+        target: Target | None = None,
+        settings: Settings | PoolMaker | None = None,
+        cache: Cache | None = None,
+        resolver: Callable[[str | None], Resolved] = resolve,
+        listener: Listener | None = None,
+    ) -> Self:
+        """Make a SOURCE ready to answer.
+
+        Args:
+            source: An archive, a model folder or a project; None for the project in the current folder.
+            options: How to load it; its `model_dir` and `target` are filled in here.
+            target: Whose behaviour is shown; None: the project's or the archive's, else the server's.
+            settings: The workers, or what makes another kind of pool.
+            cache: Where archives are extracted to; None: this user's.
+            resolver: Finds the archive that the source stands for, building a project's first.
+            listener: Is told how far it is.
+
+        Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
+
+        """
+        settings, listener = settings or Settings(), listener or Listener()
+        # Started first: its imports overlap with the opening of the archive.
+        first = settings.spawn() if isinstance(settings, Settings) else None
+        archive: Archive | None = None
+        pool: ModelPool | None = None
+        try:
+            resolved = resolver(source)
+            archive = open_archive(resolved.path, cache=cache)
+            listener.opened(resolved, archive)
+            chosen = target or target_of(resolved, archive)
+            refuse_what_the_server_refuses(archive, chosen)
+            load = replace(options, model_dir=str(archive.materialize()), target=chosen)
+            pool = _pool(settings, archive, load, model_config(archive), first)
+            with listener.loading():
+                loaded = pool.start()
+            return cls(resolved, archive, load, pool, loaded)
+        except BaseException:
+            _end(first, pool, archive)
+            raise
+
+    @property
+    def digest(self) -> str | None:
+        """The archive's digest, if marpack wrote it."""
+        return digest_of(self.archive)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.pool.close()
+        else:
+            self.pool.kill()
+        self.archive.close()
+
+
+def _pool(
+    settings: Settings | PoolMaker, archive: Archive, load: Load, config: dict[str, Any], first: Worker | None
+) -> ModelPool:
+    if not isinstance(settings, Settings):
+        return settings(archive, load, config)
+    return LocalPool(load, settings.as_served(config), first=first)
+
+
+def _end(first: Worker | None, pool: ModelPool | None, archive: Archive | None) -> None:
+    if pool is not None:
+        pool.kill()
+    elif first is not None:
+        first.kill()
+    if archive is not None:
+        archive.close()
+
+
+def target_of(resolved: Resolved, archive: Archive) -> Target:
+    """Return whose behaviour to show: the project's word, else the archive's, else the server's."""
+    if resolved.project is not None:
+        return Target(resolved.project.target)
+    if INDEX_NAME not in archive.entries:
+        return Target.TORCHSERVE
+    told = _index(archive).target
+    if told not in set(Target):
+        message = f"the index of members names the target {told!r}, which there is not"
+        raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}")
+    return Target(told)
+
+
+def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
+    """Raise ArchiveError for an archive that marpack can open and the server cannot, unless marpack is the target."""
+    refused = [finding for finding in archive.oddities if finding.severity is Severity.ERROR]
+    if target is not Target.TORCHSERVE:
+        return
+    if refused:
+        raise ArchiveError(f"the server refuses this archive: {refused[0].message}", hint=refused[0].hint)
+    if archive.manifest.runtime == "LSP":
+        raise ArchiveError(
+            "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image",
+            where=f"{archive.source}!{MANIFEST_NAME}",
+            hint="build it with --runtime python, or try it on a server built with that backend",
+        )
+
+
+def digest_of(archive: Archive) -> str | None:
+    """Return the SHA-256 of an archive's marpack.json, or None where there is none."""
+    if INDEX_NAME not in archive.entries:
+        return None
+    with archive.open(INDEX_NAME) as file:
+        return archive_digest(file.read())
+
+
+def _index(archive: Archive) -> Index:
+    with archive.open(INDEX_NAME) as file:
+        return Index.from_json(file.read())
+
+
+class Device(Struct, frozen=True):
+    """A choice of device: `auto` leaves it to the machine, anything else overrides what the worker finds."""
+
+    name: str
+    override: Override | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the device that a user names: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError."""
+        return cls(text, None if text == "auto" else override(text))
+
+    def gpu_id(self) -> int | None:
+        """Return the `gpu_id` that the handler sees: the first GPU under `auto`, as the server deals them out."""
+        if self.override is None:
+            return 0 if Path("/dev/nvidia0").exists() else None
+        return self.override.gpu_id
+
+    def environment(self) -> dict[str, str] | None:
+        """Return the worker's environment; None: this process's. `cpu` hides CUDA from the handler as well."""
+        return None if self.override is None else {**os.environ, **self.override.environ}
+
+
+def misplaced(asked: str, found: str | None) -> Finding | None:
+    """Return what is odd about a model on the device `found` when another was asked for; None: nothing is."""
+    if found is None or asked in {"auto", found, found.partition(":")[0]}:
+        return None
+    return Finding(
+        code="other-device",
+        severity=Severity.WARNING,
+        message=f"{asked} was asked for, the model runs on {found}",
+        hint="is there such a device here, and a torch for it? does the handler choose one itself?",
+    )

@@ -1,0 +1,350 @@
+import os
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import WorkerError
+from marpack.runner.client import LoadError, Outcome, Worker, wait
+from marpack.torchserve.messages import Load, Part, Request
+
+HANDLER = textwrap.dedent(
+    """
+    import ctypes, os, signal, subprocess, sys, time
+    from ts.utils.util import PredictionException
+
+    class Handler:
+        def initialize(self, context):
+            print("ready in", os.path.basename(os.getcwd()))
+            self.count = 0
+
+        def preprocess(self, data):
+            return [bytes(row.get("body")).decode() for row in data]
+
+        def handle(self, data, context):
+            self.count += 1
+            self.context = context
+            return [self.answer(word) for word in self.preprocess(data)]
+
+        def answer(self, word):
+            print("handling", word)
+            return getattr(self, word.split()[0], lambda *_: word)(*word.split()[1:])
+
+        def count_(self): return str(self.count)
+        def raises(self): return {}["missing"]
+        def lists(self): return [{}[word] for word in ["missing"]]
+        def joins(self): return "".join({}[word] for word in ["missing"])
+        def chosen(self): raise PredictionException("no such cat", 404)
+        def memory(self): raise MemoryError
+        def cuda(self): raise RuntimeError("CUDA error: out of memory")
+        def mute(self):
+            class Mute(Exception):
+                def __str__(self): raise ValueError("no words")
+            raise Mute
+        def unserialisable(self): return {1}
+        def leaves(self): sys.exit(3)
+        def exits(self): os._exit(7)
+        def segfault(self): ctypes.string_at(0)
+        def killed(self): os.kill(os.getpid(), signal.SIGKILL)
+        def hangs(self): time.sleep(60)
+        def floods(self):
+            for _ in range(300): os.write(1, b"x" * 65536)
+            return "done"
+        def closes(self): os.closerange(0, 3); return "closed"
+        def closes_all(self): os.closerange(0, 100); return "closed"
+        def forks(self):
+            pid = os.fork()
+            return "child" if pid == 0 else "parent"
+        def orphans(self):
+            child = subprocess.Popen(["sleep", "60"])
+            print("child", child.pid, flush=True)
+            os._exit(1)
+        def measures(self):
+            self.context.metrics.add_counter("Seen", 1)
+            pid = os.fork()
+            if pid == 0:
+                print("in the child")
+                os._exit(0)
+            os.waitpid(pid, 0)
+            print("in the parent")
+            self.context.metrics.add_counter("Counted", 1)
+            return "measured"
+        def redirects(self):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            print("to nobody")
+            return "redirected"
+        def silences(self): sys.stdout = None; return "silent"
+        def tees(self):
+            class Tee:
+                def write(self, text): sys.__stdout__.write(text)
+            sys.stdout = Tee()
+            return "teed"
+        def complains(self, what): print("about", what, file=sys.stderr); return what
+        def moves(self): os.chdir("/"); return "moved"
+        def header(self): self.context.set_response_header(0, "X", 1); return "x"
+    """
+)
+
+
+def one(word: str) -> tuple[Request, ...]:
+    return (Request(id="id", parts=(Part("body", word.encode()),)),)
+
+
+@pytest.fixture
+def worker(make_folder):
+    with Worker.start(Load(model_dir=str(make_folder(HANDLER)))) as worker:
+        yield worker
+
+
+def status_of(outcome: Outcome) -> int:
+    return outcome.responses[0].status
+
+
+def test_a_model_is_loaded_once_in_its_own_folder(worker: Worker):
+    assert worker.loaded is not None
+    assert worker.loaded.handler == "handler.Handler"
+    assert {"import", "initialize"} <= set(worker.loaded.stages)
+    assert worker.logs == "ready in probe-folder\n"
+
+
+def test_an_answer_comes_with_its_stages_and_its_prints(worker: Worker):
+    outcome = worker.predict(one("hello"))
+    assert outcome.responses[0].body == b"hello"
+    assert outcome.stages["preprocess"] <= outcome.stages["handle"]
+    assert outcome.logs.startswith("handling hello\n")
+
+
+def test_prints_belong_to_the_batch_that_printed_them(worker: Worker):
+    for number in range(50):
+        worker.submit(one(f"n{number}"))
+    outcomes = [worker.predict(one("last"))]
+    while worker.waiting:
+        outcome = worker.outcome()
+        if outcome is not None:
+            outcomes.append(outcome)
+        elif not wait((worker,), 10):
+            pytest.fail("an answer is missing")
+    words = [outcome.responses[0].body.decode() for outcome in outcomes]
+    assert [outcome.logs.splitlines()[0] for outcome in outcomes] == [f"handling {word}" for word in words]
+
+
+def test_metric_lines_keep_their_place_among_the_prints_and_are_nobody_elses(worker: Worker):
+    lines = worker.predict(one("measures")).logs.splitlines()
+    known = ["handling", "in the child", "[METRICS]Seen", "in the parent", "[METRICS]Counted", "[METRICS]Prediction"]
+    told = [next((start for start in known if line.startswith(start)), line) for line in lines]
+    assert told == known
+
+
+@pytest.mark.parametrize(("word", "body"), [("silences", b"silent"), ("tees", b"teed")])
+def test_a_handler_may_put_anything_in_stdouts_place(worker: Worker, word: str, body: bytes):
+    assert worker.predict(one(word)).responses[0].body == body
+    again = worker.predict(one("hello"))
+    assert (again.responses[0].body, again.died) == (b"hello", False)
+
+
+def test_a_handler_may_lead_its_stdout_elsewhere(worker: Worker):
+    assert worker.predict(one("redirects")).logs.startswith("handling redirects\n[METRICS]")
+    assert [worker.predict(one(f"complains {number}")).logs.splitlines()[0] for number in range(3)] == [
+        f"about {number}" for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_is_printed_before_a_crash_is_not_lost(make_folder, unbuffered: str):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Worker.start(Load(model_dir=str(make_folder(HANDLER))), environment=environment) as worker:
+        assert worker.predict(one("exits")).logs == "handling exits\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "message", "kind"),
+    [
+        ("raises", 503, "Prediction failed", "KeyError"),
+        ("chosen", 404, "no such cat", "PredictionException"),
+        ("memory", 507, "Out of resources", "MemoryError"),
+        ("cuda", 507, "Out of resources", "RuntimeError"),
+        ("unserialisable", 503, "Unsupported model output data type.", "unserialisable-output"),
+    ],
+)
+def test_failures_cost_one_batch_and_name_their_reason(worker: Worker, word: str, status: int, message: str, kind: str):
+    outcome = worker.predict(one(word))
+    assert status_of(outcome) == status
+    assert f'"message": "{message}"'.encode() in outcome.responses[0].body
+    assert outcome.troubles[0].kind == kind
+    assert not outcome.died
+    assert worker.predict(one("count_")).responses[0].body == b"2"
+
+
+def test_a_traceback_begins_at_the_authors_own_frame(worker: Worker):
+    (trouble,) = worker.predict(one("raises")).troubles
+    functions = [frame.function for frame in trouble.frames]
+    assert (functions[0], functions[-2:]) == ("Handler.handle", ["Handler.answer", "Handler.raises"])
+    assert trouble.frames[-1].code == 'def raises(self): return {}["missing"]'
+    assert all(frame.user for frame in trouble.frames)
+
+
+@pytest.mark.parametrize("word", ["lists", "joins"])
+def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
+    (trouble,) = worker.predict(one(word)).troubles
+    assert [frame.function for frame in trouble.frames][-2:] == ["Handler.answer", f"Handler.{word}"]
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "reason"),
+    [
+        ("leaves", 500, "3"),
+        ("exits", 500, "exit code 7"),
+        ("segfault", 500, "SIGSEGV"),
+        ("killed", 507, "SIGKILL"),
+        ("hangs", 500, "did not answer in time"),
+        ("mute", 500, "no words"),
+        ("closes_all", 500, "ended"),
+        ("header", 500, "X"),
+    ],
+)
+def test_a_worker_that_dies_answers_as_the_server_and_says_why(worker: Worker, word: str, status: int, reason: str):
+    outcome = worker.predict(one(word), timeout=1 if word in {"hangs", "mute"} else 30)
+    assert outcome.died
+    assert status_of(outcome) == status
+    assert b'"Worker died."' in outcome.responses[0].body
+    assert reason in outcome.troubles[0].message
+    assert worker.process.ended()
+
+
+def test_a_flood_of_output_is_shortened_and_never_blocks(worker: Worker):
+    outcome = worker.predict(one("floods"), timeout=20)
+    assert outcome.responses[0].body == b"done"
+    assert "bytes of output left out" in outcome.logs
+    assert len(outcome.logs) < 3 << 20
+    assert worker.predict(one("after")).logs.startswith("handling after")
+
+
+@pytest.mark.parametrize("word", ["forks", "moves"])
+def test_odd_habits_do_not_disturb_the_next_batch(worker: Worker, word: str):
+    first = worker.predict(one(word), timeout=30)
+    assert first.responses[0].body in {b"parent", b"moved"}
+    assert worker.predict(one("next"), timeout=30).responses[0].body == b"next"
+
+
+def test_a_handler_may_close_its_stdout(worker: Worker):
+    outcome = worker.predict(one("closes"), timeout=30)
+    assert outcome.responses[0].body == b"closed"
+    assert not outcome.died
+
+
+def test_nothing_a_handler_started_outlives_its_worker(worker: Worker):
+    outcome = worker.predict(one("orphans"), timeout=30)
+    assert outcome.died
+    child = outcome.logs.split()[-1]
+    state = Path(f"/proc/{child}/stat")
+    deadline = time.monotonic() + 30
+    while state.exists() and state.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline, "the child is still alive"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("source", "stage", "kind", "words"),
+    [
+        ("def broken(:\n", "import", "SyntaxError", "invalid syntax"),
+        ("import no_such_module_here\n", "import", "ModuleNotFoundError", "no_such_module_here"),
+        ("class A:\n    def __init__(self, x): ...\n", "import", "TypeError", "__init__"),
+        ("class A: ...\nclass B: ...\n", "import", "EntryPointError", "2 classes (A, B)"),
+        ("class A: ...\n", "import", "EntryPointError", "no method `handle`"),
+        ("x = 1\n", "import", "EntryPointError", "no class of its own"),
+        (
+            "class A:\n    def initialize(self, c): raise ValueError('no weights')\n    def handle(self, d, c): ...\n",
+            "initialize",
+            "ValueError",
+            "no weights",
+        ),
+        (
+            "import sys\nclass A:\n    def initialize(self, c): sys.exit(2)\n    def handle(self, d, c): ...\n",
+            "initialize",
+            "SystemExit",
+            "2",
+        ),
+    ],
+)
+def test_a_handler_that_does_not_load_names_stage_and_reason(make_folder, source, stage, kind, words):
+    with pytest.raises(LoadError) as caught:
+        Worker.start(Load(model_dir=str(make_folder(source))))
+    trouble = caught.value.trouble
+    assert (trouble.stage, trouble.kind) == (stage, kind)
+    assert words in trouble.message
+    assert caught.value.exit_code == 4
+
+
+def test_an_import_error_is_the_handlers_own_not_a_fallbacks(make_folder):
+    folder = make_folder("import helper\n", files={"helper.py": "import nothing_of_this_name\n"})
+    with pytest.raises(LoadError) as caught:
+        Worker.start(Load(model_dir=str(folder)))
+    assert [Path(frame.file).name for frame in caught.value.trouble.frames] == ["handler.py", "helper.py"]
+    assert "requirements.txt" in str(caught.value.hint)
+
+
+def test_a_worker_that_dies_or_hangs_while_loading_is_told(make_folder):
+    folder = make_folder("import os\nprint('last words', flush=True)\nos._exit(9)\n")
+    with pytest.raises(WorkerError, match="exit code 9") as caught:
+        Worker.start(Load(model_dir=str(folder)))
+    assert "last words" in str(caught.value.hint)
+    (folder / "handler.py").write_text("import time\ntime.sleep(60)\n")
+    start = time.monotonic()
+    with pytest.raises(WorkerError, match="in time"):
+        Worker.start(Load(model_dir=str(folder)), timeout=0.5)
+    assert time.monotonic() - start < 55  # the handler sleeps for 60
+
+
+def test_out_of_memory_while_loading_is_507(make_folder):
+    folder = make_folder("def handle(data, context): raise MemoryError\n")
+    with pytest.raises(LoadError) as caught:
+        Worker.start(Load(model_dir=str(folder)))
+    assert caught.value.status == 507
+
+
+@pytest.mark.parametrize("entry", ["handler.py", "handler", "handler.py:handle", "handler:handle"])
+def test_a_function_is_initialised_with_none(make_folder, entry: str):
+    source = (
+        "calls = []\ndef handle(data, context):\n    calls.append(data)\n    return [str(calls[0])] if data else None\n"
+    )
+    with Worker.start(Load(model_dir=str(make_folder(source, entry=entry)))) as worker:
+        assert worker.predict(one("x")).responses[0].body == b"None"
+
+
+def test_memory_can_be_bounded(make_folder):
+    source = "def handle(data, context):\n    return [str(len(bytearray(2 << 30)))] if data else None\n"
+    worker = Worker.spawn(max_memory=1 << 30)
+    with worker:
+        worker.load(Load(model_dir=str(make_folder(source))))
+        assert status_of(worker.predict(one("x"))) == 507
+
+
+def test_a_handler_without_torch_never_waits_for_it(make_folder):
+    source = "import sys\ndef handle(data, context):\n    return [str('torch' in sys.modules)] if data else None\n"
+    with Worker.start(Load(model_dir=str(make_folder(source)))) as worker:
+        assert worker.predict(one("x")).responses[0].body == b"False"
+
+
+@pytest.mark.parametrize("config", [None, 3, "empty.yaml", "list.yaml", "nowhere.yaml"])
+def test_a_config_that_the_server_refuses_is_refused(make_folder, config: object):
+    files = {"empty.yaml": "# nothing\n", "list.yaml": "- 1\n"}
+    folder = make_folder("def handle(data, context): ...\n", files=files, configFile=config)
+    with pytest.raises(LoadError) as caught:
+        Worker.start(Load(model_dir=str(folder)))
+    assert caught.value.trouble.stage == "config"
+
+
+@pytest.mark.parametrize(
+    ("source", "asynchronous", "status"),
+    [
+        ("async def handle(data, context): return ['x']", True, 200),
+        ("async def handle(data, context): return ['x']", False, 503),
+        ("def handle(data, context): return ['x'] if data else None", True, 503),
+    ],
+)
+def test_async_handles_need_async_communication_and_the_other_way_round(make_folder, source, asynchronous, status):
+    config = f"asyncCommunication: {str(asynchronous).lower()}\n"
+    folder = make_folder(source, files={"config.yaml": config}, configFile="config.yaml")
+    with Worker.start(Load(model_dir=str(folder))) as worker:
+        assert status_of(worker.predict(one("x"))) == status

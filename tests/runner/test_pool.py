@@ -1,0 +1,91 @@
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from marpack.runner.pool import LocalPool, Settings
+from marpack.torchserve.messages import Load, Part, Request
+
+HANDLER = textwrap.dedent(
+    """
+    import os, sys, time
+    loads = 0
+    class Handler:
+        def initialize(self, context): pass
+        def handle(self, data, context):
+            return [self.answer(bytes(row["body"]).decode()) for row in data]
+        def answer(self, word):
+            print("saw", word)
+            if word == "exit": os._exit(1)
+            if word == "hang": time.sleep(60)
+            if word == "raise": raise KeyError(word)
+            if word == "slow": time.sleep(0.2)
+            return word
+    """
+)
+
+
+def batches(words: list[str]) -> Iterator[tuple[Request, ...]]:
+    for number, word in enumerate(words):
+        yield (Request(id=str(number), parts=(Part("body", word.encode()),)),)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_input_is_answered_in_order_whatever_the_handler_does(make_folder, workers: int):
+    bad = {100: "exit", 300: "hang", 500: "raise", 501: "exit", 502: "exit"}
+    words = [bad.get(number, f"w{number}") for number in range(1000)]
+    load = Load(model_dir=str(make_folder(HANDLER)))
+    with LocalPool(load, Settings(workers=workers, timeout=3)) as pool:
+        pool.start()
+        outcomes = list(pool.outcomes(batches(words)))
+        assert pool.restarts == 4
+    assert len(outcomes) == len(words)
+    for number, (word, outcome) in enumerate(zip(words, outcomes, strict=True)):
+        if number in bad:
+            assert outcome.responses[0].status in {500, 503}
+        else:
+            assert outcome.responses[0].body == word.encode()
+            assert outcome.logs.startswith(f"saw {word}\n")
+
+
+def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
+    asked = 0
+
+    def endless() -> Iterator[tuple[Request, ...]]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield (Request(id="x", parts=(Part("body", b"x" * 1000),)),)
+
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings()) as pool:
+        pool.start()
+        outcomes = pool.outcomes(endless())
+        for _ in range(500):
+            next(outcomes)
+        assert asked < 500 + 200
+
+
+def test_two_workers_share_slow_work(make_folder):
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings(workers=2)) as pool:
+        pool.start()
+        outcomes = list(pool.outcomes(batches(["slow", "a", "slow", "b"])))
+    assert [outcome.responses[0].body for outcome in outcomes] == [b"slow", b"a", b"slow", b"b"]
+
+
+def test_no_batches_no_outcomes(make_folder):
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings()) as pool:
+        pool.start()
+        assert list(pool.outcomes([])) == []
+
+
+def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
+    def broken() -> Iterator[tuple[Request, ...]]:
+        yield from batches(["a"])
+        raise OSError("the disk is gone")
+
+    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings())
+    pool.start()
+    worker = pool._workers[0].worker
+    with pytest.raises(OSError, match="disk"), pool:
+        list(pool.outcomes(broken()))
+    assert worker.process.ended()

@@ -1,0 +1,58 @@
+"""Requirements against the packages that are installed here."""
+
+from importlib import metadata
+
+import pytest
+
+from marpack.archive.reader import open_archive
+from marpack.runner.environments import unmet, wanted
+
+CLICK = metadata.version("click")
+
+
+def told(make_mar, text: str, **more: str) -> list[tuple[str, str]]:
+    files = {"requirements.txt": text, **{f"{name}.txt": content for name, content in more.items()}}
+    with open_archive(make_mar("x = 1", files=files, requirementsFile="requirements.txt")) as archive:
+        return [(str(finding.where).rpartition("!")[2], finding.message) for finding in unmet(archive)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "click", "CLICK", "click>=8", f"click=={CLICK}", "click[extra]", "click>=8 # ours", "# nobody", "", "  ",
+        "-i https://example.org/simple", "--no-index", "./wheels/nobody.whl", "nobody; python_version < '3'",
+        "click >=8 --hash=sha256:00", "click \\\n  >=8", "this is none", "click @ https://example.org/click.whl",
+        "importlib-metadata; python_version < '3'",
+    ],
+)  # fmt: skip
+def test_what_is_met_or_says_nothing(make_mar, line: str):
+    assert told(make_mar, line) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nobody-at-all", "nobody-at-all is not installed here"),
+        ("Nobody_At.All>=1", "nobody-at-all is not installed here"),
+        ("nobody-at-all; python_version > '3'", "nobody-at-all is not installed here"),
+        ("click<1", f"click {CLICK} is installed here, the model asks for <1"),
+        ("click==0.1 --hash=sha256:00", f"click {CLICK} is installed here, the model asks for ==0.1"),
+        ("nobody-at-all @ git+https://example.org/nobody", "nobody-at-all is not installed here"),
+        ("git+https://example.org/nobody.git#egg=nobody-at-all", "nobody-at-all is not installed here"),
+    ],
+)
+def test_what_is_not_met(make_mar, line: str, message: str):
+    assert told(make_mar, f"# first\n{line}\n") == [("requirements.txt:2", message)]
+
+
+def test_included_files_count_once(make_mar):
+    found = told(make_mar, "-r more.txt\nclick\n", more="-r requirements.txt\n-r gone.txt\nnobody-at-all\n")
+    assert found == [("more.txt:3", "nobody-at-all is not installed here")]
+
+
+def test_they_are_counted(make_mar):
+    files = {"requirements.txt": "click\nnumpy>=1\n-i https://example.org\n"}
+    with open_archive(make_mar("x = 1", files=files, requirementsFile="requirements.txt")) as archive:
+        assert wanted(archive) == 2
+    with open_archive(make_mar("x = 1")) as archive:
+        assert wanted(archive) == 0

@@ -1,0 +1,61 @@
+import threading
+import time
+from pathlib import Path
+
+from marpack.runner.watching import Watch
+
+
+def test_what_changes_is_named_once(tmp_path: Path):
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / "sub").mkdir()
+    watch = Watch([tmp_path])
+    assert watch.changed() == []
+    (tmp_path / "a.py").write_text("22")
+    (tmp_path / "sub" / "new.txt").write_text("x")
+    assert watch.changed() == [str(tmp_path / "a.py"), str(tmp_path / "sub" / "new.txt")]
+    assert watch.changed() == []
+    (tmp_path / "a.py").unlink()
+    assert watch.changed() == [str(tmp_path / "a.py")]
+
+
+def test_a_file_replaced_by_one_of_its_size_and_time_has_changed(tmp_path: Path):
+    import os
+
+    path, other = tmp_path / "a.py", tmp_path / "b"
+    path.write_text("1")
+    watch = Watch([path])
+    other.write_text("2")
+    os.utime(other, ns=(0, path.stat().st_mtime_ns))
+    other.replace(path)
+    assert watch.changed() == [str(path)]
+
+
+def test_what_tools_and_the_run_itself_write_does_not_count(tmp_path: Path):
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / ".git").mkdir()
+    watch = Watch([tmp_path], without=[tmp_path / "report.html"])
+    for name in ("__pycache__/a.pyc", ".git/x", ".hidden", "digits.mar", "x.tar.gz", "handler.py~", "report.html"):
+        (tmp_path / name).write_text("x")
+    assert watch.changed() == []
+
+
+def test_a_file_that_was_named_counts_whatever_it_is_called(tmp_path: Path):
+    path = tmp_path / "digits.mar"
+    watch = Watch([path])
+    path.write_text("x")
+    assert watch.changed() == [str(path)]
+
+
+def test_waiting_ends_once_a_change_has_settled(tmp_path: Path):
+    path = tmp_path / "a.py"
+    watch = Watch([tmp_path])
+
+    def write() -> None:
+        for number in range(5):
+            time.sleep(0.01)
+            path.write_text("x" * number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert watch.wait() == [str(path)]
+    writer.join()
