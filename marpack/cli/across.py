@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from marpack.findings import Finding
-    from marpack.gate.across import Across, Comparison
-    from marpack.gate.subject import Manner
+    from marpack.gate.against import Across, Comparison
+    from marpack.gate.candidate import Manner
     from marpack.runner.inputs import Input
     from marpack.runner.session import Serving
 
@@ -22,7 +22,7 @@ _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compil
 
 def across(source: str | None, options: dict[str, Any]) -> int:
     """Compare, show, and return the exit code: 0 if every input is answered alike, else 1."""
-    from marpack.gate.across import Across
+    from marpack.gate.against import Across
     from marpack.runner.session import misplaced
 
     ways = _ways(source, options)
@@ -65,7 +65,7 @@ def _serving(source: str | None, manner: Manner) -> Serving:
 
 def _inputs(servings: list[Serving], options: dict[str, Any]) -> Callable[[], Iterable[Input]]:
     """Return what makes the inputs, from the first one on each time: those named, else the samples of the first."""
-    from marpack.gate.samples import packed_samples
+    from marpack.gate.sample_runner import packed_samples
     from marpack.runner.inputs import Shape, file_inputs
     from marpack.runner.sources import paths_of
     from marpack.torchserve.messages import MAX_BODY

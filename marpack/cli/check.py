@@ -11,8 +11,8 @@ from marpack.cli.completing import sources
 from marpack.cli.run_options import RunCommand
 
 if TYPE_CHECKING:
+    from marpack.gate.candidate import Manner
     from marpack.gate.check import Choice
-    from marpack.gate.subject import Manner
     from marpack.gate.verdicts import GateReport
 
 _HELP = """Say whether an archive may be deployed.
@@ -59,8 +59,8 @@ def _gate(source: str | None, options: dict[str, Any]) -> int:
 def _examine(source: str | None, manner: Manner, choice: Choice, *, quiet: bool) -> GateReport:
     from rich.markup import escape
 
+    from marpack.gate.candidate import Subject
     from marpack.gate.check import check as examine
-    from marpack.gate.subject import Subject
     from marpack.project.source import resolve
     from marpack.render.check import CheckLines
     from marpack.render.console import talk

@@ -14,7 +14,7 @@ from marpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from marpack.gate.subject import Manner
+    from marpack.gate.candidate import Manner
 
 _Decorated = TypeVar("_Decorated", bound="Callable[..., Any]")
 _TARGETS = click.Choice(["torchserve", "marpack"])
@@ -112,8 +112,8 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
     from pathlib import Path
 
     from marpack.archive.cache import Cache
-    from marpack.gate.subject import Manner
-    from marpack.gate.witness import Terms
+    from marpack.gate.candidate import Manner
+    from marpack.gate.sample_runner import Terms
     from marpack.runner.pool import Settings
     from marpack.runner.session import Device
     from marpack.torchserve.messages import MAX_BODY, Load

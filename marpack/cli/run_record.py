@@ -9,7 +9,7 @@ from marpack.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from marpack.gate.recorder import Recorder
+    from marpack.gate.recording import Recorder
 
 _FILES_ONLY = ("recorded", "form", "content_type", "headers", "explain", "describe", "envelope")
 _HINT = "a sample is the bytes of a file, sent as marpack run --input sends it"
@@ -22,7 +22,7 @@ def recorder_of(source: str | None, options: dict[str, Any]) -> Recorder:
     """
     from pathlib import Path
 
-    from marpack.gate.recorder import Recorder
+    from marpack.gate.recording import Recorder
     from marpack.project.load import load_project
 
     wrong = next((name for name in _FILES_ONLY if options[name]), None)
@@ -50,7 +50,7 @@ def finish(recorder: Recorder, code: int) -> int:
     """Write what was recorded, tell it on stderr, and return the exit code: 1 if something could not be recorded."""
     from rich.markup import escape
 
-    from marpack.gate.recorder import Kept
+    from marpack.gate.recording import Kept
     from marpack.render.console import talk
 
     recorder.write()

@@ -8,8 +8,8 @@ from msgspec import Struct, to_builtins
 
 from marpack.errors import ArchiveError, MarpackError, UsageError
 from marpack.findings import Severity
+from marpack.gate.candidate import Subject
 from marpack.gate.checks import CHECKS, Check
-from marpack.gate.subject import Subject
 from marpack.gate.verdicts import LEFT_OUT, Checked, GateReport, Outcome, Verdict, error_problem, failed, skipped
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened

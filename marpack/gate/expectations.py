@@ -1,18 +1,49 @@
-"""What a sample's answer must be, and where it falls short."""
+"""What a sample's answer must be, and what it falls short of; regular expressions cannot hang."""
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import UNSET
 
-from marpack.gate.bodies import NOTHING, value_of
-from marpack.gate.matching import unmatched
+from marpack.gate.compare import NOTHING, value_of
 from marpack.project.schema import RANGE, Expectation, TextExpectation
 from marpack.runner.results import Result
 
+_SECONDS = 5.0
+_FOUND, _ABSENT = 0, 1
+_PROGRAM = """
+import re, sys
+size = int(sys.stdin.buffer.readline())
+pattern = sys.stdin.buffer.read(size).decode("utf-8", "surrogatepass")
+text = sys.stdin.buffer.read().decode("utf-8", "replace")
+sys.exit(0 if re.search(pattern, text) else 1)
+"""
 _TOLERANCE = 1e-6  # of `approx` without a tolerance of its own: absolute below 1, relative above
+
+
+def unmatched(pattern: str, text: bytes) -> str | None:
+    """Return why a pattern is not found in a text in UTF-8, as the end of a sentence; None if it is."""
+    encoded = pattern.encode("utf-8", "surrogatepass")
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program, no shell
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            input=b"%d\n%b%b" % (len(encoded), encoded, text),
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"takes over {_SECONDS:.0f} s to be searched for"
+    if done.returncode == _FOUND:
+        return None
+    if done.returncode == _ABSENT and not done.stderr:
+        return "is not in the body"
+    reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return f"does not compile: {reason.partition(': ')[2] or reason}"
 
 
 def shortfalls(expected: Expectation, result: Result) -> list[str]:

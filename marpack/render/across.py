@@ -4,7 +4,7 @@ import sys
 
 from rich.markup import escape
 
-from marpack.gate.across import Compared, Comparison, Likeness
+from marpack.gate.against import Compared, Comparison, Likeness
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit
 from marpack.render.lines import fit_end

@@ -10,7 +10,7 @@ import msgspec
 # Command, or command-option → the structs that its JSON may be, as module:name.
 REPORTS = {
     "build": ("marpack.render.build:BuildReport",),
-    "check": ("marpack.gate.verdicts:GateReport", "marpack.gate.across:Comparison"),
+    "check": ("marpack.gate.verdicts:GateReport", "marpack.gate.against:Comparison"),
     "diff": ("marpack.inspection.diff:Diff",),
     "inspect": ("marpack.inspection.facts:Inspection",),
     "run": ("marpack.render.run:RunReport", "marpack.render.run:RunFailure"),

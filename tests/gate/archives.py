@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
+from marpack.gate.candidate import Manner, Subject
 from marpack.gate.check import Choice, check
-from marpack.gate.subject import Manner, Subject
+from marpack.gate.sample_runner import Terms
 from marpack.gate.verdicts import GateReport, Verdict
-from marpack.gate.witness import Terms
 from marpack.project.load import load_project
 from marpack.project.packing import write
 from marpack.project.planning import plan_project

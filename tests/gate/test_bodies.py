@@ -10,8 +10,7 @@ from gate.archives import result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.gate.bodies import NOTHING, value_of
-from marpack.gate.comparing import differences
+from marpack.gate.compare import NOTHING, differences, value_of
 
 
 def saved(value: Any) -> bytes:

@@ -6,11 +6,11 @@ import pytest
 from gate.archives import HANDLER, archive
 
 from marpack.archive.reader import open_archive
+from marpack.gate.candidate import Manner, Subject
 from marpack.gate.check import check
 from marpack.gate.checks.batch_contract import affordable, sizes
-from marpack.gate.subject import Manner, Subject
+from marpack.gate.sample_runner import Terms
 from marpack.gate.verdicts import GateReport
-from marpack.gate.witness import Terms
 from marpack.inspection.text_members import model_config
 from marpack.project.source import Resolved
 from marpack.runner.pool import Settings

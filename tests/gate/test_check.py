@@ -7,9 +7,9 @@ from gate.archives import HANDLER, archive, examine, failures, project
 
 from marpack.errors import ExitCode, UsageError
 from marpack.findings import Severity
+from marpack.gate.candidate import Manner, Subject
 from marpack.gate.check import Choice, Listener, check
 from marpack.gate.checks import CHECKS, Check
-from marpack.gate.subject import Manner, Subject
 from marpack.gate.verdicts import Checked, Verdict
 from marpack.project.schema import Severities
 from marpack.project.source import Resolved, resolve

@@ -11,8 +11,8 @@ import pytest
 from gate.archives import HANDLER, archive, examine, failures
 from gate.healthy import HEALTHY
 
+from marpack.gate.candidate import Subject
 from marpack.gate.check import check
-from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Verdict
 from marpack.project.source import resolve
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from marpack.errors import ExitCode
+from marpack.gate.candidate import Subject
 from marpack.gate.checks import (
     batch_contract,
     body_forms,
@@ -22,7 +23,6 @@ from marpack.gate.checks import (
     requirements,
     samples,
 )
-from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome
 
 

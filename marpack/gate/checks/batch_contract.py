@@ -3,10 +3,9 @@
 from itertools import cycle, islice
 
 from marpack.findings import Finding
-from marpack.gate.samples import Sample
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
+from marpack.gate.sample_runner import Sample, Witness
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
-from marpack.gate.witness import Witness
 
 _EVERY = 8  # sizes up to here are all tried; beyond, only powers of two and the last
 _MOST = 10  # problems told

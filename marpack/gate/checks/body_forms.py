@@ -9,10 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.findings import Finding, Severity
-from marpack.gate.samples import Sample
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
+from marpack.gate.sample_runner import Sample, Witness
 from marpack.gate.verdicts import Outcome, judged, problem, skipped
-from marpack.gate.witness import Witness
 from marpack.torchserve.messages import Part, Request
 
 _SAMPLES = 3

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
 
 _HINT = "set pt2: {compile: {enable: false}}, or another backend"

@@ -6,7 +6,7 @@ from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, error_problem, failed, passed
 from marpack.inspection.verify import changed, digests
 from marpack.runner.session import target_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.gate.bodies import value_of
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
+from marpack.gate.compare import value_of
 from marpack.gate.verdicts import Outcome, judged, problem, skipped
 
 _LABELS = "index_to_name.json"

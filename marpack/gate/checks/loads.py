@@ -2,7 +2,7 @@
 
 from marpack.errors import WorkerError
 from marpack.findings import Finding, Severity
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, failed, judged, problem
 from marpack.runner.client import LoadError
 from marpack.runner.session import misplaced

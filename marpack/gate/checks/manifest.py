@@ -2,7 +2,7 @@
 
 from marpack.archive.server_rules import require_files
 from marpack.errors import ManifestError
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, error_problem, failed, passed
 
 

@@ -5,10 +5,9 @@ from itertools import cycle, islice, pairwise
 
 from msgspec import Struct
 
-from marpack.gate.samples import Sample
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
+from marpack.gate.sample_runner import Sample, Witness
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
-from marpack.gate.witness import Witness
 from marpack.runner.results import Result
 
 _WINDOWS = 4  # after one that warms up

@@ -1,6 +1,6 @@
 """The handler leaves the model folder as it found it: on a server it is shared by workers, and may be read-only."""
 
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem
 
 _MOST = 10  # problems told

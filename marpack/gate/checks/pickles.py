@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from marpack.findings import Finding, Severity
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, judged
 from marpack.inspection.pickles import Verdict, distrust
 

@@ -5,8 +5,8 @@ from typing import BinaryIO
 
 from marpack.archive.protocol import Archive
 from marpack.findings import Finding, Severity
+from marpack.gate.candidate import Subject
 from marpack.gate.checks import pickles
-from marpack.gate.subject import Subject
 from marpack.gate.verdicts import Outcome, judged
 from marpack.inspection.lint import lint
 from marpack.inspection.lint.weights import PICKLED

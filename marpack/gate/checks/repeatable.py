@@ -1,6 +1,6 @@
 """Answers are the same when asked again, in another order, and after other requests."""
 
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
 
 _HINT = (

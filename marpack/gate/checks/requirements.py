@@ -1,6 +1,6 @@
 """The model's requirements are met where its samples are about to be run."""
 
-from marpack.gate.subject import Subject
+from marpack.gate.candidate import Subject
 from marpack.gate.verdicts import Outcome, judged, skipped
 from marpack.runner.environments import unmet, wanted
 

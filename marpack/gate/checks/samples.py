@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from marpack.findings import Finding
+from marpack.gate.candidate import Subject
 from marpack.gate.expectations import shortfalls
-from marpack.gate.samples import Sample
-from marpack.gate.subject import Subject
+from marpack.gate.sample_runner import Sample
 from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
 
 

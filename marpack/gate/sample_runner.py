@@ -1,4 +1,4 @@
-"""The model as a witness: asked the packed samples, as seldom as the checks allow, and believed only if it repeats."""
+"""The samples packed in an archive, and the one worker that answers them as seldom as may be."""
 
 import os
 from collections.abc import Sequence
@@ -8,23 +8,96 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.archive.protocol import Archive
+from marpack.archive.index import Index
+from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import MarpackError
-from marpack.gate.comparing import TOLERANCE, differences
-from marpack.gate.samples import Sample
+from marpack.findings import Finding
+from marpack.gate.compare import TOLERANCE, differences
+from marpack.gate.verdicts import problem
+from marpack.project import schema
+from marpack.project.schema import Expectation
 from marpack.runner.client import Worker
-from marpack.runner.inputs import request_id
+from marpack.runner.inputs import Input, Shape, request_id, type_of
 from marpack.runner.pool import LocalPool, Settings
 from marpack.runner.results import Result, results_of
-from marpack.torchserve.messages import Load, Loaded, Request
+from marpack.torchserve.messages import Load, Loaded, Request, Response, Trouble
 
 Named = tuple[str, Request]
 
 _COPIES = 1 << 20  # number of the first request that is a copy of another in its batch
 _CONFIRMATIONS = 2
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """One input, and what is expected of its answer."""
+
+    name: str  # of the file under MAR-INF/, or as the user named it
+    request: Request  # as `marpack run --input` would make it
+    expected: Expectation = Expectation()  # of nothing: any 2xx
+    refused: Response | None = None  # what a client gets without any handler's being asked
+    why: Trouble | None = None  # it is refused
+
+    @classmethod
+    def of(
+        cls, number: int, name: str, data: bytes, expected: Expectation | None = None, *, shape: Shape | None = None
+    ) -> "Sample":
+        """Return the n-th sample; its request id is its own, in every run the same."""
+        sent = (shape or Shape()).input(name, number, type_of(name, data), data)
+        expected = expected or Expectation()
+        return cls(name=name, request=sent.request, expected=expected, refused=sent.refused, why=sent.why)
+
+    @property
+    def input(self) -> Input:
+        """The sample as one of the inputs of a run."""
+        return Input(self.short_name, self.request, refused=self.refused, why=self.why)
+
+    @property
+    def short_name(self) -> str:
+        """The name as people know it."""
+        return self.name.removeprefix("MAR-INF/")
+
+
+class Packed(Struct, frozen=True):
+    """The samples of an archive, and what is wrong with those that cannot be sent."""
+
+    samples: tuple[Sample, ...] = ()
+    problems: tuple[Finding, ...] = ()
+
+
+def packed_samples(archive: Archive, shape: Shape | None = None) -> Packed:
+    """Read the samples packed under MAR-INF/, to be sent in a shape; an archive without an index has none.
+
+    Raises DamagedArchiveError.
+    """
+    if INDEX_NAME not in archive.entries:
+        return Packed()
+    with archive.open(INDEX_NAME) as file:
+        listed = Index.from_json(file.read()).samples
+    found = [_sample(archive, number, item, shape or Shape()) for number, item in enumerate(listed)]
+    return Packed(
+        tuple(item for item in found if isinstance(item, Sample)),
+        tuple(item for item in found if isinstance(item, Finding)),
+    )
+
+
+def _sample(archive: Archive, number: int, item: dict[str, Any], shape: Shape) -> Sample | Finding:  # Any: JSON
+    where = f"{archive.source}!{INDEX_NAME}: samples[{number}]"
+    try:
+        told = msgspec.convert(item, schema.Sample)
+    except msgspec.ValidationError as error:
+        return problem("sample-unreadable", f"a sample cannot be read: {error}", where=where, hint=_AGAIN)
+    if told.input not in archive.entries:
+        message = f"the sample {told.input} is listed and not packed"
+        return problem("sample-missing", message, where=where, hint=_AGAIN)
+    with archive.open(told.input) as file:
+        return Sample.of(number, told.input, file.read(), told.expect, shape=shape)
+
+
+_AGAIN = "build the archive again: marpack build"
 
 
 class Terms(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
-from marpack.gate.samples import Packed, packed_samples
-from marpack.gate.witness import Terms, Witness
+from marpack.gate.sample_runner import Packed, Terms, Witness, packed_samples
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.source import Resolved

@@ -9,8 +9,8 @@ from gate.archives import result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.gate.across import Likeness, compare, label_of
-from marpack.gate.comparing import differences, largest_difference
+from marpack.gate.against import Likeness, compare, label_of
+from marpack.gate.compare import differences, largest_difference
 
 ALIKE: list[tuple[str | bytes, str | bytes]] = [
     ("text", "text"),

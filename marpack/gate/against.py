@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from marpack.findings import Finding
-from marpack.gate.bodies import NOTHING, value_of
-from marpack.gate.comparing import TOLERANCE, differences, largest_difference
+from marpack.gate.compare import NOTHING, TOLERANCE, differences, largest_difference, value_of
 from marpack.runner.inputs import Input
 from marpack.runner.results import Result, run
 from marpack.runner.session import Serving
