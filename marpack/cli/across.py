@@ -83,7 +83,7 @@ def _inputs(servings: list[Serving], options: dict[str, Any]) -> Callable[[], It
 def _run(
     comparing: Across, inputs: Callable[[], Iterable[Input]], findings: tuple[Finding, ...], options: dict[str, Any]
 ) -> Comparison:
-    from marpack.render.across import AcrossLines
+    from marpack.render.check import AcrossLines
 
     lines = None if options["as_json"] else AcrossLines()
     interrupted = False
@@ -98,10 +98,10 @@ def _run(
 
 def _show(comparison: Comparison, options: dict[str, Any]) -> None:
     if options["as_json"]:
-        from marpack.render.json import show
+        from marpack.render.output import show
 
         show(comparison)
     else:
-        from marpack.render.across import show_comparison
+        from marpack.render.check import show_comparison
 
         show_comparison(comparison)

@@ -79,8 +79,8 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     """
     from marpack.project.packing import plan_size, write
     from marpack.render.build import BuildReport, built_lines, show_warnings
-    from marpack.render.json import show
     from marpack.render.layout import show_page
+    from marpack.render.output import show
     from marpack.render.progress import byte_bar
 
     try:

@@ -45,7 +45,7 @@ def check(source: str | None, **options: Any) -> None:  # Any: click gives each 
 
 def _gate(source: str | None, options: dict[str, Any]) -> int:
     from marpack.gate.check import Choice
-    from marpack.render.files import expect_writable
+    from marpack.render.output import expect_writable
 
     choice = Choice.of(options["only"], options["skip"])
     manner = manner_of(options, device=options["device"], compiled=options["compile"])
@@ -80,22 +80,22 @@ def _examine(source: str | None, manner: Manner, choice: Choice, *, quiet: bool)
 
 def _write(report: GateReport, options: dict[str, Any]) -> None:
     """Write the report in every form that was asked for, and the verdict on stdout."""
-    from marpack.render.files import write_whole
+    from marpack.render.output import write_whole
 
     if options["report"]:
-        from marpack.render.check_page import check_page
+        from marpack.render.check_files import check_page
 
         write_whole(options["report"], check_page(report), option="--report")
     if options["junit"]:
-        from marpack.render.junit import junit
+        from marpack.render.check_files import junit
 
         write_whole(options["junit"], junit(report), option="--junit")
     if options["sarif"]:
-        from marpack.render.sarif import sarif
+        from marpack.render.check_files import sarif
 
         write_whole(options["sarif"], sarif(report), option="--sarif")
     if options["as_json"]:
-        from marpack.render.json import show
+        from marpack.render.output import show
 
         show(report)
     else:

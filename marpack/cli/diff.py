@@ -46,7 +46,7 @@ def diff(
     ):
         found = compare(old, new, verify=verify, progress=progress)
     if as_json:
-        from marpack.render.json import show
+        from marpack.render.output import show
 
         show(found)
     else:

@@ -49,7 +49,7 @@ def init(folder: Path | None, *, archive: str | None, as_json: bool, **options: 
     Files that are there already are used as they are and never overwritten.
     """
     from marpack.render.init import show_init
-    from marpack.render.json import show
+    from marpack.render.output import show
 
     if archive is not None:
         report = _from_archive(archive, folder, options)

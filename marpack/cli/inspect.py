@@ -60,7 +60,7 @@ def _facts(source: str | None, limits: dict[str, int | None], *, verify: bool, p
 
 def _show(facts: Inspection, *, as_json: bool) -> None:
     if as_json:
-        from marpack.render.json import show
+        from marpack.render.output import show
 
         show(facts)
         return

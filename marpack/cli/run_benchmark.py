@@ -23,9 +23,9 @@ def benchmark(source: str | None, options: dict[str, Any]) -> int:
     from marpack.cli.run_inputs import inputs_of
     from marpack.cli.run_outlets import tell_findings
     from marpack.cli.run_serving import open_serving
-    from marpack.render.json import show
-    from marpack.render.run import RunFailure
-    from marpack.render.trouble import show_load_error
+    from marpack.render.output import show
+    from marpack.render.run import show_load_error
+    from marpack.render.run_json import RunFailure
     from marpack.runner.client import LoadError
 
     findings: list[Finding] = []
@@ -65,8 +65,8 @@ def _held(inputs: Any) -> list[Input]:  # Any: an iterator
 
 
 def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], findings: list[Finding]) -> Figures:
-    from marpack.render.benchmark import BenchmarkReport, show_columns, show_pace, show_rest
-    from marpack.render.json import show
+    from marpack.render.output import show
+    from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
     from marpack.runner.benchmark import measure
 
     plan = _plan(serving, options, len(inputs))

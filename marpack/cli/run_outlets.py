@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from marpack.errors import HandlerError
     from marpack.findings import Finding
-    from marpack.render.run import ReportStream, RunHead
+    from marpack.render.run_json import ReportStream, RunHead
     from marpack.runner.client import LoadError
     from marpack.runner.results import Exchange, Result, Summary
     from marpack.runner.resume import Journal
@@ -28,7 +28,7 @@ class Outlets:
 
     def __init__(self, options: dict[str, Any], journal: Journal | None = None) -> None:
         """Open what results go to, so that what cannot be written is said before a model is loaded."""
-        from marpack.render.lines import Lines
+        from marpack.render.run import Lines
         from marpack.runner.body_files import BodyFolder
 
         self._options = options
@@ -55,7 +55,7 @@ class Outlets:
     def begin(self, serving: Serving) -> None:
         """Tell what was loaded."""
         from marpack.render.progress import Progress
-        from marpack.render.run import ReportStream
+        from marpack.render.run_json import ReportStream
         from marpack.runner.results import Tally
 
         head = self._head(serving)
@@ -71,7 +71,7 @@ class Outlets:
         self._tells = self._asked_for()
 
     def _head(self, serving: Serving) -> RunHead:
-        from marpack.render.run import RunHead
+        from marpack.render.run_json import RunHead
 
         return RunHead(
             archive=str(serving.resolved.path),
@@ -83,7 +83,7 @@ class Outlets:
         )
 
     def _asked_for(self) -> list[Callable[[Result], None]]:
-        from marpack.render.json import show_line
+        from marpack.render.output import show_line
 
         tells: list[Callable[[Result], None]] = []
         if self._journal is not None:
@@ -141,8 +141,7 @@ class Outlets:
         )
 
     def _show_summary(self, summary: Summary, failure: HandlerError | None) -> None:
-        from marpack.render.lines import show_summary
-        from marpack.render.trouble import show_load_error
+        from marpack.render.run import show_load_error, show_summary
         from marpack.runner.client import LoadError
 
         sys.stdout.flush()
@@ -151,16 +150,16 @@ class Outlets:
         show_summary(summary)
 
     def _failure(self, error: HandlerError | None, serving: Serving) -> Any:  # Any: RunFailure | None
-        from marpack.render.run import RunFailure
+        from marpack.render.run_json import RunFailure
         from marpack.runner.client import LoadError
 
         return RunFailure.of(error, str(serving.resolved.path)) if isinstance(error, LoadError) else None
 
     def fail(self, error: LoadError, archive: str) -> None:
         """Tell why there is nothing to answer with."""
-        from marpack.render.json import show, show_line
-        from marpack.render.run import RunFailure
-        from marpack.render.trouble import show_load_error
+        from marpack.render.output import show, show_line
+        from marpack.render.run import show_load_error
+        from marpack.render.run_json import RunFailure
 
         failure = RunFailure.of(error, archive)
         if self._options["as_json"]:

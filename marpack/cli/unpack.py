@@ -82,7 +82,7 @@ def _unpack(source: str, folder: Path, only: tuple[str, ...], limits: Limits, *,
 
 def _show(unpacked: Unpacked, *, as_json: bool) -> None:
     if as_json:
-        from marpack.render.json import show
+        from marpack.render.output import show
 
         show(unpacked)
         return

@@ -13,9 +13,9 @@ REPORTS = {
     "check": ("marpack.gate.verdicts:GateReport", "marpack.gate.against:Comparison"),
     "diff": ("marpack.inspection.diff:Diff",),
     "inspect": ("marpack.inspection.facts:Inspection",),
-    "run": ("marpack.render.run:RunReport", "marpack.render.run:RunFailure"),
-    "run-jsonl": ("marpack.runner.results:Result", "marpack.render.run:RunFailure"),  # of each line
-    "run-repeat": ("marpack.render.benchmark:BenchmarkReport", "marpack.render.run:RunFailure"),
+    "run": ("marpack.render.run_json:RunReport", "marpack.render.run_json:RunFailure"),
+    "run-jsonl": ("marpack.runner.results:Result", "marpack.render.run_json:RunFailure"),  # of each line
+    "run-repeat": ("marpack.render.run:BenchmarkReport", "marpack.render.run_json:RunFailure"),
 }
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -237,8 +237,8 @@ def test_many_inputs_need_no_more_memory_than_few(mar: str, tmp_path: Path):
 def test_what_is_written_is_what_the_schemas_promise(mar: str):
     import msgspec
 
-    from marpack.render.benchmark import BenchmarkReport
-    from marpack.render.run import RunReport
+    from marpack.render.run import BenchmarkReport
+    from marpack.render.run_json import RunReport
     from marpack.runner.results import Result
 
     words = ["--data", "json", "--data", "png", "--data", "raise", "--data", "exit", "--show-data"]

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from render.reports import report
 
-from marpack.render.junit import junit
+from marpack.render.check_files import junit
 
 # Element → attributes it must have, attributes it may have (the schema is junit-10.xsd of Jenkins' xunit plugin).
 SCHEMA = {

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from marpack.render.report.drawings import Bar, Drawing, Scene, drawing_of
-from marpack.render.report.overlays import Overlay
-from marpack.render.report.pictures import Picture, picture_of
-from marpack.render.report.plot import Course, stage_plot
+from marpack.render.report.page import Course, stage_plot
+from marpack.render.report.pictures import Overlay, Picture, picture_of
 from marpack.runner.results import Result, Spread
 
 PICTURE = Picture("data:,", 200, 100)

@@ -9,7 +9,7 @@ import pytest
 from render.reports import report
 
 from marpack.gate.verdicts import GateReport
-from marpack.render.sarif import location_of, sarif, uri_of
+from marpack.render.check_files import location_of, sarif, uri_of
 
 
 def log_of(told: GateReport) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from marpack.render.report.overlays import Overlay, heat_of, mask_of
-from marpack.render.report.pictures import Picture, picture_of
+from marpack.render.report.pictures import Overlay, Picture, heat_of, mask_of, picture_of
 from marpack.runner.results import Result
 
 _MOST_BARS = 12

@@ -1,21 +1,104 @@
-"""A gate's findings as SARIF 2.1.0, for code scanning."""
+"""A gate's report as a page, as JUnit XML and as SARIF."""
 
 import os
 import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
 import msgspec
 
 from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import Checked, GateReport, Verdict
+from marpack.render import templates
+from marpack.render.check import counted, hinted_once, said
 from marpack.version import __version__
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PLACE = re.compile(r"(?P<path>.*?)(?::(?P<line>[1-9]\d*))?(?:: .*)?", re.DOTALL)
 _Json = dict[str, Any]  # Any: JSON
+
+
+def check_page(report: GateReport) -> bytes:
+    """Return the page in UTF-8; every text of the archive's is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - the other files do without
+
+    environment = Environment(
+        loader=FileSystemLoader(templates.folder() / "check"),
+        autoescape=True,
+        undefined=StrictUndefined,
+    )
+    page = environment.get_template("check.html.j2").render(
+        title=f"marpack check {report.archive}",
+        report=report,
+        counts=counted(report),
+        facts=[(name, value) for name, value in _facts(report) if value],
+        said=said,
+        hinted_once=hinted_once,
+        version=__version__,
+    )
+    return page.encode("utf-8", "replace")
+
+
+def _facts(report: GateReport) -> list[tuple[str, str | None]]:
+    return [
+        ("model", report.model),
+        ("digest", report.digest),
+        ("project", report.project),
+        ("target", report.target),
+        ("handler", report.loaded),
+        ("device", report.device),
+    ]
+
+
+def junit(report: GateReport) -> bytes:
+    """Return the report; one test case per check, a warning's failure counts as passed with output."""
+    told = {
+        "tests": str(len(report.checks)),
+        "failures": str(sum(checked.closes for checked in report.checks)),
+        "errors": "0",
+        "time": f"{report.seconds:.3f}",
+    }
+    root = ET.Element("testsuites", told)
+    more = {
+        "name": _xml_text(f"marpack check {report.archive}"),
+        "skipped": str(sum(checked.verdict is Verdict.SKIPPED for checked in report.checks)),
+    }
+    suite = ET.SubElement(root, "testsuite", told | more)
+    for checked in report.checks:
+        _case(suite, checked)
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _case(suite: ET.Element, checked: Checked) -> None:
+    case = ET.SubElement(suite, "testcase", name=checked.name, classname="marpack.check", time=f"{checked.seconds:.3f}")
+    details = "\n".join(_line(finding) for finding in checked.findings)
+    if checked.verdict is Verdict.SKIPPED:
+        ET.SubElement(case, "skipped", message=_xml_text(checked.reason))
+    elif checked.closes:
+        failure = ET.SubElement(case, "failure", message=_xml_text(checked.reason), type=checked.name)
+        failure.text = _xml_text(details)
+    elif details:
+        ET.SubElement(case, "system-out").text = _xml_text(details)
+
+
+def _line(finding: Finding) -> str:
+    place = f"{finding.where}: " if finding.where else ""
+    hint = f" (hint: {finding.hint})" if finding.hint else ""
+    return f"{finding.severity} {finding.code}: {place}{finding.message}{hint}"
+
+
+def _xml_text(text: str) -> str:
+    """Return text without the characters that XML 1.0 cannot hold."""
+    return "".join(char if char in "\t\n" or " " <= char <= "\ud7ff" or _is_high(char) else "�" for char in text)
+
+
+def _is_high(char: str) -> bool:
+    return "\ue000" <= char <= "\ufffd" or char >= "\U00010000"
 
 
 def sarif(report: GateReport) -> bytes:

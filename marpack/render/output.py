@@ -1,10 +1,26 @@
-"""Results that go to a file: whether they can is known before the work, and they appear whole or not at all."""
+"""Results as JSON on stdout, or as files that appear whole."""
 
 import os
+import sys
 from pathlib import Path
+
+import msgspec
 
 from marpack.archive.staging import replace_file
 from marpack.errors import UsageError
+
+
+def show(result: object) -> None:
+    """Write one result as indented JSON and a newline to stdout, and nothing else."""
+    text = msgspec.json.format(msgspec.json.encode(result, order="deterministic"), indent=2)
+    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.flush()
+
+
+def show_line(result: object) -> None:
+    """Write one result as a line of JSON to stdout, at once."""
+    sys.stdout.buffer.write(msgspec.json.encode(result, order="deterministic") + b"\n")
+    sys.stdout.flush()
 
 
 def expect_writable(path: str | None, *, option: str) -> None:

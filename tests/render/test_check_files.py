@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from render.reports import report
 
-from marpack.render.check_page import check_page
+from marpack.render.check_files import check_page
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from marpack.render.lines import Lines, answer_in_short, fit_end
 from marpack.render.progress import Progress
+from marpack.render.run import Lines, answer_in_short, fit_end
 from marpack.runner.results import Result
 from marpack.torchserve.messages import Frame, Trouble
 

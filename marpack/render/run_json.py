@@ -1,0 +1,75 @@
+"""What `marpack run --json` and `--jsonl` write: one document whose results stream, or a line for each."""
+
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from marpack.findings import Finding
+from marpack.runner.client import LoadError
+from marpack.runner.results import Result, Summary
+from marpack.torchserve.messages import Loaded, Trouble
+
+
+class RunHead(Struct, frozen=True, kw_only=True):
+    """What is known before the first answer."""
+
+    archive: str
+    digest: str | None
+    target: str
+    loaded: Loaded
+    load_logs: str
+    findings: tuple[Finding, ...] = ()  # of the build, and requirements that this environment does not meet
+
+
+class RunFailure(Struct, frozen=True, kw_only=True):
+    """The result of `marpack run --json` where the handler could not be loaded."""
+
+    archive: str
+    error: str
+    status: int  # what a server's clients get
+    trouble: Trouble
+    logs: str
+
+    @classmethod
+    def of(cls, error: LoadError, archive: str) -> "RunFailure":
+        """Return what is told of a handler that could not be loaded."""
+        return cls(archive=archive, error=str(error), status=error.status, trouble=error.trouble, logs=error.logs)
+
+
+class RunReport(RunHead, frozen=True, kw_only=True):
+    """The result of `marpack run --json`."""
+
+    results: tuple[Result, ...]
+    summary: Summary
+    interrupted: bool = False
+    failure: RunFailure | None = None  # a worker that could not be started again ended the run
+
+
+class ReportStream:
+    """Writes a RunReport piece by piece: no more than one result is held at a time."""
+
+    def __init__(self, stream: BinaryIO, head: RunHead) -> None:
+        self._stream = stream
+        self._empty = True
+        opening = _indented(head, 0).rstrip(b"}").rstrip()
+        stream.write(opening + b',\n  "results": [')
+
+    def show(self, result: Result) -> None:
+        """Write one result."""
+        self._stream.write((b"" if self._empty else b",") + b"\n    " + _indented(result, 4))
+        self._stream.flush()
+        self._empty = False
+
+    def close(self, summary: Summary, *, interrupted: bool = False, failure: RunFailure | None = None) -> None:
+        """Write what comes after the results."""
+        self._stream.write(b"]" if self._empty else b"\n  ]")
+        for name, value in (("summary", summary), ("interrupted", interrupted), ("failure", failure)):
+            self._stream.write(f',\n  "{name}": '.encode() + _indented(value, 2))
+        self._stream.write(b"\n}\n")
+        self._stream.flush()
+
+
+def _indented(value: object, depth: int) -> bytes:
+    text = msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2)
+    return text.replace(b"\n", b"\n" + b" " * depth)
