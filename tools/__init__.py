@@ -1,1 +1,1 @@
-"""Scripts that make what the repository commits: toy models, reference pages, terminal pictures."""
+"""Scripts that make what the repository commits, and that measure it: none of them is part of the package."""

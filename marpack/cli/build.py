@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from marpack.cli.completing import sources
+from marpack.cli.completion import sources
 from marpack.errors import ProjectError, UsageError
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from marpack.cli.limits import chosen_limits, limit_options
+from marpack.cli.options import chosen_limits, limit_options, seconds, size, tolerance
 from marpack.cli.run_options import GroupedOption
-from marpack.cli.values import seconds, size, tolerance
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:

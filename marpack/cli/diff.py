@@ -6,8 +6,8 @@ import os
 
 import click
 
-from marpack.cli.completing import sources
-from marpack.cli.limits import chosen_limits, limit_options
+from marpack.cli.completion import sources
+from marpack.cli.options import chosen_limits, limit_options
 from marpack.errors import ExitCode
 
 
@@ -33,7 +33,7 @@ def diff(
     """
     from marpack.archive.protocol import total_size
     from marpack.archive.reader import open_archive
-    from marpack.cli.source import archive_of
+    from marpack.cli.options import archive_of
     from marpack.inspection.diff import diff as compare
     from marpack.render.progress import byte_bar
 

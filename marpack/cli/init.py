@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from marpack.cli.completing import template_names
+from marpack.cli.completion import template_names
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from marpack.cli.completing import sources
-from marpack.cli.limits import chosen_limits, limit_options
+from marpack.cli.completion import sources
+from marpack.cli.options import chosen_limits, limit_options
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def inspect(
 def _facts(source: str | None, limits: dict[str, int | None], *, verify: bool, parse_config: bool) -> Inspection:
     from marpack.archive.protocol import total_size
     from marpack.archive.reader import open_archive
-    from marpack.cli.source import archive_of
+    from marpack.cli.options import archive_of
     from marpack.inspection.inspect import inspect as look_into
     from marpack.render.progress import byte_bar
 

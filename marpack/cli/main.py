@@ -1,22 +1,24 @@
-"""The command `marpack`: its subcommands, imported only when asked for, and the one error boundary."""
+"""`marpack`: its subcommands, the one error boundary, and interrupts, which wait while a result is being told."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import click
 
-from marpack.cli.interrupts import interrupt_on_signals
 from marpack.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
     from marpack.errors import MarpackError
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # name → (module:command, one line of help): `--help` must not pay for what it only lists.
 COMMANDS = {
     "init": ("marpack.cli.init:init", "Start a project, or turn an archive back into one."),
@@ -36,6 +38,48 @@ GROUPS = {
     "Your shell": ("completion",),
 }
 _WIDEST = max(map(len, COMMANDS))
+
+
+def interrupt_on_signals() -> None:
+    """Have every request to end raise KeyboardInterrupt; one that was ignored from the start (nohup) stays so."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt at once while one waits, and afterwards while one writes."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._pending = False
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number, before in self._before.items():
+            if before is not signal.SIG_IGN:
+                signal.signal(number, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._held:
+            raise KeyboardInterrupt
+        self._pending = True
+
+    def after(self, action: Any, *arguments: Any) -> Any:  # Any: whatever the action takes and returns
+        """Do something whole; raise KeyboardInterrupt thereafter if it was asked for meanwhile."""
+        self._held = True
+        try:
+            return action(*arguments)
+        finally:
+            self._held = False
+            if self._pending:
+                self._pending = False
+                raise KeyboardInterrupt
 
 
 class LazyGroup(click.Group):

@@ -20,9 +20,9 @@ _MOST = 10_000  # inputs: they are all held in memory
 
 def benchmark(source: str | None, options: dict[str, Any]) -> int:
     """Time the inputs; return the exit code, 1 where some fell short or memory grows."""
-    from marpack.cli.run_inputs import inputs_of
-    from marpack.cli.run_outlets import tell_findings
-    from marpack.cli.run_serving import open_serving
+    from marpack.cli.run_options import inputs_of
+    from marpack.cli.run_output import tell_findings
+    from marpack.cli.run_session import open_serving
     from marpack.render.output import show
     from marpack.render.run import show_load_error
     from marpack.render.run_json import RunFailure

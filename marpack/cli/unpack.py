@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from marpack.cli.completing import members, sources
-from marpack.cli.limits import chosen_limits, limit_options
+from marpack.cli.completion import members, sources
+from marpack.cli.options import chosen_limits, limit_options
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:

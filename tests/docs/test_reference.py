@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import MarpackError
+from tools.reference import PAGES
+from tools.reference.errors import messages, subclasses
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT))  # tools/ is no part of the package
-
-from tools.reference import PAGES  # noqa: E402
-from tools.reference.errors import messages, subclasses  # noqa: E402
 
 
 @pytest.mark.parametrize("name", PAGES)

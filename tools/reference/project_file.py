@@ -2,14 +2,14 @@
 
 import msgspec
 
-from marpack.project.json_schema import schema_text
 from marpack.project.schema import ProjectFile
 from tools.reference.page import NOTE, escaped, page
+from tools.schemas import project_schema
 
 
 def project_file() -> str:
     """Return the keys of marpack.yaml, from the types that read it."""
-    schema = msgspec.json.decode(schema_text())
+    schema = msgspec.json.decode(project_schema())
     parts = [
         "# marpack.yaml",
         (

@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from marpack.cli.run_inputs import count_of
+from marpack.cli.run_options import count_of
 from marpack.errors import ExitCode, OutputError
 
 if TYPE_CHECKING:

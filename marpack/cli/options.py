@@ -1,0 +1,90 @@
+"""What several commands take: limits, sizes, seconds, and SOURCE."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from marpack.archive.protocol import Limits
+
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_MOST_BYTES = 1 << 62
+_MOST_SECONDS = 1_000_000  # eleven days: longer than anything here lasts, and what every system's timers take
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+
+
+def size(text: str) -> int:
+    """Return a number of bytes, written as 1048576, 300M or 1.5T."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a size such as 500M or 1.5T")
+    count = int(float(match[1]) * (1 << _UNITS[match[2].upper()]))
+    if not 0 < count <= _MOST_BYTES:
+        raise click.BadParameter(f"{text} is {'more than there can be' if count else 'nothing'}")
+    return count
+
+
+def tolerance(text: str | float) -> float:
+    """Return how far numbers that agree may be apart."""
+    told = _number(text, "number")
+    if not told >= 0:  # nan would agree with everything
+        raise click.BadParameter(f"{text} is no distance: give it 0 or more")
+    return told
+
+
+def seconds(text: str | float) -> float:
+    """Return a time to wait; `inf` is as long as it takes."""
+    told = _number(text, "number of seconds")
+    if not told > 0:
+        raise click.BadParameter(f"{text} is no time to wait: give it more than 0 seconds")
+    return min(told, _MOST_SECONDS)
+
+
+def _number(text: str | float, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no {what}") from error
+
+
+def limit_options(function: _Function) -> _Function:
+    """Give a command --max-members, --max-size and --max-ratio; they arrive as `max_members` and so on."""
+    for option in (
+        click.option("--max-ratio", type=click.IntRange(1), metavar="N", help="Take what expands N times (100)."),
+        click.option("--max-size", type=size, metavar="SIZE", help="Take that many bytes unpacked (256G)."),
+        click.option("--max-members", type=click.IntRange(1), metavar="N", help="Take that many members (65536)."),
+    ):
+        function = option(function)
+    return function
+
+
+def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int | None) -> Limits:
+    """Return the limits with those that were given in place of their defaults."""
+    from marpack.archive.protocol import Limits
+
+    given = {"members": max_members, "total": max_size, "ratio": max_ratio}
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def archive_of(source: str | None) -> str | Path:
+    """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
+    if source is not None and ("://" in source or _is_no_folder(Path(source))):
+        return source
+    from marpack.project.source import resolve
+    from marpack.render.progress import byte_bar
+
+    return resolve(source, bar=byte_bar).path
+
+
+def _is_no_folder(path: Path) -> bool:
+    try:
+        return path.exists() and not path.is_dir()
+    except ValueError:  # a null byte
+        return False
