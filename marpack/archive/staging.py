@@ -3,7 +3,6 @@
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -254,6 +253,8 @@ def replace_file(file: Path, data: bytes) -> None:
 
     Raises OSError with the file as it was.
     """
+    import tempfile  # noqa: PLC0415 - what only looks into an archive writes nothing
+
     target = file.resolve()
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
     try:

@@ -3,7 +3,6 @@
 import os
 import struct
 from pathlib import Path
-from tarfile import BLOCKSIZE, PAX_FORMAT, RECORDSIZE, TarInfo
 from typing import BinaryIO, Protocol
 
 from isal import isal_zlib
@@ -30,6 +29,7 @@ _DOS_TIME, _DOS_DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00:00, where DOS time be
 _UTF8_NAME = 1 << 11
 _LEVEL = 1  # of 3: level 3 takes three times as long, and weights come out no smaller
 _GZIP = 16 + 15  # zlib's window bits that ask for a gzip header (without name and time) and trailer
+_BLOCK, _RECORD = 512, 10_240  # bytes, of a tar
 _MTIME = 315532800  # seconds since 1970: 1980-01-01, as in the zip
 
 
@@ -148,17 +148,19 @@ class TarWriter:
 
     def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:  # noqa: ARG002 - no pages here
         """Write one member; see `Writer.add`."""
+        from tarfile import PAX_FORMAT, TarInfo  # noqa: PLC0415 - most archives are zips
+
         header = TarInfo(f"{self._root}/{name}")
         header.size, header.mode, header.mtime = size, 0o644, _MTIME
         self._put(header.tobuf(PAX_FORMAT, errors="strict"))
         sums = self._copier.copy(source, size, self._put)
-        self._pad(BLOCKSIZE)
+        self._pad(_BLOCK)
         return Member(name, size, sums.sha256)
 
     def finish(self) -> None:
         """Write the two empty blocks that end a tar, fill its last record, and end the gzip stream."""
-        self._put(bytes(2 * BLOCKSIZE))
-        self._pad(RECORDSIZE)
+        self._put(bytes(2 * _BLOCK))
+        self._pad(_RECORD)
         self._file.write(self._deflate.flush())
 
     def _put(self, data: bytes | memoryview) -> None:

@@ -6,7 +6,6 @@ What only projects need is imported when one turns up: running an archive does n
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,6 +143,8 @@ def unpacked(source: str | None) -> Iterator[Resolved]:
 
     A model folder is taken as it is. Raises UsageError for an archive, ProjectError for what is no sound project.
     """
+    import tempfile  # noqa: PLC0415 - as above
+
     from marpack.project.load import load_project  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
@@ -104,6 +103,8 @@ def _version(package: str) -> str | None:
 
 
 def _make(folder: Path) -> None:
+    import venv  # noqa: PLC0415 - few runs make an environment
+
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     (site,) = folder.glob("lib/python*/site-packages")
     # By addsitedir, so that packages installed in editable form are found, too.
