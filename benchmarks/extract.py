@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.verdicts import show_targets
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.packing import pack
 from marpack.project.plan import Format, Plan, PlannedMember, Role
 
@@ -89,7 +89,7 @@ def write_archive(folder: Path, form: Format) -> Path:
         PlannedMember("weights.bin", folder / "weights.bin", Role.WEIGHTS),
         PlannedMember("handler.py", b"def handle(data, context):\n    return data\n"),
     )
-    manifest = Manifest(model=Model(name="model", handler="handler.py", serialized_file="weights.bin"))
+    manifest = Manifest(model=ManifestModel(name="model", handler="handler.py", serialized_file="weights.bin"))
     return pack(Plan(manifest=manifest, members=members, output=output, format=form)).path
 
 

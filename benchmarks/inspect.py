@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Thread
 
 from benchmarks.verdicts import show_targets
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.packing import pack
 from marpack.project.plan import Plan, PlannedMember, Role
 
@@ -75,7 +75,7 @@ def write_archive(folder: Path, tensors: int) -> Path:
         PlannedMember("model-config.yaml", b"batchSize: 4\nmaxBatchDelay: 20\n"),
     )
     files = {"serialized_file": "net.pt", "config_file": "model-config.yaml"}
-    model = Model(name="net", handler="handler.py", version="1.0", **files)
+    model = ManifestModel(name="net", handler="handler.py", version="1.0", **files)
     pack(Plan(manifest=Manifest(model=model), members=members, output=folder / "net.mar"))
     weights.unlink()
     return folder / "net.mar"

@@ -27,10 +27,10 @@ from marpack.archive.reader import open_archive
 from marpack.project.packing import build_project
 from marpack.project.plan import Built
 from marpack.runner.inputs import Input as Named
-from marpack.runner.inputs import Shape, request_id, type_of
-from marpack.runner.pool import Settings
+from marpack.runner.inputs import RequestDefaults, request_id, type_of
+from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result, run
-from marpack.runner.session import Device, Serving
+from marpack.runner.session import Device, Session
 from marpack.torchserve.messages import MAX_BODY, Load, Part
 from marpack.torchserve.targets import Target
 
@@ -93,19 +93,19 @@ def load(  # noqa: PLR0913 - settings, each by its name
 
     """
     chosen = Device.parse(device)
-    settings = Settings(workers=workers, timeout=timeout, environment=chosen.environment())
+    settings = PoolSettings(workers=workers, timeout=timeout, environment=chosen.environment())
     options = Load(model_dir="", gpu_id=chosen.gpu_id(), envelope=envelope, max_response_size=max_response_size)
     name = None if source is None else str(source)
-    serving = Serving.open(name, options=options, target=Target(target) if target else None, settings=settings)
-    return Model(serving, max_request_size=max_request_size)
+    session = Session.open(name, options=options, target=Target(target) if target else None, settings=settings)
+    return Model(session, max_request_size=max_request_size)
 
 
 class Model:
     """A loaded model: give it inputs, get what a client of the server would get."""
 
-    def __init__(self, serving: Serving, *, max_request_size: int = MAX_BODY) -> None:
-        self._serving = serving
-        self._plain = Shape(max_request_size=max_request_size)
+    def __init__(self, session: Session, *, max_request_size: int = MAX_BODY) -> None:
+        self._serving = session
+        self._plain = RequestDefaults(max_request_size=max_request_size)
         self._sent = 0
 
     @property
@@ -148,7 +148,9 @@ class Model:
         """Answer several requests one by one, shared among the workers; results in the inputs' order."""
         return self._answered([self._input(self._plain, data, None) for data in inputs])
 
-    def _input(self, shape: Shape, data: Input | None, form: Mapping[str, str | bytes | Path] | None) -> Named:
+    def _input(
+        self, shape: RequestDefaults, data: Input | None, form: Mapping[str, str | bytes | Path] | None
+    ) -> Named:
         self._sent += 1
         name = request_id(self._sent)
         if form is not None:

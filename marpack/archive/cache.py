@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.protocol import Bar, Progress, unseen
+from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.errors import ExtractionError
 from marpack.findings import Finding
 
@@ -31,7 +31,7 @@ _GRACE = 600  # seconds after which a folder without a stamp and a holder is a l
 _MOVE = "set MARPACK_CACHE_DIR to a folder of yours"
 
 
-class Kept(Struct, frozen=True):
+class CacheLimits(Struct, frozen=True):
     """One extracted file, as it was left."""
 
     name: str
@@ -39,12 +39,12 @@ class Kept(Struct, frozen=True):
     mtime: int  # ns
 
 
-class Stamp(Struct, frozen=True, kw_only=True):
+class TreeState(Struct, frozen=True, kw_only=True):
     """What a cached folder holds."""
 
     folder: str  # beside the stamp
     boot: str  # written before the next boot only: what was not flushed by then may be gone
-    files: tuple[Kept, ...]
+    files: tuple[CacheLimits, ...]
     findings: tuple[Finding, ...] = ()  # what reading the archive told, for those who need not read it again
     format: int = _FORMAT
 
@@ -66,7 +66,7 @@ class Cached(Struct, frozen=True):
 class Cache:
     """The folder of extracted archives. What it hands out is safe from eviction until `close`."""
 
-    def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT, bar: Bar = unseen) -> None:
+    def __init__(self, root: Path | None = None, *, limit: int = DEFAULT_LIMIT, bar: Bar = no_progress) -> None:
         """Take the folder, made when first needed, its size bound in bytes, and what shows how far an extraction is."""
         self._root = root
         self.limit = limit
@@ -125,7 +125,7 @@ class Cache:
             model.mkdir()
             with self._bar("extracting", size) as progress:
                 findings = extract(model, progress)
-            stamp = Stamp(folder=folder.name, boot=_boot(), files=tuple(_files(str(model))), findings=findings)
+            stamp = TreeState(folder=folder.name, boot=_boot(), files=tuple(_files(str(model))), findings=findings)
             _replace(self._stamp_path(key), msgspec.json.encode(stamp))
         except BaseException:
             _delete(folder)
@@ -148,9 +148,9 @@ class Cache:
     def _stamp_path(self, key: str) -> Path:
         return self.root / f"{key}.json"
 
-    def _stamp(self, key: str) -> Stamp | None:
+    def _stamp(self, key: str) -> TreeState | None:
         try:
-            stamp = msgspec.json.decode(self._stamp_path(key).read_bytes(), type=Stamp)
+            stamp = msgspec.json.decode(self._stamp_path(key).read_bytes(), type=TreeState)
         except (OSError, msgspec.DecodeError):
             return None
         return stamp if stamp.format == _FORMAT else None
@@ -233,17 +233,17 @@ def _replace(path: Path, data: bytes) -> None:
     new.replace(path)
 
 
-def _files(folder: str, prefix: str = "") -> Iterator[Kept]:
+def _files(folder: str, prefix: str = "") -> Iterator[CacheLimits]:
     with os.scandir(folder) as inside:
         for entry in inside:
             if entry.is_dir():
                 yield from _files(entry.path, f"{prefix}{entry.name}/")
             else:
                 status = entry.stat()
-                yield Kept(prefix + entry.name, status.st_size, status.st_mtime_ns)
+                yield CacheLimits(prefix + entry.name, status.st_size, status.st_mtime_ns)
 
 
-def _unchanged(folder: Path, files: tuple[Kept, ...]) -> bool:
+def _unchanged(folder: Path, files: tuple[CacheLimits, ...]) -> bool:
     """Say whether every file is as it was left; others beside them (`__pycache__`) do no harm."""
     try:
         return all(_as_left(os.stat(f"{folder}/{kept.name}"), kept) for kept in files)  # noqa: PTH116 - a Path each is slow
@@ -251,7 +251,7 @@ def _unchanged(folder: Path, files: tuple[Kept, ...]) -> bool:
         return False
 
 
-def _as_left(status: os.stat_result, kept: Kept) -> bool:
+def _as_left(status: os.stat_result, kept: CacheLimits) -> bool:
     return status.st_size == kept.size and status.st_mtime_ns == kept.mtime
 
 

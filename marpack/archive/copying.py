@@ -39,7 +39,7 @@ class Hasher:
         self._thread: Thread | None = None  # of small members there may be thousands, which need none
 
     def read(
-        self, sha: _Hash, fill: Callable[[memoryview], int], most: int = BLOCK, *, at_once: bool = False
+        self, sha: _Hash, fill: Callable[[memoryview], int], maximum: int = BLOCK, *, at_once: bool = False
     ) -> tuple[bytearray, memoryview]:
         """Fill a buffer and have it hashed; return the buffer, and as much of it as was filled.
 
@@ -54,7 +54,7 @@ class Hasher:
         """
         buffer = self._buffer()
         try:
-            block = memoryview(buffer)[: fill(memoryview(buffer)[:most])]
+            block = memoryview(buffer)[: fill(memoryview(buffer)[:maximum])]
         except BaseException:
             self._free.put(buffer)
             raise
@@ -113,7 +113,7 @@ class Source(Protocol):
         """Fill the buffer from its start; return how many bytes came, 0 at the end."""
 
 
-class Sums(Struct, frozen=True):
+class Checksums(Struct, frozen=True):
     """What was learnt while copying."""
 
     crc: int  # CRC-32
@@ -148,7 +148,7 @@ class Copier:
         *,
         skip: Callable[[int], object] | None = None,
         offset: int = 0,
-    ) -> Sums:
+    ) -> Checksums:
         """Copy exactly `size` bytes.
 
         Args:
@@ -165,8 +165,8 @@ class Copier:
         sha = hashlib.sha256()
         place, end = offset, offset + size
         while place < end:
-            most = min(BLOCK - place % BLOCK, end - place)
-            buffer, block = self._hasher.read(sha, fill, most, at_once=size <= BLOCK)
+            maximum = min(BLOCK - place % BLOCK, end - place)
+            buffer, block = self._hasher.read(sha, fill, maximum, at_once=size <= BLOCK)
             crc = isal_zlib.crc32(block, crc)
             if skip and len(block) == BLOCK and buffer == _ZEROS:
                 skip(BLOCK)
@@ -174,7 +174,7 @@ class Copier:
                 _write(block, place, write)
             place += len(block)
         self._hasher.join()
-        return Sums(crc, sha.hexdigest())
+        return Checksums(crc, sha.hexdigest())
 
 
 def _write(block: memoryview, place: int, write: Write) -> None:

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource, LocalFile
 from marpack.archive.member import BLOCK, member_blocks
-from marpack.archive.names import shown
-from marpack.archive.protocol import Archive, Bar, Progress, unseen
+from marpack.archive.names import quoted
+from marpack.archive.protocol import Archive, Bar, Progress, no_progress
 from marpack.archive.server_rules import require_files
 from marpack.archive.staging import staged_folder
 from marpack.archive.zip_directory import ZipMember
@@ -124,7 +124,7 @@ def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:
 
 
 def _cannot_write(name: str, error: OSError) -> ExtractionError:
-    return cannot_extract(f"the member {shown(name)}", error)
+    return cannot_extract(f"the member {quoted(name)}", error)
 
 
 def cannot_extract(what: str, error: OSError) -> ExtractionError:
@@ -152,7 +152,7 @@ def unpack(
     *,
     only: Iterable[str] = (),
     replace: bool = False,
-    bar: Bar = unseen,
+    bar: Bar = no_progress,
 ) -> Unpacked:
     """Write an archive's members into a new folder, their CRCs checked.
 
@@ -185,7 +185,7 @@ def unpack(
         folder=str(folder),
         files=names,
         bytes=size,
-        findings=archive.oddities,
+        findings=archive.server_findings,
     )
 
 

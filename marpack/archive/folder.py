@@ -10,8 +10,8 @@ from typing import BinaryIO, Self
 
 from marpack.archive.extraction import extract_blocks, file_blocks
 from marpack.archive.manifest import Manifest
-from marpack.archive.names import MAX_DEPTH, check_member_name, shown
-from marpack.archive.protocol import MANIFEST_NAME, Entry, Form, Limits, Method, Progress
+from marpack.archive.names import MAX_DEPTH, check_member_name, quoted
+from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress
 from marpack.archive.server_rules import read_manifest
 from marpack.errors import DamagedArchiveError, LimitExceededError, NotAnArchiveError, UnsafeArchiveError, located
 from marpack.findings import Finding
@@ -23,7 +23,7 @@ class FolderArchive:
     It is its user's own, so links in it are followed, as the server does; nothing is copied.
     """
 
-    form = Form.FOLDER
+    form = ArchiveForm.FOLDER
 
     def __init__(self, source: str, path: Path, *, limits: Limits) -> None:
         """List the files; raises ArchiveError naming the one that no archive may hold."""
@@ -31,7 +31,7 @@ class FolderArchive:
         with located(source):
             self._path = _inner(path.absolute())
             self.entries: Mapping[str, Entry] = MappingProxyType(_entries(self._path, limits))
-        self.oddities: tuple[Finding, ...] = ()
+        self.server_findings: tuple[Finding, ...] = ()
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -45,7 +45,7 @@ class FolderArchive:
             return (self._path / name).open("rb")
         except OSError as error:
             raise DamagedArchiveError(
-                f"the file {shown(name)} cannot be read: {error.strerror}", where=self.source
+                f"the file {quoted(name)} cannot be read: {error.strerror}", where=self.source
             ) from None
 
     def materialize(self) -> Path:
@@ -91,7 +91,7 @@ def _children(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as error:
-        raise DamagedArchiveError(f"the folder {shown(folder.name)} cannot be read: {error.strerror}") from None
+        raise DamagedArchiveError(f"the folder {quoted(folder.name)} cannot be read: {error.strerror}") from None
 
 
 def _entries(root: Path, limits: Limits) -> dict[str, Entry]:
@@ -100,7 +100,7 @@ def _entries(root: Path, limits: Limits) -> dict[str, Entry]:
         name = path.relative_to(root).as_posix()
         check_member_name(name)
         if not stat.S_ISREG(status.st_mode):
-            raise UnsafeArchiveError(f"the member {shown(name)} is neither a file nor a folder")
+            raise UnsafeArchiveError(f"the member {quoted(name)} is neither a file nor a folder")
         entries[name] = Entry(name=name, size=status.st_size, compressed_size=status.st_size, method=Method.STORED)
         if len(entries) > limits.members:
             raise LimitExceededError(
@@ -114,12 +114,12 @@ def _files(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[P
     """Yield files in the order of their names, links followed, but never round in a circle."""
     here = folder.stat()
     if (here.st_dev, here.st_ino) in above or len(above) > MAX_DEPTH:
-        raise UnsafeArchiveError(f"the folder {shown(folder.name)} is a link to one that it lies in, or lies too deep")
+        raise UnsafeArchiveError(f"the folder {quoted(folder.name)} is a link to one that it lies in, or lies too deep")
     for path in _children(folder):
         try:
             status = path.stat()
         except OSError as error:
-            raise DamagedArchiveError(f"the member {shown(path.name)} cannot be read: {error.strerror}") from None
+            raise DamagedArchiveError(f"the member {quoted(path.name)} cannot be read: {error.strerror}") from None
         if stat.S_ISDIR(status.st_mode):
             yield from _files(path, (*above, (here.st_dev, here.st_ino)))
         else:

@@ -37,7 +37,7 @@ _AGAIN = "build the archive again: marpack build"
 _Object = dict[str, Any]
 
 
-class Model(Struct, frozen=True, kw_only=True):
+class ManifestModel(Struct, frozen=True, kw_only=True):
     """The manifest's `model` object; `extra` holds the keys this version does not know, unchanged."""
 
     name: str
@@ -55,7 +55,7 @@ class Model(Struct, frozen=True, kw_only=True):
 class Manifest(Struct, frozen=True, kw_only=True):
     """The manifest as a value; unknown keys survive a round trip (contract §1)."""
 
-    model: Model
+    model: ManifestModel
     runtime: str = "python"
     created_on: str | None = None
     archiver_version: str | None = None
@@ -69,7 +69,9 @@ class Manifest(Struct, frozen=True, kw_only=True):
         """
         top = _parse(data, where)
         model = _object(top, "model", where)
-        return cls(model=Model(**_fields(model, _MODEL_KEYS, where, "model.")), **_fields(top, _TOP_KEYS, where, ""))
+        return cls(
+            model=ManifestModel(**_fields(model, _MODEL_KEYS, where, "model.")), **_fields(top, _TOP_KEYS, where, "")
+        )
 
     def to_json(self) -> bytes:
         """Return the file's bytes: two-space indented JSON, keys in the server's order, then those not known.
@@ -169,8 +171,10 @@ def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> _O
 def _check_runtime(value: Any, where: str) -> None:  # Any: a JSON value
     """Refuse a runtime that the server does not register; a missing one is python, and python is so in any case."""
     if value is None or (str(value) not in RUNTIMES and str(value).lower() not in ("python", "python3")):
-        told = "null" if value is None else repr(str(value)[:40])
-        raise ManifestError(f"'runtime' is {told}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime")
+        reported = "null" if value is None else repr(str(value)[:40])
+        raise ManifestError(
+            f"'runtime' is {reported}; the server knows {', '.join(RUNTIMES)}", where=f"{where}: runtime"
+        )
 
 
 def _has_text(table: _Object, key: str) -> bool:

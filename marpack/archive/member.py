@@ -8,7 +8,7 @@ from typing import IO, BinaryIO
 from isal import isal_zlib
 
 from marpack.archive.bytesource import ByteSource
-from marpack.archive.names import shown
+from marpack.archive.names import quoted
 from marpack.archive.zip_directory import ZipMember
 from marpack.errors import DamagedArchiveError
 
@@ -34,7 +34,7 @@ def member_blocks(data: ByteSource, member: ZipMember) -> Iterator[memoryview]:
 def wrong_bytes(data: ByteSource, member: ZipMember) -> DamagedArchiveError:
     """Say that a member's bytes are not those that were packed."""
     return DamagedArchiveError(
-        f"the bytes of the member {shown(member.name)} do not match the CRC or size recorded for them",
+        f"the bytes of the member {quoted(member.name)} do not match the CRC or size recorded for them",
         where=data.where,
         hint=_FETCH,
     )

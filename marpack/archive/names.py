@@ -16,7 +16,7 @@ _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # controls, bidi and i
 _DOTS = frozenset(". ")
 
 
-def shown(name: str) -> str:
+def quoted(name: str) -> str:
     """Return a member's name as messages quote it: escaped, and not longer than a line."""
     text = repr(name if len(name) <= 80 else name[:77] + "…")
     return text if _printable(text) else ascii(name[:80])
@@ -29,7 +29,7 @@ def check_member_name(name: str) -> None:
     """
     trouble = _trouble(name)
     if trouble:
-        raise UnsafeArchiveError(f"the member {shown(name)} {trouble}", hint="pack the files again, by relative names")
+        raise UnsafeArchiveError(f"the member {quoted(name)} {trouble}", hint="pack the files again, by relative names")
 
 
 def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> None:
@@ -113,7 +113,7 @@ class _Seen:
         if key in self._files:
             raise _clash(self._files[key], "is a file where another member needs a folder")
         if self._folders.setdefault(key, name) != name:
-            raise _clash(name, f"differs from {shown(self._folders[key])} only in case or Unicode form")
+            raise _clash(name, f"differs from {quoted(self._folders[key])} only in case or Unicode form")
 
     def add_file(self, name: str) -> None:
         self._add_parent(name)
@@ -124,7 +124,7 @@ class _Seen:
         if before == name:
             raise _clash(name, "is there twice")
         if before is not None:
-            raise _clash(name, f"differs from {shown(before)} only in case or Unicode form")
+            raise _clash(name, f"differs from {quoted(before)} only in case or Unicode form")
         self._files[key] = name
 
     def _add_parent(self, name: str) -> None:
@@ -134,4 +134,4 @@ class _Seen:
 
 
 def _clash(name: str, trouble: str) -> UnsafeArchiveError:
-    return UnsafeArchiveError(f"the member {shown(name)} {trouble}", hint="pack the files again, each name once")
+    return UnsafeArchiveError(f"the member {quoted(name)} {trouble}", hint="pack the files again, each name once")

@@ -21,12 +21,12 @@ _MIB = 1 << 20
 _GIB = 1 << 30
 
 
-def unseen(_what: str, _total: int) -> AbstractContextManager[None]:
+def no_progress(_what: str, _total: int) -> AbstractContextManager[None]:
     """Show nothing: the bar of those who watch no terminal."""
     return nullcontext()
 
 
-class Form(StrEnum):
+class ArchiveForm(StrEnum):
     """How an archive lies on disk."""
 
     MAR = "mar"
@@ -60,7 +60,7 @@ class Archive(Protocol):
         """The path or address this archive was opened from, as the user wrote it."""
 
     @property
-    def form(self) -> Form:
+    def form(self) -> ArchiveForm:
         """How the archive lies on disk."""
 
     @property
@@ -72,7 +72,7 @@ class Archive(Protocol):
         """The manifest; raises ManifestError if it is missing or malformed."""
 
     @property
-    def oddities(self) -> tuple[Finding, ...]:
+    def server_findings(self) -> tuple[Finding, ...]:
         """What the server refuses in this archive's form, although it opens here: errors under target `torchserve`."""
 
     def open(self, name: str) -> BinaryIO:

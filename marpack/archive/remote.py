@@ -18,7 +18,7 @@ from marpack.errors import DamagedArchiveError, MarpackError, MissingExtraError,
 from marpack.version import __version__
 
 _TAIL = 16 * 1024  # bytes of the first request: the directory and the small files lie at an archive's end
-_LEAST, _MOST = 512, 256 * 1024  # bytes of a later one: little after a jump, more the longer one reads on
+_MIN_BYTES, _MAX_BYTES = 512, 256 * 1024  # bytes of a later one: little after a jump, more the longer one reads on
 _TIMEOUT = 30  # seconds without a byte
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _WHOLE_LIMIT = 32 * 1024 * 1024  # bytes that are fetched at once where a server knows no ranges
@@ -35,7 +35,7 @@ _DOWNLOAD = "download it, and name the file"
 _MAX_INPUT = 1 << 30  # bytes of one input
 
 
-class Piece(Struct, frozen=True):
+class FetchedRange(Struct, frozen=True):
     """What one request brought."""
 
     data: bytes
@@ -47,17 +47,17 @@ class Piece(Struct, frozen=True):
 class Fetch(Protocol):
     """How to get bytes from somewhere; its two bodies are http and fsspec."""
 
-    def last(self, count: int) -> Piece:
+    def last(self, count: int) -> FetchedRange:
         """Return the last `count` bytes of the file, or all of a shorter one."""
 
-    def part(self, start: int, stop: int) -> Piece:
+    def part(self, start: int, stop: int) -> FetchedRange:
         """Return the bytes [start, stop)."""
 
 
 class RemoteFile:
     """A file elsewhere; see `marpack.archive.bytesource.ByteSource`. What was fetched is kept."""
 
-    whole = _LEAST
+    whole = _MIN_BYTES
 
     def __init__(self, where: str, fetch: Fetch) -> None:
         """Fetch the file's end. Raises NotAnArchiveError when there is nothing that can be read by range."""
@@ -69,7 +69,7 @@ class RemoteFile:
         self.size = first.size
         self._version = first.version
         self._next = -1  # where the last request ended
-        self._ahead = _LEAST
+        self._ahead = _MIN_BYTES
         self.fetched = 0  # bytes of all requests together
         self._keep(first)
 
@@ -107,13 +107,13 @@ class RemoteFile:
             start = self._starts[before]
             if kept := self._pieces[start][offset - start : offset - start + count]:
                 return kept
-        self._ahead = min(self._ahead * 2, _MOST) if offset == self._next else _LEAST
+        self._ahead = min(self._ahead * 2, _MAX_BYTES) if offset == self._next else _MIN_BYTES
         following = self._starts[before + 1] if before + 1 < len(self._starts) else self.size
         stop = min(offset + max(count, self._ahead), following)
         self._next = stop
         return self._keep(self._fetch.part(offset, stop))[:count]
 
-    def _keep(self, piece: Piece) -> bytes:
+    def _keep(self, piece: FetchedRange) -> bytes:
         if (piece.size, piece.version) != (self.size, self._version):
             raise DamagedArchiveError("the archive was replaced while it was read", where=self.where, hint="try again")
         self.fetched += len(piece.data)
@@ -161,17 +161,17 @@ class FileSystemFetch:
         self._size: int = info["size"]
         self._version = str(info.get("ETag") or info.get("etag") or info.get("LastModified") or "")
 
-    def last(self, count: int) -> Piece:
+    def last(self, count: int) -> FetchedRange:
         """Return the last bytes; see `Fetch`."""
         return self.part(max(0, self._size - count), self._size)
 
-    def part(self, start: int, stop: int) -> Piece:
+    def part(self, start: int, stop: int) -> FetchedRange:
         """Return a range; see `Fetch`."""
         try:
             data: bytes = self._files.cat_file(self._path, start=start, end=stop)
         except Exception as error:
             raise _unreachable(error, self._where) from error
-        return Piece(data, start, self._size, self._version)
+        return FetchedRange(data, start, self._size, self._version)
 
 
 def _missing(scheme: str, error: ImportError) -> MarpackError:
@@ -198,11 +198,11 @@ class HttpFetch:
             raise self._unreachable(f"this is no address: {error}") from None
         self._opener = _opener()
 
-    def last(self, count: int) -> Piece:
+    def last(self, count: int) -> FetchedRange:
         """Return the last bytes; see `Fetch`. Raises NotAnArchiveError."""
         return self._ask(f"bytes=-{count}")
 
-    def part(self, start: int, stop: int) -> Piece:
+    def part(self, start: int, stop: int) -> FetchedRange:
         """Return a range; see `Fetch`. Raises NotAnArchiveError, DamagedArchiveError."""
         piece = self._ask(f"bytes={start}-{stop - 1}")
         if piece.start != start or len(piece.data) != min(stop, piece.size) - start:
@@ -211,7 +211,7 @@ class HttpFetch:
             )
         return piece
 
-    def _ask(self, wanted: str) -> Piece:
+    def _ask(self, wanted: str) -> FetchedRange:
         headers = {"Range": wanted, "Accept-Encoding": "identity", "User-Agent": f"marpack/{__version__}"}
         try:
             question = Request(self._address, headers=headers)  # noqa: S310 - the opener knows no other scheme
@@ -227,18 +227,18 @@ class HttpFetch:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._unreachable(f"the connection fails: {str(error) or type(error).__name__}") from None
 
-    def _piece(self, answer: http.client.HTTPResponse) -> Piece:
+    def _piece(self, answer: http.client.HTTPResponse) -> FetchedRange:
         version = _version(answer.headers)
         if answer.status == http.client.PARTIAL_CONTENT:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if found is None:
                 raise self._unreachable("the server does not say which part of the file it sends")
-            return Piece(answer.read(), int(found[1]), int(found[3]), version)
+            return FetchedRange(answer.read(), int(found[1]), int(found[3]), version)
         length = answer.length
         if length is None or length > _WHOLE_LIMIT:
             raise self._unreachable("the server sends no parts of files, and this one is too large to fetch", _DOWNLOAD)
         data = answer.read()
-        return Piece(data, 0, len(data), version)
+        return FetchedRange(data, 0, len(data), version)
 
     def _unreachable(self, what: str, hint: str = "check the address") -> NotAnArchiveError:
         return NotAnArchiveError(what, where=self._where, hint=hint)

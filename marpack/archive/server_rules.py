@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import BinaryIO, Protocol
 
 from marpack.archive.manifest import MAX_BYTES, Manifest
-from marpack.archive.names import check_member_name, shown
+from marpack.archive.names import check_member_name, quoted
 from marpack.archive.protocol import MANIFEST_NAME, Entry
 from marpack.errors import ManifestError, UnsafeArchiveError
 from marpack.findings import Finding, Severity
@@ -27,7 +27,7 @@ def rooted_mar(source: str, root: str) -> Finding:
     """Tell that a .mar's members lie under one folder."""
     return _refused(
         "mar-root-folder",
-        f"everything lies under the folder {shown(root)}; in a .mar the server looks for {MANIFEST_NAME} at the top",
+        f"everything lies under the folder {quoted(root)}; in a .mar the server looks for {MANIFEST_NAME} at the top",
         source,
     )
 
@@ -55,7 +55,7 @@ def streamed_zip64(source: str, names: tuple[str, ...]) -> Finding:
     """Tell that sizes stand in zip64 records behind the data."""
     return _refused(
         "zip64-streamed",
-        f"the sizes of {', '.join(map(shown, names[:3]))} stand behind the data in zip64 form: the server refuses it",
+        f"the sizes of {', '.join(map(quoted, names[:3]))} stand behind the data in zip64 form: the server refuses it",
         source,
     )
 
@@ -64,7 +64,7 @@ def _refused(code: str, message: str, source: str, hint: str = _REPACK) -> Findi
     return Finding(code=code, severity=Severity.ERROR, message=message, where=source, hint=hint)
 
 
-class Members(Protocol):
+class MemberReader(Protocol):
     """What reading a manifest needs of an archive."""
 
     @property
@@ -79,7 +79,7 @@ class Members(Protocol):
         """Open one file."""
 
 
-def read_manifest(archive: Members) -> Manifest:
+def read_manifest(archive: MemberReader) -> Manifest:
     """Read an archive's manifest.
 
     Raises ManifestError if it is missing, malformed, or points outside the archive.
@@ -97,7 +97,7 @@ def read_manifest(archive: Members) -> Manifest:
     return manifest
 
 
-def require_files(archive: Members, manifest: Manifest) -> None:
+def require_files(archive: MemberReader, manifest: Manifest) -> None:
     """Raise ManifestError if the manifest names a file that is not in the archive.
 
     The server loads such an archive all the same, if its handler never opens the file: so running one does not ask.
@@ -105,7 +105,7 @@ def require_files(archive: Members, manifest: Manifest) -> None:
     where = f"{archive.source}!{MANIFEST_NAME}"
     for key, name in pointers(manifest).items():
         if name not in archive.entries:
-            message = f"model.{key} points at {shown(name)}, which is not in the archive"
+            message = f"model.{key} points at {quoted(name)}, which is not in the archive"
             raise ManifestError(message, where=f"{where}: model.{key}", hint=_REBUILD)
 
 
@@ -131,5 +131,5 @@ def _check_inside(key: str, name: str, where: str) -> None:
         check_member_name(name)
     except UnsafeArchiveError:
         raise ManifestError(
-            f"model.{key} points outside the archive: {shown(name)}", where=f"{where}: model.{key}", hint=_REBUILD
+            f"model.{key} points outside the archive: {quoted(name)}", where=f"{where}: model.{key}", hint=_REBUILD
         ) from None

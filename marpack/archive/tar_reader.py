@@ -15,7 +15,7 @@ from marpack.archive.extraction import extract_blocks, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.member import spool
 from marpack.archive.names import check_member_names
-from marpack.archive.protocol import MANIFEST_NAME, Entry, Form, Limits, Method, Progress, total_size
+from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, total_size
 from marpack.archive.server_rules import common_root, flat_tar, read_manifest, wrong_suffix
 from marpack.archive.tar_stream import GzipStream, Record, padding, records
 from marpack.errors import DamagedArchiveError, LimitExceededError, located
@@ -25,7 +25,7 @@ _SMALL = 1 << 20  # bytes of a member that is kept in memory…
 _ALL_SMALL = 1 << 24  # …as long as there are no more of them together
 
 
-class Contents(Struct, frozen=True, kw_only=True):
+class TarListing(Struct, frozen=True, kw_only=True):
     """The members of a .tar.gz; their names are safe and unique."""
 
     names: Mapping[str, str]  # as a record has it → as the archive's entry is called; "" for the root folder
@@ -50,7 +50,7 @@ def walk(data: ByteSource, limits: Limits) -> Iterator[tuple[Record, Iterator[me
     stream.finish()
 
 
-def read_contents(data: ByteSource, limits: Limits, source: str) -> Contents:
+def read_contents(data: ByteSource, limits: Limits, source: str) -> TarListing:
     """Read all records and check them together; raises ArchiveError naming the member at fault."""
     found: list[Record] = []
     small: dict[str, bytes] = {}
@@ -72,7 +72,7 @@ def _hint(flag: str) -> str:
     return f"raise the limit if you trust it: {flag}"
 
 
-def _contents(found: list[Record], small: dict[str, bytes], source: str) -> Contents:
+def _contents(found: list[Record], small: dict[str, bytes], source: str) -> TarListing:
     files = [record for record in found if not record.folder]
     folders = [record.name for record in found if record.folder]
     plain = {record.name: _plain(record.name) for record in found}
@@ -85,7 +85,7 @@ def _contents(found: list[Record], small: dict[str, bytes], source: str) -> Cont
             (flat_tar(source), *findings),
         )
     check_member_names([names[file.name] for file in files], [names[name] for name in folders if names[name]])
-    return Contents(
+    return TarListing(
         names=names,
         entries=MappingProxyType({names[file.name]: _entry(names[file.name], file.size) for file in files}),
         folders=tuple(names[name] for name in folders if names[name]),
@@ -123,7 +123,7 @@ class TarArchive:
     Nothing is read until something is asked for, and nothing at all when the cache has it extracted.
     """
 
-    form = Form.TGZ
+    form = ArchiveForm.TGZ
 
     def __init__(self, source: str, data: ByteSource, *, limits: Limits, cache: Cache) -> None:
         """Take the file; what is wrong with it is found by the first use."""
@@ -133,7 +133,7 @@ class TarArchive:
         self._cache = cache
 
     @cached_property
-    def _contents(self) -> Contents:
+    def _contents(self) -> TarListing:
         with located(self.source):
             return read_contents(self._data, self._limits, self.source)
 
@@ -148,8 +148,8 @@ class TarArchive:
         return self._contents.entries
 
     @property
-    def oddities(self) -> tuple[Finding, ...]:
-        """What the server refuses; see `Archive.oddities`."""
+    def server_findings(self) -> tuple[Finding, ...]:
+        """What the server refuses; see `Archive.server_findings`."""
         return self._extracted.findings if self._extracted else self._contents.findings
 
     @cached_property

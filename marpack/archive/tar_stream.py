@@ -8,7 +8,7 @@ from isal import isal_zlib
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
-from marpack.archive.names import MAX_NAME, shown
+from marpack.archive.names import MAX_NAME, quoted
 from marpack.archive.protocol import Limits
 from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError
 
@@ -181,7 +181,7 @@ class _Header:
     @property
     def label(self) -> str:
         """The name, for messages."""
-        return shown(self.raw_name.decode("utf-8", "replace"))
+        return quoted(self.raw_name.decode("utf-8", "replace"))
 
     @cached_property
     def size(self) -> int:
@@ -196,7 +196,7 @@ class _Header:
         name = _text(long_name if long_name is not None else self.raw_name)
         if "path" in pax:
             name = pax["path"]
-        label = f"the member {shown(name)}"
+        label = f"the member {quoted(name)}"
         if any(key.startswith("GNU.sparse") for key in pax):
             raise UnsafeArchiveError(f"{label} is a sparse file", hint=_PACK)
         if self.kind not in (*_FILES, _FOLDER):
@@ -230,7 +230,7 @@ def _parse_pax(data: bytes, label: str) -> dict[str, str]:
             raise DamagedArchiveError(f"the extended header {label} is garbled")
         name = _text(key)
         if name in found:
-            raise UnsafeArchiveError(f"the extended header {label} gives {shown(name)} twice")
+            raise UnsafeArchiveError(f"the extended header {label} gives {quoted(name)} twice")
         found[name] = _text(value) if name in ("path", "size") else ""
         data = data[length:]
     return found
@@ -239,7 +239,7 @@ def _parse_pax(data: bytes, label: str) -> dict[str, str]:
 def _check_global(pax: dict[str, str]) -> None:
     for key in pax:
         if key in ("path", "size", "linkpath") or key.startswith("GNU.sparse"):
-            raise UnsafeArchiveError(f"a global header of the tar sets {shown(key)} for all members")
+            raise UnsafeArchiveError(f"a global header of the tar sets {quoted(key)} for all members")
 
 
 def _pax_size(text: str, label: str) -> int:
@@ -260,5 +260,5 @@ def _text(raw: bytes) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         raise UnsafeArchiveError(
-            f"the member {shown(raw[:MAX_NAME].decode('latin-1'))} has a name that is not UTF-8"
+            f"the member {quoted(raw[:MAX_NAME].decode('latin-1'))} has a name that is not UTF-8"
         ) from None

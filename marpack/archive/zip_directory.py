@@ -10,7 +10,7 @@ import struct
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
-from marpack.archive.names import check_member_names, shown
+from marpack.archive.names import check_member_names, quoted
 from marpack.archive.protocol import Limits
 from marpack.archive.zip_records import (
     CENTRAL,
@@ -118,7 +118,7 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
 
 def _check_kind(header: Header) -> None:
     kind = stat.S_IFMT(header.mode)
-    label = f"the member {shown(header.name)}"
+    label = f"the member {quoted(header.name)}"
     if kind in _KINDS:
         raise UnsafeArchiveError(f"{label} is {_KINDS[kind]}", hint="pack the file itself")
     folder = header.name.endswith("/")
@@ -131,7 +131,7 @@ def _check_kind(header: Header) -> None:
 def _check_sizes(header: Header) -> None:
     if header.method == STORED and header.compressed_size != header.size:
         raise DamagedArchiveError(
-            f"the member {shown(header.name)} is stored, but its two sizes differ "
+            f"the member {quoted(header.name)} is stored, but its two sizes differ "
             f"({header.compressed_size} and {header.size} bytes)"
         )
 
@@ -140,7 +140,7 @@ def _check_limits(headers: list[Header], size: int, limits: Limits) -> None:
     for header in headers:
         if header.method != STORED and limits.expands_too_much(header.size, header.compressed_size):
             raise LimitExceededError(
-                f"the member {shown(header.name)} expands {header.compressed_size} bytes to {header.size}, "
+                f"the member {quoted(header.name)} expands {header.compressed_size} bytes to {header.size}, "
                 f"more than {limits.ratio} times",
                 hint="raise the limit if you trust it: --max-ratio",
             )
@@ -163,7 +163,7 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
     streamed = []
     place, before = 0, "the beginning"
     for header in sorted(headers, key=lambda header: header.offset):
-        label = shown(header.name)
+        label = quoted(header.name)
         if header.offset < place:
             raise UnsafeArchiveError(f"the member {label} overlaps {before}")
         if header.offset > place:
@@ -196,7 +196,7 @@ def _check_agreement(header: Header, local: Header) -> None:
     for what, (central, here) in pairs.items():
         if central != here:
             raise UnsafeArchiveError(
-                f"the member {shown(header.name)} has other {what} in its local header than in the directory: "
+                f"the member {quoted(header.name)} has other {what} in its local header than in the directory: "
                 "tools would disagree on it"
             )
 
@@ -209,7 +209,7 @@ def _descriptor(data: ByteSource, header: Header, place: int, end: int) -> int:
         for magic in (_DESCRIPTOR_MAGIC, b""):
             if record.startswith(magic + expected):
                 return len(magic + expected)
-    raise DamagedArchiveError(f"the sizes behind the member {shown(header.name)} are not those in the directory")
+    raise DamagedArchiveError(f"the sizes behind the member {quoted(header.name)} are not those in the directory")
 
 
 def _is_narrow(header: Header) -> bool:

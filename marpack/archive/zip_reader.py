@@ -10,7 +10,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.extraction import extract_member, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.member import open_member
-from marpack.archive.protocol import Entry, Form, Limits, Method, Progress, total_size
+from marpack.archive.protocol import ArchiveForm, Entry, Limits, Method, Progress, total_size
 from marpack.archive.server_rules import common_root, read_manifest, rooted_mar, streamed_zip64, wrong_suffix
 from marpack.archive.zip_directory import Directory, ZipMember, read_directory
 from marpack.findings import Finding
@@ -19,7 +19,7 @@ from marpack.findings import Finding
 class ZipArchive:
     """A zip whose directory was read and checked; see `marpack.archive.protocol.Archive`."""
 
-    form = Form.MAR
+    form = ArchiveForm.MAR
 
     def __init__(self, source: str, data: ByteSource, *, limits: Limits, cache: Cache) -> None:
         """Read the directory; raises ArchiveError naming the member at fault."""
@@ -33,7 +33,7 @@ class ZipArchive:
         self.entries: Mapping[str, Entry] = MappingProxyType(
             {name: _entry(name, m) for name, m in self._members.items()}
         )
-        self.oddities = _oddities(source, directory, root)
+        self.server_findings = _oddities(source, directory, root)
         self._manifest: Manifest | None = None
         self._folder: Path | None = None
 
@@ -66,7 +66,7 @@ class ZipArchive:
 
     def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
         self.extract(folder, progress=progress)
-        return self.oddities
+        return self.server_findings
 
     def close(self) -> None:
         """Let go of the file, and of the folder in the cache."""

@@ -5,7 +5,7 @@ import struct
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
-from marpack.archive.names import shown
+from marpack.archive.names import quoted
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, UnsafeArchiveError
 
 LOCAL = struct.Struct("<4s5H3I2H")
@@ -124,17 +124,17 @@ def parse_central(directory: bytes, place: int) -> Header:
         raise DamagedArchiveError("the zip's directory is shorter than its number of members, or garbled")
     fields = CENTRAL.unpack_from(directory, place)
     _, _, _, flags, method, _, _, crc, compressed, size, names, extras, comments, disk, _, attributes, offset = fields
-    begin = place + CENTRAL.size
-    end = begin + names + extras + comments
+    names_at = place + CENTRAL.size
+    end = names_at + names + extras + comments
     if end > len(directory):
         raise DamagedArchiveError("the zip's directory ends in the middle of a member's name")
-    raw = directory[begin : begin + names]
+    raw = directory[names_at : names_at + names]
     name = decode_name(raw)
-    extra = parse_extra(directory[begin + names : begin + names + extras], name)
+    extra = parse_extra(directory[names_at + names : names_at + names + extras], name)
     check_extra(extra, raw, name)
     wide = widen(extra, (size, compressed, offset), name)
     if disk:
-        raise DamagedArchiveError(f"the member {shown(name)} says it lies in another part of a split zip")
+        raise DamagedArchiveError(f"the member {quoted(name)} says it lies in another part of a split zip")
     return Header(
         name, raw, flags, method, crc, wide[1], wide[0], wide[2], attributes >> 16, end - place, _ZIP64_ID in extra
     )
@@ -142,7 +142,7 @@ def parse_central(directory: bytes, place: int) -> Header:
 
 def parse_local(data: ByteSource, member: Header) -> Header:
     """Parse a member's local header; raises ArchiveError naming the member."""
-    label = shown(member.name)
+    label = quoted(member.name)
     if member.offset + LOCAL.size > data.size:
         raise DamagedArchiveError(f"the member {label} begins behind the end of the file")
     head = data.read_at(member.offset, LOCAL.size)
@@ -166,7 +166,7 @@ def decode_name(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        text = shown(raw.decode("latin-1"))
+        text = quoted(raw.decode("latin-1"))
         raise UnsafeArchiveError(f"the member {text} has a name that is not UTF-8") from None
 
 
@@ -178,10 +178,10 @@ def parse_extra(extra: bytes, name: str) -> dict[int, bytes]:
         kind, length = struct.unpack_from("<2H", extra, place)
         place += 4 + length
         if place > len(extra) or (kind and kind in fields):
-            raise DamagedArchiveError(f"the extra fields of the member {shown(name)} are garbled")
+            raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
         fields[kind] = extra[place - length : place]
     if extra[place:].strip(b"\0"):
-        raise DamagedArchiveError(f"the extra fields of the member {shown(name)} are garbled")
+        raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
     return fields
 
 
@@ -190,10 +190,10 @@ def check_extra(extra: dict[int, bytes], raw: bytes, name: str) -> None:
     other = extra.get(_UNICODE_PATH_ID, b"")[5:]
     if other and other != raw:
         raise UnsafeArchiveError(
-            f"the member {shown(name)} has a second name, {shown(other.decode('utf-8', 'replace'))}"
+            f"the member {quoted(name)} has a second name, {quoted(other.decode('utf-8', 'replace'))}"
         )
     if len(extra.get(_UNIX_ID, b"")) > 12 or extra.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
-        raise UnsafeArchiveError(f"the member {shown(name)} is a link", hint="pack the file itself, not a link to it")
+        raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
 
 
 def widen(extra: dict[int, bytes], fields: tuple[int, ...], name: str) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ def widen(extra: dict[int, bytes], fields: tuple[int, ...], name: str) -> tuple[
     wide = extra[_ZIP64_ID]
     full = [number for number, field in enumerate(fields) if field == _FULL32]
     if not full or len(wide) != 8 * len(full):
-        raise DamagedArchiveError(f"the zip64 field of the member {shown(name)} does not fit its header")
+        raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
     values = list(fields)
     for number, value in zip(full, struct.unpack(f"<{len(full)}Q", wide), strict=True):
         values[number] = value
@@ -212,7 +212,7 @@ def widen(extra: dict[int, bytes], fields: tuple[int, ...], name: str) -> tuple[
 
 def check_method(member: Header) -> None:
     """Refuse what the server's reader (and ours) does not take; raises UnsafeArchiveError naming the member."""
-    label = f"the member {shown(member.name)}"
+    label = f"the member {quoted(member.name)}"
     if member.flags & (ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or member.method == 99:
         raise UnsafeArchiveError(f"{label} is encrypted", hint="pack it again without a password")
     if member.method not in (STORED, DEFLATED):

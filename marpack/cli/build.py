@@ -12,7 +12,7 @@ from marpack.errors import ProjectError, UsageError
 
 if TYPE_CHECKING:
     from marpack.project.plan import Format
-    from marpack.project.preflight import Planned
+    from marpack.project.preflight import PlanResult
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
 # What speaks for the original archiver's command line instead of a project.
@@ -110,7 +110,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     )
 
 
-def _plan(project: str | None, options: dict[str, Any]) -> Planned:  # Any: see build
+def _plan(project: str | None, options: dict[str, Any]) -> PlanResult:  # Any: see build
     from marpack.project.plan import Format
 
     given = [flag for name, flag in _FLAGS.items() if options[name] is not None]
@@ -128,7 +128,7 @@ def _plan_project(
     options: dict[str, Any],  # Any: see build
     form: Format | None,
     created_on: str | None,
-) -> Planned:
+) -> PlanResult:
     from pathlib import Path
 
     from marpack.project.load import load_project
@@ -139,7 +139,7 @@ def _plan_project(
     )
 
 
-def _plan_flags(options: dict[str, Any], form: Format | None, created_on: str | None) -> Planned:  # Any: see build
+def _plan_flags(options: dict[str, Any], form: Format | None, created_on: str | None) -> PlanResult:  # Any: see build
     from marpack.project.flags import Flags, plan_flags
     from marpack.project.plan import Format
 

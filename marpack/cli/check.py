@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from marpack.cli.check_options import check_options, is_across, manner_of, pair_of
+from marpack.cli.check_options import check_options, check_options_of, is_across, pair_of
 from marpack.cli.completion import sources
 from marpack.cli.run_options import RunCommand
 from marpack.errors import ExitCode, UsageError
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from marpack.findings import Finding
-    from marpack.gate.against import Across, Comparison
-    from marpack.gate.candidate import Manner
-    from marpack.gate.check import Choice
+    from marpack.gate.against import Comparison, VariantRunner
+    from marpack.gate.candidate import CheckOptions
+    from marpack.gate.check import CheckSelection
     from marpack.gate.verdicts import GateReport
     from marpack.runner.inputs import Input
-    from marpack.runner.session import Serving
+    from marpack.runner.session import Session
 
 _HELP = """Say whether an archive may be deployed.
 
@@ -48,22 +48,22 @@ def check(source: str | None, **options: Any) -> None:  # Any: click gives each 
 
 
 def _gate(source: str | None, options: dict[str, Any]) -> int:
-    from marpack.gate.check import Choice
+    from marpack.gate.check import CheckSelection
     from marpack.render.output import expect_writable
 
-    choice = Choice.of(options["only"], options["skip"])
-    manner = manner_of(options, device=options["device"], compiled=options["compile"])
+    choice = CheckSelection.of(options["only"], options["skip"])
+    settings = check_options_of(options, device=options["device"], compiled=options["compile"])
     for name in ("report", "junit", "sarif"):
         expect_writable(options[name], option=f"--{name}")
-    report = _examine(source, manner, choice, quiet=options["as_json"])
+    report = _examine(source, settings, choice, quiet=options["as_json"])
     _write(report, options)
     return report.exit_code
 
 
-def _examine(source: str | None, manner: Manner, choice: Choice, *, quiet: bool) -> GateReport:
+def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection, *, quiet: bool) -> GateReport:
     from rich.markup import escape
 
-    from marpack.gate.candidate import Subject
+    from marpack.gate.candidate import Candidate
     from marpack.gate.check import check as examine
     from marpack.project.source import resolve
     from marpack.render.check import CheckLines
@@ -75,8 +75,8 @@ def _examine(source: str | None, manner: Manner, choice: Choice, *, quiet: bool)
         talk().print(f"[dim]built {escape(str(resolved.built.path))}[/]")
     lines = None if quiet else CheckLines(str(resolved.path))
     try:
-        with Subject(resolved, manner) as subject:
-            return examine(subject, choice, lines)
+        with Candidate(resolved, settings) as candidate:
+            return examine(candidate, choice, lines)
     finally:
         if lines is not None:
             lines.stop()
@@ -110,21 +110,23 @@ def _write(report: GateReport, options: dict[str, Any]) -> None:
 
 def across(source: str | None, options: dict[str, Any]) -> int:
     """Compare, show, and return the exit code: 0 if every input is answered alike, else 1."""
-    from marpack.gate.against import Across
+    from marpack.gate.against import VariantRunner
     from marpack.runner.session import misplaced
 
     ways = _ways(source, options)
-    manners = [manner_of(options, device=device, compiled=compiled) for _, _, device, compiled in ways]
+    manners = [check_options_of(options, device=device, compiled=compiled) for _, _, device, compiled in ways]
     if options["inputs"]:
         from marpack.runner.sources import check_sources
 
         check_sources(options["inputs"])
     with ExitStack() as stack:
-        servings = [stack.enter_context(_serving(way[0], manner)) for way, manner in zip(ways, manners, strict=True)]
+        servings = [
+            stack.enter_context(_serving(way[0], settings)) for way, settings in zip(ways, manners, strict=True)
+        ]
         odd = (
-            misplaced(device, serving.loaded.device) for serving, (_, _, device, _) in zip(servings, ways, strict=True)
+            misplaced(device, session.loaded.device) for session, (_, _, device, _) in zip(servings, ways, strict=True)
         )
-        comparing = Across(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
+        comparing = VariantRunner(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
         comparison = _run(comparing, _inputs(servings, options), tuple(filter(None, odd)), options)
     _show(comparison, options)
     if comparison.interrupted:
@@ -145,31 +147,36 @@ def _ways(source: str | None, options: dict[str, Any]) -> tuple[_Way, _Way]:
     return (source, names.get(one, one), device, one), (source, names.get(two, two), device, two)
 
 
-def _serving(source: str | None, manner: Manner) -> Serving:
-    from marpack.runner.session import Serving
+def _serving(source: str | None, settings: CheckOptions) -> Session:
+    from marpack.runner.session import Session
 
-    return Serving.open(source, options=manner.load, target=manner.target, settings=manner.settings, cache=manner.cache)
+    return Session.open(
+        source, options=settings.load, target=settings.target, settings=settings.settings, cache=settings.cache
+    )
 
 
-def _inputs(servings: list[Serving], options: dict[str, Any]) -> Callable[[], Iterable[Input]]:
+def _inputs(servings: list[Session], options: dict[str, Any]) -> Callable[[], Iterable[Input]]:
     """Return what makes the inputs, from the first one on each time: those named, else the samples of the first."""
     from marpack.gate.sample_runner import packed_samples
-    from marpack.runner.inputs import Shape, file_inputs
+    from marpack.runner.inputs import RequestDefaults, file_inputs
     from marpack.runner.sources import paths_of
     from marpack.torchserve.messages import MAX_BODY
 
-    shape = Shape(max_request_size=options["max_request_size"] or MAX_BODY)
+    shape = RequestDefaults(max_request_size=options["max_request_size"] or MAX_BODY)
     if options["inputs"]:
         return lambda: file_inputs(paths_of(options["inputs"]), shape)
-    for serving in servings:
-        inputs = [sample.input for sample in packed_samples(serving.archive, shape).samples]
+    for session in servings:
+        inputs = [sample.input for sample in packed_samples(session.archive, shape).samples]
         if inputs:
             return lambda: inputs
     raise UsageError("there is nothing to compare", hint="no samples are packed; name inputs: --input FILE…")
 
 
 def _run(
-    comparing: Across, inputs: Callable[[], Iterable[Input]], findings: tuple[Finding, ...], options: dict[str, Any]
+    comparing: VariantRunner,
+    inputs: Callable[[], Iterable[Input]],
+    findings: tuple[Finding, ...],
+    options: dict[str, Any],
 ) -> Comparison:
     from marpack.render.check import AcrossLines
 

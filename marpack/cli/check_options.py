@@ -13,7 +13,7 @@ from marpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from marpack.gate.candidate import Manner
+    from marpack.gate.candidate import CheckOptions
 
 _Decorated = TypeVar("_Decorated", bound="Callable[..., Any]")
 _TARGETS = click.Choice(["torchserve", "marpack"])
@@ -105,15 +105,14 @@ def pair_of(text: str, option: str) -> tuple[str, str]:
     return values[0], values[1]
 
 
-def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> Manner:
+def check_options_of(options: dict[str, Any], *, device: str, compiled: str | None) -> CheckOptions:
     """Return how an archive is to be examined. Raises UsageError for what is no device and no switch."""
     import os
     from pathlib import Path
 
     from marpack.archive.cache import Cache
-    from marpack.gate.candidate import Manner
-    from marpack.gate.sample_runner import Terms
-    from marpack.runner.pool import Settings
+    from marpack.gate.candidate import CheckOptions
+    from marpack.runner.pool import PoolSettings
     from marpack.runner.session import Device
     from marpack.torchserve.messages import MAX_BODY, Load
     from marpack.torchserve.targets import Target
@@ -122,7 +121,7 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
         raise UsageError("this is neither on nor off", where=f"--compile {compiled}")
     chosen = Device.parse(device)
     folder = os.environ.get("MARPACK_CACHE_DIR")
-    return Manner(
+    return CheckOptions(
         load=Load(
             model_dir="",
             gpu_id=chosen.gpu_id(),
@@ -130,7 +129,7 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
             trust_pickle=options["trust_pickle"],
             max_response_size=options["max_response_size"] or MAX_BODY,
         ),
-        settings=Settings(
+        settings=PoolSettings(
             timeout=options["timeout"],
             startup_timeout=options["startup_timeout"],
             environment=chosen.environment(),
@@ -139,6 +138,7 @@ def manner_of(options: dict[str, Any], *, device: str, compiled: str | None) -> 
         max_request_size=options["max_request_size"] or MAX_BODY,
         target=Target(options["target"]) if options["target"] else None,
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
-        terms=Terms(patience=options["patience"], tolerance=options["tolerance"]),
+        seconds_per_check=options["patience"],
+        tolerance=options["tolerance"],
         cache=Cache(Path(folder)) if folder else None,
     )

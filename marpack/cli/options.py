@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
-_MOST_BYTES = 1 << 62
-_MOST_SECONDS = 1_000_000  # eleven days: longer than anything here lasts, and what every system's timers take
+_MAX_BYTES = 1 << 62
+_MAX_SECONDS = 1_000_000  # eleven days: longer than anything here lasts, and what every system's timers take
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 
@@ -26,25 +26,25 @@ def size(text: str) -> int:
     if match is None:
         raise click.BadParameter(f"{text!r} is not a size such as 500M or 1.5T")
     count = int(float(match[1]) * (1 << _UNITS[match[2].upper()]))
-    if not 0 < count <= _MOST_BYTES:
+    if not 0 < count <= _MAX_BYTES:
         raise click.BadParameter(f"{text} is {'more than there can be' if count else 'nothing'}")
     return count
 
 
 def tolerance(text: str | float) -> float:
     """Return how far numbers that agree may be apart."""
-    told = _number(text, "number")
-    if not told >= 0:  # nan would agree with everything
+    reported = _number(text, "number")
+    if not reported >= 0:  # nan would agree with everything
         raise click.BadParameter(f"{text} is no distance: give it 0 or more")
-    return told
+    return reported
 
 
 def seconds(text: str | float) -> float:
     """Return a time to wait; `inf` is as long as it takes."""
-    told = _number(text, "number of seconds")
-    if not told > 0:
+    reported = _number(text, "number of seconds")
+    if not reported > 0:
         raise click.BadParameter(f"{text} is no time to wait: give it more than 0 seconds")
-    return min(told, _MOST_SECONDS)
+    return min(reported, _MAX_SECONDS)
 
 
 def _number(text: str | float, what: str) -> float:

@@ -17,11 +17,11 @@ from marpack.errors import ExitCode, MarpackError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from marpack.cli.run_output import Outlets
+    from marpack.cli.run_output import RunOutput
     from marpack.gate.recording import Recorder
     from marpack.runner.process import WorkerProcess
-    from marpack.runner.results import Exchange, Result
-    from marpack.runner.session import Serving
+    from marpack.runner.results import AnsweredInput, Result
+    from marpack.runner.session import Session
     from marpack.runner.watching import Watch
 
 _HELP = """Answer inputs as the server would.
@@ -74,35 +74,35 @@ def answer(
         launch: Starts a worker, if not as usual.
     """
     from marpack.cli.run_options import inputs_of
-    from marpack.cli.run_output import Outlets
-    from marpack.cli.run_session import open_serving
+    from marpack.cli.run_output import RunOutput
+    from marpack.cli.run_session import open_session
     from marpack.runner.client import LoadError
-    from marpack.runner.results import exchanges
-    from marpack.runner.resume import Journal
+    from marpack.runner.results import answered_inputs
+    from marpack.runner.resume import ResultsLog
 
     recorder = recorder_of(source, options) if options["record"] else None
     with ExitStack() as stack:
-        journal = stack.enter_context(Journal(options["resume"])) if options["resume"] else None
-        inputs = inputs_of(options, journal)
-        outlets = stack.enter_context(Outlets(options, journal))
+        results_log = stack.enter_context(ResultsLog(options["resume"])) if options["resume"] else None
+        inputs = inputs_of(options, results_log)
+        output = stack.enter_context(RunOutput(options, results_log))
         try:
-            serving = stack.enter_context(open_serving(source, options, stack, on_findings=outlets.note, launch=launch))
+            session = stack.enter_context(open_session(source, options, stack, on_findings=output.note, launch=launch))
         except LoadError as error:
-            outlets.fail(error, source or ".")
+            output.fail(error, source or ".")
             return error.exit_code
-        outlets.begin(serving)
-        answered = exchanges(serving.pool, inputs, batch_size=options["batch_size"] or 1)
+        output.begin(session)
+        answered = answered_inputs(session.pool, inputs, batch_size=options["batch_size"] or 1)
         code = _answer_all(
-            serving,
+            session,
             answered if recorder is None else recorder.through(answered),
-            outlets,
+            output,
             lambda result: until() or (options["fail_fast"] and not result.ok),
         )
         return code if recorder is None else finish(recorder, code)
 
 
 def _answer_all(
-    serving: Serving, answered: Iterator[Exchange], outlets: Outlets, is_enough: Callable[[Result], bool]
+    session: Session, answered: Iterator[AnsweredInput], output: RunOutput, is_enough: Callable[[Result], bool]
 ) -> int:
     """Tell each result as it comes, and in the end what they add up to; return the exit code."""
     from marpack.cli.main import Interrupts
@@ -110,20 +110,20 @@ def _answer_all(
 
     try:
         with Interrupts() as interrupts:
-            for exchange in answered:
-                if is_enough(interrupts.after(outlets.show, exchange)):
-                    serving.pool.kill()  # and do not wait for what was sent ahead
-                    return outlets.end(serving)
-        serving.pool.close()
+            for answered_input in answered:
+                if is_enough(interrupts.after(output.show, answered_input)):
+                    session.pool.kill()  # and do not wait for what was sent ahead
+                    return output.end(session)
+        session.pool.close()
     except KeyboardInterrupt:  # what was answered is told all the same
-        serving.pool.kill()
-        return outlets.end(serving, code=ExitCode.INTERRUPTED)
+        session.pool.kill()
+        return output.end(session, code=ExitCode.INTERRUPTED)
     except LoadError as error:  # a worker that died could not be started again
-        return outlets.end(serving, failure=error, code=error.exit_code)
+        return output.end(session, failure=error, code=error.exit_code)
     except BrokenPipeError:  # whoever read the results has seen enough
-        serving.pool.kill()
-        return outlets.abandon()
-    return outlets.end(serving)
+        session.pool.kill()
+        return output.abandon()
+    return output.end(session)
 
 
 def watch(source: str | None, options: dict[str, Any]) -> int:
@@ -171,8 +171,8 @@ def _round(source: str | None, options: dict[str, Any], watched: Watch, launch: 
         show_error(error)
     if pending:
         return pending
-    told = "" if since is None else f"{time.monotonic() - since:.2f} s after the change, "
-    talk().print(f"[dim]{told}waiting for the next one; Ctrl-C ends[/]")
+    reported = "" if since is None else f"{time.monotonic() - since:.2f} s after the change, "
+    talk().print(f"[dim]{reported}waiting for the next one; Ctrl-C ends[/]")
     return watched.wait()
 
 
@@ -236,16 +236,16 @@ def finish(recorder: Recorder, code: int) -> int:
     """Write what was recorded, tell it on stderr, and return the exit code: 1 if something could not be recorded."""
     from rich.markup import escape
 
-    from marpack.gate.recording import Kept
+    from marpack.gate.recording import SavedSample
     from marpack.render.console import talk
 
     recorder.write()
     console = talk()
     for recorded in recorder.done:
-        if recorded.kept is Kept.REFUSED:
+        if recorded.kept is SavedSample.REFUSED:
             console.print(f"[red]not recorded[/] {escape(recorded.sample)}: {escape(recorded.reason)}")
-    counts = [f"{sum(item.kept is kept for item in recorder.done)} {kept}" for kept in Kept]
+    counts = [f"{sum(item.kept is kept for item in recorder.done)} {kept}" for kept in SavedSample]
     console.print(f"[dim]samples:[/] {', '.join(count for count in counts if not count.startswith('0 ')) or 'none'}")
-    refused = any(recorded.kept is Kept.REFUSED for recorded in recorder.done)
+    refused = any(recorded.kept is SavedSample.REFUSED for recorded in recorder.done)
     recordable = code in (ExitCode.OK, ExitCode.SHORT)  # a 400 falls short of nothing here: it is what is expected
     return code if not recordable else ExitCode.SHORT if refused else ExitCode.OK

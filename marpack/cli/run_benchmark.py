@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from marpack.findings import Finding
-    from marpack.runner.benchmark import Figures, Plan
+    from marpack.runner.benchmark import BenchmarkFigures, BenchmarkPlan
     from marpack.runner.inputs import Input
-    from marpack.runner.session import Serving
+    from marpack.runner.session import Session
 
-_MOST = 10_000  # inputs: they are all held in memory
+_MAX_COUNT = 10_000  # inputs: they are all held in memory
 
 
 def benchmark(source: str | None, options: dict[str, Any]) -> int:
     """Time the inputs; return the exit code, 1 where some fell short or memory grows."""
     from marpack.cli.run_options import inputs_of
     from marpack.cli.run_output import tell_findings
-    from marpack.cli.run_session import open_serving
+    from marpack.cli.run_session import open_session
     from marpack.render.output import show
     from marpack.render.run import show_load_error
     from marpack.render.run_json import RunFailure
@@ -37,8 +37,8 @@ def benchmark(source: str | None, options: dict[str, Any]) -> int:
     inputs = _held(inputs_of(options))
     with ExitStack() as stack:
         try:
-            serving = stack.enter_context(open_serving(source, options, stack, on_findings=note))
-            figures = _measure(serving, inputs, options, findings)
+            session = stack.enter_context(open_session(source, options, stack, on_findings=note))
+            figures = _measure(session, inputs, options, findings)
         except LoadError as error:
             if options["as_json"]:
                 show(RunFailure.of(error, source or "."))
@@ -54,9 +54,9 @@ def benchmark(source: str | None, options: dict[str, Any]) -> int:
 def _held(inputs: Any) -> list[Input]:  # Any: an iterator
     from itertools import islice
 
-    held = list(islice(inputs, _MOST + 1))
-    if len(held) > _MOST:
-        raise UsageError(f"a benchmark takes at most {_MOST:,} inputs", hint="it repeats them: name fewer")
+    held = list(islice(inputs, _MAX_COUNT + 1))
+    if len(held) > _MAX_COUNT:
+        raise UsageError(f"a benchmark takes at most {_MAX_COUNT:,} inputs", hint="it repeats them: name fewer")
     unread = next((item for item in held if item.refused is not None), None)
     if unread is not None:
         what = unread.why.message if unread.why else "the server refuses this request"
@@ -64,41 +64,43 @@ def _held(inputs: Any) -> list[Input]:  # Any: an iterator
     return held
 
 
-def _measure(serving: Serving, inputs: list[Input], options: dict[str, Any], findings: list[Finding]) -> Figures:
+def _measure(
+    session: Session, inputs: list[Input], options: dict[str, Any], findings: list[Finding]
+) -> BenchmarkFigures:
     from marpack.render.output import show
     from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
     from marpack.runner.benchmark import measure
 
-    plan = _plan(serving, options, len(inputs))
+    plan = _plan(session, options, len(inputs))
     if options["as_json"]:
-        figures = measure(serving.pool, inputs, plan)
-        head = _head(serving, findings)
+        figures = measure(session.pool, inputs, plan)
+        head = _head(session, findings)
         show(BenchmarkReport(**head, figures=figures))
         return figures
     show_columns()
-    figures = measure(serving.pool, inputs, plan, show_pace)
+    figures = measure(session.pool, inputs, plan, show_pace)
     show_rest(figures)
     return figures
 
 
-def _plan(serving: Serving, options: dict[str, Any], inputs: int) -> Plan:
+def _plan(session: Session, options: dict[str, Any], inputs: int) -> BenchmarkPlan:
     from marpack.inspection.text_members import model_config
-    from marpack.runner.benchmark import Plan, sizes_up_to
+    from marpack.runner.benchmark import BenchmarkPlan, sizes_up_to
     from marpack.torchserve.model_config import batch_size_of
 
     # As far as the server would go, unless the user says otherwise.
-    most = options["batch_size"] or batch_size_of(model_config(serving.archive))
+    maximum = options["batch_size"] or batch_size_of(model_config(session.archive))
     warmup = 1 if options["warmup"] is None else options["warmup"]
-    most = min(most, inputs * options["repeat"])  # larger ones would never be full
-    return Plan(sizes=sizes_up_to(most), repeat=options["repeat"], warmup=warmup)
+    maximum = min(maximum, inputs * options["repeat"])  # larger ones would never be full
+    return BenchmarkPlan(sizes=sizes_up_to(maximum), repeat=options["repeat"], warmup=warmup)
 
 
-def _head(serving: Serving, findings: list[Finding]) -> dict[str, Any]:
+def _head(session: Session, findings: list[Finding]) -> dict[str, Any]:
     return {
-        "archive": str(serving.resolved.path),
-        "digest": serving.digest,
-        "target": serving.load.target,
-        "loaded": serving.loaded,
-        "load_logs": serving.pool.load_logs,
+        "archive": str(session.resolved.path),
+        "digest": session.digest,
+        "target": session.load.target,
+        "loaded": session.loaded,
+        "load_logs": session.pool.load_logs,
         "findings": tuple(findings),
     }

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from marpack.runner.inputs import Input
-    from marpack.runner.resume import Journal
-    from marpack.runner.sources import Wanted
+    from marpack.runner.resume import ResultsLog
+    from marpack.runner.sources import NameFilter
 
 _LAST = "Other"
 _Decorated = TypeVar("_Decorated")
@@ -55,8 +55,8 @@ class RunCommand(click.Command):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                told = _RANGE.sub("", record[1])  # click adds what nobody needs to be told
-                groups.setdefault(getattr(parameter, "group", _LAST), []).append((record[0].ljust(_COLUMN), told))
+                reported = _RANGE.sub("", record[1])  # click adds what nobody needs to be told
+                groups.setdefault(getattr(parameter, "group", _LAST), []).append((record[0].ljust(_COLUMN), reported))
         for group in sorted(groups, key=lambda group: group == _LAST):
             with formatter.section(group):
                 formatter.write_dl(groups[group], col_max=_COLUMN)
@@ -191,14 +191,14 @@ def header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def inputs_of(options: dict[str, Any], journal: Journal | None = None) -> Iterator[Input]:
-    """Return the inputs, in order, less those that a journal holds.
+def inputs_of(options: dict[str, Any], results_log: ResultsLog | None = None) -> Iterator[Input]:
+    """Return the inputs, in order, less those that the results log holds.
 
     Raises UsageError for what is not there, before anything is loaded; only names are held, not contents.
     """
     from itertools import chain
 
-    from marpack.runner.inputs import Shape, data_inputs, file_inputs, form_input
+    from marpack.runner.inputs import RequestDefaults, data_inputs, file_inputs, form_input
     from marpack.runner.replay import check_requests, recorded_inputs
     from marpack.runner.sources import check_sources, paths_of
     from marpack.torchserve.messages import MAX_BODY
@@ -207,24 +207,24 @@ def inputs_of(options: dict[str, Any], journal: Journal | None = None) -> Iterat
     if options["recorded"]:
         if options["recorded"] != "-":
             check_requests(options["recorded"])
-        return _unanswered(recorded_inputs(options["recorded"], limit=limit), journal)
-    shape = Shape(
+        return _unanswered(recorded_inputs(options["recorded"], limit=limit), results_log)
+    shape = RequestDefaults(
         content_type=options["content_type"],
         headers=tuple(header(text) for text in options["headers"]),
         explain=options["explain"],
         describe=options["describe"],
         max_request_size=limit,
     )
-    wanted = _wanted(options["kind"])
-    check_sources(options["inputs"], wanted=wanted)
-    paths = paths_of(options["inputs"], wanted=wanted)
-    files = file_inputs(paths, shape, skip=journal.holds if journal else lambda _: False)
+    name_filter = _name_filter(options["kind"])
+    check_sources(options["inputs"], name_filter=name_filter)
+    paths = paths_of(options["inputs"], name_filter=name_filter)
+    files = file_inputs(paths, shape, skip=results_log.holds if results_log else lambda _: False)
     form = iter((form_input(options["form"], shape),)) if options["form"] else iter(())
-    return chain(files, _unanswered(chain(data_inputs(options["data"], shape), form), journal))
+    return chain(files, _unanswered(chain(data_inputs(options["data"], shape), form), results_log))
 
 
-def _unanswered(inputs: Iterator[Input], journal: Journal | None) -> Iterator[Input]:
-    return inputs if journal is None else journal.unanswered(inputs)
+def _unanswered(inputs: Iterator[Input], results_log: ResultsLog | None) -> Iterator[Input]:
+    return inputs if results_log is None else results_log.unanswered(inputs)
 
 
 def count_of(options: dict[str, Any]) -> int | None:
@@ -233,11 +233,11 @@ def count_of(options: dict[str, Any]) -> int | None:
 
     if options["recorded"]:
         return None
-    files = sources.count_of(options["inputs"], wanted=_wanted(options["kind"]))
+    files = sources.count_of(options["inputs"], name_filter=_name_filter(options["kind"]))
     return None if files is None else files + len(options["data"]) + bool(options["form"])
 
 
-def _wanted(kind: str | None) -> Wanted | None:
+def _name_filter(kind: str | None) -> NameFilter | None:
     """Return what says of a file's name whether it is of a kind: `image`, `image/png`, `png` or `.png`."""
     if kind is None:
         return None

@@ -18,25 +18,27 @@ if TYPE_CHECKING:
     from marpack.findings import Finding
     from marpack.render.run_json import ReportStream, RunHead
     from marpack.runner.client import LoadError
-    from marpack.runner.results import Exchange, Result, Summary
-    from marpack.runner.resume import Journal
-    from marpack.runner.session import Serving
+    from marpack.runner.results import AnsweredInput, Result, Summary
+    from marpack.runner.resume import ResultsLog
+    from marpack.runner.session import Session
 
 
-class Outlets:
+class RunOutput:
     """Takes a run's results and passes each to everyone who asked for it."""
 
-    def __init__(self, options: dict[str, Any], journal: Journal | None = None) -> None:
+    def __init__(self, options: dict[str, Any], results_log: ResultsLog | None = None) -> None:
         """Open what results go to, so that what cannot be written is said before a model is loaded."""
         from marpack.render.run import Lines
         from marpack.runner.body_files import BodyFolder
 
         self._options = options
-        self._journal = journal
+        self._journal = results_log
         self._quiet = options["as_json"] or options["jsonl"]
         self._lines = None if self._quiet else Lines(logs=options["logs"])
         self._document: ReportStream | None = None
-        self._bodies = BodyFolder(options["output"], may_hold_files=journal is not None) if options["output"] else None
+        self._bodies = (
+            BodyFolder(options["output"], may_hold_files=results_log is not None) if options["output"] else None
+        )
         self._findings: list[Finding] = []
         self._stack = ExitStack()
         self._page = self._stack.enter_context(self._report()) if options["report"] else None
@@ -52,33 +54,33 @@ class Outlets:
         self._findings += noticed
         tell_findings(noticed)
 
-    def begin(self, serving: Serving) -> None:
+    def begin(self, session: Session) -> None:
         """Tell what was loaded."""
         from marpack.render.progress import Progress
         from marpack.render.run_json import ReportStream
-        from marpack.runner.results import Tally
+        from marpack.runner.results import RunStatistics
 
-        head = self._head(serving)
+        head = self._head(session)
         if self._options["as_json"]:
             with _writing():
                 self._document = ReportStream(sys.stdout.buffer, head)
         if self._lines is not None:
             self._lines.head(head.loaded, head.load_logs)
         if self._page is not None:
-            self._page.begin(head, serving.archive)
+            self._page.begin(head, session.archive)
         self._progress = Progress(count_of(self._options) if sys.stderr.isatty() else None)
-        self._tally = Tally()
+        self._tally = RunStatistics()
         self._tells = self._asked_for()
 
-    def _head(self, serving: Serving) -> RunHead:
+    def _head(self, session: Session) -> RunHead:
         from marpack.render.run_json import RunHead
 
         return RunHead(
-            archive=str(serving.resolved.path),
-            digest=serving.digest,
-            target=serving.load.target,
-            loaded=serving.loaded,
-            load_logs=serving.pool.load_logs,
+            archive=str(session.resolved.path),
+            digest=session.digest,
+            target=session.load.target,
+            loaded=session.loaded,
+            load_logs=session.pool.load_logs,
             findings=tuple(self._findings),
         )
 
@@ -96,23 +98,23 @@ class Outlets:
             tells.append(self._lines.show)
         return tells
 
-    def show(self, exchange: Exchange) -> Result:
+    def show(self, answered_input: AnsweredInput) -> Result:
         """Tell one result everywhere; return it, with the place of its body if that was saved.
 
         Raises OutputError, and BrokenPipeError where nobody reads stdout any more.
         """
-        result = exchange.result if self._bodies is None else self._bodies.save(exchange.result)
+        result = answered_input.result if self._bodies is None else self._bodies.save(answered_input.result)
         self._tally.add(result)
         self._progress.clear()
         with _writing():
             for tell in self._tells:
                 tell(result)
         if self._page is not None:
-            self._page.show(exchange.input, result)
+            self._page.show(answered_input.input, result)
         self._progress.step(ok=result.ok)
         return result
 
-    def end(self, serving: Serving, *, failure: HandlerError | None = None, code: ExitCode | None = None) -> int:
+    def end(self, session: Session, *, failure: HandlerError | None = None, code: ExitCode | None = None) -> int:
         """Tell what the run adds up to, and return the exit code.
 
         Args:
@@ -121,11 +123,11 @@ class Outlets:
             code: The exit code, if it is not for the results to say.
         """
         self._progress.clear()
-        summary = self._summary(serving)
+        summary = self._summary(session)
         interrupted = code is ExitCode.INTERRUPTED
         if self._document is not None:
             with _writing():
-                self._document.close(summary, interrupted=interrupted, failure=self._failure(failure, serving))
+                self._document.close(summary, interrupted=interrupted, failure=self._failure(failure, session))
         if self._page is not None:
             self._page.end(summary, interrupted=interrupted)
         if self._lines is not None:
@@ -133,11 +135,11 @@ class Outlets:
         short = summary.short or (self._journal.short if self._journal else 0)
         return code or (ExitCode.SHORT if short else ExitCode.OK)
 
-    def _summary(self, serving: Serving) -> Summary:
-        pool = serving.pool
+    def _summary(self, session: Session) -> Summary:
+        pool = session.pool
         before = self._journal.answered if self._journal else 0
         return self._tally.summary(
-            restarts=pool.restarts, peak_memory=pool.peak_memory, loaded=serving.loaded, before=before
+            restarts=pool.restarts, peak_memory=pool.peak_memory, loaded=session.loaded, before=before
         )
 
     def _show_summary(self, summary: Summary, failure: HandlerError | None) -> None:
@@ -149,11 +151,11 @@ class Outlets:
             show_load_error(failure)
         show_summary(summary)
 
-    def _failure(self, error: HandlerError | None, serving: Serving) -> Any:  # Any: RunFailure | None
+    def _failure(self, error: HandlerError | None, session: Session) -> Any:  # Any: RunFailure | None
         from marpack.render.run_json import RunFailure
         from marpack.runner.client import LoadError
 
-        return RunFailure.of(error, str(serving.resolved.path)) if isinstance(error, LoadError) else None
+        return RunFailure.of(error, str(session.resolved.path)) if isinstance(error, LoadError) else None
 
     def fail(self, error: LoadError, archive: str) -> None:
         """Tell why there is nothing to answer with."""
@@ -205,5 +207,5 @@ def tell_findings(findings: Iterable[Finding]) -> None:
     from marpack.findings import Severity
     from marpack.render.console import show_findings, talk
 
-    told = [each for each in findings if each.severity is not Severity.NOTE or each.code == "requirement-unmet"]
-    show_findings(told, talk())
+    reported = [each for each in findings if each.severity is not Severity.NOTE or each.code == "requirement-unmet"]
+    show_findings(reported, talk())

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive
     from marpack.findings import Finding
-    from marpack.project.source import Resolved
-    from marpack.runner.pool import ModelPool, Settings
+    from marpack.project.source import ResolvedSource
+    from marpack.runner.pool import ModelPool, PoolSettings
     from marpack.runner.process import WorkerProcess
-    from marpack.runner.session import Device, PoolMaker, Serving
+    from marpack.runner.session import Device, PoolMaker, Session
     from marpack.torchserve.messages import Load
 
 
-def open_serving(
+def open_session(
     source: str | None,
     options: dict[str, Any],
     stack: ExitStack,
     *,
     on_findings: Callable[[Iterable[Finding]], None],
     launch: Callable[[], WorkerProcess] | None = None,
-) -> Serving:
+) -> Session:
     """Load what the source stands for.
 
     Args:
@@ -43,11 +43,11 @@ def open_serving(
     """
     from marpack.render.progress import waiting
     from marpack.runner.environments import requirement_notes
-    from marpack.runner.session import Device, Listener, Serving, misplaced
+    from marpack.runner.session import Device, LoadProgress, Session, misplaced
     from marpack.torchserve.targets import Target
 
-    class Teller(Listener):
-        def opened(self, resolved: Resolved, archive: Archive) -> None:
+    class Teller(LoadProgress):
+        def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
             _tell(resolved)
             on_findings(resolved.findings)
             if options["env"] == "current":
@@ -59,7 +59,7 @@ def open_serving(
 
     device = Device.parse(options["device"])
     settings = _settings(options, device, launch)
-    serving = Serving.open(
+    session = Session.open(
         source,
         options=_load(options, device),
         target=Target(options["target"]) if options["target"] else None,
@@ -68,9 +68,9 @@ def open_serving(
         resolver=_resolver(options, stack),
         listener=Teller(),
     )
-    odd = misplaced(device.name, serving.loaded.device)
+    odd = misplaced(device.name, session.loaded.device)
     on_findings([odd] if odd else [])
-    return serving
+    return session
 
 
 def _load(options: dict[str, Any], device: Device) -> Load:
@@ -88,10 +88,10 @@ def _load(options: dict[str, Any], device: Device) -> Load:
     )
 
 
-def _settings(options: dict[str, Any], device: Device, launch: Callable[[], WorkerProcess] | None) -> Settings:
-    from marpack.runner.pool import Settings
+def _settings(options: dict[str, Any], device: Device, launch: Callable[[], WorkerProcess] | None) -> PoolSettings:
+    from marpack.runner.pool import PoolSettings
 
-    return Settings(
+    return PoolSettings(
         workers=options["workers"],
         timeout=options["timeout"],
         startup_timeout=options["startup_timeout"],
@@ -101,7 +101,7 @@ def _settings(options: dict[str, Any], device: Device, launch: Callable[[], Work
     )
 
 
-def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None], Resolved]:
+def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None], ResolvedSource]:
     if options["unpacked"]:
         from marpack.project.source import unpacked
 
@@ -112,7 +112,7 @@ def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None
     return partial(resolve, bar=byte_bar)
 
 
-def _pool_maker(options: dict[str, Any], settings: Settings) -> PoolMaker | None:
+def _pool_maker(options: dict[str, Any], settings: PoolSettings) -> PoolMaker | None:
     """Return what makes the pool, where it is not workers of this environment."""
     if options["in_process"] or options["pdb"]:
         import sys
@@ -179,7 +179,7 @@ def _cache() -> Cache:
     return Cache(Path(folder) if folder else None, bar=byte_bar)
 
 
-def _tell(resolved: Resolved) -> None:
+def _tell(resolved: ResolvedSource) -> None:
     if resolved.built is not None:
         from marpack.render.console import plain, talk
 

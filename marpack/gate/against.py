@@ -11,12 +11,12 @@ from marpack.findings import Finding
 from marpack.gate.compare import NOTHING, TOLERANCE, differences, largest_difference, value_of
 from marpack.runner.inputs import Input
 from marpack.runner.results import Result, run
-from marpack.runner.session import Serving
+from marpack.runner.session import Session
 
 _LABEL_KEYS = ("label", "class", "prediction", "category", "answer")
 
 
-class Likeness(StrEnum):
+class Similarity(StrEnum):
     """How much alike two answers are, from most to least."""
 
     EXACT = "exact"  # the same bytes
@@ -26,7 +26,7 @@ class Likeness(StrEnum):
     STATUS = "status"  # not even the same status
 
 
-class Side(Struct, frozen=True, kw_only=True):
+class Variant(Struct, frozen=True, kw_only=True):
     """One of the two ways."""
 
     name: str  # "a.mar", "cpu", "compiled"
@@ -37,11 +37,11 @@ class Side(Struct, frozen=True, kw_only=True):
     milliseconds: float = 0.0  # per input, the median
 
 
-class Compared(Struct, frozen=True, kw_only=True):
+class InputComparison(Struct, frozen=True, kw_only=True):
     """One input's two answers."""
 
     input: str
-    likeness: Likeness
+    likeness: Similarity
     statuses: tuple[int, int]
     labels: tuple[str | None, str | None]
     largest: float | None  # difference between two numbers at one place; None where there are none
@@ -50,27 +50,27 @@ class Compared(Struct, frozen=True, kw_only=True):
     @property
     def alike(self) -> bool:
         """Whether a client would call it the same answer."""
-        return self.likeness in (Likeness.EXACT, Likeness.ROUNDED)
+        return self.likeness in (Similarity.EXACT, Similarity.ROUNDED)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
     """The result of `marpack check --against`, and its JSON."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[Variant, Variant]
     tolerance: float
     alike: bool  # every input's answers are
     counts: dict[str, int]  # inputs by likeness
     largest: float | None  # difference of all
-    results: tuple[Compared, ...]
+    results: tuple[InputComparison, ...]
     findings: tuple[Finding, ...] = ()
     interrupted: bool = False
 
 
-def compare(one: Result, other: Result, tolerance: float = TOLERANCE) -> Compared:
+def compare(one: Result, other: Result, tolerance: float = TOLERANCE) -> InputComparison:
     """Compare two answers to one input."""
     found = differences(one, other, tolerance)
     labels = label_of(one), label_of(other)
-    return Compared(
+    return InputComparison(
         input=one.input,
         likeness=_likeness(one, other, labels, differ=bool(found)),
         statuses=(one.status, other.status),
@@ -80,12 +80,12 @@ def compare(one: Result, other: Result, tolerance: float = TOLERANCE) -> Compare
     )
 
 
-def _likeness(one: Result, other: Result, labels: tuple[str | None, str | None], *, differ: bool) -> Likeness:
+def _likeness(one: Result, other: Result, labels: tuple[str | None, str | None], *, differ: bool) -> Similarity:
     if one.status != other.status:
-        return Likeness.STATUS
+        return Similarity.STATUS
     if not differ:
-        return Likeness.EXACT if one.raw == other.raw else Likeness.ROUNDED
-    return Likeness.LABEL if labels[0] is not None and labels[0] == labels[1] else Likeness.DIFFERENT
+        return Similarity.EXACT if one.raw == other.raw else Similarity.ROUNDED
+    return Similarity.LABEL if labels[0] is not None and labels[0] == labels[1] else Similarity.DIFFERENT
 
 
 def label_of(result: Result) -> str | None:
@@ -114,17 +114,17 @@ def _label(value: Any) -> Any:  # Any: JSON in; text, a list of texts, or None o
     return named or (boxes[0] if len(boxes) == 1 else None)
 
 
-class Across:
+class VariantRunner:
     """Compares as answers come, and adds up."""
 
-    def __init__(self, one: Serving, other: Serving, names: tuple[str, str], tolerance: float = TOLERANCE) -> None:
+    def __init__(self, one: Session, other: Session, names: tuple[str, str], tolerance: float = TOLERANCE) -> None:
         self._servings = one, other
         self._names = names
         self._tolerance = tolerance
         self._seconds: tuple[list[float], list[float]] = [], []
-        self._done: list[Compared] = []
+        self._done: list[InputComparison] = []
 
-    def run(self, inputs: Callable[[], Iterable[Input]]) -> Iterator[Compared]:
+    def run(self, inputs: Callable[[], Iterable[Input]]) -> Iterator[InputComparison]:
         """Yield one comparison per input; both ways work at the same time.
 
         Args:
@@ -132,7 +132,7 @@ class Across:
 
         Raises LoadError and WorkerError when a worker that died cannot be started again.
         """
-        answers = (run(serving.pool, inputs()) for serving in self._servings)
+        answers = (run(session.pool, inputs()) for session in self._servings)
         for one, other in zip(*answers, strict=True):
             for kept, result in zip(self._seconds, (one, other), strict=True):
                 kept.append(result.seconds)
@@ -147,20 +147,20 @@ class Across:
             sides=(sides[0], sides[1]),
             tolerance=self._tolerance,
             alike=all(done.alike for done in self._done),
-            counts={str(kind): sum(done.likeness is kind for done in self._done) for kind in Likeness},
+            counts={str(kind): sum(done.likeness is kind for done in self._done) for kind in Similarity},
             largest=max(numbers, default=None),
             results=tuple(self._done),
             findings=findings,
             interrupted=interrupted,
         )
 
-    def _side(self, index: int) -> Side:
-        serving, seconds = self._servings[index], self._seconds[index]
-        return Side(
+    def _side(self, index: int) -> Variant:
+        session, seconds = self._servings[index], self._seconds[index]
+        return Variant(
             name=self._names[index],
-            archive=str(serving.resolved.path),
-            digest=serving.digest,
-            handler=serving.loaded.handler,
-            device=serving.loaded.device,
+            archive=str(session.resolved.path),
+            digest=session.digest,
+            handler=session.loaded.handler,
+            device=session.loaded.device,
             milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0,
         )

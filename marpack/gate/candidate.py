@@ -10,42 +10,44 @@ from marpack.archive.cache import Cache
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
-from marpack.gate.sample_runner import Packed, Terms, Witness, packed_samples
+from marpack.gate.compare import TOLERANCE
+from marpack.gate.sample_runner import PackedSamples, SampleRunner, packed_samples
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
-from marpack.project.source import Resolved
+from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
-from marpack.runner.inputs import Shape
-from marpack.runner.pool import Settings
+from marpack.runner.inputs import RequestDefaults
+from marpack.runner.pool import PoolSettings
 from marpack.runner.session import Device, digest_of, target_of
 from marpack.torchserve.messages import MAX_BODY, Load
 from marpack.torchserve.targets import Target
 
 
-class Manner(Struct, frozen=True, kw_only=True):
+class CheckOptions(Struct, frozen=True, kw_only=True):
     """How an archive is to be examined."""
 
     load: Load = Load(model_dir="")  # its `model_dir` and `target` are filled in
-    settings: Settings = Settings()  # timeouts of None: the model config's, else the server's
+    settings: PoolSettings = PoolSettings()  # timeouts of None: the model config's, else the server's
     device: Device = Device("auto")  # what `load` and `settings` were made for
     target: Target | None = None  # None: the project's or the archive's, else the server's
-    terms: Terms = Terms()
+    seconds_per_check: float = 10.0  # that each check may spend on repeating samples
+    tolerance: float = TOLERANCE  # of numbers, absolute and relative
     max_request_size: int = MAX_BODY  # bytes
     limits: Limits = Limits()  # of reading an archive
     cache: Cache | None = None  # None: this user's
 
 
-class Subject:
+class Candidate:
     """An archive under examination; what is costly is done when first asked for, once."""
 
-    def __init__(self, resolved: Resolved, manner: Manner | None = None) -> None:
+    def __init__(self, resolved: ResolvedSource, options: CheckOptions | None = None) -> None:
         self.resolved = resolved
-        self.manner = manner or Manner()
+        self.options = options or CheckOptions()
         self._first: Worker | None = None
 
     def prepare(self) -> None:
         """Start the worker's process, which then waits: its imports overlap with what is looked into first."""
-        self._first = self.manner.settings.spawn()
+        self._first = self.options.settings.spawn()
 
     @property
     def source(self) -> str:
@@ -55,13 +57,13 @@ class Subject:
     @cached_property
     def archive(self) -> Archive:
         """The archive; raises ArchiveError if it cannot be opened, or not safely."""
-        return open_archive(self.resolved.path, limits=self.manner.limits, cache=self.manner.cache)
+        return open_archive(self.resolved.path, limits=self.options.limits, cache=self.options.cache)
 
     @cached_property
     def target(self) -> Target:
         """Whose behaviour counts."""
-        if self.manner.target is not None:
-            return self.manner.target
+        if self.options.target is not None:
+            return self.options.target
         try:
             return target_of(self.resolved, self.archive)
         except ArchiveError:  # what is wrong with it is for the checks to say
@@ -81,9 +83,9 @@ class Subject:
         return inspect(self.archive)
 
     @cached_property
-    def packed(self) -> Packed:
+    def packed(self) -> PackedSamples:
         """The samples packed under MAR-INF/."""
-        return packed_samples(self.archive, Shape(max_request_size=self.manner.max_request_size))
+        return packed_samples(self.archive, RequestDefaults(max_request_size=self.options.max_request_size))
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -92,12 +94,20 @@ class Subject:
         return facts.value if facts is not None and isinstance(facts.value, dict) else {}
 
     @cached_property
-    def witness(self) -> Witness:
+    def sample_runner(self) -> SampleRunner:
         """The model, to be asked."""
-        settings = self.manner.settings.as_served(self.config)
-        load = replace(self.manner.load, target=self.target)
+        settings = self.options.settings.as_served(self.config)
+        load = replace(self.options.load, target=self.target)
         first, self._first = self._first, None
-        return Witness(self.archive, load, settings, self.packed.samples, self.manner.terms, first=first)
+        return SampleRunner(
+            self.archive,
+            load,
+            settings,
+            self.packed.samples,
+            seconds_per_check=self.options.seconds_per_check,
+            tolerance=self.options.tolerance,
+            first=first,
+        )
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one small member."""
@@ -109,8 +119,8 @@ class Subject:
         if self._first is not None:
             self._first.kill()
             self._first = None
-        if "witness" in vars(self):
-            self.witness.stop()
+        if "sample_runner" in vars(self):
+            self.sample_runner.stop()
 
     def close(self) -> None:
         """End the worker and close the archive."""

@@ -8,20 +8,29 @@ from msgspec import Struct, to_builtins
 
 from marpack.errors import ArchiveError, MarpackError, UsageError
 from marpack.findings import Severity
-from marpack.gate.candidate import Subject
+from marpack.gate.candidate import Candidate
 from marpack.gate.checks import CHECKS, Check
-from marpack.gate.verdicts import LEFT_OUT, Checked, GateReport, Outcome, Verdict, error_problem, failed, skipped
+from marpack.gate.verdicts import (
+    LEFT_OUT,
+    CheckOutcome,
+    CheckResult,
+    GateReport,
+    Verdict,
+    error_problem,
+    failed,
+    skipped,
+)
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
 
 
-class Choice(Struct, frozen=True):
+class CheckSelection(Struct, frozen=True):
     """Which checks run."""
 
     names: frozenset[str] = frozenset(each.name for each in CHECKS)
 
     @classmethod
-    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = ()) -> "Choice":
+    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = ()) -> "CheckSelection":
         """Return the checks named by `only` (none: all), without those named by `skip`.
 
         Raises UsageError for a name that is no check, and where nothing is left.
@@ -54,17 +63,19 @@ def _known(name: str) -> None:
         raise UsageError(f"there is no check named {name!r}", hint=hint)
 
 
-class Listener:
+class CheckProgress:
     """Is told what the gate does, as it does it."""
 
     def begins(self, check: Check) -> None:
         """Take note that a check begins."""
 
-    def ends(self, checked: Checked) -> None:
+    def ends(self, checked: CheckResult) -> None:
         """Take note of a check's verdict."""
 
 
-def check(subject: Subject, choice: Choice | None = None, listener: Listener | None = None) -> GateReport:
+def check(
+    candidate: Candidate, choice: CheckSelection | None = None, listener: CheckProgress | None = None
+) -> GateReport:
     """Examine an archive; handlers may do what they like, the report is complete.
 
     A KeyboardInterrupt ends the examination: what was not done by then is told as skipped.
@@ -74,12 +85,12 @@ def check(subject: Subject, choice: Choice | None = None, listener: Listener | N
         choice: Which checks run; None: all.
         listener: Is told each check as it begins and ends.
     """
-    examination = _Examination(subject, choice or Choice(), listener or Listener())
+    examination = _Examination(candidate, choice or CheckSelection(), listener or CheckProgress())
     start = time.perf_counter()
     try:
         examination.run()
     except KeyboardInterrupt:
-        subject.stop()
+        candidate.stop()
         examination.interrupt()
     return examination.report(time.perf_counter() - start)
 
@@ -87,11 +98,11 @@ def check(subject: Subject, choice: Choice | None = None, listener: Listener | N
 class _Examination:
     """One archive being checked."""
 
-    def __init__(self, subject: Subject, choice: Choice, listener: Listener) -> None:
-        self._subject = subject
+    def __init__(self, candidate: Candidate, choice: CheckSelection, listener: CheckProgress) -> None:
+        self._subject = candidate
         self._choice = choice
         self._listener = listener
-        self._done: dict[str, Checked] = {}
+        self._done: dict[str, CheckResult] = {}
         self._stopped: str | None = None  # why the rest is not done
         self._interrupted = False
 
@@ -131,16 +142,16 @@ class _Examination:
         broken = [name for name in each.needs if self._done[name].verdict is Verdict.FAILED]
         return f"{broken[0]} failed" if broken else self._stopped if each.asks or _OPENS.name in each.needs else None
 
-    def _outcome(self, each: Check) -> Outcome:
+    def _outcome(self, each: Check) -> CheckOutcome:
         try:
             return each.run(self._subject)
         except MarpackError as error:
-            if each.asks and self._subject.witness.lost:  # the model could not be loaded, or not once more
+            if each.asks and self._subject.sample_runner.lost:  # the model could not be loaded, or not once more
                 self._stopped = f"{each.name} failed"
             return failed(error_problem(error))
 
-    def _note(self, each: Check, outcome: Outcome, seconds: float) -> None:
-        checked = Checked(
+    def _note(self, each: Check, outcome: CheckOutcome, seconds: float) -> None:
+        checked = CheckResult(
             name=each.name,
             title=each.title,
             verdict=outcome.verdict,
@@ -154,15 +165,15 @@ class _Examination:
         self._listener.ends(checked)
 
     def report(self, seconds: float) -> GateReport:
-        subject = self._subject
-        opened = "archive" in vars(subject)
-        loaded = subject.witness.loaded if "witness" in vars(subject) else None
+        candidate = self._subject
+        opened = "archive" in vars(candidate)
+        loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
         return GateReport(
-            archive=subject.source,
-            project=str(subject.resolved.project.folder) if subject.resolved.project else None,
-            digest=subject.digest if opened else None,
-            target=subject.target,
-            model=_model(subject),
+            archive=candidate.source,
+            project=str(candidate.resolved.project.folder) if candidate.resolved.project else None,
+            digest=candidate.digest if opened else None,
+            target=candidate.target,
+            model=_model(candidate),
             loaded=loaded.handler if loaded else None,
             device=loaded.device if loaded else None,
             deployable=not self._interrupted and not any(checked.closes for checked in self._done.values()),
@@ -172,15 +183,15 @@ class _Examination:
         )
 
 
-def _severities(subject: Subject) -> Mapping[str, Severity]:
-    project = subject.resolved.project
+def _severities(candidate: Candidate) -> Mapping[str, Severity]:
+    project = candidate.resolved.project
     found: dict[str, Severity] = to_builtins(project.checks) if project else {}
     return {name: Severity(weight) for name, weight in found.items()}
 
 
-def _model(subject: Subject) -> str | None:
+def _model(candidate: Candidate) -> str | None:
     try:
-        model = subject.archive.manifest.model
+        model = candidate.archive.manifest.model
     except ArchiveError:
         return None
     return f"{model.name} {model.version or ''}".strip()

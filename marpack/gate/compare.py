@@ -12,7 +12,7 @@ from typing import Any
 from marpack.runner.results import Result
 from marpack.weights.contents import read_contents
 from marpack.weights.detect import Recognized, recognize
-from marpack.weights.tensors import Placed
+from marpack.weights.tensors import StoredTensor
 from marpack.weights.zip_entries import NotZipError
 
 NOTHING = object()  # no value: the bytes are none that can be read
@@ -23,7 +23,7 @@ _ZIP = b"PK\x03\x04"
 _CODES = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
 # Kernels differ with the batch's shape, and compiled ones from eager: answers may differ by rounding, not by meaning.
 TOLERANCE = 1e-3  # of a number: absolute, and relative
-_MOST = 3  # sentences; who has more has seen enough
+_MAX_COUNT = 3  # sentences; who has more has seen enough
 
 
 _CODES |= {"f2": "e", "f4": "f", "f8": "d"}
@@ -68,7 +68,7 @@ def _tensor(raw: bytes) -> Any:
     return _elements(found, contents.tensors[0])
 
 
-def _elements(found: Recognized, placed: Placed) -> Any:
+def _elements(found: Recognized, placed: StoredTensor) -> Any:
     code = _TORCH.get(placed.tensor.dtype)
     if code is None or placed.inside is None or found.zip is None or not placed.contiguous:
         return NOTHING
@@ -81,96 +81,98 @@ def _elements(found: Recognized, placed: Placed) -> Any:
     return {"shape": list(placed.tensor.shape), "numbers": list(numbers)}
 
 
-def differences(one: Result, other: Result, tolerance: float = TOLERANCE) -> list[str]:
+def differences(left: Result, right: Result, tolerance: float = TOLERANCE) -> list[str]:
     """Return the first few places where two answers differ beyond rounding; an empty list if they are alike."""
-    if one.status != other.status:
-        return [f"the status is {other.status}, not {one.status}"]
-    if one.reset != other.reset:
+    if left.status != right.status:
+        return [f"the status is {right.status}, not {left.status}"]
+    if left.reset != right.reset:
         return ["the connection is reset in one of the answers"]
-    if one.content_type != other.content_type:
-        return [f"the content type is {other.content_type or 'missing'}, not {one.content_type or 'missing'}"]
-    if one.raw == other.raw:
+    if left.content_type != right.content_type:
+        return [f"the content type is {right.content_type or 'missing'}, not {left.content_type or 'missing'}"]
+    if left.raw == right.raw:
         return []
-    left, right = value_of(one), value_of(other)
-    if left is NOTHING or right is NOTHING:
-        return [_bytes_differ(one, other)]
+    first, second = value_of(left), value_of(right)
+    if first is NOTHING or second is NOTHING:
+        return [_bytes_differ(left, right)]
     try:
-        return list(islice(_differ(left, right, "", tolerance), _MOST))
+        return list(islice(_differ(first, second, "", tolerance), _MAX_COUNT))
     except RecursionError:
         return ["the bodies differ"]
 
 
-def largest_difference(one: Result, other: Result) -> float | None:
+def largest_difference(left: Result, right: Result) -> float | None:
     """Return how far the numbers that two answers share lie apart at most; None if they share none."""
     try:
-        return max((abs(a - b) for a, b in _numbers(value_of(one), value_of(other))), default=None)
+        return max((abs(a - b) for a, b in _numbers(value_of(left), value_of(right))), default=None)
     except (RecursionError, OverflowError):
         return math.inf
 
 
-def _bytes_differ(one: Result, other: Result) -> str:
-    if "base64" in (one.body_encoding, other.body_encoding):
-        return f"the body is other bytes ({len(other.raw)}, not {len(one.raw)})"
-    return f"the body is {_shortened(other.body)}, not {_shortened(one.body)}"
+def _bytes_differ(left: Result, right: Result) -> str:
+    if "base64" in (left.body_encoding, right.body_encoding):
+        return f"the body is other bytes ({len(right.raw)}, not {len(left.raw)})"
+    return f"the body is {_shortened(right.body)}, not {_shortened(left.body)}"
 
 
-def _differ(one: Any, other: Any, path: str, tolerance: float) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        yield from _tables_differ(one, other, path, tolerance)
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _differ(left, right, f"{path}[{index}]", tolerance)
-    elif isinstance(one, list) and isinstance(other, list):
-        yield f"{path or 'the answer'} has {len(other)} items, not {len(one)}"
-    elif not _alike(one, other, tolerance):
-        yield f"{path or 'the answer'} is {_shortened(json.dumps(other))}, not {_shortened(json.dumps(one))}"
+def _differ(left: Any, right: Any, path: str, tolerance: float) -> Iterator[str]:
+    if isinstance(left, dict) and isinstance(right, dict):
+        yield from _tables_differ(left, right, path, tolerance)
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for index, (first, second) in enumerate(zip(left, right, strict=True)):
+            yield from _differ(first, second, f"{path}[{index}]", tolerance)
+    elif isinstance(left, list) and isinstance(right, list):
+        yield f"{path or 'the answer'} has {len(right)} items, not {len(left)}"
+    elif not _alike(left, right, tolerance):
+        yield f"{path or 'the answer'} is {_shortened(json.dumps(right))}, not {_shortened(json.dumps(left))}"
 
 
-def _tables_differ(one: dict[str, Any], other: dict[str, Any], path: str, tolerance: float) -> Iterator[str]:
-    for key in [*one, *(key for key in other if key not in one)]:
+def _tables_differ(left: dict[str, Any], right: dict[str, Any], path: str, tolerance: float) -> Iterator[str]:
+    for key in [*left, *(key for key in right if key not in left)]:
         place = f"{path}.{key}" if path else key
-        if key in one and key in other:
-            yield from _differ(one[key], other[key], place, tolerance)
-        elif not (_at_the_cut(key, one, other, tolerance) or _at_the_cut(key, other, one, tolerance)):
+        if key in left and key in right:
+            yield from _differ(left[key], right[key], place, tolerance)
+        elif not (_at_the_cut(key, left, right, tolerance) or _at_the_cut(key, right, left, tolerance)):
             yield f"{place} is only in one of the answers"
 
 
-def _at_the_cut(key: str, one: dict[str, Any], other: dict[str, Any], tolerance: float) -> bool:
+def _at_the_cut(key: str, left: dict[str, Any], right: dict[str, Any], tolerance: float) -> bool:
     """Say whether rounding alone may have pushed a key out of a top-k: its value is what the other's least one is."""
-    value = one.get(key)
-    if value is None or not _is_number(value) or len(one) != len(other) or not all(map(_is_number, other.values())):
+    value = left.get(key)
+    if value is None or not _is_number(value) or len(left) != len(right) or not all(map(_is_number, right.values())):
         return False
-    return _close(value, min(other.values()), tolerance)
+    return _close(value, min(right.values()), tolerance)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _alike(one: Any, other: Any, tolerance: float) -> bool:
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, float) or isinstance(other, float):
-        return _is_number(one) and _is_number(other) and _close(one, other, tolerance)
-    return bool(one == other)  # whole numbers are names and counts: they are not rounded
+def _alike(left: Any, right: Any, tolerance: float) -> bool:
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, float) or isinstance(right, float):
+        return _is_number(left) and _is_number(right) and _close(left, right, tolerance)
+    return bool(left == right)  # whole numbers are names and counts: they are not rounded
 
 
-def _close(one: float, other: float, tolerance: float) -> bool:
+def _close(left: float, right: float, tolerance: float) -> bool:
     try:
-        return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance) or (math.isnan(one) and math.isnan(other))
+        return math.isclose(left, right, rel_tol=tolerance, abs_tol=tolerance) or (
+            math.isnan(left) and math.isnan(right)
+        )
     except OverflowError:
-        return one == other
+        return left == right
 
 
-def _numbers(one: Any, other: Any) -> Iterator[tuple[float, float]]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in one.keys() & other.keys():
-            yield from _numbers(one[key], other[key])
-    elif isinstance(one, list) and isinstance(other, list):
-        for left, right in zip(one, other, strict=False):
-            yield from _numbers(left, right)
-    elif _is_number(one) and _is_number(other) and not (math.isnan(one) or math.isnan(other)):
-        yield (0.0, 0.0) if one == other else (float(one), float(other))
+def _numbers(left: Any, right: Any) -> Iterator[tuple[float, float]]:
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in left.keys() & right.keys():
+            yield from _numbers(left[key], right[key])
+    elif isinstance(left, list) and isinstance(right, list):
+        for first, second in zip(left, right, strict=False):
+            yield from _numbers(first, second)
+    elif _is_number(left) and _is_number(right) and not (math.isnan(left) or math.isnan(right)):
+        yield (0.0, 0.0) if left == right else (float(left), float(right))
 
 
 def _shortened(text: str) -> str:

@@ -17,12 +17,12 @@ from marpack.gate.compare import NOTHING, TOLERANCE, value_of
 from marpack.gate.expectations import shape_of, shortfalls
 from marpack.project.amending import amend
 from marpack.project.schema import RANGE, Expectation, Project, TextExpectation
-from marpack.runner.results import Exchange, Result
+from marpack.runner.results import AnsweredInput, Result
 
-_MOST = 24  # values of one answer that are recorded
+_MAX_COUNT = 24  # values of one answer that are recorded
 _DEEPEST = 8
-_LONGEST_BODY = 200  # characters recorded as they are; of a longer text, its beginning
-_LONGEST_START = 60
+_MAX_BODY = 200  # characters recorded as they are; of a longer text, its beginning
+_MAX_START = 60
 _DIGITS = 6  # of a recorded number
 _INT64 = 1 << 63
 _NO = object()  # nothing can be said of this value
@@ -43,21 +43,21 @@ def expectation_of(result: Result) -> Expectation | None:
         return _of_value(result.status, value)
     if result.body_encoding == "base64" or "\0" in result.body:
         return Expectation(status=result.status)
-    if len(result.body) <= _LONGEST_BODY:
+    if len(result.body) <= _MAX_BODY:
         return Expectation(status=result.status, body=result.body)
     first = next(iter(result.body.strip().splitlines()), "")
-    start = first[:_LONGEST_START].strip()
+    start = first[:_MAX_START].strip()
     return Expectation(status=result.status, text=TextExpectation(contains=start) if start else None)
 
 
 def _of_value(status: int, value: Any) -> Expectation:  # Any: JSON
-    if isinstance(value, dict) and _count(value) > _MOST:
+    if isinstance(value, dict) and _count(value) > _MAX_COUNT:
         value = dict(
-            list({key: item for key, item in value.items() if not isinstance(item, dict | list)}.items())[:_MOST]
+            list({key: item for key, item in value.items() if not isinstance(item, dict | list)}.items())[:_MAX_COUNT]
         )
-    told = _told(value, 0) if _count(value) <= _MOST else _NO
-    shape = list(shape_of(value)) if told is _NO and isinstance(value, list) and value else None
-    return Expectation(status=status, json=UNSET if told is _NO else told, shape=shape)
+    reported = _told(value, 0) if _count(value) <= _MAX_COUNT else _NO
+    shape = list(shape_of(value)) if reported is _NO and isinstance(value, list) and value else None
+    return Expectation(status=status, json=UNSET if reported is _NO else reported, shape=shape)
 
 
 def _count(value: Any, depth: int = 0) -> int:
@@ -67,7 +67,7 @@ def _count(value: Any, depth: int = 0) -> int:
     total = 0
     for item in value.values() if isinstance(value, dict) else value:
         total += _count(item, depth + 1)
-        if total > _MOST:
+        if total > _MAX_COUNT:
             break
     return total
 
@@ -77,8 +77,8 @@ def _told(value: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         return _NO
     if isinstance(value, dict):
-        told = {key: _told(item, depth + 1) for key, item in value.items() if _is_plain(key)}
-        kept = {key: item for key, item in told.items() if item is not _NO}
+        reported = {key: _told(item, depth + 1) for key, item in value.items() if _is_plain(key)}
+        kept = {key: item for key, item in reported.items() if item is not _NO}
         return _NO if kept and set(kept) <= RANGE else kept  # it would be read as what stands for a number
     if isinstance(value, list):
         items = [_told(item, depth + 1) for item in value]
@@ -107,7 +107,7 @@ def _near(value: float) -> Any:
     return {"approx": float(f"{number:.{_DIGITS}g}"), "tolerance": tolerance}
 
 
-class Kept(StrEnum):
+class SavedSample(StrEnum):
     """What became of one input."""
 
     ADDED = "added"
@@ -116,11 +116,11 @@ class Kept(StrEnum):
     REFUSED = "refused"  # nothing can be expected of it
 
 
-class Recorded(Struct, frozen=True):
+class RecordingSummary(Struct, frozen=True):
     """One input, recorded or not."""
 
     sample: str  # its `input` in marpack.yaml
-    kept: Kept
+    kept: SavedSample
     reason: str = ""  # why it was refused
 
 
@@ -133,33 +133,33 @@ class Recorder:
         self._known = {self._own(sample.input): sample for sample in project.samples}
         self._files: dict[str, bytes] = {}  # to be written beside marpack.yaml
         self._expected: dict[str, Expectation] = {}
-        self.done: list[Recorded] = []
+        self.done: list[RecordingSummary] = []
 
-    def through(self, exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
+    def through(self, answered_inputs: Iterable[AnsweredInput]) -> Iterator[AnsweredInput]:
         """Yield exchanges as they come, and remember them."""
-        for exchange in exchanges:
-            self.done.append(self._take(exchange))
-            yield exchange
+        for answered_input in answered_inputs:
+            self.done.append(self._take(answered_input))
+            yield answered_input
 
-    def _take(self, exchange: Exchange) -> Recorded:
-        request, result = exchange.input.request, exchange.result
-        if exchange.input.refused is not None or len(request.parts) != 1 or request.parts[0].name != "body":
-            return Recorded(result.input, Kept.REFUSED, "only what is sent as a body can be a sample")
+    def _take(self, answered_input: AnsweredInput) -> RecordingSummary:
+        request, result = answered_input.input.request, answered_input.result
+        if answered_input.input.refused is not None or len(request.parts) != 1 or request.parts[0].name != "body":
+            return RecordingSummary(result.input, SavedSample.REFUSED, "only what is sent as a body can be a sample")
         part = request.parts[0]
         name, is_file = self._name(result.input, part.value, part.content_type)
         expected = expectation_of(result)
         if expected is None or result.status >= 500:
-            return Recorded(name, Kept.REFUSED, _why_not(result))
+            return RecordingSummary(name, SavedSample.REFUSED, _why_not(result))
         known = self._known.get(self._own(name))
         if known is not None and known.expect is not None and not shortfalls(known.expect, result):
-            return Recorded(known.input, Kept.MET)
+            return RecordingSummary(known.input, SavedSample.MET)
         if not is_file and not self._free(name, part.value):
-            return Recorded(name, Kept.REFUSED, "there is another file of that name in the project")
+            return RecordingSummary(name, SavedSample.REFUSED, "there is another file of that name in the project")
         if not is_file:
             self._files[name] = part.value
         spelt = known.input if known is not None else name
         self._expected[spelt] = expected
-        return Recorded(spelt, Kept.ADDED if known is None else Kept.UPDATED)
+        return RecordingSummary(spelt, SavedSample.ADDED if known is None else SavedSample.UPDATED)
 
     def _own(self, name: str) -> str:
         return str(Path(self._folder, name).resolve())
@@ -194,8 +194,8 @@ class Recorder:
                 replace_file(file, data)
             except OSError as error:
                 raise ProjectError(f"the sample cannot be written: {error.strerror}", where=str(file)) from error
-        told = {name: msgspec.to_builtins(expected) for name, expected in self._expected.items()}
-        amend(Path(self._project.file), told)
+        reported = {name: msgspec.to_builtins(expected) for name, expected in self._expected.items()}
+        amend(Path(self._project.file), reported)
 
 
 def _why_not(result: Result) -> str:

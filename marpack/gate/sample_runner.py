@@ -16,13 +16,13 @@ from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import MarpackError
 from marpack.findings import Finding
-from marpack.gate.compare import TOLERANCE, differences
+from marpack.gate.compare import differences
 from marpack.gate.verdicts import problem
 from marpack.project import schema
 from marpack.project.schema import Expectation
 from marpack.runner.client import Worker
-from marpack.runner.inputs import Input, Shape, request_id, type_of
-from marpack.runner.pool import LocalPool, Settings
+from marpack.runner.inputs import Input, RequestDefaults, request_id, type_of
+from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.results import Result, results_of
 from marpack.torchserve.messages import Load, Loaded, Request, Response, Trouble
 
@@ -30,9 +30,10 @@ Named = tuple[str, Request]
 
 _COPIES = 1 << 20  # number of the first request that is a copy of another in its batch
 _CONFIRMATIONS = 2
+_AGAIN = "build the archive again: marpack build"
 
 
-class Sample(Struct, frozen=True, kw_only=True):
+class PackedSample(Struct, frozen=True, kw_only=True):
     """One input, and what is expected of its answer."""
 
     name: str  # of the file under MAR-INF/, or as the user named it
@@ -43,10 +44,16 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, number: int, name: str, data: bytes, expected: Expectation | None = None, *, shape: Shape | None = None
-    ) -> "Sample":
+        cls,
+        number: int,
+        name: str,
+        data: bytes,
+        expected: Expectation | None = None,
+        *,
+        shape: RequestDefaults | None = None,
+    ) -> "PackedSample":
         """Return the n-th sample; its request id is its own, in every run the same."""
-        sent = (shape or Shape()).input(name, number, type_of(name, data), data)
+        sent = (shape or RequestDefaults()).input(name, number, type_of(name, data), data)
         expected = expected or Expectation()
         return cls(name=name, request=sent.request, expected=expected, refused=sent.refused, why=sent.why)
 
@@ -61,68 +68,62 @@ class Sample(Struct, frozen=True, kw_only=True):
         return self.name.removeprefix("MAR-INF/")
 
 
-class Packed(Struct, frozen=True):
+class PackedSamples(Struct, frozen=True):
     """The samples of an archive, and what is wrong with those that cannot be sent."""
 
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[PackedSample, ...] = ()
     problems: tuple[Finding, ...] = ()
 
 
-def packed_samples(archive: Archive, shape: Shape | None = None) -> Packed:
+def packed_samples(archive: Archive, shape: RequestDefaults | None = None) -> PackedSamples:
     """Read the samples packed under MAR-INF/, to be sent in a shape; an archive without an index has none.
 
     Raises DamagedArchiveError.
     """
     if INDEX_NAME not in archive.entries:
-        return Packed()
+        return PackedSamples()
     with archive.open(INDEX_NAME) as file:
         listed = Index.from_json(file.read()).samples
-    found = [_sample(archive, number, item, shape or Shape()) for number, item in enumerate(listed)]
-    return Packed(
-        tuple(item for item in found if isinstance(item, Sample)),
+    found = [_sample(archive, number, item, shape or RequestDefaults()) for number, item in enumerate(listed)]
+    return PackedSamples(
+        tuple(item for item in found if isinstance(item, PackedSample)),
         tuple(item for item in found if isinstance(item, Finding)),
     )
 
 
-def _sample(archive: Archive, number: int, item: dict[str, Any], shape: Shape) -> Sample | Finding:  # Any: JSON
+def _sample(
+    archive: Archive, number: int, item: dict[str, Any], shape: RequestDefaults
+) -> PackedSample | Finding:  # Any: JSON
     where = f"{archive.source}!{INDEX_NAME}: samples[{number}]"
     try:
-        told = msgspec.convert(item, schema.Sample)
+        reported = msgspec.convert(item, schema.SampleSpec)
     except msgspec.ValidationError as error:
         return problem("sample-unreadable", f"a sample cannot be read: {error}", where=where, hint=_AGAIN)
-    if told.input not in archive.entries:
-        message = f"the sample {told.input} is listed and not packed"
+    if reported.input not in archive.entries:
+        message = f"the sample {reported.input} is listed and not packed"
         return problem("sample-missing", message, where=where, hint=_AGAIN)
-    with archive.open(told.input) as file:
-        return Sample.of(number, told.input, file.read(), told.expect, shape=shape)
+    with archive.open(reported.input) as file:
+        return PackedSample.of(number, reported.input, file.read(), reported.expect, shape=shape)
 
 
-_AGAIN = "build the archive again: marpack build"
-
-
-class Terms(Struct, frozen=True, kw_only=True):
-    """How long, and how exactly, a model is examined."""
-
-    patience: float = 10.0  # seconds that each check may spend on repeating samples
-    tolerance: float = TOLERANCE  # of numbers, absolute and relative
-
-
-class Witness:
+class SampleRunner:
     """One worker with the model in it, and what it answered so far."""
 
     def __init__(
         self,
         archive: Archive,
         load: Load,
-        settings: Settings,
-        samples: tuple[Sample, ...],
-        terms: Terms,
+        settings: PoolSettings,
+        samples: tuple[PackedSample, ...],
         *,
+        seconds_per_check: float,
+        tolerance: float,
         first: Worker | None = None,
     ) -> None:
         """Know a model; `first` is a worker spawned already, which has not loaded yet."""
         self.samples = samples
-        self.terms = terms
+        self.seconds_per_check = seconds_per_check  # that each check may spend on repeating samples
+        self._tolerance = tolerance  # of numbers, absolute and relative
         self.lost: MarpackError | None = None  # why it can be asked no more
         self.loaded: Loaded | None = None  # what the worker said of the model when it was loaded
         self.unsteady: dict[str, str] = {}  # sample → how its answer was another when asked again
@@ -198,11 +199,11 @@ class Witness:
                 self.lost = error
             raise
 
-    def ask(self, samples: Sequence[Sample], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:
+    def ask(self, samples: Sequence[PackedSample], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:
         """Return the answers to some samples, handled `size` at a time."""
         return self.send([(sample.name, sample.request) for sample in samples], size=size, pool=pool)
 
-    def alone(self, sample: Sample) -> Result:
+    def alone(self, sample: PackedSample) -> Result:
         """Return a sample's answer when it is handled alone; asked once, remembered."""
         if sample.name not in self._alone:
             refused = sample.input.outcome
@@ -210,7 +211,7 @@ class Witness:
         return self._alone[sample.name]
 
     @cached_property
-    def answered(self) -> tuple[Sample, ...]:
+    def answered(self) -> tuple[PackedSample, ...]:
         """The samples that get a 2xx when handled alone: only those can be compared."""
         return tuple(sample for sample in self.samples if self.alone(sample).ok)
 
@@ -219,23 +220,23 @@ class Witness:
         """Seconds that a sample takes."""
         return median(self.alone(sample).seconds for sample in self.answered) if self.answered else 0.0
 
-    def within_patience(self, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    def affordable_samples(self, samples: tuple[PackedSample, ...]) -> tuple[PackedSample, ...]:
         """Return as many samples as can be asked in the time that a check has, one at least."""
-        return samples[: max(1, int(self.terms.patience / max(self.pace, 1e-6)))]
+        return samples[: max(1, int(self.seconds_per_check / max(self.pace, 1e-6)))]
 
     @cached_property
-    def comparable(self) -> tuple[Sample, ...]:
+    def comparable(self) -> tuple[PackedSample, ...]:
         """The samples that others' answers can be held against: none, unless all are answered the same way twice."""
-        some = self.within_patience(self.answered)
+        some = self.affordable_samples(self.answered)
         self.repeat(tuple(reversed(some)))
         return () if self.unsteady else some
 
-    def repeat(self, samples: tuple[Sample, ...]) -> None:
+    def repeat(self, samples: tuple[PackedSample, ...]) -> None:
         """Ask samples again, and note in `unsteady` those that are answered otherwise."""
         for sample, result in zip(samples, self.ask(samples), strict=True):
             self._compare_again(sample, result)
 
-    def _compare_again(self, sample: Sample, result: Result) -> bool:
+    def _compare_again(self, sample: PackedSample, result: Result) -> bool:
         found = self.differences(self.alone(sample), result)
         if found:
             self.unsteady.setdefault(sample.name, found[0])
@@ -243,9 +244,9 @@ class Witness:
 
     def differences(self, one: Result, other: Result) -> list[str]:
         """Return where two answers differ beyond the tolerance."""
-        return differences(one, other, self.terms.tolerance)
+        return differences(one, other, self._tolerance)
 
-    def contradictions(self, sample: Sample, result: Result) -> list[str]:
+    def contradictions(self, sample: PackedSample, result: Result) -> list[str]:
         """Return where an answer differs from the sample's own, unless that has become another itself meanwhile."""
         found = self.differences(self.alone(sample), result)
         for _ in range(_CONFIRMATIONS if found else 0):

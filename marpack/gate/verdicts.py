@@ -18,7 +18,7 @@ class Verdict(StrEnum):
     SKIPPED = "skipped"
 
 
-class Checked(Struct, frozen=True, kw_only=True):
+class CheckResult(Struct, frozen=True, kw_only=True):
     """One check, done."""
 
     name: str  # kebab-case, stable: "batch-contract"
@@ -53,7 +53,7 @@ class GateReport(Struct, frozen=True, kw_only=True):
     device: str | None = None
     deployable: bool
     interrupted: bool = False
-    checks: tuple[Checked, ...]
+    checks: tuple[CheckResult, ...]
     seconds: float
 
     @property
@@ -72,7 +72,7 @@ class GateReport(Struct, frozen=True, kw_only=True):
         return {how: count for how, count in found.items() if count}
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class CheckOutcome(Struct, frozen=True, kw_only=True):
     """What one check found: nothing against the archive, unless there are problems."""
 
     reason: str
@@ -88,26 +88,26 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return Verdict.FAILED if wrong else Verdict.PASSED
 
 
-def passed(reason: str, *notes: Finding) -> Outcome:
+def passed(reason: str, *notes: Finding) -> CheckOutcome:
     """Return an outcome that speaks for the archive."""
-    return Outcome(reason=reason, findings=notes)
+    return CheckOutcome(reason=reason, findings=notes)
 
 
-def skipped(reason: str) -> Outcome:
+def skipped(reason: str) -> CheckOutcome:
     """Return the outcome of a check that had nothing to look at."""
-    return Outcome(reason=reason, skipped=True)
+    return CheckOutcome(reason=reason, skipped=True)
 
 
-def judged(findings: tuple[Finding, ...], reason: str) -> Outcome:
+def judged(findings: tuple[Finding, ...], reason: str) -> CheckOutcome:
     """Return the outcome of some findings: the first error among them is the reason, or else `reason`."""
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
     if not wrong:
         return passed(reason, *findings)
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return Outcome(reason=f"{wrong[0].message}{more}", findings=findings)
+    return CheckOutcome(reason=f"{wrong[0].message}{more}", findings=findings)
 
 
-def failed(*problems: Finding) -> Outcome:
+def failed(*problems: Finding) -> CheckOutcome:
     """Return an outcome that speaks against the archive; its reason is the first problem."""
     return judged(problems, "")
 

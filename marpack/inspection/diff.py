@@ -12,10 +12,10 @@ from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progress
 from marpack.inspection.text_members import LABELS_NAME, config_facts, label_mapping, read_text, signed_index
 from marpack.inspection.verify import member_digest
-from marpack.weights.contents import Contents, read_contents
+from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import Recognized, recognize
-from marpack.weights.kind import Kind
-from marpack.weights.tensors import Placed
+from marpack.weights.kind import WeightsFormat
+from marpack.weights.tensors import StoredTensor
 from marpack.weights.zip_entries import NotZipError
 
 _BLOCK = 1 << 20  # bytes
@@ -32,7 +32,7 @@ class Change(StrEnum):
     RETYPED = "re-typed"
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class FieldDifference(Struct, frozen=True, kw_only=True):
     """One difference."""
 
     name: str  # "model.modelVersion", "handler.py", "pt2.compile.enable", "3", "layer.0.weight"
@@ -47,7 +47,7 @@ class TensorDiff(Struct, frozen=True, kw_only=True):
     member: str
     other: str  # its name in the second archive
     same: int  # tensors that are equal to the last bit
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[FieldDifference, ...] = ()
     uncompared: int = 0  # tensors whose numbers do not lie in the file so that they can be compared
     problem: str | None = None  # why its tensors are not known
 
@@ -58,24 +58,26 @@ class Diff(Struct, frozen=True, kw_only=True):
     before: str  # the first archive, as it was named
     after: str
     same: bool
-    manifest: tuple[Difference, ...] = ()
-    recorded: tuple[Difference, ...] = ()  # in MAR-INF/marpack.json beside the members: provenance, target, samples
-    members: tuple[Difference, ...] = ()
-    config: tuple[Difference, ...] = ()
-    labels: tuple[Difference, ...] = ()
+    manifest: tuple[FieldDifference, ...] = ()
+    recorded: tuple[
+        FieldDifference, ...
+    ] = ()  # in MAR-INF/marpack.json beside the members: provenance, target, samples
+    members: tuple[FieldDifference, ...] = ()
+    config: tuple[FieldDifference, ...] = ()
+    labels: tuple[FieldDifference, ...] = ()
     tensors: tuple[TensorDiff, ...] = ()
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:  # Any: JSON
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldDifference, ...]:  # Any: JSON
     """Compare two mappings key by key, in the first one's order, then what only the second has."""
     found = []
     for name in dict.fromkeys([*before, *after]):
         if name not in after:
-            found.append(Difference(name=name, change=Change.REMOVED, before=before[name]))
+            found.append(FieldDifference(name=name, change=Change.REMOVED, before=before[name]))
         elif name not in before:
-            found.append(Difference(name=name, change=Change.ADDED, after=after[name]))
+            found.append(FieldDifference(name=name, change=Change.ADDED, after=after[name]))
         elif before[name] != after[name]:
-            found.append(Difference(name=name, change=Change.CHANGED, before=before[name], after=after[name]))
+            found.append(FieldDifference(name=name, change=Change.CHANGED, before=before[name], after=after[name]))
     return tuple(found)
 
 
@@ -88,7 +90,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # Any: JSON
         yield name, value
 
 
-def tensor_digest(file: BinaryIO, found: Recognized, placed: Placed) -> str | None:
+def tensor_digest(file: BinaryIO, found: Recognized, placed: StoredTensor) -> str | None:
     """Return the SHA-256 of a tensor's numbers in the order of its shape; None where they cannot be read that way.
 
     A tensor that is not contiguous is digested with the whole of its storage, offset and strides: two such are the
@@ -104,40 +106,40 @@ def tensor_digest(file: BinaryIO, found: Recognized, placed: Placed) -> str | No
         return None
 
 
-def _digest(file: BinaryIO, placed: Placed) -> str | None:
+def _digest(file: BinaryIO, placed: StoredTensor) -> str | None:
     digest = hashlib.sha256()
-    begin, left = placed.offset, placed.tensor.bytes
+    begin, one = placed.offset, placed.tensor.bytes
     if not placed.contiguous:
         digest.update(repr((placed.offset, placed.stride)).encode())
-        begin, left = 0, placed.storage_bytes
+        begin, one = 0, placed.storage_bytes
     file.seek(begin)
-    while left:
-        block = file.read(min(_BLOCK, left))
+    while one:
+        block = file.read(min(_BLOCK, one))
         if not block:
             return None
         digest.update(block)
-        left -= len(block)
+        one -= len(block)
     return digest.hexdigest()
 
 
 class _Opened(Struct, frozen=True):
     file: BinaryIO
     found: Recognized
-    contents: Contents
-    tensors: dict[str, Placed]
+    contents: WeightsSummary
+    tensors: dict[str, StoredTensor]
 
 
 def compare_tensors(member: str, before: BinaryIO, other: str, after: BinaryIO) -> TensorDiff | None:
     """Compare the tensors of two files, whatever formats they are in; None when neither is weights."""
     old, new = _opened(before), _opened(after)
-    if old.found.kind is Kind.UNKNOWN and new.found.kind is Kind.UNKNOWN:
+    if old.found.kind is WeightsFormat.UNKNOWN and new.found.kind is WeightsFormat.UNKNOWN:
         return None
     problem = old.contents.problem or new.contents.problem
     same = uncompared = 0
     found = []
     for name in dict.fromkeys([*old.tensors, *new.tensors]):
         verdict = _compare(name, old, new)
-        if isinstance(verdict, Difference):
+        if isinstance(verdict, FieldDifference):
             found.append(verdict)
         elif verdict:
             same += 1
@@ -154,25 +156,25 @@ def _opened(file: BinaryIO) -> _Opened:
     return _Opened(file, found, contents, {placed.tensor.name: placed for placed in contents.tensors})
 
 
-def _compare(name: str, old: _Opened, new: _Opened) -> Difference | bool:
+def _compare(name: str, old: _Opened, new: _Opened) -> FieldDifference | bool:
     """Return how a tensor differs, or whether its numbers are known to be the same."""
     before, after = old.tensors.get(name), new.tensors.get(name)
     if before is None or after is None:
         change = Change.REMOVED if before else Change.ADDED
-        return Difference(name=name, change=change, before=_described(before), after=_described(after))
+        return FieldDifference(name=name, change=change, before=_described(before), after=_described(after))
     for change, differs in (
         (Change.RESHAPED, before.tensor.shape != after.tensor.shape),
         (Change.RETYPED, before.tensor.dtype != after.tensor.dtype),
     ):
         if differs:
-            return Difference(name=name, change=change, before=_described(before), after=_described(after))
+            return FieldDifference(name=name, change=change, before=_described(before), after=_described(after))
     first = tensor_digest(old.file, old.found, before)
     second = tensor_digest(new.file, new.found, after)
     if first is None or second is None:
         return False
     if first == second:
         return True
-    return Difference(
+    return FieldDifference(
         name=name,
         change=Change.CHANGED,
         before=_described(before) | {"sha256": first},
@@ -180,7 +182,7 @@ def _compare(name: str, old: _Opened, new: _Opened) -> Difference | bool:
     )
 
 
-def _described(placed: Placed | None) -> Any:  # Any: JSON
+def _described(placed: StoredTensor | None) -> Any:  # Any: JSON
     return None if placed is None else {"dtype": placed.tensor.dtype, "shape": list(placed.tensor.shape)}
 
 
@@ -220,17 +222,17 @@ class _Comparison:
         if not verify:
             self._sums = tuple({member.name: member.sha256 for member in index.members} for index in self.indexes)
 
-    def members(self) -> Iterator[Difference]:
+    def members(self) -> Iterator[FieldDifference]:
         """Yield the members that only one archive has, or that differ."""
         before, after = ([name for name in archive.entries if name not in _META] for archive in self.archives)
         for name in dict.fromkeys([*before, *after]):
             if name not in self.archives[1].entries:
-                yield Difference(name=name, change=Change.REMOVED, before=self._facts(0, name))
+                yield FieldDifference(name=name, change=Change.REMOVED, before=self._facts(0, name))
             elif name not in self.archives[0].entries:
-                yield Difference(name=name, change=Change.ADDED, after=self._facts(1, name))
+                yield FieldDifference(name=name, change=Change.ADDED, after=self._facts(1, name))
             elif not self._same(name, name):
                 facts = self._facts(0, name), self._facts(1, name)
-                yield Difference(name=name, change=Change.CHANGED, before=facts[0], after=facts[1])
+                yield FieldDifference(name=name, change=Change.CHANGED, before=facts[0], after=facts[1])
 
     def tensors(self, changed: set[str]) -> Iterator[TensorDiff]:
         """Yield the weights whose files differ, tensor by tensor; a serializedFile may have another name by now."""

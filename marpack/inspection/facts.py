@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from marpack.archive.protocol import Form, Method
+from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding
 from marpack.inspection.pickles import PickleScan
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
 from marpack.weights.torchscript import ScriptMethod
 
@@ -64,7 +64,7 @@ class WeightsFacts(Struct, frozen=True, kw_only=True):
     """One weights file, from its headers."""
 
     member: str
-    kind: Kind
+    kind: WeightsFormat
     tensors: int = 0
     parameters: int = 0  # numbers in all tensors, buffers included
     bytes: int = 0  # that the tensors take, shared storages counted once
@@ -91,7 +91,7 @@ class Inspection(Struct, frozen=True, kw_only=True):
     """Everything that is known of an archive without running it."""
 
     source: str
-    form: Form
+    form: ArchiveForm
     digest: str | None  # of MAR-INF/marpack.json; None for an archive that has none
     manifest: dict[str, Any]  # Any: the file as it stands
     provenance: dict[str, str] = {}

@@ -21,7 +21,7 @@ from marpack.inspection.facts import (
     WeightsFacts,
 )
 from marpack.inspection.handler import handler_facts
-from marpack.inspection.nested import Walk
+from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
 from marpack.inspection.text_members import (
     LABELS_NAME,
@@ -36,15 +36,15 @@ from marpack.inspection.text_members import (
     too_costly,
 )
 from marpack.inspection.verify import changed, damaged, digests
-from marpack.weights.contents import Contents, read_contents
+from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
-from marpack.weights.kind import Kind
-from marpack.weights.tensors import Placed
+from marpack.weights.kind import WeightsFormat
+from marpack.weights.tensors import StoredTensor
 
 _LARGEST = 10
 
 
-def weights_facts(member: str, contents: Contents) -> WeightsFacts:
+def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:
     """Sum up one weights file."""
     tensors = [placed.tensor for placed in contents.tensors]
     dtypes: dict[str, int] = {}
@@ -71,14 +71,14 @@ def weights_facts(member: str, contents: Contents) -> WeightsFacts:
     )
 
 
-def _stored_bytes(tensors: tuple[Placed, ...]) -> int:
+def _stored_bytes(tensors: tuple[StoredTensor, ...]) -> int:
     """Return the bytes of all storages; two tensors that share one, as tied weights do, count once."""
     storages = {placed.storage: placed.storage_bytes for placed in tensors if placed.storage is not None}
     loose = sum(placed.storage_bytes or placed.tensor.bytes for placed in tensors if placed.storage is None)
     return sum(storages.values()) + loose
 
 
-class Looked(Struct, frozen=True, kw_only=True):
+class MemberScan(Struct, frozen=True, kw_only=True):
     """What one member holds."""
 
     weights: WeightsFacts | None = None
@@ -87,22 +87,24 @@ class Looked(Struct, frozen=True, kw_only=True):
     damage: Finding | None = None
 
 
-def look(archive: Archive, name: str, walk: Walk) -> Looked:
+def look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
     """Look into one member; a damaged one is a finding, not an end."""
     try:
         return _look(archive, name, walk)
     except DamagedArchiveError as error:
-        return Looked(unscanned=(Unscanned(name, "it is damaged"),), damage=damaged(error, archive, name))
+        return MemberScan(unscanned=(Unscanned(name, "it is damaged"),), damage=damaged(error, archive, name))
 
 
-def _look(archive: Archive, name: str, walk: Walk) -> Looked:
+def _look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
     if too_costly(archive, name):
-        return Looked(unscanned=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
+        return MemberScan(unscanned=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
     with archive.open(name) as file:
         found = recognize(file)
-        contents = None if found.kind is Kind.UNKNOWN else read_contents(file, found, frugal=is_elsewhere(archive))
+        contents = (
+            None if found.kind is WeightsFormat.UNKNOWN else read_contents(file, found, frugal=is_elsewhere(archive))
+        )
         seen = list(walk.file(name, file, found))
-    return Looked(
+    return MemberScan(
         weights=weights_facts(name, contents) if contents else None,
         pickles=tuple(item for item in seen if isinstance(item, PickleFacts)),
         unscanned=tuple(item for item in seen if isinstance(item, Unscanned)),
@@ -125,7 +127,7 @@ def inspect(
     manifest, signed = archive.manifest, signed_index(archive)
     require_files(archive, manifest)
     sums = dict(digests(archive, progress)) if verify else {}
-    walk = Walk(fetched=is_elsewhere(archive))
+    walk = NestedScan(fetched=is_elsewhere(archive))
     looked = [look(archive, name, walk) for name in archive.entries]
     pickles = scan_of(looked, unfetched=walk.unfetched)
     index, read = signed.index or Index(members=()), partial(read_text, archive)
@@ -148,7 +150,7 @@ def inspect(
         pickles=pickles,
         verified=_verified(archive, signed, sums) if verify else None,
         findings=(
-            *archive.oddities,
+            *archive.server_findings,
             *_integrity(archive, signed, sums, looked),
             *distrust(pickles, archive.source),
             *distrusted_texts(labels, config, archive.source),
@@ -180,7 +182,7 @@ def _config(archive: Archive, name: str | None, *, parse: bool) -> ConfigFacts |
 
 
 def _integrity(
-    archive: Archive, signed: Signed, sums: dict[str, str | Finding], looked: list[Looked]
+    archive: Archive, signed: Signed, sums: dict[str, str | Finding], looked: list[MemberScan]
 ) -> Iterator[Finding]:
     """Yield where the archive is damaged, or not what its index says."""
     if signed.problem:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from marpack.archive.zip_records import DEFLATED, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
 from marpack.weights.detect import Recognized
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_stream import OPCODE_LIMIT, Stream, read_pickle
 from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, stored
@@ -22,7 +22,7 @@ MAX_FILES = 100_000  # in all of them together, and so are the next two
 MAX_OPCODES = 100_000_000
 MAX_EXPANDED = 1 << 30  # bytes that come out of compressed files
 _SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for another
-_MOST_STREAMS = 1000  # pickles one after the other in one file
+_MAX_STREAMS = 1000  # pickles one after the other in one file
 _BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
 _HIDDEN = re.compile(
     rb"\x80[\x00-\x05]|[ci][\w.]{1,100}\n[\w.]{1,100}\n|\x8c.[\w.]{1,100}\x94?\x8c.[\w.]{1,100}\x94?\x93", re.DOTALL
@@ -119,7 +119,7 @@ def _objects(file: BinaryIO, head: bytes) -> Iterator[tuple[str, BinaryIO]]:
         yield "objects", stored(file, begin + length, size - begin - length)
 
 
-class Walk:
+class NestedScan:
     """One look into everything; what is found is yielded, and so is what was not looked into."""
 
     def __init__(self, *, fetched: bool = False, opcodes: int = OPCODE_LIMIT) -> None:
@@ -156,7 +156,7 @@ class Walk:
             yield from self._streams(where, file, depth)
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
-        is_script = archive.kind is Kind.TORCHSCRIPT
+        is_script = archive.kind is WeightsFormat.TORCHSCRIPT
         plain = plain_members(archive)
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
@@ -194,7 +194,7 @@ class Walk:
         """Read the pickles that follow one another from a file's first byte on."""
         size = file.seek(0, io.SEEK_END)
         end = 0
-        for _ in range(_MOST_STREAMS):
+        for _ in range(_MAX_STREAMS):
             stream = first or self._read(file, end)
             first = None
             if not _matters(stream, file, size):

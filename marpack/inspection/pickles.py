@@ -10,7 +10,7 @@ from msgspec import Struct
 from marpack.findings import Finding, Severity
 from marpack.weights.pickle_machine import Global
 from marpack.weights.pickle_stream import Stream
-from marpack.weights.weights_only import foreign, loads_weights_only
+from marpack.weights.weights_only import disallowed, loads_weights_only
 
 # Whole modules, whose functions reach out of the process, run code or load more of it.
 _MODULES = frozenset(
@@ -84,7 +84,7 @@ def _is_plain(item: Global) -> bool:
     return "\n" not in item.path and item.path.isprintable()
 
 
-class Verdict(StrEnum):
+class PickleVerdict(StrEnum):
     """How much unpickling asks of one's trust."""
 
     SAFE = "safe"  # nothing but what torch.load(weights_only=True) allows
@@ -96,7 +96,7 @@ class PickleFacts(Struct, frozen=True, kw_only=True):
     """One pickle."""
 
     where: str  # "digits.pt!digits/data.pkl", with "@1234" when it begins at that byte
-    verdict: Verdict
+    verdict: PickleVerdict
     globals: tuple[str, ...] = ()  # what it imports beyond torch.load(weights_only=True), Python 3 names
     reasons: tuple[str, ...] = ()  # why it is dangerous, or more than its globals
     opcodes: int
@@ -111,7 +111,7 @@ class Unscanned(Struct, frozen=True):
     reason: str
 
 
-class Seen(Protocol):
+class PickleScanResult(Protocol):
     """What was seen of one member."""
 
     @property
@@ -126,7 +126,7 @@ class Seen(Protocol):
 class PickleScan(Struct, frozen=True, kw_only=True):
     """All of them."""
 
-    verdict: Verdict = Verdict.SAFE  # the worst of all
+    verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all
     pickles: tuple[PickleFacts, ...] = ()
     unscanned: tuple[Unscanned, ...] = ()
     unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
@@ -134,13 +134,13 @@ class PickleScan(Struct, frozen=True, kw_only=True):
 
 def judge(stream: Stream, where: str, *, script: bool = False) -> PickleFacts:
     """Return the verdict on one pickle; `script` says that it is TorchScript's own, read by C++."""
-    names = foreign(stream.imports, script=script)
+    names = disallowed(stream.imports, script=script)
     reasons = list(_dangers(stream, names))
-    verdict = Verdict.SAFE
+    verdict = PickleVerdict.SAFE
     if reasons:
-        verdict = Verdict.DANGEROUS
+        verdict = PickleVerdict.DANGEROUS
     elif names or stream.indirect:
-        verdict = Verdict.NEEDS_TRUST
+        verdict = PickleVerdict.NEEDS_TRUST
         if not names:
             reasons = ["it calls what another call returned"]
     return PickleFacts(
@@ -164,10 +164,10 @@ def _dangers(stream: Stream, names: tuple[Global, ...]) -> Iterator[str]:
         yield from (f"it imports {path}, which picklescan lists as dangerous" for path in second_opinion(rest))
 
 
-def scan_of(parts: Sequence[Seen], *, unfetched: int = 0) -> PickleScan:
+def scan_of(parts: Sequence[PickleScanResult], *, unfetched: int = 0) -> PickleScan:
     """Put the pickles of several members together, under the worst verdict of them all."""
     found = tuple(pickle for part in parts for pickle in part.pickles)
-    worst = max((pickle.verdict for pickle in found), key=list(Verdict).index, default=Verdict.SAFE)
+    worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
     unscanned = tuple(item for part in parts for item in part.unscanned)
     return PickleScan(verdict=worst, pickles=found, unscanned=unscanned, unfetched=unfetched)
 
@@ -176,7 +176,7 @@ def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
     """Yield what to know before anybody unpickles anything of the archive."""
     for pickle in scan.pickles:
         where = f"{source}!{pickle.where}"
-        if pickle.verdict is Verdict.DANGEROUS:
+        if pickle.verdict is PickleVerdict.DANGEROUS:
             yield Finding(
                 code="dangerous-pickle",
                 severity=Severity.ERROR,
@@ -184,7 +184,7 @@ def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
                 where=where,
                 hint="do not load it anywhere; ask where the archive comes from",
             )
-        elif pickle.verdict is Verdict.NEEDS_TRUST:
+        elif pickle.verdict is PickleVerdict.NEEDS_TRUST:
             yield Finding(
                 code="untrusted-pickle",
                 severity=Severity.WARNING,

@@ -93,7 +93,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_LONGEST = 4096  # characters
+_MAX_LENGTH = 4096  # characters
 # Options that stand behind a requirement.
 _TRAILING = re.compile(r"\s--(hash|config-settings?|global-option|install-option)\b.*$")
 _URL = re.compile(r"^(\w+\+)?[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -120,7 +120,7 @@ def usual_provider(top: str) -> str:
     return _PROVIDERS.get(top, canonical(top)).split()[0]
 
 
-class Sort(StrEnum):
+class LineKind(StrEnum):
     """What a line is."""
 
     REQUIREMENT = "requirement"
@@ -135,7 +135,7 @@ class Line(Struct, frozen=True):
     """One line that says something."""
 
     number: int
-    sort: Sort
+    sort: LineKind
     text: str  # the option's value, the path, the requirement
     name: str | None = None  # the distribution, canonical, where the line gives one
     reason: str = ""  # why it is wrong
@@ -172,9 +172,9 @@ def _line(number: int, text: str) -> Line:
         return _option(number, text)
     text = _TRAILING.sub("", text).strip()
     if _is_path(text):
-        return Line(number, Sort.PATH, text)
+        return Line(number, LineKind.PATH, text)
     if _URL.match(text):
-        return Line(number, Sort.REQUIREMENT, text, _name_in_url(text))
+        return Line(number, LineKind.REQUIREMENT, text, _name_in_url(text))
     return _requirement(number, text)
 
 
@@ -182,13 +182,13 @@ def _option(number: int, text: str) -> Line:
     option, _, value = text.replace("=", " ", 1).partition(" ")
     value = value.strip()
     if option in {"-r", "--requirement"}:
-        return Line(number, Sort.INCLUDE, value)
+        return Line(number, LineKind.INCLUDE, value)
     if option in {"-c", "--constraint"}:
-        return Line(number, Sort.CONSTRAINT, value)
+        return Line(number, LineKind.CONSTRAINT, value)
     if option in {"-e", "--editable"}:
-        sort = Sort.REQUIREMENT if _URL.match(value) else Sort.PATH
-        return Line(number, sort, value, _name_in_url(value) if sort is Sort.REQUIREMENT else None)
-    return Line(number, Sort.OPTION, text)
+        sort = LineKind.REQUIREMENT if _URL.match(value) else LineKind.PATH
+        return Line(number, sort, value, _name_in_url(value) if sort is LineKind.REQUIREMENT else None)
+    return Line(number, LineKind.OPTION, text)
 
 
 def _is_path(text: str) -> bool:
@@ -208,12 +208,14 @@ def _name_in_url(text: str) -> str | None:
 
 
 def _requirement(number: int, text: str) -> Line:
-    if len(text) > _LONGEST:
-        return Line(number, Sort.WRONG, text[:60], reason=f"it is longer than {_LONGEST} characters")
+    if len(text) > _MAX_LENGTH:
+        return Line(number, LineKind.WRONG, text[:60], reason=f"it is longer than {_MAX_LENGTH} characters")
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - few archives need it
 
     try:
         requirement = Requirement(text)
     except (InvalidRequirement, RecursionError) as error:
-        return Line(number, Sort.WRONG, text, reason=str(error).splitlines()[0] if str(error) else "not a requirement")
-    return Line(number, Sort.REQUIREMENT, text, canonical(requirement.name))
+        return Line(
+            number, LineKind.WRONG, text, reason=str(error).splitlines()[0] if str(error) else "not a requirement"
+        )
+    return Line(number, LineKind.REQUIREMENT, text, canonical(requirement.name))

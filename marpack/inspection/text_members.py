@@ -15,7 +15,7 @@ from marpack.inspection.verify import unlisted
 
 LABELS_NAME = "index_to_name.json"
 _TEXT_LIMIT = 8 * 1024 * 1024  # bytes of one text member
-_MOST_FETCHED = 64 * 1024  # bytes of a compressed member elsewhere
+_MAX_FETCHED = 64 * 1024  # bytes of a compressed member elsewhere
 LABELS_UNREADABLE, CONFIG_HOSTILE = "labels-unreadable", "config-hostile"
 DISTRUSTED = frozenset({LABELS_UNREADABLE, CONFIG_HOSTILE})
 
@@ -63,7 +63,7 @@ def is_elsewhere(archive: Archive) -> bool:
 def too_costly(archive: Archive, name: str) -> bool:
     """Tell whether looking into a member means fetching more than a look is worth."""
     entry = archive.entries[name]
-    return is_elsewhere(archive) and entry.method is not Method.STORED and entry.compressed_size > _MOST_FETCHED
+    return is_elsewhere(archive) and entry.method is not Method.STORED and entry.compressed_size > _MAX_FETCHED
 
 
 def label_facts(data: bytes) -> LabelFacts:

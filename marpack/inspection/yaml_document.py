@@ -20,14 +20,14 @@ _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
-class Excess(Struct, frozen=True):
+class LimitViolation(Struct, frozen=True):
     """What is too much about a document."""
 
     line: int  # counted from 1
     reason: str  # goes on from the document's name: "nests deeper than …"
 
 
-def excess(document: str | bytes) -> Excess | None:
+def excess(document: str | bytes) -> LimitViolation | None:
     """Return what is too much about a document, or None; raises yaml.YAMLError where it is no YAML."""
     expanded = 0
     opened: list[tuple[str | None, int]] = []
@@ -41,12 +41,12 @@ def excess(document: str | bytes) -> Excess | None:
             sizes[anchor] = count + expanded - start
         elif isinstance(event, yaml.AliasEvent):
             if any(event.anchor == anchor for anchor, _ in opened):
-                return Excess(line, f"refers to itself by *{event.anchor}")
+                return LimitViolation(line, f"refers to itself by *{event.anchor}")
             expanded += sizes.get(event.anchor, 1)
         if len(opened) > MAX_DEPTH:
-            return Excess(line, f"nests deeper than {MAX_DEPTH} levels")
+            return LimitViolation(line, f"nests deeper than {MAX_DEPTH} levels")
         if expanded > MAX_EXPANDED:
-            return Excess(line, f"has aliases that stand for over {MAX_EXPANDED:,} values")
+            return LimitViolation(line, f"has aliases that stand for over {MAX_EXPANDED:,} values")
     return None
 
 

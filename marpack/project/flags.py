@@ -6,12 +6,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.names import MODEL_NAME
-from marpack.project.members import BUILT_INS, Gathering, is_pattern, matches, near_built_in, tree
+from marpack.project.members import BUILT_INS, MemberCollector, is_pattern, matches, near_built_in, tree
 from marpack.project.output_path import SUFFIXES, plain_refusals
 from marpack.project.plan import Format, Plan, Role
-from marpack.project.preflight import Planned, manifest_place, settle
+from marpack.project.preflight import PlanResult, finalize_plan, manifest_place
 from marpack.version import __version__
 
 _LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")
@@ -52,7 +52,7 @@ def plan_flags(
     created_on: str | None = None,
     strict: bool = False,
     check: bool = True,
-) -> Planned:
+) -> PlanResult:
     """Plan the archive that the original archiver makes of the same arguments: same members, same manifest.
 
     Args:
@@ -65,7 +65,7 @@ def plan_flags(
 
     Raises ProjectError holding every finding that stops the build; OutputExistsError.
     """
-    gathering = Gathering()
+    gathering = MemberCollector()
     _check_name(flags, gathering)
     _add_handler(flags, gathering)
     _add_named(flags, gathering)
@@ -78,18 +78,18 @@ def plan_flags(
         format=form,
         replace=replace,
     )
-    planned = Planned(plan=plan, findings=tuple(gathering.findings))
+    planned = PlanResult(plan=plan, findings=tuple(gathering.findings))
     places = {manifest_place(key): flag for key, flag in _MANIFEST_FLAGS.items()}
-    return settle(planned, places | gathering.places, strict=strict, check=check)
+    return finalize_plan(planned, places | gathering.places, strict=strict, check=check)
 
 
-def _check_name(flags: Flags, gathering: Gathering) -> None:
+def _check_name(flags: Flags, gathering: MemberCollector) -> None:
     if not MODEL_NAME.fullmatch(flags.model_name):
         hint = "it begins with a letter or digit and goes on with those, '_', '-' and '.'"
         gathering.error("model-name", f"'{flags.model_name}' is no model name", "--model-name", hint)
 
 
-def _add_handler(flags: Flags, gathering: Gathering) -> None:
+def _add_handler(flags: Flags, gathering: MemberCollector) -> None:
     file = handler_file(flags.handler, flags.runtime)
     if file is None:
         return
@@ -111,7 +111,7 @@ def handler_file(handler: str, runtime: str) -> Path | None:
     return Path(path if path.endswith(".py") else f"{path}.py")
 
 
-def _add_named(flags: Flags, gathering: Gathering) -> None:
+def _add_named(flags: Flags, gathering: MemberCollector) -> None:
     """Take the files whose base names the manifest gives."""
     named = {
         "--serialized-file": (flags.serialized_file, Role.WEIGHTS),
@@ -124,7 +124,7 @@ def _add_named(flags: Flags, gathering: Gathering) -> None:
             gathering.add(Path(text).name, Path(text), where=flag, role=role)
 
 
-def _add_extra(entry: str, gathering: Gathering) -> None:
+def _add_extra(entry: str, gathering: MemberCollector) -> None:
     """Take one of the extra files: a file by its base name, a folder by its contents, a glob by what it matches."""
     if not entry:
         return
@@ -141,7 +141,7 @@ def _add_extra(entry: str, gathering: Gathering) -> None:
 
 
 def _manifest(flags: Flags, created_on: str | None) -> Manifest:
-    model = Model(
+    model = ManifestModel(
         name=flags.model_name,
         version=flags.version or None,
         handler=os.path.basename(flags.handler),  # noqa: PTH119 - of `a/b.py:function`, which is no path

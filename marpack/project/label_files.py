@@ -9,12 +9,12 @@ from typing import Any
 
 from marpack.errors import ProjectError
 from marpack.inspection.yaml_document import parse_document
-from marpack.weights.contents import Contents
+from marpack.weights.contents import WeightsSummary
 
 LABELS_NAME = "index_to_name.json"
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
 _INDEX_WORDS = frozenset({"index", "id", "idx", "class", "class_id", "class_index", "label_id", "#", ""})
-_LARGEST = 1 << 20  # bytes of a file that may be labels
+_MAX_BYTES = 1 << 20  # bytes of a file that may be labels
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -136,7 +136,7 @@ def _text_of(path: Path) -> str:
 def count_labels(path: Path) -> int | None:
     """Return how many labels a file holds; None for one that does not read as labels."""
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _MAX_BYTES:
             return None
         made = labels_member(path)
         mapping = json.loads(made if isinstance(made, bytes) else made.read_bytes())
@@ -148,7 +148,7 @@ def count_labels(path: Path) -> int | None:
     return len(mapping) if mapping and all(key.isdecimal() for key in mapping) else None
 
 
-def count_classes(contents: Contents) -> int | None:
+def count_classes(contents: WeightsSummary) -> int | None:
     """Return how many numbers a model's last layer gives, guessed from its tensors' names and shapes."""
     outputs = [port.shape[-1] for port in contents.outputs if port.shape]
     if outputs and isinstance(outputs[0], int):

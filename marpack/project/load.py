@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Struct
 
-from marpack.archive.names import shown
+from marpack.archive.names import quoted
 from marpack.errors import NoProjectError, ProjectError
 from marpack.findings import Finding, Severity
 from marpack.inspection.yaml_document import Document, read_document
@@ -22,7 +22,7 @@ _WORDS = {str: "text", bool: "true or false", int: "a number", float: "a number"
 _WRONG = object()  # no value: the problem is reported already
 
 
-class Reading:
+class SchemaReader:
     """One document being read: its problems gather in `findings`."""
 
     def __init__(self, document: Document) -> None:
@@ -97,7 +97,7 @@ class Reading:
     def _mismatch(self, options: tuple[Any, ...], value: Any, path: str) -> None:  # Any: see value
         wanted = " or ".join(dict.fromkeys(_word(option) for option in options))
         is_text = isinstance(value, str)
-        actual = shown(value) if is_text else _WORDS.get(type(value), "something else")
+        actual = quoted(value) if is_text else _WORDS.get(type(value), "something else")
         near = difflib.get_close_matches(value, _choices(options), n=1) if is_text else []
         self._report("wrong-type", f"{path} must be {wanted}, not {actual}", path, _did_you_mean(near))
 
@@ -157,7 +157,7 @@ def load_project(folder: Path) -> Project:
         actual = "is empty" if document.value is None else "is no mapping of keys to values"
         hint = "it needs at least name, version and handler, each as 'key: value'"
         raise ProjectError(f"the project file {actual}", where=str(file), hint=hint)
-    reading = Reading(document)
+    reading = SchemaReader(document)
     found = reading.struct(ProjectFile, document.value)
     if found is None or reading.findings:
         count = f"{len(reading.findings)} problems" if len(reading.findings) > 1 else "a problem"

@@ -76,7 +76,7 @@ def leads_out(path: Path, home: Path) -> bool:
     return not Path(os.path.realpath(path)).is_relative_to(Path(os.path.realpath(home)))
 
 
-class Gathering:
+class MemberCollector:
     """Members by name, each name once, and the findings made on the way."""
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ def _siblings(path: Path) -> list[str]:
         return []
 
 
-def add_entries(project: Project, gathering: Gathering) -> None:
+def add_entries(project: Project, gathering: MemberCollector) -> None:
     """Take every entry under `files`; what lies in the project keeps its path there."""
     for index, entry in enumerate(project.files):
         where = project.place(f"files[{index}]")
@@ -236,7 +236,7 @@ def add_entries(project: Project, gathering: Gathering) -> None:
         _add_entry(source, to, project.folder, where, gathering)
 
 
-def _add_entry(source: str, to: str | None, folder: Path, where: str, gathering: Gathering) -> None:
+def _add_entry(source: str, to: str | None, folder: Path, where: str, gathering: MemberCollector) -> None:
     path = folder / source
     if is_pattern(source) and not path.exists():
         found = matches(source, folder)
@@ -250,7 +250,7 @@ def _add_entry(source: str, to: str | None, folder: Path, where: str, gathering:
     _add_one(source, inner, folder, where, gathering)
 
 
-def _add_one(source: str, to: str | None, folder: Path, where: str, gathering: Gathering) -> None:
+def _add_one(source: str, to: str | None, folder: Path, where: str, gathering: MemberCollector) -> None:
     """Take one file or folder under the name `to`, or under the path that it has in the project."""
     path = folder / source
     name = _joined(to) if to is not None else _kept(source)

@@ -18,13 +18,13 @@ from marpack.archive.staging import staged_file, staged_folder
 from marpack.archive.writers import FolderWriter, Writer, ZipWriter
 from marpack.errors import BuildError, OutputExistsError
 from marpack.project.plan import Built, Format, Plan, PlannedMember, Role
-from marpack.project.preflight import Planned
+from marpack.project.preflight import PlanResult
 from marpack.version import __version__
 
 _ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}
 
 
-class Opened:
+class OpenedSource:
     """A member's bytes, to be read once from the start."""
 
     def __init__(self, raw: FileIO | BytesIO, size: int, where: str, progress: Progress | None) -> None:
@@ -52,13 +52,13 @@ def size_of(source: Path | bytes) -> int:
 
 
 @contextmanager
-def opened(source: Path | bytes, progress: Progress | None = None) -> Iterator[Opened]:
+def opened(source: Path | bytes, progress: Progress | None = None) -> Iterator[OpenedSource]:
     """Open a source for one reading.
 
     Raises BuildError for what is no readable file, and at the end for a file that was changed meanwhile.
     """
     if isinstance(source, bytes):
-        yield Opened(BytesIO(source), len(source), "", progress)
+        yield OpenedSource(BytesIO(source), len(source), "", progress)
         return
     _stat(source)  # before it is opened: opening a FIFO would wait for somebody to write into it
     try:
@@ -67,7 +67,7 @@ def opened(source: Path | bytes, progress: Progress | None = None) -> Iterator[O
         raise _unreadable(error, str(source)) from error
     with file:
         before = os.fstat(file.fileno())
-        yield Opened(file, before.st_size, str(source), progress)
+        yield OpenedSource(file, before.st_size, str(source), progress)
         if _version(os.fstat(file.fileno())) != _version(before):
             raise _changed(str(source))
 
@@ -205,7 +205,7 @@ def _disk_size(path: Path) -> int:
     return path.stat().st_size
 
 
-def write(planned: Planned, progress: Progress | None = None) -> Built:
+def write(planned: PlanResult, progress: Progress | None = None) -> Built:
     """Write a plan's archive, making the folder it goes into.
 
     Args:

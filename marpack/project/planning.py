@@ -10,16 +10,16 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import ProjectError
 from marpack.inspection.syntax import Broken, parse
 from marpack.inspection.yaml_document import parse_document
 from marpack.project.label_files import LABELS_NAME, labels_member
-from marpack.project.members import EntryPoint, Gathering, add_entries, near_built_in, tree
+from marpack.project.members import EntryPoint, MemberCollector, add_entries, near_built_in, tree
 from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role
-from marpack.project.preflight import Planned, as_finding, manifest_place, settle
+from marpack.project.preflight import PlanResult, as_finding, finalize_plan, manifest_place
 from marpack.project.schema import Project, mistakes
 from marpack.version import __version__
 
@@ -125,7 +125,7 @@ def plan_project(
     created_on: str | None = None,
     strict: bool = False,
     check: bool = True,
-) -> Planned:
+) -> PlanResult:
     """Plan a project's archive.
 
     Args:
@@ -139,7 +139,7 @@ def plan_project(
 
     Raises ProjectError holding every finding that stops the build; UsageError if output and form contradict.
     """
-    gathering = Gathering()
+    gathering = MemberCollector()
     path, actual_form = choose_output(output, form, name=project.name, folder=project.folder)
     manifest = _manifest(project, created_on)
     modules = _gather(project, gathering)
@@ -153,11 +153,11 @@ def plan_project(
         samples=samples,
         target=project.target.value,
     )
-    planned = Planned(plan=plan, findings=tuple(gathering.findings), modules=modules)
-    return settle(planned, _places(project) | gathering.places, strict=strict, check=check)
+    planned = PlanResult(plan=plan, findings=tuple(gathering.findings), modules=modules)
+    return finalize_plan(planned, _places(project) | gathering.places, strict=strict, check=check)
 
 
-def _gather(project: Project, gathering: Gathering) -> tuple[str, ...]:
+def _gather(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
     """Take everything but the samples, and return the modules that came along by themselves."""
     _check_name(project, gathering)
     _add_handler(project, gathering)
@@ -168,7 +168,7 @@ def _gather(project: Project, gathering: Gathering) -> tuple[str, ...]:
     return _add_modules(project, gathering)
 
 
-def _check_name(project: Project, gathering: Gathering) -> None:
+def _check_name(project: Project, gathering: MemberCollector) -> None:
     if not MODEL_NAME.fullmatch(project.name):
         hint = "it begins with a letter or digit and goes on with those, '_', '-' and '.'"
         gathering.error("model-name", f"'{project.name}' is no model name", project.place("name"), hint)
@@ -176,7 +176,7 @@ def _check_name(project: Project, gathering: Gathering) -> None:
         gathering.error("version", "the version is empty", project.place("version"))
 
 
-def _add_handler(project: Project, gathering: Gathering) -> None:
+def _add_handler(project: Project, gathering: MemberCollector) -> None:
     entry = EntryPoint.parse(project.handler, project.folder)
     near = near_built_in(project.handler)
     if entry.file is None:
@@ -192,7 +192,7 @@ def _add_handler(project: Project, gathering: Gathering) -> None:
     gathering.add(entry.file.name, entry.file, where=project.place("handler"), role=Role.FILE)
 
 
-def _add_named(project: Project, gathering: Gathering) -> None:
+def _add_named(project: Project, gathering: MemberCollector) -> None:
     """Take the files whose base names the manifest gives."""
     roles = {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}
     for key, role in roles.items():
@@ -201,7 +201,7 @@ def _add_named(project: Project, gathering: Gathering) -> None:
             gathering.add(Path(text).name, project.folder / text, where=project.place(key), role=role)
 
 
-def _add_labels(project: Project, gathering: Gathering) -> None:
+def _add_labels(project: Project, gathering: MemberCollector) -> None:
     where = project.place("labels")
     if project.labels is None or not gathering.check_file(project.folder / project.labels, where=where):
         return
@@ -211,7 +211,7 @@ def _add_labels(project: Project, gathering: Gathering) -> None:
         gathering.findings.append(as_finding(error, "labels"))
 
 
-def _add_config(project: Project, gathering: Gathering) -> None:
+def _add_config(project: Project, gathering: MemberCollector) -> None:
     """Take the model config, a file's or the one that stands in marpack.yaml."""
     if isinstance(project.config, str):
         gathering.add(Path(project.config).name, project.folder / project.config, where=project.place("config"))
@@ -225,7 +225,7 @@ def _config_text(config: dict[str, Any]) -> str:  # Any: the author's own keys
     return text
 
 
-def _add_modules(project: Project, gathering: Gathering) -> tuple[str, ...]:
+def _add_modules(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
     """Take the local modules that handler and model file import, unless a file of that name is in already."""
     handler = EntryPoint.parse(project.handler, project.folder).file
     model = project.folder / project.model_file if project.model_file else None
@@ -238,7 +238,7 @@ def _add_modules(project: Project, gathering: Gathering) -> tuple[str, ...]:
     )
 
 
-def _add_samples(project: Project, gathering: Gathering) -> tuple[dict[str, Any], ...]:
+def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str, Any], ...]:
     """Take the samples and return what marpack.json lists of them."""
     listed = []
     for index, sample in enumerate(project.samples):
@@ -257,14 +257,14 @@ def _add_samples(project: Project, gathering: Gathering) -> tuple[dict[str, Any]
     return tuple(listed)
 
 
-def _check_expectation(project: Project, index: int, gathering: Gathering) -> None:
+def _check_expectation(project: Project, index: int, gathering: MemberCollector) -> None:
     expected, key = project.samples[index].expect, f"samples[{index}].expect"
     for inner, message in mistakes(expected) if expected is not None else ():
         gathering.error("samples", message, project.place(f"{key}.{inner}"))
 
 
 def _manifest(project: Project, created_on: str | None) -> Manifest:
-    model = Model(
+    model = ManifestModel(
         name=project.name,
         version=project.version,
         handler=EntryPoint.parse(project.handler, project.folder).manifest,

@@ -45,8 +45,8 @@ def preflight(plan: Plan, places: Places, found: Iterable[Finding]) -> list[Find
     """
     wrong = {finding.where for finding in found if finding.severity is Severity.ERROR}
     checked = lint(PlanView(plan), plan.manifest, target=Target(plan.target))
-    told = [msgspec.structs.replace(finding, where=_told(finding.where, places)) for finding in checked]
-    return [finding for finding in told if finding.where not in wrong]
+    reported = [msgspec.structs.replace(finding, where=_told(finding.where, places)) for finding in checked]
+    return [finding for finding in reported if finding.where not in wrong]
 
 
 def manifest_place(key: str) -> str:
@@ -63,7 +63,7 @@ def _told(where: str | None, places: Places) -> str | None:
     return f"{places[known]}{rest}" if known else where
 
 
-class Planned(Struct, frozen=True, kw_only=True):
+class PlanResult(Struct, frozen=True, kw_only=True):
     """A plan with what was noticed while making it."""
 
     plan: Plan
@@ -71,7 +71,7 @@ class Planned(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
 
 
-def settle(planned: Planned, places: Places, *, strict: bool, check: bool) -> Planned:
+def finalize_plan(planned: PlanResult, places: Places, *, strict: bool, check: bool) -> PlanResult:
     """Look a plan over once more, and return it only if nothing speaks against it.
 
     Args:

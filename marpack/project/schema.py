@@ -67,7 +67,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     shape: Annotated[list[int] | None, Meta(description="The shape of the nested lists in a JSON body.")] = None
 
 
-class Sample(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SampleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One recorded input, packed under MAR-INF/samples/, and what is expected of its answer."""
 
     input: Annotated[str, Meta(description="The file whose bytes are the request's body.")]
@@ -99,7 +99,7 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     config: Annotated[
         dict[str, Any] | str | None, Meta(description="The model's configuration itself, or a path to a YAML file.")
     ] = None
-    samples: Annotated[list[Sample], Meta(description="Inputs with the answers they must get.")] = []
+    samples: Annotated[list[SampleSpec], Meta(description="Inputs with the answers they must get.")] = []
     checks: Annotated[
         Severities, Meta(description="How much a failed check of `marpack check` weighs, by its name.")
     ] = Severities()
@@ -124,7 +124,7 @@ __all__ = [
     "FileMapping",
     "Project",
     "ProjectFile",
-    "Sample",
+    "SampleSpec",
     "Target",
     "TextExpectation",
     "UnsetType",

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from marpack.archive.index import Index, Member
 from marpack.archive.manifest import Manifest
-from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, unseen
+from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, no_progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, NoProjectError, UsageError
 from marpack.project.output_path import plain_refusals
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SMALL = 1 << 20  # bytes: files up to this size are compared by digest, larger ones by size and time
 
 
-class Resolved(Struct, frozen=True, kw_only=True):
+class ResolvedSource(Struct, frozen=True, kw_only=True):
     """What a SOURCE stands for."""
 
     path: Path  # the archive: a .mar, a .tar.gz or a model folder
@@ -43,9 +43,9 @@ class Resolved(Struct, frozen=True, kw_only=True):
 def resolve(
     source: str | None,
     *,
-    bar: Bar = unseen,
+    bar: Bar = no_progress,
     created_on: str | None = None,
-) -> Resolved:
+) -> ResolvedSource:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
     Args:
@@ -57,7 +57,7 @@ def resolve(
     """
     path = Path(source if source is not None else ".")
     if path.is_file() and path.suffix not in {".yaml", ".yml"}:
-        return Resolved(path=path)  # and nothing of what only projects need is imported
+        return ResolvedSource(path=path)  # and nothing of what only projects need is imported
     from marpack.project.load import load_project  # noqa: PLC0415 - as the docstring says
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
@@ -66,7 +66,7 @@ def resolve(
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
         return _resolve_project(load_project(path), bar, created_on)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
-        return Resolved(path=path)
+        return ResolvedSource(path=path)
     raise NoProjectError(
         f"this folder is neither a project (no {FILE_NAME}) nor a model folder (no {MANIFEST_NAME})",
         where=str(path),
@@ -74,17 +74,17 @@ def resolve(
     )
 
 
-def _resolve_project(project: Project, bar: Bar, created_on: str | None) -> Resolved:
+def _resolve_project(project: Project, bar: Bar, created_on: str | None) -> ResolvedSource:
     from marpack.project.packing import plan_size, write  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
     draft = plan_project(project, check=False, created_on=created_on)
     if not is_stale(draft.plan):
-        return Resolved(path=draft.plan.output, project=project)
+        return ResolvedSource(path=draft.plan.output, project=project)
     planned = plan_project(project, created_on=created_on)
     with bar("packing", plan_size(planned.plan)) as progress:
         built = write(planned, progress)
-    return Resolved(path=planned.plan.output, project=project, built=built, findings=planned.findings)
+    return ResolvedSource(path=planned.plan.output, project=project, built=built, findings=planned.findings)
 
 
 def is_stale(plan: Plan) -> bool:
@@ -138,7 +138,7 @@ def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
 
 
 @contextmanager
-def unpacked(source: str | None) -> Iterator[Resolved]:
+def unpacked(source: str | None) -> Iterator[ResolvedSource]:
     """Lay a project out as the folder that its archive would be extracted to; the folder goes when it is left.
 
     A model folder is taken as it is. Raises UsageError for an archive, ProjectError for what is no sound project.
@@ -151,7 +151,7 @@ def unpacked(source: str | None) -> Iterator[Resolved]:
 
     path = Path(source if source is not None else ".")
     if (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file():
-        yield Resolved(path=path)
+        yield ResolvedSource(path=path)
         return
     if path.is_file() and path.name != FILE_NAME:
         hint = "name the project's folder, or leave --unpacked out"
@@ -161,7 +161,7 @@ def unpacked(source: str | None) -> Iterator[Resolved]:
     with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()  # tracebacks tell the author's files by it
         lay_out(planned.plan, folder)
-        yield Resolved(path=folder, project=project, findings=planned.findings)
+        yield ResolvedSource(path=folder, project=project, findings=planned.findings)
 
 
 def lay_out(plan: Plan, folder: Path) -> None:

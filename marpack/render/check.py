@@ -10,21 +10,21 @@ from rich.status import Status
 from rich.text import Text
 
 from marpack.findings import Finding, Severity
-from marpack.gate.against import Compared, Comparison, Likeness
-from marpack.gate.check import Listener
+from marpack.gate.against import Comparison, InputComparison, Similarity
+from marpack.gate.check import CheckProgress
 from marpack.gate.checks import Check
-from marpack.gate.verdicts import Checked, GateReport, Verdict
+from marpack.gate.verdicts import CheckResult, GateReport, Verdict
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit
 from marpack.render.run import fit_end
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
 _NAME_WIDTH = 15
-_COLOURS = {Likeness.EXACT: "green", Likeness.ROUNDED: "green", Likeness.LABEL: "yellow"}
+_COLOURS = {Similarity.EXACT: "green", Similarity.ROUNDED: "green", Similarity.LABEL: "yellow"}
 _INPUT_WIDTH, _LIKENESS_WIDTH, _NUMBER_WIDTH = 24, 11, 11
 
 
-class CheckLines(Listener):
+class CheckLines(CheckProgress):
     """Prints each check as it is done; what is going on stands on stderr meanwhile, if that is a terminal."""
 
     def __init__(self, archive: str) -> None:
@@ -39,7 +39,7 @@ class CheckLines(Listener):
             self._status = self._talk.status(f"[dim]{check.name}: {escape(check.title)}[/]")
             self._status.start()
 
-    def ends(self, checked: Checked) -> None:
+    def ends(self, checked: CheckResult) -> None:
         """Print mark, name, what was seen, and why it failed; nothing of what nobody asked for."""
         self.stop()
         if checked.left_out:
@@ -82,13 +82,13 @@ def hinted_once(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def said(checked: Checked) -> str:
+def said(checked: CheckResult) -> str:
     """Return what a check comes to; of a failed one the problems stand below, each with its place."""
     if checked.verdict is not Verdict.FAILED:
         return checked.reason
     count = sum(finding.severity is Severity.ERROR for finding in checked.findings)
-    told = "1 problem" if count == 1 else f"{count} problems"
-    return told if checked.closes else f"{told}, weighing as a {checked.severity}"
+    reported = "1 problem" if count == 1 else f"{count} problems"
+    return reported if checked.closes else f"{reported}, weighing as a {checked.severity}"
 
 
 def _fitted(text: str, room: int) -> str:
@@ -120,7 +120,7 @@ class AcrossLines:
     def __init__(self) -> None:
         self._page = page()
 
-    def show(self, compared: Compared) -> None:
+    def show(self, compared: InputComparison) -> None:
         """Print one input: how much alike its answers are, the largest difference, the labels, and what differs."""
         colour = _COLOURS.get(compared.likeness, "red")
         number = "" if compared.largest is None else f"{compared.largest:.2g}"
@@ -136,9 +136,9 @@ class AcrossLines:
         sys.stdout.flush()
 
 
-def _labels(compared: Compared) -> str:
+def _labels(compared: InputComparison) -> str:
     one, other = compared.labels
-    if compared.likeness is Likeness.STATUS:
+    if compared.likeness is Similarity.STATUS:
         return f"{compared.statuses[0]} → {compared.statuses[1]}"
     if one == other:
         return clean(one or "")
@@ -150,7 +150,7 @@ def show_comparison(comparison: Comparison) -> None:
     one, other = comparison.sides
     show_findings(comparison.findings, talk())
     total = sum(comparison.counts.values())
-    counts = ", ".join(f"{count} {_WORDS[Likeness(kind)]}" for kind, count in comparison.counts.items() if count)
+    counts = ", ".join(f"{count} {_WORDS[Similarity(kind)]}" for kind, count in comparison.counts.items() if count)
     verdict = "[bold green]answer alike[/]" if comparison.alike else "[bold red]differ[/]"
     if comparison.interrupted:
         verdict = "[bold yellow]were not compared to the end[/]"
@@ -162,9 +162,9 @@ def show_comparison(comparison: Comparison) -> None:
 
 
 _WORDS = {
-    Likeness.EXACT: "exactly the same",
-    Likeness.ROUNDED: "within the tolerance",
-    Likeness.LABEL: "with the same label only",
-    Likeness.DIFFERENT: "different",
-    Likeness.STATUS: "of another status",
+    Similarity.EXACT: "exactly the same",
+    Similarity.ROUNDED: "within the tolerance",
+    Similarity.LABEL: "with the same label only",
+    Similarity.DIFFERENT: "different",
+    Similarity.STATUS: "of another status",
 }

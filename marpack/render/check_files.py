@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from marpack.findings import Finding, Severity
-from marpack.gate.verdicts import Checked, GateReport, Verdict
+from marpack.gate.verdicts import CheckResult, GateReport, Verdict
 from marpack.render import templates
 from marpack.render.check import counted, hinted_once, said
 from marpack.version import __version__
@@ -55,18 +55,18 @@ def _facts(report: GateReport) -> list[tuple[str, str | None]]:
 
 def junit(report: GateReport) -> bytes:
     """Return the report; one test case per check, a warning's failure counts as passed with output."""
-    told = {
+    reported = {
         "tests": str(len(report.checks)),
         "failures": str(sum(checked.closes for checked in report.checks)),
         "errors": "0",
         "time": f"{report.seconds:.3f}",
     }
-    root = ET.Element("testsuites", told)
+    root = ET.Element("testsuites", reported)
     more = {
         "name": _xml_text(f"marpack check {report.archive}"),
         "skipped": str(sum(checked.verdict is Verdict.SKIPPED for checked in report.checks)),
     }
-    suite = ET.SubElement(root, "testsuite", told | more)
+    suite = ET.SubElement(root, "testsuite", reported | more)
     for checked in report.checks:
         _case(suite, checked)
     ET.indent(root)
@@ -74,7 +74,7 @@ def junit(report: GateReport) -> bytes:
     return text + b"\n"
 
 
-def _case(suite: ET.Element, checked: Checked) -> None:
+def _case(suite: ET.Element, checked: CheckResult) -> None:
     case = ET.SubElement(suite, "testcase", name=checked.name, classname="marpack.check", time=f"{checked.seconds:.3f}")
     details = "\n".join(_line(finding) for finding in checked.findings)
     if checked.verdict is Verdict.SKIPPED:
@@ -119,7 +119,7 @@ def sarif(report: GateReport) -> bytes:
     return msgspec.json.format(msgspec.json.encode(log), indent=2) + b"\n"
 
 
-def _result(checked: Checked, finding: Finding, report: GateReport) -> _Json:
+def _result(checked: CheckResult, finding: Finding, report: GateReport) -> _Json:
     lighter = checked.severity if finding.severity is Severity.ERROR else finding.severity
     hint = f" {_sentence(finding.hint)}" if finding.hint else ""
     return {

@@ -7,11 +7,11 @@ import click
 import msgspec
 from rich.filesize import decimal
 
-from marpack.inspection.diff import Change, Diff, Difference, TensorDiff
+from marpack.inspection.diff import Change, Diff, FieldDifference, TensorDiff
 from marpack.render.layout import clean, fit, heading, paragraph
 
 _SIGNS = {Change.ADDED: ("+", "green"), Change.REMOVED: ("-", "red")}
-_MOST = 40  # differences shown of one kind
+_MAX_COUNT = 40  # differences shown of one kind
 
 
 def diff_lines(found: Diff, width: int) -> Iterator[str]:
@@ -21,7 +21,7 @@ def diff_lines(found: Diff, width: int) -> Iterator[str]:
     for sign, source in (("-", found.before), ("+", found.after)):
         yield fit(f"{sign} {clean(source)}", width).rstrip()
     for title in ("manifest", "recorded", "members", "config", "labels"):
-        parts: Sequence[Difference] = getattr(found, title)
+        parts: Sequence[FieldDifference] = getattr(found, title)
         if parts:
             yield ""
             yield heading(title)
@@ -44,21 +44,21 @@ def _tensors(found: TensorDiff, width: int) -> Iterator[str]:
 
 
 def _differences(
-    parts: Sequence[Difference], describe: Any, width: int
+    parts: Sequence[FieldDifference], describe: Any, width: int
 ) -> Iterator[str]:  # Any: one of the three below
     table = []
-    for part in parts[:_MOST]:
+    for part in parts[:_MAX_COUNT]:
         sign, _ = _SIGNS.get(part.change, ("~", "yellow"))
         table.append((f"  {sign} {clean(part.name)}", describe(part)))
     longest = min(max((len(name) for name, _ in table), default=0), width // 2)
     for part, (name, text) in zip(parts, table, strict=False):
         line = f"{fit(name, longest)}  {fit(clean(text), width - longest - 2).rstrip()}"
         yield click.style(line.rstrip(), fg=_SIGNS.get(part.change, ("~", "yellow"))[1])
-    if len(parts) > _MOST:
-        yield f"  … and {len(parts) - _MOST:,} more"
+    if len(parts) > _MAX_COUNT:
+        yield f"  … and {len(parts) - _MAX_COUNT:,} more"
 
 
-def _plain(part: Difference) -> str:
+def _plain(part: FieldDifference) -> str:
     if part.change is Change.ADDED:
         return _value(part.after)
     return _value(part.before) if part.change is Change.REMOVED else f"{_value(part.before)} → {_value(part.after)}"
@@ -68,14 +68,14 @@ def _value(value: Any) -> str:  # Any: JSON
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _sized(part: Difference) -> str:
+def _sized(part: FieldDifference) -> str:
     before, after = (side and decimal(side["size"]) for side in (part.before, part.after))
     if before and after:
         return f"{before}, other bytes" if before == after else f"{before} → {after}"
     return str(before or after)
 
 
-def _shaped(part: Difference) -> str:
+def _shaped(part: FieldDifference) -> str:
     before, after = (side and f"{side['dtype']} {side['shape']}" for side in (part.before, part.after))
     if part.change is Change.CHANGED:
         return f"{after}, other values"

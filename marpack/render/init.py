@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 
 from marpack.findings import Finding
-from marpack.project.scaffold.placing import Placed
+from marpack.project.scaffold.placing import WrittenFiles
 from marpack.project.scaffold.proposal import Proposal
 from marpack.project.scaffold.survey import Survey
 from marpack.render.console import page, show_findings, talk
@@ -73,7 +73,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def report_of(
-    folder: Path, name: str, placed: Placed, *, template: str | None, findings: tuple[Finding, ...]
+    folder: Path, name: str, placed: WrittenFiles, *, template: str | None, findings: tuple[Finding, ...]
 ) -> InitReport:
     """Return the report of what was placed."""
     return InitReport(

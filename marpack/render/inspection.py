@@ -8,15 +8,15 @@ from rich.filesize import decimal
 
 from marpack.findings import Finding
 from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, WeightsFacts
-from marpack.inspection.pickles import PickleScan, Verdict
+from marpack.inspection.pickles import PickleScan, PickleVerdict
 from marpack.render.layout import clean, fit, heading, paragraph, rows
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
 
-_MOST = 40  # files shown of one folder
-_LONGEST = 200  # lines
+_MAX_COUNT = 40  # files shown of one folder
+_MAX_LENGTH = 200  # lines
 _Folder = dict[str, "MemberFacts | _Folder"]
-_COLOURS = {Verdict.SAFE: "green", Verdict.NEEDS_TRUST: "yellow", Verdict.DANGEROUS: "red"}
+_COLOURS = {PickleVerdict.SAFE: "green", PickleVerdict.NEEDS_TRUST: "yellow", PickleVerdict.DANGEROUS: "red"}
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
 _SHOWN = 8  # of anything that may be long
 _NAMES = 12  # globals of one pickle
@@ -33,16 +33,16 @@ def member_tree(members: Sequence[MemberFacts], width: int) -> Iterator[str]:
             inner = folder.setdefault(f"{part}/", {})
             folder = inner if isinstance(inner, dict) else folder
         folder[name] = member
-    table = list(islice(_lines(top, "  "), _LONGEST))
+    table = list(islice(_lines(top, "  "), _MAX_LENGTH))
     yield from rows(table, width=width, right=frozenset({1}))
-    if len(table) == _LONGEST:
+    if len(table) == _MAX_LENGTH:
         yield "  … and more: --json lists all of them"
 
 
 def _lines(folder: _Folder, indent: str) -> Iterator[tuple[str, str, str, str]]:
-    hidden = len(folder) - _MOST
+    hidden = len(folder) - _MAX_COUNT
     for number, (name, item) in enumerate(folder.items()):
-        if number == _MOST and hidden > 1:
+        if number == _MAX_COUNT and hidden > 1:
             yield f"{indent}… and {hidden:,} more", "", "", ""
             return
         if isinstance(item, dict):
@@ -158,7 +158,7 @@ def _weights(weights: WeightsFacts, width: int) -> Iterator[str]:
         dtypes = ", ".join(f"{name} ({count})" if mixed else name for name, count in weights.dtypes.items())
         text = f"{weights.parameters:,} parameters in {weights.tensors:,} tensors, {decimal(weights.bytes)}, {dtypes}"
         yield from paragraph("holds", text, width=width)
-    elif weights.kind is Kind.STATE_DICT and not weights.problem:
+    elif weights.kind is WeightsFormat.STATE_DICT and not weights.problem:
         yield from paragraph("holds", "no tensors", width=width)
     for method in weights.methods[:_SHOWN]:
         yield from paragraph("method", method.name + method.signature, width=width)
@@ -187,7 +187,7 @@ def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
     verdict = click.style(scan.verdict, fg=_COLOURS[scan.verdict])
     rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
     yield heading("pickles", f"{verdict}, {count:,} read{rest if scan.unfetched else ''}")
-    risky = [pickle for pickle in scan.pickles if pickle.verdict is not Verdict.SAFE]
+    risky = [pickle for pickle in scan.pickles if pickle.verdict is not PickleVerdict.SAFE]
     for pickle in risky[:_SHOWN]:
         verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])
         yield f"  {fit(clean(pickle.where), width - 16).rstrip()}  {verdict}"

@@ -14,13 +14,13 @@ from rich.markup import escape
 from marpack.render.console import page, plain, show_findings, talk
 from marpack.render.layout import cells, fit
 from marpack.render.run_json import RunHead
-from marpack.runner.benchmark import Figures, Pace
+from marpack.runner.benchmark import BenchmarkFigures, Throughput
 from marpack.runner.client import LoadError
-from marpack.runner.results import Result, Spread, Summary
+from marpack.runner.results import Percentiles, Result, Summary
 from marpack.torchserve.messages import Frame, Loaded, Trouble
 from marpack.torchserve.ts.finder import NotProvidedError
 
-_LONGEST_LOG = 20  # lines
+_MAX_LOG = 20  # lines
 _NARROWEST, _WIDEST = 20, 40  # columns of an input's name
 _REST = 21  # columns of status and time, and between
 _REMEMBERED = 16  # troubles that need not be told at length again
@@ -78,10 +78,10 @@ def show_load_error(error: LoadError) -> None:
 def show_logs(logs: str, console: Console) -> None:
     """Print what a handler printed, shortened."""
     lines = logs.splitlines()
-    for line in lines[:_LONGEST_LOG]:
+    for line in lines[:_MAX_LOG]:
         console.print(f"  [dim]│ {plain(line)}[/]", soft_wrap=True)
-    if len(lines) > _LONGEST_LOG:
-        console.print(f"  [dim]│ … {len(lines) - _LONGEST_LOG} more lines; all of them with --json[/]")
+    if len(lines) > _MAX_LOG:
+        console.print(f"  [dim]│ … {len(lines) - _MAX_LOG} more lines; all of them with --json[/]")
 
 
 def duration(milliseconds: float) -> str:
@@ -121,14 +121,14 @@ class Lines:
     def show(self, result: Result) -> None:
         """Print one answer."""
         # Without rich, which takes longer for a line than many a handler for its answer.
-        spent = result.stages.get("handle")
+        elapsed = result.stages.get("handle")
         line = "  ".join(
             (
                 self._styled(fit_end(result.input, self._name), bold=True),
                 self._styled(f"{result.status or '-':>3}", fg="green" if result.ok else "red"),
                 fit(answer_in_short(result, self._room), self._room),
             )
-        ) + self._styled("" if spent is None else f"{spent:9.1f} ms", dim=True)
+        ) + self._styled("" if elapsed is None else f"{elapsed:9.1f} ms", dim=True)
         self._stream.write(line.rstrip() + "\n")
         self._explain(result)
         self._stream.flush()
@@ -158,18 +158,18 @@ def show_summary(summary: Summary) -> None:
     console.print(f"{before}{summary.inputs:,} inputs, {short}, {summary.throughput:,.0f}/s")
     if summary.stages:
         console.print(f"[dim]  {'':16}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
-    for stage, spread in summary.stages.items():
-        console.print(f"  {escape(stage):16}{percentiles_of(spread)}")
-    told = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
-    told += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
-    told += [f"{summary.restarts} restarts" if summary.restarts > 1 else "1 restart"] if summary.restarts else []
-    if told:
-        console.print(f"[dim]  {', '.join(told)}[/]")
+    for stage, percentiles in summary.stages.items():
+        console.print(f"  {escape(stage):16}{percentiles_of(percentiles)}")
+    reported = [f"initialize {duration(summary.load['initialize'])}"] if "initialize" in summary.load else []
+    reported += [f"peak memory {decimal(summary.peak_memory)}"] if summary.peak_memory else []
+    reported += [f"{summary.restarts} restarts" if summary.restarts > 1 else "1 restart"] if summary.restarts else []
+    if reported:
+        console.print(f"[dim]  {', '.join(reported)}[/]")
 
 
-def percentiles_of(spread: Spread) -> str:
+def percentiles_of(percentiles: Percentiles) -> str:
     """Return p50, p90 and p99 in columns of 12."""
-    return "".join(f"{duration(value):>12}" for value in (spread.p50, spread.p90, spread.p99))
+    return "".join(f"{duration(value):>12}" for value in (percentiles.p50, percentiles.p90, percentiles.p99))
 
 
 def answer_in_short(result: Result, width: int) -> str:
@@ -209,7 +209,7 @@ def fit_end(name: str, width: int) -> str:
 class BenchmarkReport(RunHead, frozen=True, kw_only=True):
     """The result of `marpack run --repeat N --json`."""
 
-    figures: Figures
+    figures: BenchmarkFigures
 
 
 def show_columns() -> None:
@@ -218,26 +218,28 @@ def show_columns() -> None:
     page().print(f"[dim]{heads}[/]", soft_wrap=True)
 
 
-def show_pace(pace: Pace) -> None:
+def show_pace(pace: Throughput) -> None:
     """Print one batch size: throughput, and the percentiles of a call of the handler."""
     handle = pace.stages.get("handle")
-    spread = (handle.p50, handle.p90, handle.p99) if handle else ()
-    cells = [str(pace.batch_size), f"{pace.throughput:,.0f}", *map(duration, spread)]
+    percentiles = (handle.p50, handle.p90, handle.p99) if handle else ()
+    cells = [str(pace.batch_size), f"{pace.throughput:,.0f}", *map(duration, percentiles)]
     cells += [duration(handle.p50 / pace.batch_size)] if handle else []
     line = "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=False))
     short = f"  [red]{pace.short:,} fell short[/]" if pace.short else ""
     page().print(line + short, soft_wrap=True)
 
 
-def show_rest(figures: Figures) -> None:
+def show_rest(figures: BenchmarkFigures) -> None:
     """Print the stages of the largest batch, the memory, and what is wrong with it."""
     console = Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True)
     last = figures.paces[-1]
     console.print(f"\n[dim]{f'batch of {last.batch_size}':20}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
-    for stage, spread in last.stages.items():
-        console.print(f"{escape(stage):20}{percentiles_of(spread)}")
+    for stage, percentiles in last.stages.items():
+        console.print(f"{escape(stage):20}{percentiles_of(percentiles)}")
     memory = figures.memory
     if memory is not None:
-        told = f"{decimal(memory.before)} once warm, {decimal(memory.after)} in the end, {decimal(memory.peak)} at most"
-        console.print(f"\nmemory  {told}")
+        reported = (
+            f"{decimal(memory.before)} once warm, {decimal(memory.after)} in the end, {decimal(memory.peak)} at most"
+        )
+        console.print(f"\nmemory  {reported}")
     show_findings(figures.findings, console)

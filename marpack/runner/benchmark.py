@@ -7,10 +7,10 @@ from itertools import chain, islice, pairwise, repeat
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.runner.client import Outcome
+from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.pool import Batch, ModelPool
-from marpack.runner.results import Sample, Spread
+from marpack.runner.results import Percentiles, Reservoir
 from marpack.torchserve.messages import Request
 
 _LOOKS = 400  # at the memory, over a run at most
@@ -19,7 +19,7 @@ _LEAST_GROWTH = 1 << 20  # bytes over a run: allocators waver by less
 _STEADY = 0.2  # of the average growth, that every part must show
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class Throughput(Struct, frozen=True, kw_only=True):
     """How fast one batch size was."""
 
     batch_size: int
@@ -27,7 +27,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     short: int  # that got no 2xx
     seconds: float
     throughput: float  # inputs per second
-    stages: dict[str, Spread]  # ms per call of the handler
+    stages: dict[str, Percentiles]  # ms per call of the handler
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -39,18 +39,18 @@ class Memory(Struct, frozen=True, kw_only=True):
     per_input: float | None  # bytes that each input left behind; None: it does not grow
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class BenchmarkFigures(Struct, frozen=True, kw_only=True):
     """What a benchmark found."""
 
     inputs: int  # different ones
     repeat: int
     warmup: int
-    paces: tuple[Pace, ...]  # by batch size
+    paces: tuple[Throughput, ...]  # by batch size
     memory: Memory | None  # None: the system does not tell
     findings: tuple[Finding, ...]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class BenchmarkPlan(Struct, frozen=True, kw_only=True):
     """What is to be timed."""
 
     sizes: tuple[int, ...]
@@ -58,15 +58,18 @@ class Plan(Struct, frozen=True, kw_only=True):
     warmup: int
 
 
-def sizes_up_to(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, … and `most`."""
-    doubled = [1 << power for power in range(most.bit_length()) if 1 << power < most]
-    return (*doubled, most)
+def sizes_up_to(maximum: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, … and `maximum`."""
+    doubled = [1 << power for power in range(maximum.bit_length()) if 1 << power < maximum]
+    return (*doubled, maximum)
 
 
 def measure(
-    pool: ModelPool, inputs: Iterable[Input], plan: Plan, on_pace: Callable[[Pace], None] = lambda _: None
-) -> Figures:
+    pool: ModelPool,
+    inputs: Iterable[Input],
+    plan: BenchmarkPlan,
+    on_pace: Callable[[Throughput], None] = lambda _: None,
+) -> BenchmarkFigures:
     """Time inputs, batch size by batch size; they are all held in memory.
 
     Args:
@@ -88,7 +91,7 @@ def measure(
         paces.append(pace)
         on_pace(pace)
     found = memory.found()
-    return Figures(
+    return BenchmarkFigures(
         inputs=len(requests),
         repeat=plan.repeat,
         warmup=plan.warmup,
@@ -104,28 +107,28 @@ def _batches(requests: tuple[Request, ...], size: int, passes: int) -> Iterator[
         yield batch
 
 
-def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "_Memory") -> Pace:
+def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "_Memory") -> Throughput:
     count = short = 0
-    samples: dict[str, Sample] = {}
+    samples: dict[str, Reservoir] = {}
     started = time.perf_counter()
     for outcome in pool.outcomes(batches):
         count += len(outcome.responses)
         short += _short(outcome)
-        for stage, spent in outcome.stages.items():
-            samples.setdefault(stage, Sample()).add(spent)
+        for stage, elapsed in outcome.stages.items():
+            samples.setdefault(stage, Reservoir()).add(elapsed)
         memory.look(len(outcome.responses), restarted=outcome.died)
     seconds = time.perf_counter() - started
-    return Pace(
+    return Throughput(
         batch_size=size,
         inputs=count,
         short=short,
         seconds=round(seconds, 6),
         throughput=round(count / seconds, 2),
-        stages={stage: sample.spread() for stage, sample in samples.items()},
+        stages={stage: sample.percentiles() for stage, sample in samples.items()},
     )
 
 
-def _short(outcome: Outcome) -> int:
+def _short(outcome: BatchResult) -> int:
     return sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
 
 

@@ -12,7 +12,7 @@ from marpack.errors import OutputError, UsageError
 from marpack.runner.results import Result
 from marpack.torchserve.frontend.headers import bare_type
 
-_LONGEST = 180  # bytes of a file's name, before its number and suffix
+_MAX_LENGTH = 180  # bytes of a file's name, before its number and suffix
 # Types for which the standard table has no suffix, or not the usual one.
 _SUFFIXES = {
     "application/json": ".json",
@@ -86,10 +86,10 @@ def file_name(name: str) -> str:
     clean = "".join(letter if letter.isprintable() else "_" for letter in last).strip()
     if clean in {"", ".", ".."}:
         clean = "answer"
-    if len(clean.encode("utf-8", "replace")) <= _LONGEST:
+    if len(clean.encode("utf-8", "replace")) <= _MAX_LENGTH:
         return clean
     digest = hashlib.sha256(clean.encode("utf-8", "replace")).hexdigest()[:8]
-    return f"{clean.encode('utf-8', 'replace')[: _LONGEST - 9].decode('utf-8', 'ignore')}-{digest}"
+    return f"{clean.encode('utf-8', 'replace')[: _MAX_LENGTH - 9].decode('utf-8', 'ignore')}-{digest}"
 
 
 def suffix_of(content_type: str | None, body: bytes) -> str:

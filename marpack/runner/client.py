@@ -20,17 +20,17 @@ from marpack.torchserve.messages import (
     Load,
     Loaded,
     LoadFailed,
-    Piece,
     Pipe,
     Predict,
     Request,
     Response,
+    ResponseChunk,
     Trouble,
 )
-from marpack.torchserve.streaming import joined
+from marpack.torchserve.streaming import assemble
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class BatchResult(Struct, frozen=True, kw_only=True):
     """What became of one batch."""
 
     responses: tuple[Response, ...]
@@ -70,7 +70,7 @@ class Worker:
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
         self._since = 0.0  # when the worker turned to the batch it works on
-        self._pieces: list[Piece] = []
+        self._pieces: list[ResponseChunk] = []
         self._dying: Dying | None = None
         self._watched = {self._pipe.fileno(), self._logs.fileno()} | ({process.exit} if process.exit else set())
 
@@ -171,7 +171,7 @@ class Worker:
         """Send what waits to be sent, as far as it can be without waiting."""
         self._pipe.flush()
 
-    def predict(self, requests: tuple[Request, ...], *, timeout: float | None = None) -> Outcome:
+    def predict(self, requests: tuple[Request, ...], *, timeout: float | None = None) -> BatchResult:
         """Have one batch handled; a worker that dies or exceeds `timeout` seconds costs this batch only."""
         self.submit(requests)
         while not self.over:
@@ -199,25 +199,25 @@ class Worker:
         elif self.process.exit in ready:
             self.over = True
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> BatchResult | None:
         """Return what became of the oldest batch sent, if its answer has arrived."""
         while (message := self._pipe.arrived()) is not None:
             if isinstance(message, Answered):
                 return self._answered(message)
-            if isinstance(message, Piece):
+            if isinstance(message, ResponseChunk):
                 self._pieces.append(message)
             if isinstance(message, Dying):
                 self._dying = message
         return None
 
-    def _answered(self, message: Answered) -> Outcome:
+    def _answered(self, message: Answered) -> BatchResult:
         self._waiting.popleft()
         if not self._logs.complete:
             self._logs.drain()
         self._pieces.clear()
         now = time.monotonic()
         seconds, self._since = now - self._since, now
-        return Outcome(
+        return BatchResult(
             responses=message.responses,
             stages=message.stages,
             troubles=message.troubles,
@@ -225,7 +225,7 @@ class Worker:
             seconds=seconds,
         )
 
-    def give_up(self, *, timed_out: bool = False) -> Outcome:
+    def give_up(self, *, timed_out: bool = False) -> BatchResult:
         """End a worker that died or took too long; return what its batch's clients get. Later batches are lost."""
         requests = self._waiting.popleft()
         # Only a signal from outside counts: one that we had to kill did not run out of memory.
@@ -237,10 +237,10 @@ class Worker:
         self._logs.drain()
         logs = self._logs.take()
         self.kill()
-        return Outcome(
+        return BatchResult(
             responses=(
                 *answered,
-                *(joined(self._pieces, index, last) for index in range(len(answered), len(requests))),
+                *(assemble(self._pieces, index, last) for index in range(len(answered), len(requests))),
             ),
             troubles=(trouble,),
             logs=logs,

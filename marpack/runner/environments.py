@@ -29,11 +29,11 @@ from packaging.version import InvalidVersion
 from marpack.archive.protocol import Archive
 from marpack.errors import HandlerError
 from marpack.findings import Finding, Severity
-from marpack.inspection.requirements import Line, Sort, read_lines
+from marpack.inspection.requirements import Line, LineKind, read_lines
 
 _BORROWED = "marpack-borrowed.pth"
 _MADE = "made.json"
-_MOST = 1 << 20  # bytes of one file of requirements
+_MAX_BYTES = 1 << 20  # bytes of one file of requirements
 
 
 class IsolationError(HandlerError):
@@ -187,9 +187,9 @@ def unmet(archive: Archive) -> Iterator[Finding]:
             )
 
 
-def wanted(archive: Archive) -> int:
+def count_requirements(archive: Archive) -> int:
     """Return how many requirements an archive has."""
-    return sum(line.sort is Sort.REQUIREMENT for _, line in _lines(archive))
+    return sum(line.sort is LineKind.REQUIREMENT for _, line in _lines(archive))
 
 
 def _lines(archive: Archive) -> Iterator[tuple[str, Line]]:
@@ -197,18 +197,18 @@ def _lines(archive: Archive) -> Iterator[tuple[str, Line]]:
     first = archive.manifest.model.requirements_file
     files = [first] if first else []
     for name in files:  # grows while it is walked
-        if name not in archive.entries or archive.entries[name].size > _MOST:
+        if name not in archive.entries or archive.entries[name].size > _MAX_BYTES:
             continue
         with archive.open(name) as file:
             lines = read_lines(file.read())
         for line in lines:
             yield name, line
-            if line.sort is Sort.INCLUDE and line.text not in files:
+            if line.sort is LineKind.INCLUDE and line.text not in files:
                 files.append(line.text)
 
 
 def _unmet(line: Line) -> str | None:
-    if line.sort is not Sort.REQUIREMENT or line.name is None:
+    if line.sort is not LineKind.REQUIREMENT or line.name is None:
         return None
     requirement = _parsed(line.text)
     if requirement is not None and requirement.marker is not None and not requirement.marker.evaluate():
@@ -240,7 +240,7 @@ def _holds(requirement: Requirement, installed: str | None) -> bool:
 def requirements_text(archive: Archive) -> str | None:
     """Return the text of the file that the manifest names, or None where there is none."""
     name = archive.manifest.model.requirements_file
-    if name is None or name not in archive.entries or archive.entries[name].size > _MOST:
+    if name is None or name not in archive.entries or archive.entries[name].size > _MAX_BYTES:
         return None
     with archive.open(name) as file:
         return file.read().decode("utf-8", "replace")

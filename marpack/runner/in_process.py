@@ -14,12 +14,12 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from types import FrameType, TracebackType
 from typing import TextIO
 
-from marpack.runner.client import LoadError, Outcome
+from marpack.runner.client import BatchResult, LoadError
 from marpack.runner.pool import Batch
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import DATA, Answered, Load, Loaded, Response, Trouble
-from marpack.worker.model_loader import Loader
-from marpack.worker.service import Service
+from marpack.worker.model_loader import HandlerLoader
+from marpack.worker.service import InferenceService
 from marpack.worker.trouble import flatten
 
 _METRIC = "[METRICS]"
@@ -77,14 +77,14 @@ class InProcessPool:
         self._load = load
         self._debug = debug
         self._prints = prints or sys.stdout
-        self._service: Service | None = None
+        self._service: InferenceService | None = None
         self._folder = load.model_dir  # the handler's current folder, which it may change
         self._lines: list[str] = []  # metrics and data of the batch in hand
 
     def start(self) -> Loaded:
         """Load the model; raises LoadError."""
         _listen_to_logs(self._lines, self._prints)
-        loader = Loader(self._load, tell=self._lines.append)
+        loader = HandlerLoader(self._load, tell=self._lines.append)
         try:
             with self._at_home():
                 self._service, loaded = loader.run()
@@ -100,14 +100,14 @@ class InProcessPool:
     def _debug_failure(self, error: BaseException) -> None:
         debug_failure(error, self._load.model_dir)
 
-    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Yield what became of each batch, in order; each is asked for when the one before it is answered."""
         for batch in batches:
             self._lines.clear()
             started = time.perf_counter()
             answer = self._answer(batch)
             responses = answer.responses if isinstance(answer, Answered) else self._deaths(batch)
-            yield Outcome(
+            yield BatchResult(
                 responses=responses,
                 stages=answer.stages if isinstance(answer, Answered) else {},
                 troubles=answer.troubles if isinstance(answer, Answered) else (answer,),
@@ -116,7 +116,7 @@ class InProcessPool:
             )
 
     def _deaths(self, batch: Batch) -> tuple[Response, ...]:
-        lost = self._service is not None and self._service.conduct.loses_answers
+        lost = self._service is not None and self._service.mode.loses_answers
         return tuple(death_response(None, lost=lost) for _ in batch)
 
     def _answer(self, batch: Batch) -> Answered | Trouble:

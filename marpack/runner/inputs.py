@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import UsageError
-from marpack.runner.client import Outcome
+from marpack.runner.client import BatchResult
 from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of
 from marpack.torchserve.frontend.headers import (
     FormError,
@@ -55,14 +55,14 @@ class Input(Struct, frozen=True):
     why: Trouble | None = None  # it is refused
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> BatchResult | None:
         """What becomes of one that is refused."""
         if self.refused is None:
             return None
-        return Outcome(responses=(self.refused,), troubles=(self.why,) if self.why else ())
+        return BatchResult(responses=(self.refused,), troubles=(self.why,) if self.why else ())
 
 
-class Shape(Struct, frozen=True, kw_only=True):
+class RequestDefaults(Struct, frozen=True, kw_only=True):
     """What every request of a run has in common."""
 
     content_type: str | None = None  # None: by suffix, then by content
@@ -139,7 +139,7 @@ def request_id(number: int) -> str:
 
 
 def file_inputs(
-    paths: Iterable[str], shape: Shape, *, skip: Callable[[str], bool] = lambda _: False
+    paths: Iterable[str], shape: RequestDefaults, *, skip: Callable[[str], bool] = lambda _: False
 ) -> Iterator[Input]:
     """Yield one input per file, `-` or address, each read only when it is asked for.
 
@@ -153,7 +153,7 @@ def file_inputs(
         if skip(name):
             continue
         try:
-            data = read_input(path, most=shape.max_request_size)
+            data = read_input(path, maximum=shape.max_request_size)
         except UsageError as error:
             yield unreadable(name, error)
             continue
@@ -164,7 +164,7 @@ def file_inputs(
         yield shape.input(name, number, content_type, data)
 
 
-def data_inputs(texts: Iterable[str], shape: Shape, *, start: int = 0) -> Iterator[Input]:
+def data_inputs(texts: Iterable[str], shape: RequestDefaults, *, start: int = 0) -> Iterator[Input]:
     """Yield one input per text given as such: JSON where it is JSON, else plain text."""
     for number, text in enumerate(texts, start):
         content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
@@ -179,7 +179,7 @@ def _type_of_text(text: str) -> str:
     return "application/json"
 
 
-def form_input(fields: Iterable[str], shape: Shape) -> Input:
+def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
     """Return the one input of some form fields: `name=value`, or `name=@file` for a file part.
 
     Raises UsageError for a field without "=" and a file that cannot be read.
@@ -198,10 +198,10 @@ def _field(field: str) -> Part:
     return Part(name, data, bare_type(type_of(value[1:], data)))
 
 
-def read_input(path: str, *, most: int | None = None) -> bytes:
+def read_input(path: str, *, maximum: int | None = None) -> bytes:
     """Return the bytes of a file, of stdin (`-`) or of an address.
 
-    Raises UsageError if they cannot be read, and TooLargeError for a file of more than `most` bytes, unread.
+    Raises UsageError if they cannot be read, and TooLargeError for a file of more than `maximum` bytes, unread.
     """
     if path == "-":
         return sys.stdin.buffer.read()
@@ -210,19 +210,19 @@ def read_input(path: str, *, most: int | None = None) -> bytes:
 
         return fetch(path)
     try:
-        return _bytes_of(path, most)
+        return _bytes_of(path, maximum)
     except OSError as error:
         hint = "check the name, and that you may read it"
         raise UsageError(f"the input cannot be read: {error.strerror}", where=path, hint=hint) from error
 
 
-def _bytes_of(path: str, most: int | None) -> bytes:
+def _bytes_of(path: str, maximum: int | None) -> bytes:
     # Thousands a second may be read: by as few calls as can be, and without a Path each.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
-        if most is not None and size > most:
-            raise TooLargeError(size, most)
+        if maximum is not None and size > maximum:
+            raise TooLargeError(size, maximum)
         data = os.read(descriptor, size + 1)
         if len(data) == size > 0:
             return data

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.runner.client import Outcome, Worker, wait
+from marpack.runner.client import BatchResult, Worker, wait
 from marpack.runner.process import WorkerProcess
 from marpack.torchserve.messages import Load, Loaded, Request
 from marpack.torchserve.model_config import seconds_of
@@ -29,7 +29,7 @@ _AHEAD_BYTES = 32 << 20  # sent ahead to one worker at most
 class Pool(Protocol):
     """What answers batches: local processes today."""
 
-    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Yield what became of each batch, in order."""
 
 
@@ -53,7 +53,7 @@ class ModelPool(Pool, Protocol):
         """End what was started, at once."""
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class PoolSettings(Struct, frozen=True, kw_only=True):
     """How a pool's workers are kept."""
 
     workers: int = 1
@@ -82,7 +82,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 class LocalPool:
     """Worker processes on this machine."""
 
-    def __init__(self, load: Load, settings: Settings, *, first: Worker | None = None) -> None:
+    def __init__(self, load: Load, settings: PoolSettings, *, first: Worker | None = None) -> None:
         """Keep workers for one model.
 
         Args:
@@ -117,14 +117,14 @@ class LocalPool:
         first, self._first = self._first, None
         return first or self._settings.spawn()
 
-    def outcomes(self, batches: Iterable[Batch]) -> Iterator[Outcome]:
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Yield what became of each batch, in order; batches are asked for only as workers become free.
 
         Raises LoadError and WorkerError when a worker cannot be started again.
         """
         source = enumerate(batches)
         self._sent = 0
-        done: dict[int, Outcome] = {}
+        done: dict[int, BatchResult] = {}
         following = 0
         exhausted = False
         while True:
@@ -156,7 +156,7 @@ class LocalPool:
     def _freest(self) -> "_Feed":
         return self._workers[0] if len(self._workers) == 1 else min(self._workers, key=_Feed.load)
 
-    def _listen(self, done: dict[int, Outcome]) -> None:
+    def _listen(self, done: dict[int, BatchResult]) -> None:
         self._nap()
         busy = tuple(feed.worker for feed in self._workers if feed.sent)
         in_time = wait(busy, self._settings.timeout)
@@ -177,12 +177,12 @@ class LocalPool:
     def _has_fallen(self, feed: "_Feed", *, in_time: bool) -> bool:
         return feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))
 
-    def _collect(self, done: dict[int, Outcome]) -> None:
+    def _collect(self, done: dict[int, BatchResult]) -> None:
         for feed in self._workers:
             while feed.sent and (outcome := feed.worker.outcome()) is not None:
                 done[feed.answered(outcome.seconds)] = outcome
 
-    def _replace(self, feed: "_Feed", done: dict[int, Outcome], *, timed_out: bool) -> None:
+    def _replace(self, feed: "_Feed", done: dict[int, BatchResult], *, timed_out: bool) -> None:
         """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
         self._note_memory(feed.worker)
         (index, _), *rest = feed.sent

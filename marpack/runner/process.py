@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from marpack.errors import WorkerError
 
 _GRACE = 2.0  # seconds a worker is given to end by itself
-_MOST = 1 << 20  # bytes kept per batch: its beginning and its end
+_MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
 
 
 class Child(Protocol):
@@ -178,13 +178,13 @@ class LogPipe:
 
     def _keep(self, piece: bytes) -> None:
         self._kept += piece
-        excess = len(self._kept) - 2 * _MOST
+        excess = len(self._kept) - 2 * _MAX_BYTES
         if excess <= 0:
             return
         # Only the batch in hand can be flooding: those before it were taken as soon as they were answered.
         start = self._kept.rfind(self._marker) + 1
-        half = start + _MOST // 2
-        del self._kept[half : len(self._kept) - _MOST // 2]
+        half = start + _MAX_BYTES // 2
+        del self._kept[half : len(self._kept) - _MAX_BYTES // 2]
         self._dropped += excess
 
     @property
@@ -198,7 +198,7 @@ class LogPipe:
         piece = bytes(self._kept[:end]) if end >= 0 else bytes(self._kept)
         del self._kept[: len(piece) + (len(self._marker) if end >= 0 else 0)]
         text = piece.decode("utf-8", "replace")
-        if self._dropped and len(piece) > _MOST // 2:
+        if self._dropped and len(piece) > _MAX_BYTES // 2:
             half = len(text) // 2
             text = f"{text[:half]}\n… {self._dropped} bytes of output left out …\n{text[half:]}"
             self._dropped = 0

@@ -18,7 +18,7 @@ from marpack.torchserve.frontend.multipart_headers import field_name, part_type
 from marpack.torchserve.messages import MAX_BODY, Part, Request
 
 
-class Field(Struct, forbid_unknown_fields=True, kw_only=True):
+class RecordedField(Struct, forbid_unknown_fields=True, kw_only=True):
     """One field of a form: a plain value, or a file part if it has a `filename`, a `file` or a `content_type`."""
 
     name: str | None = None  # needed where the form is a list
@@ -29,7 +29,7 @@ class Field(Struct, forbid_unknown_fields=True, kw_only=True):
     content_type: str | None = None
 
 
-class Recorded(Struct, forbid_unknown_fields=True, kw_only=True):
+class RecordedRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """One line of a requests file."""
 
     name: str | None = None  # how results call it; default: FILE:LINE
@@ -40,14 +40,14 @@ class Recorded(Struct, forbid_unknown_fields=True, kw_only=True):
     base64: str | None = None
     file: str | None = None
     json: msgspec.Raw = msgspec.Raw()
-    form: dict[str, str | Field] | list[Field] | None = None
+    form: dict[str, str | RecordedField] | list[RecordedField] | None = None
     explain: bool = False
     describe: bool = False
     url_path: str = ""
     batch: str | int | None = None  # requests in a row with the same value are handled in one call
 
 
-_DECODER = msgspec.json.Decoder(Recorded)
+_DECODER = msgspec.json.Decoder(RecordedRequest)
 
 
 def recorded_inputs(path: str, lines: Iterable[bytes] | None = None, *, limit: int = MAX_BODY) -> Iterator[Input]:
@@ -110,7 +110,7 @@ def _input(where: str, number: int, line: bytes, folder: Path, limit: int) -> In
     return Input(recorded.name or where, request, batch, refused, why)
 
 
-def _request(recorded: Recorded, number: int, folder: Path, limit: int) -> Request:
+def _request(recorded: RecordedRequest, number: int, folder: Path, limit: int) -> Request:
     parts, content_type = _parts(recorded, folder, limit)
     return Request(
         id=recorded.id or request_id(number),
@@ -121,7 +121,7 @@ def _request(recorded: Recorded, number: int, folder: Path, limit: int) -> Reque
     )
 
 
-def _parts(recorded: Recorded, folder: Path, limit: int) -> tuple[tuple[Part, ...], str | None]:
+def _parts(recorded: RecordedRequest, folder: Path, limit: int) -> tuple[tuple[Part, ...], str | None]:
     bodies = (recorded.body, recorded.base64, recorded.file, recorded.form)
     if sum(body is not None for body in bodies) + bool(bytes(recorded.json)) > 1:
         raise ValueError("it has more than one of body, base64, file, json and form")
@@ -135,16 +135,16 @@ def _parts(recorded: Recorded, folder: Path, limit: int) -> tuple[tuple[Part, ..
     return parts_of(content_type, _body(recorded, folder), limit=limit), content_type
 
 
-def _named_type(recorded: Recorded) -> str | None:
+def _named_type(recorded: RecordedRequest) -> str | None:
     return next((value for name, value in _pairs(recorded) if name.lower() == "content-type"), None)
 
 
-def _pairs(recorded: Recorded) -> tuple[tuple[str, str], ...]:
+def _pairs(recorded: RecordedRequest) -> tuple[tuple[str, str], ...]:
     headers = recorded.headers
     return tuple(headers.items()) if isinstance(headers, dict) else tuple(headers)
 
 
-def _headers(recorded: Recorded, content_type: str | None) -> tuple[tuple[str, str], ...]:
+def _headers(recorded: RecordedRequest, content_type: str | None) -> tuple[tuple[str, str], ...]:
     pairs = _pairs(recorded)
     named = any(name.lower() == "content-type" for name, _ in pairs)
     added = () if named or content_type is None else (("Content-Type", content_type),)
@@ -152,7 +152,7 @@ def _headers(recorded: Recorded, content_type: str | None) -> tuple[tuple[str, s
     return (*added, *pairs, *described)
 
 
-def _body(recorded: Recorded, folder: Path) -> bytes:
+def _body(recorded: RecordedRequest, folder: Path) -> bytes:
     if recorded.base64 is not None:
         return base64.b64decode(recorded.base64, validate=True)
     if recorded.file is not None:
@@ -160,13 +160,13 @@ def _body(recorded: Recorded, folder: Path) -> bytes:
     return bytes(recorded.json) or (recorded.body or "").encode()
 
 
-def _form(form: dict[str, str | Field] | list[Field], folder: Path) -> tuple[Part, ...]:
+def _form(form: dict[str, str | RecordedField] | list[RecordedField], folder: Path) -> tuple[Part, ...]:
     if isinstance(form, dict):
         return last_wins(_field(name, field, folder) for name, field in form.items())
     return last_wins(_field(field.name, field, folder) for field in form)
 
 
-def _field(name: str | None, field: str | Field, folder: Path) -> Part:
+def _field(name: str | None, field: str | RecordedField, folder: Path) -> Part:
     if not name:
         raise ValueError("a form field has no name")
     kept = field_name(name)

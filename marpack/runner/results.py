@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from marpack.runner.client import Outcome
+from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.pool import Batch, Pool
 from marpack.torchserve.messages import DATA, Loaded, Response, Trouble
@@ -64,10 +64,10 @@ class Result(Struct, frozen=True, kw_only=True):
         return base64.b64decode(self.body) if self.body_encoding == "base64" else self.body.encode()
 
 
-def results_of(names: tuple[str, ...], outcome: Outcome) -> tuple[Result, ...]:
+def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ...]:
     """Return one result per input of a batch; what was printed is told with its first."""
     said = _parted(outcome.logs)
-    stages = {stage: round(spent, 3) for stage, spent in outcome.stages.items()}
+    stages = {stage: round(elapsed, 3) for stage, elapsed in outcome.stages.items()}
     seconds = round(outcome.seconds, 6)
     results = []
     for name, response in zip(names, outcome.responses, strict=True):
@@ -77,7 +77,7 @@ def results_of(names: tuple[str, ...], outcome: Outcome) -> tuple[Result, ...]:
 
 
 def _result(
-    name: str, response: Response, outcome: Outcome, said: "_Said", stages: dict[str, float], seconds: float
+    name: str, response: Response, outcome: BatchResult, said: "_LogParts", stages: dict[str, float], seconds: float
 ) -> Result:
     body = body_of(response.body)
     return Result(
@@ -109,28 +109,28 @@ def body_of(data: bytes) -> Body:
         return Body(base64.b64encode(data).decode("ascii"), "base64")
 
 
-class _Said(Struct, frozen=True):
+class _LogParts(Struct, frozen=True):
     logs: str = ""
     metrics: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
 
 
-_NOTHING = _Said()
+_NOTHING = _LogParts()
 
 
-def _parted(logs: str) -> _Said:
+def _parted(logs: str) -> _LogParts:
     """Return what the handler printed, the metric lines that stood among it, and the lines of `--show-data`."""
     if _METRIC not in logs and DATA not in logs:
-        return _Said(logs)
+        return _LogParts(logs)
     lines = logs.splitlines(keepends=True)
-    return _Said(
+    return _LogParts(
         "".join([line for line in lines if not line.startswith((_METRIC, DATA))]),
         tuple([line.strip().removeprefix(_METRIC) for line in lines if line.startswith(_METRIC)]),
         tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)]),
     )
 
 
-class Exchange(Struct, frozen=True):
+class AnsweredInput(Struct, frozen=True):
     """What was asked and what was answered."""
 
     input: Input
@@ -159,10 +159,10 @@ def _is_alone(item: Input) -> bool:
 
 def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Result]:
     """Yield one result per input, in order; inputs are read only as the pool asks for them."""
-    return (exchange.result for exchange in exchanges(pool, inputs, batch_size=batch_size))
+    return (answered_input.result for answered_input in answered_inputs(pool, inputs, batch_size=batch_size))
 
 
-def exchanges(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Exchange]:
+def answered_inputs(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[AnsweredInput]:
     """Yield every input with its result, in order; inputs are read only as the pool asks for them."""
     waiting: deque[tuple[Input, ...]] = deque()
 
@@ -184,24 +184,24 @@ def _asked(group: tuple[Input, ...]) -> tuple[Input, ...]:
     return tuple(item for item in group if item.refused is None)
 
 
-def _answered(group: tuple[Input, ...], outcome: Outcome | None = None) -> Iterator[Exchange]:
+def _answered(group: tuple[Input, ...], outcome: BatchResult | None = None) -> Iterator[AnsweredInput]:
     """Yield a group's results, in its order; `outcome` is of those that a handler saw."""
     seen = () if outcome is None else results_of(tuple(item.name for item in _asked(group)), outcome)
     answers = iter(seen)
     for item in group:
         if item.outcome is None:
-            yield Exchange(item, next(answers))
+            yield AnsweredInput(item, next(answers))
         else:
-            yield Exchange(item, *results_of((item.name,), item.outcome))
+            yield AnsweredInput(item, *results_of((item.name,), item.outcome))
 
 
-def _refused(waiting: deque[tuple[Input, ...]]) -> Iterator[Exchange]:
+def _refused(waiting: deque[tuple[Input, ...]]) -> Iterator[AnsweredInput]:
     """Yield the answers of the groups at the head of the queue of which no handler sees anything."""
     while waiting and not _asked(waiting[0]):
         yield from _answered(waiting.popleft())
 
 
-class Spread(Struct, frozen=True):
+class Percentiles(Struct, frozen=True):
     """Milliseconds below which half, nine tenths and 99 hundredths of a stage's durations lie."""
 
     p50: float
@@ -219,19 +219,19 @@ class Summary(Struct, frozen=True, kw_only=True):
     seconds: float  # from the first input to the last answer
     throughput: float  # inputs per second
     load: dict[str, float] = {}  # ms: manifest, import, config, initialize; of the first worker
-    stages: dict[str, Spread]  # of calls of the handler
+    stages: dict[str, Percentiles]  # of calls of the handler
     restarts: int
     peak_memory: int | None  # bytes, of the worker that had most
 
 
-class Tally:
+class RunStatistics:
     """Takes results in and keeps the little that a summary needs."""
 
     def __init__(self) -> None:
         self._start = self._last = time.perf_counter()
         self._inputs = 0
         self._answered = 0
-        self._stages: dict[str, Sample] = {}
+        self._stages: dict[str, Reservoir] = {}
         self._of_batch = 0  # results still to come of the batch in hand
 
     @property
@@ -255,11 +255,11 @@ class Tally:
         self._of_batch -= 1
 
     def _time(self, stages: Mapping[str, float]) -> None:
-        for stage, spent in stages.items():
+        for stage, elapsed in stages.items():
             sample = self._stages.get(stage)
             if sample is None:
-                sample = self._stages[stage] = Sample()
-            sample.add(spent)
+                sample = self._stages[stage] = Reservoir()
+            sample.add(elapsed)
 
     def summary(
         self, *, restarts: int, peak_memory: int | None, loaded: Loaded | None = None, before: int = 0
@@ -280,14 +280,14 @@ class Tally:
             before=before,
             seconds=round(seconds, 6),
             throughput=round(self._inputs / seconds, 2) if seconds else 0.0,
-            load={stage: round(spent, 3) for stage, spent in loaded.stages.items()} if loaded else {},
-            stages={stage: sample.spread() for stage, sample in self._stages.items()},
+            load={stage: round(elapsed, 3) for stage, elapsed in loaded.stages.items()} if loaded else {},
+            stages={stage: sample.percentiles() for stage, sample in self._stages.items()},
             restarts=restarts,
             peak_memory=peak_memory or None,
         )
 
 
-class Sample:
+class Reservoir:
     """An even sample of a stream of numbers (Vitter's algorithm R)."""
 
     def __init__(self) -> None:
@@ -305,8 +305,8 @@ class Sample:
         if place < _KEPT:
             self._kept[place] = value
 
-    def spread(self) -> Spread:
+    def percentiles(self) -> Percentiles:
         """Return the percentiles of the numbers so far; there must be one."""
         ordered = sorted(self._kept)
         last = len(ordered) - 1
-        return Spread(*(round(ordered[round(last * share)], 3) for share in (0.5, 0.9, 0.99)))
+        return Percentiles(*(round(ordered[round(last * share)], 3) for share in (0.5, 0.9, 0.99)))

@@ -15,7 +15,7 @@ from marpack.errors import UsageError
 from marpack.runner.inputs import Input
 
 
-class Told(Struct, frozen=True):
+class LoggedResult(Struct, frozen=True):
     """What counts of one line of a results file."""
 
     input: str
@@ -28,11 +28,11 @@ class Told(Struct, frozen=True):
         return 200 <= self.status < 300 and not self.reset
 
 
-_DECODER = msgspec.json.Decoder(Told)
+_DECODER = msgspec.json.Decoder(LoggedResult)
 _HINT = "name a file that an earlier run wrote with --resume or --jsonl, or one that is not there yet"
 
 
-class Journal:
+class ResultsLog:
     """A results file, one JSON object a line, to which new results are appended.
 
     Names are kept as digests of eight bytes: a million of them take nine megabytes.
@@ -62,17 +62,17 @@ class Journal:
         end = 0
         self._file.seek(0)
         for number, line in enumerate(self._file, 1):
-            told = self._told(line, number)
-            if told is None:
+            reported = self._told(line, number)
+            if reported is None:
                 break
             end += len(line)
             self.answered += 1
-            self.short += not told.ok
-            yield _digest(told.input)
+            self.short += not reported.ok
+            yield _digest(reported.input)
         self._file.truncate(end)  # a line that broke off is asked again
         self._file.seek(end)
 
-    def _told(self, line: bytes, number: int) -> Told | None:
+    def _told(self, line: bytes, number: int) -> LoggedResult | None:
         if not line.endswith(b"\n"):
             return None
         try:

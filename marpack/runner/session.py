@@ -16,9 +16,9 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Finding, Severity
 from marpack.inspection.text_members import model_config
-from marpack.project.source import Resolved, resolve
+from marpack.project.source import ResolvedSource, resolve
 from marpack.runner.client import Worker
-from marpack.runner.pool import LocalPool, ModelPool, Settings
+from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
 from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.targets import Target
 from marpack.worker.loaders.device import Override, override
@@ -26,10 +26,10 @@ from marpack.worker.loaders.device import Override, override
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
 
 
-class Listener:
+class LoadProgress:
     """Is told how far a SOURCE is from being ready, as it goes."""
 
-    def opened(self, resolved: Resolved, archive: Archive) -> None:
+    def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
         """Take note of what the SOURCE stands for, before anything is loaded."""
 
     def loading(self) -> AbstractContextManager[object]:
@@ -37,10 +37,10 @@ class Listener:
         return nullcontext()
 
 
-class Serving:
+class Session:
     """One archive and the workers that answer for it."""
 
-    def __init__(self, resolved: Resolved, archive: Archive, load: Load, pool: ModelPool, loaded: Loaded) -> None:
+    def __init__(self, resolved: ResolvedSource, archive: Archive, load: Load, pool: ModelPool, loaded: Loaded) -> None:
         self.resolved = resolved
         self.archive = archive
         self.load = load
@@ -54,10 +54,10 @@ class Serving:
         *,
         options: Load,
         target: Target | None = None,
-        settings: Settings | PoolMaker | None = None,
+        settings: PoolSettings | PoolMaker | None = None,
         cache: Cache | None = None,
-        resolver: Callable[[str | None], Resolved] = resolve,
-        listener: Listener | None = None,
+        resolver: Callable[[str | None], ResolvedSource] = resolve,
+        listener: LoadProgress | None = None,
     ) -> Self:
         """Make a SOURCE ready to answer.
 
@@ -73,9 +73,9 @@ class Serving:
         Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
 
         """
-        settings, listener = settings or Settings(), listener or Listener()
+        settings, listener = settings or PoolSettings(), listener or LoadProgress()
         # Started first: its imports overlap with the opening of the archive.
-        first = settings.spawn() if isinstance(settings, Settings) else None
+        first = settings.spawn() if isinstance(settings, PoolSettings) else None
         archive: Archive | None = None
         pool: ModelPool | None = None
         try:
@@ -110,9 +110,9 @@ class Serving:
 
 
 def _pool(
-    settings: Settings | PoolMaker, archive: Archive, load: Load, config: dict[str, Any], first: Worker | None
+    settings: PoolSettings | PoolMaker, archive: Archive, load: Load, config: dict[str, Any], first: Worker | None
 ) -> ModelPool:
-    if not isinstance(settings, Settings):
+    if not isinstance(settings, PoolSettings):
         return settings(archive, load, config)
     return LocalPool(load, settings.as_served(config), first=first)
 
@@ -126,22 +126,22 @@ def _end(first: Worker | None, pool: ModelPool | None, archive: Archive | None) 
         archive.close()
 
 
-def target_of(resolved: Resolved, archive: Archive) -> Target:
+def target_of(resolved: ResolvedSource, archive: Archive) -> Target:
     """Return whose behaviour to show: the project's word, else the archive's, else the server's."""
     if resolved.project is not None:
         return Target(resolved.project.target)
     if INDEX_NAME not in archive.entries:
         return Target.TORCHSERVE
-    told = _index(archive).target
-    if told not in set(Target):
-        message = f"the index of members names the target {told!r}, which there is not"
+    reported = _index(archive).target
+    if reported not in set(Target):
+        message = f"the index of members names the target {reported!r}, which there is not"
         raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}")
-    return Target(told)
+    return Target(reported)
 
 
 def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
     """Raise ArchiveError for an archive that marpack can open and the server cannot, unless marpack is the target."""
-    refused = [finding for finding in archive.oddities if finding.severity is Severity.ERROR]
+    refused = [finding for finding in archive.server_findings if finding.severity is Severity.ERROR]
     if target is not Target.TORCHSERVE:
         return
     if refused:

@@ -12,14 +12,14 @@ from typing import BinaryIO
 
 from marpack.errors import UsageError
 
-Wanted = Callable[[str], bool]  # says of a file in a folder whether it is an input
+NameFilter = Callable[[str], bool]  # says of a file in a folder whether it is an input
 
 _GLOB = set("*?[")
 _AT_ONCE = 1 << 16  # names sorted in memory; what is more waits in temporary files
 _END = b"\0"  # after a name in such a file: the one byte that no name holds
 
 
-def paths_of(sources: Iterable[str], *, wanted: Wanted | None = None, strict: bool = True) -> Iterator[str]:
+def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, strict: bool = True) -> Iterator[str]:
     """Yield the files that sources name: files, folders (recursively), globs, `@list`, `-` and addresses.
 
     Args:
@@ -31,9 +31,9 @@ def paths_of(sources: Iterable[str], *, wanted: Wanted | None = None, strict: bo
         if source == "-" or "://" in source:
             yield source
         elif source.startswith("@"):
-            yield from paths_of(_listed(source[1:]), wanted=wanted, strict=False)
+            yield from paths_of(_listed(source[1:]), name_filter=name_filter, strict=False)
         elif os.path.isdir(source):  # noqa: PTH112 - a Path for each of a million is slow
-            yield from _some(_below(source, wanted), "the folder holds no such files", source, strict=strict)
+            yield from _some(_below(source, name_filter), "the folder holds no such files", source, strict=strict)
         elif os.path.exists(source):  # noqa: PTH110
             yield source
         elif set(source) & _GLOB:
@@ -44,23 +44,23 @@ def paths_of(sources: Iterable[str], *, wanted: Wanted | None = None, strict: bo
             yield source
 
 
-def check_sources(sources: Iterable[str], *, wanted: Wanted | None = None) -> None:
+def check_sources(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> None:
     """Raise UsageError for the first source that names nothing; no more is read than that takes."""
     for source in sources:
         if "://" in source:
             from marpack.archive.remote import check_address  # noqa: PLC0415 - few inputs need it
 
             check_address(source)
-        next(paths_of((source,), wanted=wanted), None)
+        next(paths_of((source,), name_filter=name_filter), None)
 
 
-def count_of(sources: Iterable[str], *, wanted: Wanted | None = None) -> int | None:
+def count_of(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> int | None:
     """Return how many inputs sources name, or None where only reading them would tell."""
     count = 0
     for source in sources:
         if source.startswith("@") or (set(source) & _GLOB and not os.path.exists(source)):  # noqa: PTH110
             return None
-        count += sum(1 for _ in _files_below(source, wanted)) if os.path.isdir(source) else 1  # noqa: PTH112
+        count += sum(1 for _ in _files_below(source, name_filter)) if os.path.isdir(source) else 1  # noqa: PTH112
     return count
 
 
@@ -90,25 +90,25 @@ def _matching(pattern: str) -> Iterator[str]:
     return in_order(path for path in matches if os.path.isfile(path))  # noqa: PTH113
 
 
-def _below(folder: str, wanted: Wanted | None) -> Iterator[str]:
+def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
     """Yield a folder's files in order, then those of each of its folders; hidden ones are left out."""
     try:
-        for name in in_order(entry.name for entry in _entries(folder) if _is_input(entry, wanted)):
+        for name in in_order(entry.name for entry in _entries(folder) if _is_input(entry, name_filter)):
             yield os.path.join(folder, name)  # noqa: PTH118
         folders = in_order(entry.name for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
     except PermissionError:
         yield folder  # and whoever reads it is told why
         return
     for name in folders:
-        yield from _below(os.path.join(folder, name), wanted)  # noqa: PTH118
+        yield from _below(os.path.join(folder, name), name_filter)  # noqa: PTH118
 
 
-def _files_below(folder: str, wanted: Wanted | None) -> Iterator[os.DirEntry[str]]:
+def _files_below(folder: str, name_filter: NameFilter | None) -> Iterator[os.DirEntry[str]]:
     try:
         for entry in _entries(folder):
             if entry.is_dir(follow_symlinks=False):
-                yield from _files_below(entry.path, wanted)
-            elif _is_input(entry, wanted):
+                yield from _files_below(entry.path, name_filter)
+            elif _is_input(entry, name_filter):
                 yield entry
     except PermissionError:
         return
@@ -119,11 +119,11 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
         yield from (entry for entry in entries if not entry.name.startswith("."))
 
 
-def _is_input(entry: os.DirEntry[str], wanted: Wanted | None) -> bool:
+def _is_input(entry: os.DirEntry[str], name_filter: NameFilter | None) -> bool:
     """Say whether an entry is a file to read; a link to nothing is, so that it is told."""
     if not (entry.is_file() or (entry.is_symlink() and not entry.is_dir())):
         return False
-    return wanted is None or wanted(entry.name)
+    return name_filter is None or name_filter(entry.name)
 
 
 def in_order(names: Iterable[str]) -> Iterator[str]:

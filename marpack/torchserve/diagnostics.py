@@ -2,7 +2,7 @@
 
 from marpack.torchserve.messages import Trouble
 
-_MOST = 100  # a handler may be called a million times between two drains
+_MAX_COUNT = 100  # a handler may be called a million times between two drains
 _collected: list[Trouble] = []
 _spent: dict[str, float] = {}
 
@@ -17,7 +17,7 @@ def note(kind: str, message: str, *, stage: str | None = None, hint: str | None 
         hint: The edit or command that mends it.
     """
     trouble = Trouble(kind=kind, message=message, stage=stage, hint=hint)
-    if len(_collected) < _MOST and trouble not in _collected:
+    if len(_collected) < _MAX_COUNT and trouble not in _collected:
         _collected.append(trouble)
 
 

@@ -1,8 +1,8 @@
 """Requests, answers, and the frames that carry them between parent and worker (contract §4, §5).
 
 Parent → child: `Load`, then any number of `Predict`. Child → parent: `Loaded` or `LoadFailed`, then for each
-`Predict` any number of `Piece` and one `Answered` or `Dying`. Exceptions never cross the boundary: they are flattened
-to `Trouble`.
+`Predict` any number of `ResponseChunk` and one `Answered` or `Dying`. Exceptions never cross the boundary: they are
+flattened to `Trouble`.
 """
 
 import contextlib
@@ -122,7 +122,7 @@ class Dying(Struct, frozen=True, tag=True):
     responses: tuple[Response, ...] = ()  # of the rows before the one it dies of
 
 
-class Piece(Struct, frozen=True, tag=True):
+class ResponseChunk(Struct, frozen=True, tag=True):
     """One intermediate streamed answer, to all rows of the batch or some."""
 
     responses: dict[int, Response]
@@ -137,7 +137,7 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToWorker = Load | Predict
-FromWorker = Loaded | LoadFailed | Piece | Answered | Dying
+FromWorker = Loaded | LoadFailed | ResponseChunk | Answered | Dying
 
 
 class Fork(Struct, frozen=True, tag=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marpack.torchserve.response import WorkerDeath
-from marpack.torchserve.targets import Difference, Target
+from marpack.torchserve.targets import Target, TargetDifference
 
 HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 
@@ -105,7 +105,7 @@ class MicroBatching:
     def _fate(self, failure: Exception) -> BaseException:
         """Return what a stage's failure comes to: on the server its thread ends, and the batch waits for ever."""
         target = getattr(getattr(self.handler, "context", None), "_target", Target.TORCHSERVE)
-        if target.has(Difference.MICRO_BATCH_FAILURES):
+        if target.has(TargetDifference.MICRO_BATCH_FAILURES):
             return failure
         death = WorkerDeath(f"a stage raised {type(failure).__name__} under MicroBatching: the server hangs here")
         death.__cause__ = failure

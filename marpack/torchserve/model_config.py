@@ -6,7 +6,7 @@ from typing import Any
 
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
 _INT32 = 1 << 31
-_LONGEST = 1_000_000  # seconds
+_MAX_LENGTH = 1_000_000  # seconds
 
 
 def get_yaml_config(yaml_file_path: str) -> Any:  # Any: whatever the YAML says; None for an empty file
@@ -50,7 +50,7 @@ def batch_size_of(config: dict[str, Any]) -> int:
 def seconds_of(config: Mapping[str, Any], key: str) -> float:
     """Return the config's responseTimeout or startupTimeout, else the server's default."""
     value = _whole(config, key)
-    return _SERVERS_TIMEOUT if value is None else float(min(value, _LONGEST))
+    return _SERVERS_TIMEOUT if value is None else float(min(value, _MAX_LENGTH))
 
 
 def _whole(config: Mapping[str, Any], key: str) -> int | None:

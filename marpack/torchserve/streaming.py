@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from marpack.torchserve.context import Context
 from marpack.torchserve.frontend.http_response import error_response
-from marpack.torchserve.messages import MAX_BODY, Piece, Response
+from marpack.torchserve.messages import MAX_BODY, Response, ResponseChunk
 from marpack.torchserve.response import (
     NEXT,
     UNSERIALISABLE,
@@ -23,34 +23,34 @@ from marpack.torchserve.response import (
 _OK = 200
 
 
-class PieceMessage(bytearray):
+class ChunkMessage(bytearray):
     """An encoded answer, as handlers see it: bytes to hand to the socket. What it says is in `piece`."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: ResponseChunk) -> None:
         super().__init__(b"".join(response.body for response in piece.responses.values()))
         self.piece = piece
 
 
-class PieceSocket:
+class ChunkSocket:
     """Stands where the server keeps its socket (`context.cl_socket`), and remembers what was sent."""
 
-    def __init__(self, send: Callable[[Piece], None], *, limit: int = MAX_BODY) -> None:
+    def __init__(self, send: Callable[[ResponseChunk], None], *, limit: int = MAX_BODY) -> None:
         """Take what passes a piece on, and how many bytes of an answer the frontend takes at once."""
         self._send = send
         self._limit = limit
-        self.sent: list[Piece] = []
+        self.sent: list[ResponseChunk] = []
         self.places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
 
-    def sendall(self, message: PieceMessage) -> None:
+    def sendall(self, message: ChunkMessage) -> None:
         """Pass one intermediate answer on."""
         responses = message.piece.responses
         if self.places is not None:
             responses = {self.places[index]: response for index, response in responses.items()}
-        self.pass_on(Piece(responses))
+        self.pass_on(ResponseChunk(responses))
 
     send = sendall
 
-    def pass_on(self, piece: Piece) -> None:
+    def pass_on(self, piece: ResponseChunk) -> None:
         """Remember one piece and pass it on; raises AnswerTooLarge."""
         check_sizes(piece.responses.values(), self._limit)
         self.sent.append(piece)
@@ -64,7 +64,7 @@ def create_predict_response(
     code: int,
     context: Context | None = None,
     ts_stream_next: bool = False,
-) -> PieceMessage:
+) -> ChunkMessage:
     """Return the answers of a batch as one message for `context.cl_socket.sendall`.
 
     Args:
@@ -79,7 +79,7 @@ def create_predict_response(
     other. Raises FrontendRefusal for what only the frontend finds impossible.
     """
     try:
-        return PieceMessage(_piece(ret, req_id_map, message, code, context, stream_next=ts_stream_next is True))
+        return ChunkMessage(_piece(ret, req_id_map, message, code, context, stream_next=ts_stream_next is True))
     except FrontendRefusal:
         raise
     except WorkerDeath as death:
@@ -94,7 +94,7 @@ def _piece(
     context: Context | None,
     *,
     stream_next: bool,
-) -> Piece:
+) -> ResponseChunk:
     status, text = checked_error(code, message)
     for request_id in ids.values():
         request_id.encode("utf-8")  # raises AttributeError for what is no text
@@ -105,13 +105,15 @@ def _piece(
         raise FrontendRefusal("the answer names a request that is not of this batch")
     values = dict.fromkeys(ids, "error") if ret is None else ret
     try:
-        return Piece({index: response_of(index, values[index], context, stream_next=stream_next) for index in ids})
+        return ResponseChunk(
+            {index: response_of(index, values[index], context, stream_next=stream_next) for index in ids}
+        )
     except Unserialisable:
         return _error_of_all(known, 503, UNSERIALISABLE)
 
 
-def _error_of_all(ids: Iterable[int], status: int, message: str) -> Piece:
-    return Piece({index: error_response(status, message) for index in ids})
+def _error_of_all(ids: Iterable[int], status: int, message: str) -> ResponseChunk:
+    return ResponseChunk({index: error_response(status, message) for index in ids})
 
 
 def send_intermediate_predict_response(
@@ -121,7 +123,7 @@ def send_intermediate_predict_response(
     context.cl_socket.sendall(create_predict_response(ret, req_id_map, message, code, context, True))
 
 
-def joined(pieces: Sequence[Piece], index: int, last: Response) -> Response:
+def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Response:
     """Return what the client of one request saw in the end: the first piece's status and headers, every piece's bytes.
 
     An error after the first piece cannot be told any more: the connection is reset.

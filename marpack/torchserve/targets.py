@@ -9,12 +9,12 @@ class Target(StrEnum):
     TORCHSERVE = "torchserve"
     MARPACK = "marpack"
 
-    def has(self, difference: "Difference") -> bool:
+    def has(self, difference: "TargetDifference") -> bool:
         """Say whether marpack's better behaviour applies here."""
-        return self is Target.MARPACK and isinstance(difference, Difference)
+        return self is Target.MARPACK and isinstance(difference, TargetDifference)
 
 
-class Difference(Enum):
+class TargetDifference(Enum):
     """One point where target `marpack` does better: (what, under torchserve, under marpack)."""
 
     TOPK_CLAMPED = (

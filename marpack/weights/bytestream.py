@@ -44,13 +44,13 @@ class ByteStream:
 
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes. Raises TruncatedError."""
-        begin, end = self.at, self.at + count
+        start, end = self.at, self.at + count
         if end > len(self.data):
             if not self.fill(count):
                 raise TruncatedError
-            begin, end = 0, count
+            start, end = 0, count
         self.at = end
-        return self.data[begin:end]
+        return self.data[start:end]
 
     def byte(self) -> int:
         """Return the next byte. Raises TruncatedError."""
@@ -61,11 +61,11 @@ class ByteStream:
 
     def four(self) -> int:
         """Return the next four bytes as a little-endian number. Raises TruncatedError."""
-        begin = self.at
-        if begin + 4 > len(self.data):
+        start = self.at
+        if start + 4 > len(self.data):
             return int.from_bytes(self.take(4), "little")
-        self.at = begin + 4
-        number: int = _FOUR(self.data, begin)[0]
+        self.at = start + 4
+        number: int = _FOUR(self.data, start)[0]
         return number
 
     def line(self, limit: int = 4096) -> bytes:
@@ -76,8 +76,8 @@ class ByteStream:
             end = self.data.find(b"\n", self.at)
         if end < 0:
             raise TruncatedError
-        begin, self.at = self.at, end + 1
-        return self.data[begin:end]
+        start, self.at = self.at, end + 1
+        return self.data[start:end]
 
     def skip(self, count: int) -> None:
         """Jump over `count` bytes, reading one of them to be sure that they are there. Raises TruncatedError."""

@@ -8,10 +8,10 @@ from msgspec import Struct
 from marpack.weights import legacy, onnx, safetensors, torchscript
 from marpack.weights.detect import Recognized
 from marpack.weights.exported import library_facts
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port, ProtobufError
-from marpack.weights.pickle_machine import Global, Made, Table
-from marpack.weights.tensors import Placed, in_folder, placed_tensors
+from marpack.weights.pickle_machine import Global, PickledCall, PickledDict
+from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.torchscript import ScriptMethod
 from marpack.weights.weights_only import ALLOWED
@@ -21,11 +21,11 @@ _FRUGAL = 64 * 1024  # bytes of a program's description that are worth fetching
 _KEYS = 12  # of a checkpoint
 
 
-class Contents(Struct, frozen=True, kw_only=True):
+class WeightsSummary(Struct, frozen=True, kw_only=True):
     """What the headers say."""
 
-    kind: Kind
-    tensors: tuple[Placed, ...] = ()
+    kind: WeightsFormat
+    tensors: tuple[StoredTensor, ...] = ()
     methods: tuple[ScriptMethod, ...] = ()  # TorchScript
     inputs: tuple[Port, ...] = ()  # ONNX and torch.export
     outputs: tuple[Port, ...] = ()
@@ -34,7 +34,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     problem: str | None = None  # why the headers could not be read to their end
 
 
-def read_contents(file: BinaryIO, found: Recognized, *, frugal: bool = False) -> Contents:
+def read_contents(file: BinaryIO, found: Recognized, *, frugal: bool = False) -> WeightsSummary:
     """Read the headers of a file that `recognize` knew; what cannot be read is said in `problem`.
 
     Args:
@@ -45,31 +45,31 @@ def read_contents(file: BinaryIO, found: Recognized, *, frugal: bool = False) ->
     try:
         return _read(file, found, frugal=frugal)
     except (NotZipError, ProtobufError, KeyError, ValueError, msgspec.MsgspecError) as error:
-        return Contents(kind=found.kind, problem=f"its headers cannot be read: {error}")
+        return WeightsSummary(kind=found.kind, problem=f"its headers cannot be read: {error}")
 
 
-def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> Contents:
+def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> WeightsSummary:
     match found.kind:
-        case Kind.STATE_DICT | Kind.PICKLED_MODULE:
+        case WeightsFormat.STATE_DICT | WeightsFormat.PICKLED_MODULE:
             return _saved(found)
-        case Kind.TORCHSCRIPT if found.zip:
+        case WeightsFormat.TORCHSCRIPT if found.zip:
             methods = torchscript.script_methods(found.zip)
-            return Contents(kind=found.kind, tensors=torchscript.script_tensors(found.zip), methods=methods)
-        case Kind.TORCH_EXPORT if found.zip:
+            return WeightsSummary(kind=found.kind, tensors=torchscript.script_tensors(found.zip), methods=methods)
+        case WeightsFormat.TORCH_EXPORT if found.zip:
             return _exported(found.zip, frugal=frugal)
-        case Kind.AOTI_PACKAGE if found.zip:
+        case WeightsFormat.AOTI_PACKAGE if found.zip:
             return _package(found.zip)
-        case Kind.SAFETENSORS:
+        case WeightsFormat.SAFETENSORS:
             header = safetensors.read_header(file)
-            return Contents(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
-        case Kind.ONNX:
+            return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
+        case WeightsFormat.ONNX:
             return _onnx(file)
-        case Kind.ELF:
-            return Contents(kind=found.kind, facts=library_facts(file))
-    return Contents(kind=found.kind)
+        case WeightsFormat.ELF:
+            return WeightsSummary(kind=found.kind, facts=library_facts(file))
+    return WeightsSummary(kind=found.kind)
 
 
-def _saved(found: Recognized) -> Contents:
+def _saved(found: Recognized) -> WeightsSummary:
     saved = found.zip.pickle("data.pkl") if found.zip else legacy.saved_object(found.pickles)
     tensors = tuple(placed_tensors(saved.root if saved else None))
     if found.zip:
@@ -77,7 +77,7 @@ def _saved(found: Recognized) -> Contents:
     else:
         tensors = tuple(legacy.with_places(found.pickles, tensors))
     problem = saved.problem if saved else None
-    return Contents(
+    return WeightsSummary(
         kind=found.kind,
         tensors=tensors,
         facts=_shape(saved.root if saved else None),
@@ -87,28 +87,30 @@ def _saved(found: Recognized) -> Contents:
 
 def _shape(root: object) -> dict[str, str]:
     """Tell what was saved, where it is more than tensors by name: a model's class, a checkpoint's keys."""
-    if isinstance(root, Made) and isinstance(root.function, Global) and root.function.path not in ALLOWED:
+    if isinstance(root, PickledCall) and isinstance(root.function, Global) and root.function.path not in ALLOWED:
         return {"class": root.function.path}
     match root:
-        case Made(items=[], args=(Table() as content, *_)) | (Table() | Made() as content):  # a Counter, any other
+        case PickledCall(items=[], args=(PickledDict() as content, *_)) | (
+            PickledDict() | PickledCall() as content
+        ):  # a Counter, any other
             items = content.items
         case _:
             return {}
-    if all(isinstance(value, Made) for _, value in items):
+    if all(isinstance(value, PickledCall) for _, value in items):
         return {}
     keys = [str(key) for key, _ in items[: _KEYS + 1] if isinstance(key, str | int)]
     return {"keys": ", ".join(keys[:_KEYS]) + (", …" if len(items) > _KEYS else "")}
 
 
-def _exported(file: TorchZip, *, frugal: bool) -> Contents:
+def _exported(file: TorchZip, *, frugal: bool) -> WeightsSummary:
     from marpack.weights.exported import read_program  # noqa: PLC0415 - a dozen types that few archives need
 
-    program = read_program(file, most=_FRUGAL) if frugal else read_program(file)
+    program = read_program(file, maximum=_FRUGAL) if frugal else read_program(file)
     facts = {"torch": program.torch_version} if program.torch_version else {}
     if not program.inputs and frugal:
         facts["inputs"] = "not fetched: the graph's description is long"
-    return Contents(
-        kind=Kind.TORCH_EXPORT,
+    return WeightsSummary(
+        kind=WeightsFormat.TORCH_EXPORT,
         tensors=program.tensors,
         inputs=program.inputs,
         outputs=program.outputs,
@@ -116,18 +118,18 @@ def _exported(file: TorchZip, *, frugal: bool) -> Contents:
     )
 
 
-def _package(file: TorchZip) -> Contents:
+def _package(file: TorchZip) -> WeightsSummary:
     """Return an AOTInductor package's facts, as its compiler noted them beside the library."""
     name = next((name for name in file.members if name.endswith("_metadata.json")), None)
     if name is None:
-        return Contents(kind=Kind.AOTI_PACKAGE)
+        return WeightsSummary(kind=WeightsFormat.AOTI_PACKAGE)
     with file.open(name) as member:
         noted = msgspec.json.decode(member.read(1 << 20), type=dict[str, str])
     facts = {key.removeprefix("AOTI_").lower().replace("_", " "): value for key, value in noted.items() if value}
-    return Contents(kind=Kind.AOTI_PACKAGE, facts=facts)
+    return WeightsSummary(kind=WeightsFormat.AOTI_PACKAGE, facts=facts)
 
 
-def _onnx(file: BinaryIO) -> Contents:
+def _onnx(file: BinaryIO) -> WeightsSummary:
     header = onnx.read_header(file)
     opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
     facts = {"IR version": str(header.ir_version), "opsets": ", ".join(opsets), "nodes": f"{header.nodes:,}"}
@@ -135,8 +137,8 @@ def _onnx(file: BinaryIO) -> Contents:
         facts["producer"] = header.producer
     if header.external:
         facts["external data"] = "some tensors lie in other files"
-    return Contents(
-        kind=Kind.ONNX,
+    return WeightsSummary(
+        kind=WeightsFormat.ONNX,
         tensors=header.tensors,
         inputs=header.inputs,
         outputs=header.outputs,

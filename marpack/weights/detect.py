@@ -5,12 +5,12 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.weights import legacy, onnx, safetensors
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.torch_zip import TorchZip, saved_kind
 from marpack.weights.zip_entries import NotZipError
 
-__all__ = ["Kind", "Recognized", "detect", "recognize"]
+__all__ = ["Recognized", "WeightsFormat", "detect", "recognize"]
 
 _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 
@@ -18,12 +18,12 @@ _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 class Recognized(Struct, frozen=True, kw_only=True):
     """A file's format, with what was read to find it out, so that nobody reads it again."""
 
-    kind: Kind
+    kind: WeightsFormat
     zip: TorchZip | None = None  # any zip at all
     pickles: tuple[Stream, ...] = ()  # of a legacy torch.save
 
 
-def detect(file: BinaryIO) -> Kind:
+def detect(file: BinaryIO) -> WeightsFormat:
     """Return the format of the weights in a seekable file, reading its headers only.
 
     The file is left at its beginning. A file that is damaged, or none of the formats, is UNKNOWN.
@@ -38,25 +38,25 @@ def recognize(file: BinaryIO) -> Recognized:
     file.seek(0)
     head = file.read(16)
     if head.startswith(_LIBRARIES):
-        return Recognized(kind=Kind.ELF)
+        return Recognized(kind=WeightsFormat.ELF)
     if head.startswith(b"PK\x03\x04"):
         return _recognize_zip(file)
     if legacy.looks_like(file, head):
         return _recognize_legacy(file)
     if safetensors.looks_like(file):
-        return Recognized(kind=Kind.SAFETENSORS)
-    return Recognized(kind=Kind.ONNX if onnx.looks_like(file) else Kind.UNKNOWN)
+        return Recognized(kind=WeightsFormat.SAFETENSORS)
+    return Recognized(kind=WeightsFormat.ONNX if onnx.looks_like(file) else WeightsFormat.UNKNOWN)
 
 
 def _recognize_zip(file: BinaryIO) -> Recognized:
     try:
         found = TorchZip.read(file)
     except NotZipError:
-        return Recognized(kind=Kind.UNKNOWN)
+        return Recognized(kind=WeightsFormat.UNKNOWN)
     return Recognized(kind=found.kind, zip=found)
 
 
 def _recognize_legacy(file: BinaryIO) -> Recognized:
     pickles = legacy.read_pickles(file)
     saved = legacy.saved_object(pickles)
-    return Recognized(kind=saved_kind(saved) if saved else Kind.UNKNOWN, pickles=tuple(pickles))
+    return Recognized(kind=saved_kind(saved) if saved else WeightsFormat.UNKNOWN, pickles=tuple(pickles))

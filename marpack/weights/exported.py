@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from marpack.weights.onnx import Port
-from marpack.weights.tensors import ITEM_SIZES, Placed, Tensor, placed_tensors
+from marpack.weights.tensors import ITEM_SIZES, StoredTensor, Tensor, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 
 T = TypeVar("T")
@@ -85,22 +85,22 @@ class Exported(Struct, frozen=True, kw_only=True):
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    tensors: tuple[Placed, ...]
+    tensors: tuple[StoredTensor, ...]
     torch_version: str | None
 
 
-def read_program(file: TorchZip, *, most: int = _JSON_LIMIT) -> Exported:
+def read_program(file: TorchZip, *, maximum: int = _JSON_LIMIT) -> Exported:
     """Read a program's description.
 
     Args:
         file: The program's zip.
-        most: Bytes that the description of its graph may take; of a larger one only the tensors are told.
+        maximum: Bytes that the description of its graph may take; of a larger one only the tensors are told.
 
     Raises KeyError, ValueError, NotZipError when it is not one.
     """
     name = next((name for name in file.members if name.startswith("models/") and name.endswith(".json")), _OLD_PROGRAM)
     tensors = tuple(_old_tensors(file) if name == _OLD_PROGRAM else _tensors(file))
-    if file.members[name].size > most:
+    if file.members[name].size > maximum:
         return Exported(inputs=(), outputs=(), tensors=tensors, torch_version=None)
     program = _decode(file, name, _Program)
     known = program.graph_module.graph.tensor_values
@@ -134,7 +134,7 @@ def _port(argument: dict[str, Any], known: dict[str, _Meta]) -> Port:  # Any: se
     return Port(name=name, dtype=_DTYPES.get(meta.dtype), shape=tuple(size.known for size in meta.sizes))
 
 
-def _tensors(file: TorchZip) -> Iterator[Placed]:
+def _tensors(file: TorchZip) -> Iterator[StoredTensor]:
     for name in file.members:
         if name.startswith(("data/weights/", "data/constants/")) and name.endswith("_config.json"):
             folder = name.rpartition("/")[0]
@@ -143,10 +143,10 @@ def _tensors(file: TorchZip) -> Iterator[Placed]:
                     yield _placed(key, f"{folder}/{stored.path_name}", stored.tensor_meta, file)
 
 
-def _placed(name: str, member: str, meta: _Meta, file: TorchZip) -> Placed:
+def _placed(name: str, member: str, meta: _Meta, file: TorchZip) -> StoredTensor:
     entry = file.members.get(member)
     dtype = _DTYPES.get(meta.dtype, "unknown")
-    return Placed(
+    return StoredTensor(
         tensor=Tensor(name=name, dtype=dtype, shape=_known(meta.sizes)),
         storage=member,
         inside=member,
@@ -160,13 +160,13 @@ def _known(sizes: list[_Size]) -> tuple[int, ...]:
     return tuple(size.as_int or 0 for size in sizes)
 
 
-def _old_tensors(file: TorchZip) -> Iterator[Placed]:
+def _old_tensors(file: TorchZip) -> Iterator[StoredTensor]:
     """Yield the tensors of the torch.save files inside, without places: each is a zip of its own."""
     for name in _OLD_TENSORS:
         if name in file.members and file.members[name].size:
             with file.open(name) as inner:
                 for placed in placed_tensors(TorchZip.read(inner).pickle("data.pkl").root):
-                    yield Placed(tensor=placed.tensor, storage_bytes=placed.storage_bytes)
+                    yield StoredTensor(tensor=placed.tensor, storage_bytes=placed.storage_bytes)
 
 
 def library_facts(file: BinaryIO) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class WeightsFormat(StrEnum):
     """A weights file's format; the value is how messages name it."""
 
     TORCHSCRIPT = "TorchScript"

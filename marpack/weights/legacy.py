@@ -6,7 +6,7 @@ from typing import BinaryIO
 from msgspec.structs import replace
 
 from marpack.weights.pickle_stream import Stream, read_pickle
-from marpack.weights.tensors import Placed
+from marpack.weights.tensors import StoredTensor
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _COUNT = 8  # bytes before each storage: how many elements it has
@@ -41,7 +41,7 @@ def storage_keys(streams: Sequence[Stream]) -> list[str]:
     return [key for key in root if isinstance(key, str)] if isinstance(root, list) else []
 
 
-def with_places(streams: Sequence[Stream], tensors: Iterable[Placed]) -> Iterator[Placed]:
+def with_places(streams: Sequence[Stream], tensors: Iterable[StoredTensor]) -> Iterator[StoredTensor]:
     """Yield tensors with their offsets in the file, as far as the sizes of the storages before them are known."""
     found = list(tensors)
     sizes = {placed.storage: placed.storage_bytes for placed in found if placed.storage is not None}

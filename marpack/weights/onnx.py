@@ -7,7 +7,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
-from marpack.weights.tensors import Placed, Tensor
+from marpack.weights.tensors import StoredTensor, Tensor
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # Field numbers of onnx.proto.
@@ -28,22 +28,22 @@ _PART_LIMIT = 1_000_000  # of the graph: nodes, mostly
 _FIELD_LIMIT = 10_000  # of the model itself: local functions are its only long list
 
 
-class Field(Struct, frozen=True):
+class ProtoField(Struct, frozen=True):
     """One field: a number, or the place of its bytes."""
 
     number: int
     wire: int
     value: int  # the number of a varint, the length in bytes of anything else
-    begin: int = 0  # bytes from the file's start
+    start: int = 0  # bytes from the file's start
 
 
 class ProtobufError(Exception):
     """This is no protocol buffer; private to the readers of this package."""
 
 
-def fields(file: BinaryIO, begin: int, end: int) -> Iterator[Field]:
+def fields(file: BinaryIO, start: int, end: int) -> Iterator[ProtoField]:
     """Yield the fields of the message in bytes [begin, end). Raises ProtobufError."""
-    stream = ByteStream(file, begin)
+    stream = ByteStream(file, start)
     try:
         while stream.position < end:
             key = _varint(stream)
@@ -52,17 +52,17 @@ def fields(file: BinaryIO, begin: int, end: int) -> Iterator[Field]:
         raise ProtobufError("it ends in the middle of a field") from None
 
 
-def _field(stream: ByteStream, number: int, wire: int, end: int) -> Field:
+def _field(stream: ByteStream, number: int, wire: int, end: int) -> ProtoField:
     if number == 0:
         raise ProtobufError("field 0")
     if wire == VARINT:
-        return Field(number, wire, _varint(stream))
+        return ProtoField(number, wire, _varint(stream))
     length = {FIXED64: 8, FIXED32: 4}.get(wire)
     if wire == BYTES:
         length = _varint(stream)
     if length is None or stream.position + length > end:
         raise ProtobufError("a field that does not fit")
-    found = Field(number, wire, length, stream.position)
+    found = ProtoField(number, wire, length, stream.position)
     stream.skip(length)
     return found
 
@@ -94,7 +94,7 @@ class Onnx(Struct, frozen=True, kw_only=True):
     nodes: int
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    tensors: tuple[Placed, ...]
+    tensors: tuple[StoredTensor, ...]
     external: bool  # some tensors lie in other files
     metadata: dict[str, str]
 
@@ -137,48 +137,50 @@ def read_header(file: BinaryIO) -> Onnx:
     )
 
 
-def _inside(file: BinaryIO, field: Field) -> Iterator[Field]:
+def _inside(file: BinaryIO, field: ProtoField) -> Iterator[ProtoField]:
     if field.wire != BYTES:
         raise ProtobufError("a message that is a number")
-    return fields(file, field.begin, field.begin + field.value)
+    return fields(file, field.start, field.start + field.value)
 
 
-def _number(parts: list[Field], number: int, default: int = 0) -> int:
+def _number(parts: list[ProtoField], number: int, default: int = 0) -> int:
     return next((field.value for field in parts if field.number == number and field.wire == VARINT), default)
 
 
-def _text(file: BinaryIO, parts: list[Field], number: int) -> str | None:
+def _text(file: BinaryIO, parts: list[ProtoField], number: int) -> str | None:
     found = next((field for field in parts if field.number == number and field.wire == BYTES), None)
     return None if found is None else _bytes(file, found, _NAME_LIMIT).decode("utf-8", "replace")
 
 
-def _bytes(file: BinaryIO, field: Field, limit: int) -> bytes:
-    file.seek(field.begin)
+def _bytes(file: BinaryIO, field: ProtoField, limit: int) -> bytes:
+    file.seek(field.start)
     return file.read(min(field.value, limit))
 
 
-def _pair(file: BinaryIO, field: Field) -> tuple[str, str]:
+def _pair(file: BinaryIO, field: ProtoField) -> tuple[str, str]:
     parts = list(_inside(file, field))
     return _text(file, parts, 1) or "", _text(file, parts, 2) or ""
 
 
-def _opset(file: BinaryIO, field: Field) -> tuple[str, int]:
+def _opset(file: BinaryIO, field: ProtoField) -> tuple[str, int]:
     parts = list(_inside(file, field))
     return _text(file, parts, 1) or "", _number(parts, 2)
 
 
-def _initializer(file: BinaryIO, field: Field) -> tuple[Placed, bool]:
+def _initializer(file: BinaryIO, field: ProtoField) -> tuple[StoredTensor, bool]:
     """Return a TensorProto (dims 1, data type 2, name 8, raw data 9, data location 14), and whether it is external."""
     parts = list(_inside(file, field))
     dims = tuple(size for part in parts if part.number == 1 for size in _integers(file, part))
     dtype = _DTYPES.get(_number(parts, 2), "undefined")
     tensor = Tensor(name=_text(file, parts, 8) or "", dtype=dtype, shape=dims)
     raw = next((part for part in parts if part.number == 9 and part.wire == BYTES), None)
-    storage = Placed(tensor=tensor, storage=tensor.name, storage_bytes=raw.value, offset=raw.begin) if raw else None
-    return storage or Placed(tensor=tensor), _number(parts, 14) == 1
+    storage = (
+        StoredTensor(tensor=tensor, storage=tensor.name, storage_bytes=raw.value, offset=raw.start) if raw else None
+    )
+    return storage or StoredTensor(tensor=tensor), _number(parts, 14) == 1
 
 
-def _integers(file: BinaryIO, field: Field) -> Iterator[int]:
+def _integers(file: BinaryIO, field: ProtoField) -> Iterator[int]:
     """Yield a repeated integer's values, packed into one field or not."""
     if field.wire == VARINT:
         yield field.value
@@ -192,7 +194,7 @@ def _integers(file: BinaryIO, field: Field) -> Iterator[int]:
                 value = shift = 0
 
 
-def _port(file: BinaryIO, field: Field) -> Port:
+def _port(file: BinaryIO, field: ProtoField) -> Port:
     """Return a ValueInfoProto: name 1, type 2, in which a tensor's type is 1 (element type 1, shape 2)."""
     parts = list(_inside(file, field))
     name = _text(file, parts, 1) or ""
@@ -205,7 +207,7 @@ def _port(file: BinaryIO, field: Field) -> Port:
     return Port(name=name, dtype=_DTYPES.get(_number(tensor, 1)), shape=sizes)
 
 
-def _size(file: BinaryIO, field: Field) -> int | str:
+def _size(file: BinaryIO, field: ProtoField) -> int | str:
     """Return a Dimension: a value 1 or a symbol 2; "?" where it has neither."""
     parts = list(_inside(file, field))
     symbol = _text(file, parts, 2)

@@ -14,7 +14,7 @@ _DTYPE = re.compile(r"[a-zA-Z](\d+)")
 _WIDTHS = {"U": 4}  # bytes per counted unit; 1 for all others
 LONGEST_TEXT = 4096  # bytes; longer strings are jumped over
 LATEST_PROTOCOL = 5
-_MOST_PAYLOADS = 10_000
+_MAX_PAYLOADS = 10_000
 _IMPORTABLE = re.compile(r"""[^\s:()\[\]{}"'=#,;]+""")  # no module or class has another name
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(LATEST_PROTOCOL + 1))])
 
@@ -31,7 +31,7 @@ class Global(Struct, frozen=True):
         return f"{self.module}.{self.name}"
 
 
-class Made:
+class PickledCall:
     """The result of a call that the pickle asks for, with what is put into it afterwards."""
 
     __slots__ = ("args", "function", "items", "state", "values")
@@ -48,7 +48,7 @@ class Made:
         return isinstance(self.function, Global) and self.function.path == path
 
 
-class Table:
+class PickledDict:
     """A dict of the pickle: pairs in order, keys unhashed."""
 
     __slots__ = ("items",)
@@ -91,10 +91,10 @@ def raw_length(state: object) -> int | None:
 
     Raises ValueError when the state does not say.
     """
-    if not isinstance(state, Table):
-        state = Table([])
+    if not isinstance(state, PickledDict):
+        state = PickledDict([])
     match state.get("shape"), state.get("dtype"):
-        case tuple(shape), Made(args=(str(code), *_)):
+        case tuple(shape), PickledCall(args=(str(code), *_)):
             width = _DTYPE.fullmatch(code)
         case _:
             raise ValueError("no shape or dtype")
@@ -107,17 +107,17 @@ def raw_length(state: object) -> int | None:
 
 def is_padded(state: object) -> bool:
     """Tell whether a byte that counts padding, and the padding, stand before the array."""
-    return isinstance(state, Table) and state.get("numpy_array_alignment_bytes") is not None
+    return isinstance(state, PickledDict) and state.get("numpy_array_alignment_bytes") is not None
 
 
-_COMPUTED = (Made, Persistent, Unknown)  # what may turn out to be anything at all
+_COMPUTED = (PickledCall, Persistent, Unknown)  # what may turn out to be anything at all
 
 
 class BrokenPickleError(Exception):
     """A real unpickler would raise here; private to the readers of this package."""
 
 
-class Machine:
+class PickleMachine:
     """Stack, marks and memo of one pickle, and what it was seen to do."""
 
     __slots__ = (
@@ -161,7 +161,7 @@ class Machine:
         elif not isinstance(function, Global):
             raise BrokenPickleError("it calls what is no function")
         self.calls += 1
-        self.stack.append(Made(function, args))
+        self.stack.append(PickledCall(function, args))
 
     def array(self, state: object) -> None:
         """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
@@ -186,13 +186,13 @@ class Machine:
 
     def text(self, size: int, decode: Callable[[bytes], object]) -> None:
         """Push a string of `size` bytes, or jump over one that is too long to name anything."""
-        source, begin = self.source, self.source.at
+        source, start = self.source, self.source.at
         if size > LONGEST_TEXT:
             source.skip(size)
             self.stack.append(Skipped(size))
-        elif begin + size <= len(source.data):  # nearly always: the window is longer than names are
-            source.at = begin + size
-            self.stack.append(decode(source.data[begin : source.at]))
+        elif start + size <= len(source.data):  # nearly always: the window is longer than names are
+            source.at = start + size
+            self.stack.append(decode(source.data[start : source.at]))
         else:
             self.stack.append(decode(source.take(size)))
 
@@ -200,6 +200,6 @@ class Machine:
         """Push a byte string, and note where it lies if it could be a pickle or a zip of its own."""
         source = self.source
         begins = source.data[source.at : source.at + 2] if size > 2 and source.fill(2) else b""
-        if begins in _FILES and len(self.payloads) < _MOST_PAYLOADS:
+        if begins in _FILES and len(self.payloads) < _MAX_PAYLOADS:
             self.payloads.append((source.position, size))
         self.text(size, bytes)

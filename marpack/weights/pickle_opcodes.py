@@ -2,15 +2,23 @@
 
 from marpack.weights import pickle_constants as push
 from marpack.weights.pickle_constants import Action
-from marpack.weights.pickle_machine import LATEST_PROTOCOL, WRAPPER, BrokenPickleError, Machine, Made, Persistent, Table
+from marpack.weights.pickle_machine import (
+    LATEST_PROTOCOL,
+    WRAPPER,
+    BrokenPickleError,
+    Persistent,
+    PickledCall,
+    PickledDict,
+    PickleMachine,
+)
 
 
-def _mark(machine: Machine) -> None:
+def _mark(machine: PickleMachine) -> None:
     machine.marks.append(machine.stack)
     machine.stack = []
 
 
-def _stop(machine: Machine) -> None:
+def _stop(machine: PickleMachine) -> None:
     if not machine.stack:
         raise IndexError
     if machine.frames:
@@ -19,55 +27,55 @@ def _stop(machine: Machine) -> None:
         machine.running = False
 
 
-def _pop(machine: Machine) -> None:
+def _pop(machine: PickleMachine) -> None:
     if machine.stack:
         machine.stack.pop()
     else:
         machine.pop_mark()
 
 
-def _pop_mark(machine: Machine) -> None:
+def _pop_mark(machine: PickleMachine) -> None:
     machine.pop_mark()
 
 
-def _dup(machine: Machine) -> None:
+def _dup(machine: PickleMachine) -> None:
     machine.stack.append(machine.stack[-1])
 
 
-def _put(machine: Machine) -> None:
+def _put(machine: PickleMachine) -> None:
     machine.memo[_decimal(machine)] = machine.stack[-1]
 
 
-def _put_at_byte(machine: Machine) -> None:
+def _put_at_byte(machine: PickleMachine) -> None:
     machine.memo[machine.source.byte()] = machine.stack[-1]
 
 
-def _put_at_four(machine: Machine) -> None:
+def _put_at_four(machine: PickleMachine) -> None:
     machine.memo[machine.source.four()] = machine.stack[-1]
 
 
-def _get(machine: Machine) -> None:
+def _get(machine: PickleMachine) -> None:
     machine.stack.append(machine.memo[_decimal(machine)])
 
 
-def _get_at_byte(machine: Machine) -> None:
+def _get_at_byte(machine: PickleMachine) -> None:
     machine.stack.append(machine.memo[machine.source.byte()])
 
 
-def _get_at_four(machine: Machine) -> None:
+def _get_at_four(machine: PickleMachine) -> None:
     machine.stack.append(machine.memo[machine.source.four()])
 
 
-def _decimal(machine: Machine) -> int:
+def _decimal(machine: PickleMachine) -> int:
     return int(machine.source.line())
 
 
-def _memoize(machine: Machine) -> None:
+def _memoize(machine: PickleMachine) -> None:
     machine.memo[len(machine.memo)] = machine.stack[-1]
 
 
 def _tuple(count: int) -> Action:
-    def action(machine: Machine) -> None:
+    def action(machine: PickleMachine) -> None:
         stack = machine.stack
         if len(stack) < count:
             raise IndexError
@@ -76,98 +84,98 @@ def _tuple(count: int) -> Action:
     return action
 
 
-def _marked_tuple(machine: Machine) -> None:
+def _marked_tuple(machine: PickleMachine) -> None:
     items = machine.pop_mark()
     machine.stack.append(tuple(items))
 
 
-def _marked_list(machine: Machine) -> None:
+def _marked_list(machine: PickleMachine) -> None:
     items = machine.pop_mark()
     machine.stack.append(items)
 
 
-def _marked_dict(machine: Machine) -> None:
+def _marked_dict(machine: PickleMachine) -> None:
     items = machine.pop_mark()
-    machine.stack.append(Table(list(zip(items[::2], items[1::2], strict=False))))
+    machine.stack.append(PickledDict(list(zip(items[::2], items[1::2], strict=False))))
 
 
-def _empty_list(machine: Machine) -> None:
+def _empty_list(machine: PickleMachine) -> None:
     machine.stack.append([])
 
 
-def _empty_dict(machine: Machine) -> None:
-    machine.stack.append(Table([]))
+def _empty_dict(machine: PickleMachine) -> None:
+    machine.stack.append(PickledDict([]))
 
 
 def _extend(target: object, values: list[object]) -> None:
     if isinstance(target, list):
         target.extend(values)
-    elif isinstance(target, Made):
+    elif isinstance(target, PickledCall):
         target.values.extend(values)
 
 
-def _append(machine: Machine) -> None:
+def _append(machine: PickleMachine) -> None:
     value = machine.stack.pop()
     _extend(machine.stack[-1], [value])
 
 
-def _appends(machine: Machine) -> None:
+def _appends(machine: PickleMachine) -> None:
     values = machine.pop_mark()
     _extend(machine.stack[-1], values)
 
 
-def _set_items(machine: Machine) -> None:
+def _set_items(machine: PickleMachine) -> None:
     values = machine.pop_mark()
     _update(machine.stack[-1], values)
 
 
-def _set_item(machine: Machine) -> None:
+def _set_item(machine: PickleMachine) -> None:
     value = machine.stack.pop()
     key = machine.stack.pop()
     _update(machine.stack[-1], [key, value])
 
 
 def _update(target: object, values: list[object]) -> None:
-    if isinstance(target, Table | Made):
+    if isinstance(target, PickledDict | PickledCall):
         target.items.extend(zip(values[::2], values[1::2], strict=False))
 
 
-def _global(machine: Machine) -> None:
+def _global(machine: PickleMachine) -> None:
     module = push.utf8(machine.source.line())
     machine.note(module, push.utf8(machine.source.line()))
 
 
-def _stack_global(machine: Machine) -> None:
+def _stack_global(machine: PickleMachine) -> None:
     name = machine.stack.pop()
     machine.note(machine.stack.pop(), name)
 
 
 def _extension(width: int) -> Action:
-    def action(machine: Machine) -> None:
+    def action(machine: PickleMachine) -> None:
         machine.note("copyreg", f"extension {machine.length(width)}")  # a number registered by some other code
 
     return action
 
 
-def _reduce(machine: Machine) -> None:
+def _reduce(machine: PickleMachine) -> None:
     args = machine.stack.pop()
     machine.call(machine.stack.pop(), args)
 
 
-def _reduce_with_keywords(machine: Machine) -> None:
+def _reduce_with_keywords(machine: PickleMachine) -> None:
     keywords = machine.stack.pop()
     args = machine.stack.pop()
     machine.call(machine.stack.pop(), (args, keywords))
 
 
-def _object(machine: Machine) -> None:
+def _object(machine: PickleMachine) -> None:
     values = machine.pop_mark()
     if not values:
         raise IndexError
     machine.call(values[0], tuple(values[1:]))
 
 
-def _instance(machine: Machine) -> None:
+def _instance(machine: PickleMachine) -> None:
     module = push.utf8(machine.source.line())
     name = push.utf8(machine.source.line())
     args = tuple(machine.pop_mark())
@@ -175,16 +183,16 @@ def _instance(machine: Machine) -> None:
     machine.call(machine.stack.pop(), args)
 
 
-def _build(machine: Machine) -> None:
+def _build(machine: PickleMachine) -> None:
     state = machine.stack.pop()
     target = machine.stack[-1]
-    if isinstance(target, Made):
+    if isinstance(target, PickledCall):
         target.state = state
         if machine.joblib and target.made_by(WRAPPER):
             machine.array(state)
 
 
-def _persistent(machine: Machine) -> None:
+def _persistent(machine: PickleMachine) -> None:
     key = machine.stack.pop()
     match key:
         case ("storage", _, str(name), *_):
@@ -192,27 +200,27 @@ def _persistent(machine: Machine) -> None:
     machine.stack.append(Persistent(key))
 
 
-def _persistent_line(machine: Machine) -> None:
+def _persistent_line(machine: PickleMachine) -> None:
     machine.stack.append(Persistent(push.latin(machine.source.line())))
 
 
-def _unsupported(machine: Machine) -> None:
+def _unsupported(machine: PickleMachine) -> None:
     raise BrokenPickleError(f"byte {machine.source.position - 1:,} is no opcode")
 
 
-def _protocol(machine: Machine) -> None:
+def _protocol(machine: PickleMachine) -> None:
     if machine.length(1) > LATEST_PROTOCOL:
         raise BrokenPickleError("its protocol does not exist")
 
 
 def _jump(width: int) -> Action:
-    def action(machine: Machine) -> None:
+    def action(machine: PickleMachine) -> None:
         machine.source.take(width)
 
     return action
 
 
-def _out_of_band(_machine: Machine) -> None:
+def _out_of_band(_machine: PickleMachine) -> None:
     raise BrokenPickleError("it needs buffers from outside")
 
 

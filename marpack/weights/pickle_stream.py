@@ -5,7 +5,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
-from marpack.weights.pickle_machine import WRAPPER, BrokenPickleError, Global, Machine
+from marpack.weights.pickle_machine import WRAPPER, BrokenPickleError, Global, PickleMachine
 from marpack.weights.pickle_opcodes import ACTIONS
 
 OPCODE_LIMIT = 10_000_000  # a vocabulary of three million words needs about as many
@@ -48,7 +48,7 @@ def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, j
         limit: How many opcodes are read.
         joblib: Read it as joblib.load does, with raw arrays between the opcodes.
     """
-    machine = Machine(ByteStream(file, offset), joblib=joblib)
+    machine = PickleMachine(ByteStream(file, offset), joblib=joblib)
     used = bytearray(256)
     count, problem = _run(machine, used, limit)
     return Stream(
@@ -68,7 +68,7 @@ def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, j
     )
 
 
-def _run(machine: Machine, used: bytearray, limit: int) -> tuple[int, str | None]:
+def _run(machine: PickleMachine, used: bytearray, limit: int) -> tuple[int, str | None]:
     """Execute up to STOP; return the number of opcodes, and what went wrong if anything did."""
     source, actions, count = machine.source, ACTIONS, 0
     try:

@@ -5,7 +5,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta, Struct
 
-from marpack.weights.tensors import Placed, Tensor
+from marpack.weights.tensors import StoredTensor, Tensor
 
 _HEADER_LIMIT = 100_000_000  # bytes, the format's own
 _DTYPES = {
@@ -25,7 +25,7 @@ class _Described(Struct):
 class Safetensors(Struct, frozen=True):
     """What the header says."""
 
-    tensors: tuple[Placed, ...]  # each its own storage, at an offset from the file's start
+    tensors: tuple[StoredTensor, ...]  # each its own storage, at an offset from the file's start
     metadata: dict[str, str]
 
 
@@ -48,16 +48,16 @@ def read_header(file: BinaryIO) -> Safetensors:
     return Safetensors(tuple(tensors), metadata)
 
 
-def _placed(name: str, item: _Described, base: int) -> Placed:
-    begin, end = item.data_offsets
+def _placed(name: str, item: _Described, base: int) -> StoredTensor:
+    start, end = item.data_offsets
     stride, step = [], 1
     for size in reversed(item.shape):
         stride.append(step)
         step *= size
-    return Placed(
+    return StoredTensor(
         tensor=Tensor(name=name, dtype=_DTYPES.get(item.dtype, item.dtype.lower()), shape=item.shape),
         storage=name,
-        storage_bytes=max(0, end - begin),
-        offset=base + begin,
+        storage_bytes=max(0, end - start),
+        offset=base + start,
         stride=tuple(reversed(stride)),
     )

@@ -6,7 +6,7 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.weights.pickle_machine import Global, Made, Persistent, Table
+from marpack.weights.pickle_machine import Global, Persistent, PickledCall, PickledDict
 
 # Bytes per element, by the name torch prints after "torch."
 ITEM_SIZES = {
@@ -32,7 +32,7 @@ _WRAPPERS = {
 }  # fmt: skip
 TENSOR_LIMIT = 1_000_000
 _DEEPEST = 100  # containers within containers
-_HOLDERS = (Table, Made, list, tuple)
+_HOLDERS = (PickledDict, PickledCall, list, tuple)
 
 
 class Tensor(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Tensor(Struct, frozen=True, kw_only=True):
         return self.elements * ITEM_SIZES.get(self.dtype, 0)
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class StoredTensor(Struct, frozen=True, kw_only=True):
     """A tensor with the place of its numbers: a view into a storage."""
 
     tensor: Tensor
@@ -74,7 +74,7 @@ class Placed(Struct, frozen=True, kw_only=True):
         return True
 
 
-def placed_tensors(root: object) -> Iterator[Placed]:
+def placed_tensors(root: object) -> Iterator[StoredTensor]:
     """Yield the tensors of a pickle's value, depth first, named by their path within it."""
     seen: set[int] = set()
     waiting: list[tuple[str, object, int]] = [("", root, 0)]
@@ -91,7 +91,7 @@ def placed_tensors(root: object) -> Iterator[Placed]:
             waiting.extend(reversed(children))
 
 
-def in_folder(placed: Placed, folder: str) -> Placed:
+def in_folder(placed: StoredTensor, folder: str) -> StoredTensor:
     """Return a tensor whose storage is a member of a torch zip, in this folder of it."""
     member = placed.storage and f"{folder}{placed.storage}"
     return replace(placed, storage=member, inside=member)
@@ -99,12 +99,12 @@ def in_folder(placed: Placed, folder: str) -> Placed:
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
     """Yield what may hold tensors, under its name."""
-    if isinstance(value, Table):
+    if isinstance(value, PickledDict):
         yield from ((_joined(name, key), item) for key, item in value.items if isinstance(item, _HOLDERS))
     elif isinstance(value, list | tuple):
         yield from ((_joined(name, number), item) for number, item in enumerate(value) if isinstance(item, _HOLDERS))
-    elif isinstance(value, Made):
-        yield from _children(name, Table(value.items))
+    elif isinstance(value, PickledCall):
+        yield from _children(name, PickledDict(value.items))
         yield from _children(name, value.values)
         yield name, value.state
         yield name, value.args
@@ -117,10 +117,10 @@ def _joined(name: str, key: object) -> str:
     return f"{name}.{text}" if name else text
 
 
-def _tensor(name: str, value: object) -> Placed | None:
+def _tensor(name: str, value: object) -> StoredTensor | None:
     """Return the tensor that a call of torch's rebuilds, or None for anything else."""
     for _ in range(8):  # a parameter of a subclass of a device tensor: wrappers, never many
-        if not isinstance(value, Made) or not isinstance(value.function, Global):
+        if not isinstance(value, PickledCall) or not isinstance(value.function, Global):
             return None
         path, args = value.function.path, value.args
         if not isinstance(args, tuple):
@@ -128,13 +128,13 @@ def _tensor(name: str, value: object) -> Placed | None:
         if path in _WRAPPERS and args:
             value = args[0]
         elif path == "torch._tensor._rebuild_from_type_v2" and len(args) > 2:
-            value = Made(args[0], args[2])
+            value = PickledCall(args[0], args[2])
         else:
             return _rebuilt(name, path, args) or _ancient(name, path, value.state)
     return None
 
 
-def _rebuilt(name: str, path: str, args: tuple[object, ...]) -> Placed | None:
+def _rebuilt(name: str, path: str, args: tuple[object, ...]) -> StoredTensor | None:
     match path.removeprefix("torch._utils._rebuild_"), args:
         case "tensor" | "tensor_v2" | "qtensor", (Persistent() as storage, int(offset), shape, stride, *_):
             return _view(name, storage, None, offset, shape, stride)
@@ -144,13 +144,13 @@ def _rebuilt(name: str, path: str, args: tuple[object, ...]) -> Placed | None:
             return _elsewhere(name, dtype.name, shape)
         case "wrapper_subclass", (_, Global() as dtype, shape, *_):
             return _elsewhere(name, dtype.name, shape)
-        case "sparse_tensor", (_, (_, Made() as values, shape, *_)):
+        case "sparse_tensor", (_, (_, PickledCall() as values, shape, *_)):
             inner = _tensor(name, values)
             return inner and _elsewhere(name, inner.tensor.dtype, shape)
     return None
 
 
-def _ancient(name: str, path: str, state: object) -> Placed | None:
+def _ancient(name: str, path: str, state: object) -> StoredTensor | None:
     """Return a tensor as torch 0.x pickled it: an empty one whose state is its view."""
     match state:
         case (Persistent() as storage, int(offset), shape, stride) if path.endswith("Tensor"):
@@ -160,7 +160,7 @@ def _ancient(name: str, path: str, state: object) -> Placed | None:
 
 def _view(
     name: str, storage: Persistent, dtype: str | None, offset: int, shape: object, stride: object
-) -> Placed | None:
+) -> StoredTensor | None:
     match storage.key:
         case ("storage", Global() as kind, str(key), _, int(count), *_):
             stored = _STORAGE_DTYPES.get(kind.name.removesuffix("Storage"), kind.name)
@@ -171,17 +171,17 @@ def _view(
         return None
     width = ITEM_SIZES.get(stored, 1)
     tensor = Tensor(name=name, dtype=dtype or stored, shape=sizes)
-    begin = offset * ITEM_SIZES.get(tensor.dtype, width)
-    return Placed(tensor=tensor, storage=key, storage_bytes=count * width, offset=begin, stride=steps)
+    start = offset * ITEM_SIZES.get(tensor.dtype, width)
+    return StoredTensor(tensor=tensor, storage=key, storage_bytes=count * width, offset=start, stride=steps)
 
 
-def _elsewhere(name: str, dtype: str, shape: object) -> Placed | None:
+def _elsewhere(name: str, dtype: str, shape: object) -> StoredTensor | None:
     sizes = _sizes(shape)
-    return None if sizes is None else Placed(tensor=Tensor(name=name, dtype=dtype, shape=sizes))
+    return None if sizes is None else StoredTensor(tensor=Tensor(name=name, dtype=dtype, shape=sizes))
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:
-    if isinstance(value, Made) and value.made_by("torch.Size") and isinstance(value.args, tuple) and value.args:
+    if isinstance(value, PickledCall) and value.made_by("torch.Size") and isinstance(value.args, tuple) and value.args:
         value = value.args[0]
     if not isinstance(value, tuple | list) or not all(isinstance(size, int) and size >= 0 for size in value):
         return None

@@ -4,9 +4,9 @@ import re
 from contextlib import suppress
 from typing import BinaryIO
 
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_stream import Stream, read_pickle
-from marpack.weights.weights_only import foreign
+from marpack.weights.weights_only import disallowed
 from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directory
 
 _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
@@ -45,31 +45,31 @@ class TorchZip:
         return self._streams.get(name) if self.members.get(name) is entry else None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> WeightsFormat:
         """The format, by the members that each of torch's writers leaves."""
         if any(_AOT_LIBRARY.search(name) for name in self.members):
-            return Kind.AOTI_PACKAGE
+            return WeightsFormat.AOTI_PACKAGE
         if "serialized_exported_program.json" in self.members:  # torch.export.save up to torch 2.7
-            return Kind.TORCH_EXPORT
+            return WeightsFormat.TORCH_EXPORT
         if "archive_format" in self.members:
             exported = any(_EXPORTED.search(name) for name in self.members)
-            return Kind.TORCH_EXPORT if exported else Kind.UNKNOWN
+            return WeightsFormat.TORCH_EXPORT if exported else WeightsFormat.UNKNOWN
         if "data.pkl" not in self.members:
-            return Kind.UNKNOWN
-        return Kind.TORCHSCRIPT if "constants.pkl" in self.members else self._saved_kind()
+            return WeightsFormat.UNKNOWN
+        return WeightsFormat.TORCHSCRIPT if "constants.pkl" in self.members else self._saved_kind()
 
-    def _saved_kind(self) -> Kind:
+    def _saved_kind(self) -> WeightsFormat:
         try:
             return saved_kind(self.pickle("data.pkl"))
         except NotZipError:
-            return Kind.UNKNOWN
+            return WeightsFormat.UNKNOWN
 
 
-def saved_kind(stream: Stream) -> Kind:
+def saved_kind(stream: Stream) -> WeightsFormat:
     """Return what torch.save wrote, by its pickle."""
     if stream.problem is not None and not stream.too_long:
-        return Kind.UNKNOWN
-    return Kind.PICKLED_MODULE if foreign(stream.imports) or stream.computed else Kind.STATE_DICT
+        return WeightsFormat.UNKNOWN
+    return WeightsFormat.PICKLED_MODULE if disallowed(stream.imports) or stream.computed else WeightsFormat.STATE_DICT
 
 
 def _root(entries: tuple[ZipEntry, ...]) -> str:
@@ -87,8 +87,8 @@ def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
     for pickle, folder in _STORAGES.items():
         with suppress(KeyError, NotZipError):
             names.update(f"{folder}{key}" for key in file.pickle(pickle).storages)
-    if file.kind is Kind.TORCHSCRIPT:
+    if file.kind is WeightsFormat.TORCHSCRIPT:
         names.update(name for name in file.members if name.startswith("code/"))
-    elif file.kind is Kind.TORCH_EXPORT:
+    elif file.kind is WeightsFormat.TORCH_EXPORT:
         names.update(name for name in file.members if name.startswith(_EXPORTED_NUMBERS))
     return frozenset(file.members[name] for name in names if name in file.members)

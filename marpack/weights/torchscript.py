@@ -6,14 +6,14 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.weights.pickle_machine import Global, Made
-from marpack.weights.tensors import Placed, in_folder, placed_tensors
+from marpack.weights.pickle_machine import Global, PickledCall
+from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 
 _CODE_LIMIT = 8 * 1024 * 1024  # bytes of one file of code
 _METHOD = re.compile(r"^  def (\w+)\(", re.MULTILINE)
-_LONGEST = 8192  # characters of a signature
-_MOST = 1000  # methods
+_MAX_LENGTH = 8192  # characters of a signature
+_MAX_COUNT = 1000  # methods
 _SELF = re.compile(r"^\w+: [\w.]+(?:, *|(?=\)))")
 
 
@@ -27,7 +27,7 @@ class ScriptMethod(Struct, frozen=True):
 def script_methods(file: TorchZip) -> tuple[ScriptMethod, ...]:
     """Return the methods of the model's own class, `forward` first. Raises KeyError, NotZipError."""
     root = file.pickle("data.pkl").root
-    if not isinstance(root, Made) or not isinstance(root.function, Global):
+    if not isinstance(root, PickledCall) or not isinstance(root.function, Global):
         return ()
     owner = root.function
     with file.open(f"code/{owner.module.replace('.', '/')}.py") as code:
@@ -35,11 +35,11 @@ def script_methods(file: TorchZip) -> tuple[ScriptMethod, ...]:
     _, _, rest = text.partition(f"class {owner.name}(")
     body = re.split(r"^(?=class )", rest, maxsplit=1, flags=re.MULTILINE)[0]
     matches = _METHOD.finditer(body)
-    found = [_method(match[1], body[match.end() : match.end() + _LONGEST]) for match in islice(matches, _MOST)]
+    found = [_method(match[1], body[match.end() : match.end() + _MAX_LENGTH]) for match in islice(matches, _MAX_COUNT)]
     return tuple(sorted(found, key=lambda method: (method.name != "forward", method.name)))
 
 
-def script_tensors(file: TorchZip) -> tuple[Placed, ...]:
+def script_tensors(file: TorchZip) -> tuple[StoredTensor, ...]:
     """Return a model's parameters and buffers, then the constants that freezing turned some of them into.
 
     Raises KeyError, NotZipError.
@@ -51,7 +51,7 @@ def script_tensors(file: TorchZip) -> tuple[Placed, ...]:
     )
 
 
-def _moved(placed: Placed, folder: str, name: str | None = None) -> Placed:
+def _moved(placed: StoredTensor, folder: str, name: str | None = None) -> StoredTensor:
     tensor = replace(placed.tensor, name=name) if name else placed.tensor
     return in_folder(replace(placed, tensor=tensor), folder)
 

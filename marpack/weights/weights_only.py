@@ -53,7 +53,7 @@ _SCRIPT_MODULES = ("__torch__", "torch.jit._pickle")
 OPCODES = frozenset(b"cR\x81bae(su\x80t\x85\x86\x87N\x89\x88)]}\x8fJKMGXUQhjqr\x8a.")
 
 
-def foreign(imports: Iterable[Global], *, script: bool = False) -> tuple[Global, ...]:
+def disallowed(imports: Iterable[Global], *, script: bool = False) -> tuple[Global, ...]:
     """Return the imports that torch.load(weights_only=True) refuses, under their Python 3 names.
 
     `script` says that the pickle belongs to a TorchScript file, whose reader knows classes of its own.
@@ -65,7 +65,7 @@ def foreign(imports: Iterable[Global], *, script: bool = False) -> tuple[Global,
 def loads_weights_only(stream: Stream) -> bool:
     """Tell whether torch.load(weights_only=True) would read the whole pickle without a complaint."""
     plain = stream.codes <= OPCODES and not stream.computed and not stream.indirect
-    return plain and stream.problem is None and not foreign(stream.imports)
+    return plain and stream.problem is None and not disallowed(stream.imports)
 
 
 def _is_script(module: str) -> bool:

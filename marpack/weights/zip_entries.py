@@ -161,11 +161,11 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     if len(local) < LOCAL.size or local[:4] != LOCAL_MAGIC:
         raise NotZipError(f"{entry.name} has no local header")
     *_, name_length, extra_length = LOCAL.unpack(local)
-    begin = entry.header + LOCAL.size + name_length + extra_length
+    start = entry.header + LOCAL.size + name_length + extra_length
     if entry.method == STORED:
-        return stored(file, begin, entry.size)
+        return stored(file, start, entry.size)
     if entry.method == DEFLATED:
-        return inflated(file, begin, entry.compressed_size, entry.size)
+        return inflated(file, start, entry.compressed_size, entry.size)
     raise NotZipError(f"{entry.name} is compressed by method {entry.method}")
 
 
@@ -210,13 +210,13 @@ def _records(data: bytes, base: int) -> Iterator[ZipEntry]:
         fields = CENTRAL.unpack_from(data, at)
         method, crc, compressed, size = fields[4], fields[7], fields[8], fields[9]
         name_length, extra_length, comment_length, header = fields[10], fields[11], fields[12], fields[16]
-        begin = at + CENTRAL.size
-        extra = data[begin + name_length : begin + name_length + extra_length]
+        start = at + CENTRAL.size
+        extra = data[start + name_length : start + name_length + extra_length]
         if _FULL in (compressed, size, header):
             size, compressed, header = _wide(extra, size, compressed, header)
-        name = data[begin : begin + name_length].decode("utf-8", "replace")
+        name = data[start : start + name_length].decode("utf-8", "replace")
         yield ZipEntry(name, method, size, compressed, crc, header + base)
-        at = begin + name_length + extra_length + comment_length
+        at = start + name_length + extra_length + comment_length
 
 
 def _wide(extra: bytes, *narrow: int) -> tuple[int, int, int]:
@@ -231,7 +231,7 @@ def _zip64_values(extra: bytes) -> Iterator[int]:
     while at + 4 <= len(extra):
         tag, length = int.from_bytes(extra[at : at + 2], "little"), int.from_bytes(extra[at + 2 : at + 4], "little")
         if tag == 1:
-            for begin in range(at + 4, min(at + 4 + length, len(extra)) - 7, 8):
-                yield int.from_bytes(extra[begin : begin + 8], "little")
+            for start in range(at + 4, min(at + 4 + length, len(extra)) - 7, 8):
+                yield int.from_bytes(extra[start : start + 8], "little")
             return
         at += 4 + length

@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from marpack.torchserve.messages import Answered, Dying, Load, Pipe, Predict, ToWorker
 from marpack.torchserve.metrics import LogHandler
-from marpack.worker.model_loader import Loader
-from marpack.worker.prints import Prints, fall_silent, flush
-from marpack.worker.service import Service
+from marpack.worker.model_loader import HandlerLoader
+from marpack.worker.prints import StdoutWriter, close_stdin, flush
+from marpack.worker.service import InferenceService
 from marpack.worker.trouble import last_words
 
 
@@ -26,24 +26,24 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     os.set_inheritable(descriptor, False)  # the author's subprocesses are not our clients
     if max_memory:
         resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
-    prints = Prints(marker)
+    prints = StdoutWriter(marker)
     pipe = Pipe(socket.socket(fileno=descriptor), ToWorker)
     load = pipe.receive()
     if not isinstance(load, Load):
         return 0
     _talk_like_the_server(prints)
-    fall_silent()
+    close_stdin()
     os.chdir(load.model_dir)
     service = _load(load, pipe, prints)
     return 1 if service is None else _serve(service, pipe, load.model_dir, prints)
 
 
-def _talk_like_the_server(prints: Prints) -> None:
+def _talk_like_the_server(prints: StdoutWriter) -> None:
     logging.basicConfig(handlers=[LogHandler(sys.stdout, prints.put)], level=logging.INFO)
 
 
-def _load(load: Load, pipe: Pipe, prints: Prints) -> Service | None:
-    loader = Loader(load)
+def _load(load: Load, pipe: Pipe, prints: StdoutWriter) -> InferenceService | None:
+    loader = HandlerLoader(load)
     try:
         service, loaded = loader.run()
     except BaseException as error:  # noqa: BLE001 - the worker's loop: exit and interrupt are failures to load, too
@@ -55,7 +55,7 @@ def _load(load: Load, pipe: Pipe, prints: Prints) -> Service | None:
     return service
 
 
-def _serve(service: Service, pipe: Pipe, model_dir: str, prints: Prints) -> int:
+def _serve(service: InferenceService, pipe: Pipe, model_dir: str, prints: StdoutWriter) -> int:
     own = os.getpid()
     while (message := pipe.receive()) is not None:
         if not isinstance(message, Predict):

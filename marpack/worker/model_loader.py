@@ -15,18 +15,18 @@ from marpack.torchserve.frontend.http_response import Sequences
 from marpack.torchserve.messages import Load, Loaded, LoadFailed
 from marpack.torchserve.metrics_cache import MetricsCache
 from marpack.torchserve.model_config import batch_size_of, read_config
-from marpack.torchserve.targets import Difference
+from marpack.torchserve.targets import TargetDifference
 from marpack.torchserve.ts import finder
-from marpack.torchserve.ts.entry_point import Entry, find_entry
+from marpack.torchserve.ts.entry_point import HandlerEntry, find_entry
 from marpack.worker import startup
 from marpack.worker.prints import Handle, print_line, shown
-from marpack.worker.service import Conduct, Service
+from marpack.worker.service import InferenceService, ServiceMode
 from marpack.worker.trouble import flatten, message_of
 
 logger = logging.getLogger(__name__)
 
 
-class Loader:
+class HandlerLoader:
     """Loads one model, keeping the time and the name of each step, so that a failure can say where it was."""
 
     def __init__(self, load: Load, *, tell: Callable[[str], None] = print_line) -> None:
@@ -36,7 +36,7 @@ class Loader:
         self._stage = "manifest"
         self._stages: dict[str, float] = {}
 
-    def run(self) -> tuple[Service, Loaded]:
+    def run(self) -> tuple[InferenceService, Loaded]:
         """Load and initialise; raises whatever the author's code raises."""
         manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
         config = self._timed("config", lambda: self._config(manifest))
@@ -44,16 +44,16 @@ class Loader:
         entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
         handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), self._shown(entry.handle)))
         context = self._timed("config", lambda: self._context(manifest, config))
-        conduct = self._conduct(config)  # now: the handler may change the config
+        mode = self._conduct(config)  # now: the handler may change the config
         self._timed("initialize", lambda: entry.initialize(context))
-        service = Service(entry, context, handle, conduct, max_response_size=self._load.max_response_size)
-        return service, self._loaded(entry, loses_answers=conduct.loses_answers)
+        service = InferenceService(entry, context, handle, mode, max_response_size=self._load.max_response_size)
+        return service, self._loaded(entry, loses_answers=mode.loses_answers)
 
-    def _conduct(self, config: dict[str, Any]) -> Conduct:
+    def _conduct(self, config: dict[str, Any]) -> ServiceMode:
         asynchronous = config.get("asyncCommunication") is True  # the frontend takes nothing else for yes
-        return Conduct(
+        return ServiceMode(
             asynchronous=asynchronous,
-            loses_answers=asynchronous and not self._load.target.has(Difference.LOST_ANSWERS),
+            loses_answers=asynchronous and not self._load.target.has(TargetDifference.LOST_ANSWERS),
             continuous=config.get("continuousBatching") is True,
             sequences=Sequences.of(config),
         )
@@ -81,7 +81,7 @@ class Loader:
 
     def _prepare_imports(self, manifest: dict[str, Any], config: dict[str, Any]) -> None:
         startup.prepare(self._load.model_dir, self._handler(manifest), with_ts=not self._load.torchserve)
-        startup.pose_as_torchrun(config, self._name(manifest))
+        startup.set_torchrun_environment(config, self._name(manifest))
         finder.install(installed_torchserve=self._load.torchserve)
 
     def _handler(self, manifest: dict[str, Any]) -> str:
@@ -89,7 +89,7 @@ class Loader:
 
     def _envelope(self, manifest: dict[str, Any]) -> str | None:
         named = manifest["model"].get("envelope")
-        if self._load.envelope or not named or self._load.target.has(Difference.MANIFEST_ENVELOPE):
+        if self._load.envelope or not named or self._load.target.has(TargetDifference.MANIFEST_ENVELOPE):
             return self._load.envelope or named
         diagnostics.note(
             "envelope-ignored",
@@ -125,7 +125,7 @@ class Loader:
         )
         return context
 
-    def _loaded(self, entry: Entry, *, loses_answers: bool) -> Loaded:
+    def _loaded(self, entry: HandlerEntry, *, loses_answers: bool) -> Loaded:
         device = getattr(entry.instance, "device", None)
         return Loaded(
             handler=entry.name,

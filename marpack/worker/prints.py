@@ -22,14 +22,14 @@ _SECRET_PAIR = re.compile(
 )
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]+", re.IGNORECASE)
 _HIDDEN = "•••"
-_LONGEST = 300  # characters of a line
+_MAX_LENGTH = 300  # characters of a line
 _ITEMS = 8  # of a list or dict
 _BYTES = 16
 _DEPTH = 5
 _OURS = {"url_path", "explain"}  # headers that the server's frontend adds
 
 
-class Prints:
+class StdoutWriter:
     """The way to the parent's log pipe, whatever the author does to stdout."""
 
     def __init__(self, marker: bytes) -> None:
@@ -105,7 +105,7 @@ class StdinError(WorkerDeath):
     hint = "take it out; to debug, run with --pdb, or with --in-process"
 
 
-class _Silence(io.RawIOBase):
+class _ClosedStdin(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
@@ -116,12 +116,12 @@ class _Silence(io.RawIOBase):
         return 0
 
 
-def fall_silent() -> None:
+def close_stdin() -> None:
     """Let what reads stdin fail at once as it would fail in the end; what a child of the handler's reads stays open."""
     read, _ = os.pipe()  # the other end is this process's as long as it lives
     os.dup2(read, 0)
     os.close(read)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(_Silence()), encoding="utf-8")
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedStdin()), encoding="utf-8")
 
 
 def shown(handle: Handle, tell: Callable[[str], None]) -> Handle:
@@ -170,13 +170,13 @@ def _kind(value: object) -> str:
 def describe(value: Any, depth: int = 0) -> str:
     """Return a value in short: sizes instead of bytes, the first of many items, nothing secret."""
     if isinstance(value, bytes | bytearray):
-        return f"of {len(value):,} bytes{_described_bytes(bytes(value[:_LONGEST]))}"
+        return f"of {len(value):,} bytes{_described_bytes(bytes(value[:_MAX_LENGTH]))}"
     if isinstance(value, dict):
         return _described_dict(value, depth)
     if isinstance(value, list | tuple):
         return _described_list(value, depth)
     if isinstance(value, str):
-        return repr(_without_secrets(value[:_LONGEST]))
+        return repr(_without_secrets(value[:_MAX_LENGTH]))
     shape = getattr(value, "shape", None)
     if shape is not None:
         return f"{list(shape)} {getattr(value, 'dtype', '')}".rstrip()
@@ -220,4 +220,4 @@ def _is_secret(name: object) -> bool:
 
 def _cut(line: str) -> str:
     text = line.replace("\n", "\\n").replace("\r", "\\r")
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"

@@ -16,7 +16,7 @@ from marpack.torchserve import diagnostics
 from marpack.torchserve.context import Context, RequestProcessor, Row, processor_of, row_of
 from marpack.torchserve.diagnostics import drain_timings
 from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
-from marpack.torchserve.messages import MAX_BODY, Answered, Piece, Request, Response, Trouble
+from marpack.torchserve.messages import MAX_BODY, Answered, Request, Response, ResponseChunk, Trouble
 from marpack.torchserve.response import (
     NEXT,
     UNSERIALISABLE,
@@ -29,8 +29,8 @@ from marpack.torchserve.response import (
     checked_error,
     response_of,
 )
-from marpack.torchserve.streaming import PieceSocket, is_final, joined
-from marpack.torchserve.ts.entry_point import Entry
+from marpack.torchserve.streaming import ChunkSocket, assemble, is_final
+from marpack.torchserve.ts.entry_point import HandlerEntry
 from marpack.torchserve.ts_util import PredictionException
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
@@ -43,7 +43,7 @@ class RowsTaken(WorkerDeath):
     hint = "leave `data` as it is, and return one item per row that it had"
 
 
-class Conduct(Struct, frozen=True, kw_only=True):
+class ServiceMode(Struct, frozen=True, kw_only=True):
     """How the model config wants requests answered."""
 
     asynchronous: bool = False  # what the handler returns is awaited
@@ -52,15 +52,15 @@ class Conduct(Struct, frozen=True, kw_only=True):
     sequences: Sequences | None = None  # what is done about requests of no sequence, under sequenceBatching
 
 
-class Service:
+class InferenceService:
     """Answers batches through one initialised handler."""
 
     def __init__(
         self,
-        entry: Entry,
+        entry: HandlerEntry,
         context: Context,
         handle: Callable[[Any, Any], Any],
-        conduct: Conduct,
+        mode: ServiceMode,
         *,
         max_response_size: int = MAX_BODY,
     ) -> None:
@@ -70,13 +70,13 @@ class Service:
             entry: What the handler's file offers.
             context: Of the worker.
             handle: The entry point, in its envelope if there is one.
-            conduct: What the model config says of it.
+            mode: What the model config says of it.
             max_response_size: Bytes of one answer; what has more ends the worker, as on the server.
 
         """
         self._context = context
         self._handle = handle
-        self.conduct = conduct
+        self.mode = mode
         self._limit = max_response_size
         self._model_dir = str(context.system_properties["model_dir"])
         self._clock = StageClock()
@@ -86,7 +86,7 @@ class Service:
         self._out_of_step = False  # the frontend takes what was returned last for the answer to the next request
         self.on_failure: Callable[[BaseException], None] | None = None  # sees what the handler raised, first
 
-    def predict(self, requests: tuple[Request, ...], send: Callable[[Piece], None]) -> Answered:
+    def predict(self, requests: tuple[Request, ...], send: Callable[[ResponseChunk], None]) -> Answered:
         """Answer one batch; never raises an `Exception` of the handler's.
 
         Raises:
@@ -94,25 +94,25 @@ class Service:
             SystemExit, KeyboardInterrupt: the handler's own.
 
         """
-        sequences = self.conduct.sequences
+        sequences = self.mode.sequences
         if sequences is not None and sequences.stuck:
             return Answered(responses=sequences.refusals(len(requests)), stages={}, troubles=(sequences.why_stuck(),))
         if self._out_of_step:
             raise AnsweredTwice("the frontend had its answer to the request before, and then got another")
-        socket = PieceSocket(send, limit=self._limit)
+        socket = ChunkSocket(send, limit=self._limit)
         start = time.perf_counter()
-        answers = self._turns(requests, socket) if self.conduct.continuous else self._turn(requests, socket)
+        answers = self._turns(requests, socket) if self.mode.continuous else self._turn(requests, socket)
         self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
-        responses = tuple([joined(socket.sent, index, answer) for index, answer in enumerate(answers)])
+        responses = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
         stages = self._clock.take() | drain_timings() | {"handle": (time.perf_counter() - start) * 1000}
         return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain_notes()))
 
-    def _turn(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
-        if self.conduct.asynchronous:
+    def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
+        if self.mode.asynchronous:
             return self._turn_apart(requests, socket)
         return self._answers(self._receive(requests, self._context, socket), self._context)
 
-    def _turn_apart(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
+    def _turn_apart(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
         """Answer under asyncCommunication: each batch is a task of its own, with a copy of the context.
 
         Where the worker would die of an answer, only the task does, and nothing tells the frontend.
@@ -123,11 +123,11 @@ class Service:
         except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise
         except BaseException as error:
-            if not self.conduct.loses_answers:
+            if not self.mode.loses_answers:
                 raise
             return self._lost(error, len(requests))
 
-    def _turns(self, requests: tuple[Request, ...], socket: PieceSocket) -> tuple[Response, ...]:
+    def _turns(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
         """Call the handler again for the requests it has not finished: each answer but the last is one piece.
 
         From its second turn on a request has its id and headers, and no content: `{}`.
@@ -142,7 +142,7 @@ class Service:
             }
             last |= {place: answer for place, answer in answers.items() if place not in unfinished}
             if unfinished:
-                socket.pass_on(Piece(unfinished))
+                socket.pass_on(ResponseChunk(unfinished))
             waiting = {place: replace(waiting[place], parts=()) for place in unfinished}
         return tuple(last[place] for place in range(len(requests)))
 
@@ -150,7 +150,7 @@ class Service:
         taken, self._troubles = self._troubles, []
         return taken
 
-    def _receive(self, requests: tuple[Request, ...], context: Context, socket: PieceSocket) -> list[Row]:
+    def _receive(self, requests: tuple[Request, ...], context: Context, socket: ChunkSocket) -> list[Row]:
         rows: list[Row] = []
         ids: dict[int, str] = {}
         processors: list[RequestProcessor] = []
@@ -158,8 +158,8 @@ class Service:
             rows.append(row_of(request, decode=self._decode))
             ids[index] = request.id
             processors.append(processor_of(request))
-            if self.conduct.sequences is not None:
-                self.conduct.sequences.enter(processors[-1], context)
+            if self.mode.sequences is not None:
+                self.mode.sequences.enter(processors[-1], context)
         context.request_ids = ids
         context.request_processor = processors
         context.cl_socket = socket
@@ -188,7 +188,7 @@ class Service:
         return self._encoded(returned, count, start, context)
 
     def _call(self, rows: list[Row], context: Context) -> Any:  # Any: the author's return value, judged afterwards
-        if self.conduct.asynchronous:  # what cannot be awaited fails the prediction, as on the server
+        if self.mode.asynchronous:  # what cannot be awaited fails the prediction, as on the server
             return _event_loop().run_until_complete(_awaited(self._handle, rows, context))
         return self._handle(rows, context)
 

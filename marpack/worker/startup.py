@@ -53,7 +53,7 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
 
     Raises ShadowingError where no worker of the server's would start.
     """
-    _pose_as_the_servers()
+    _set_server_environment()
     places = _places(Path(model_dir), handler)
     packed = _names_in(places)
     before = os.environ.get("PYTHONPATH")
@@ -74,7 +74,7 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
         _bring_along(importlib.import_module(package), modules)
 
 
-def _pose_as_the_servers() -> None:
+def _set_server_environment() -> None:
     """Set what the server's workers are started with."""
     temporary = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - only named, as on the server
     folders = dict.fromkeys(("TEMP", "LOG_LOCATION", "METRICS_LOCATION"), temporary)
@@ -110,7 +110,7 @@ def _bring_along(package: ModuleType, modules: Iterable[str]) -> None:
     vars(package).setdefault("__getattr__", ask)
 
 
-def pose_as_torchrun(config: Mapping[str, Any], model: str) -> None:  # Any: YAML as it stands
+def set_torchrun_environment(config: Mapping[str, Any], model: str) -> None:  # Any: YAML as it stands
     """Set what torchrun sets for the first of its processes, where the model config has the server start it by that.
 
     Only this process is played: with more of them, what they say to each other waits for ever.

@@ -8,8 +8,8 @@ from types import CodeType, TracebackType
 from marpack.torchserve.messages import Frame, Trouble
 from marpack.torchserve.response import WorkerDeath
 
-_MOST_FRAMES = 60
-_MOST_TEXT = 4000
+_MAX_FRAMES = 60
+_MAX_TEXT = 4000
 
 
 def flatten(error: BaseException, *, stage: str, model_dir: str, hint: str | None = None) -> Trouble:
@@ -43,7 +43,7 @@ def message_of(error: BaseException) -> str:
         text = str(error)
     except Exception as failure:  # noqa: BLE001 - the worker's loop: an author's __str__ may do anything
         text = f"(its message could not be shown: {type(failure).__name__})"
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}… ({len(text)} characters)"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
 
 
 def hint_for(error: BaseException) -> str | None:
@@ -63,7 +63,7 @@ def _why_no_ts(error: ModuleNotFoundError) -> str | None:
 
 
 def _frames(trace: TracebackType | None, model_dir: str) -> list[Frame]:
-    return [_frame(frame.f_code, line, model_dir) for frame, line in traceback.walk_tb(trace)][-_MOST_FRAMES:]
+    return [_frame(frame.f_code, line, model_dir) for frame, line in traceback.walk_tb(trace)][-_MAX_FRAMES:]
 
 
 def _frame(code: CodeType, line: int, model_dir: str) -> Frame:

@@ -67,7 +67,7 @@ def look(path):
         for name in archive.entries:
             with archive.open(name) as file:
                 members[name] = file.read()
-        return members, archive.manifest, archive.oddities
+        return members, archive.manifest, archive.server_findings
 
 
 def found_or_harmless(path, bad, good):

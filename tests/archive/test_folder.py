@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from marpack.archive.protocol import Form, Limits
+from marpack.archive.protocol import ArchiveForm, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode
 
@@ -24,8 +24,8 @@ def model(tmp_path):
 
 def test_a_folder_is_an_archive_as_it_lies(model):
     with open_archive(model) as archive:
-        assert archive.form is Form.FOLDER
-        assert archive.oddities == ()
+        assert archive.form is ArchiveForm.FOLDER
+        assert archive.server_findings == ()
         assert list(archive.entries) == ["MAR-INF/MANIFEST.json", "data/labels.txt", "h.py"]
         assert archive.entries["h.py"].size == 6
         assert archive.manifest.model.name == "m"

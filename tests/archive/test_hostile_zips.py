@@ -396,7 +396,7 @@ def test_needlessly_wide_sizes_behind_the_data_open_but_are_told(tmp_path):
     told = {"crc": 0, "size": FULL, "compressed": FULL, "extra": zip64_extra(0, 0)}
     path.write_bytes(zip_of(*GOOD, M(name="s.py", method=8, flags=0x808, local=told, after=wide)))
     with open_archive(path) as archive:
-        assert [finding.code for finding in archive.oddities] == ["zip64-streamed"]
+        assert [finding.code for finding in archive.server_findings] == ["zip64-streamed"]
         assert archive.open("s.py").read() == b"x = 1\n"
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.archive.manifest import MAX_BYTES, Manifest, Model
+from marpack.archive.manifest import MAX_BYTES, Manifest, ManifestModel
 from marpack.errors import ExitCode, ManifestError
 
 LEAST = {"runtime": "python", "model": {"modelName": "digits", "handler": "handler.py"}}
@@ -37,7 +37,7 @@ def dump(tree: object) -> bytes:
 
 def test_the_least_manifest_the_server_takes():
     manifest = Manifest.from_json(dump(LEAST))
-    assert manifest == Manifest(model=Model(name="digits", handler="handler.py"))
+    assert manifest == Manifest(model=ManifestModel(name="digits", handler="handler.py"))
 
 
 def test_old_archives_lose_nothing():
@@ -65,7 +65,7 @@ def test_a_version_without_quotes_is_read_as_the_server_reads_it():
 
 def test_the_bytes_are_those_of_the_original_archiver():
     manifest = Manifest(
-        model=Model(name="digits", handler="handler.py", serialized_file="digits.pt", version="1.0"),
+        model=ManifestModel(name="digits", handler="handler.py", serialized_file="digits.pt", version="1.0"),
         created_on="20/11/2026 10:00:00",
         archiver_version="0.12.0",
     )
@@ -85,7 +85,7 @@ def test_the_bytes_are_those_of_the_original_archiver():
 
 
 def test_a_field_wins_over_an_extra_of_its_name():
-    manifest = Manifest(model=Model(name="a", handler="h.py", extra={"modelName": "b", "mine": 1}))
+    manifest = Manifest(model=ManifestModel(name="a", handler="h.py", extra={"modelName": "b", "mine": 1}))
     assert json.loads(manifest.to_json())["model"] == {"modelName": "a", "handler": "h.py", "mine": 1}
 
 
@@ -138,7 +138,7 @@ _FIELDS |= {"envelope", "description", "createdOn", "runtime", "model", "archive
 _EXTRA = st.dictionaries(st.text().filter(lambda key: key not in _FIELDS), _JSON, max_size=3)
 _MAYBE = st.none() | st.text()
 _MODELS = st.builds(
-    Model, name=st.text(), handler=st.text(), version=_MAYBE, serialized_file=_MAYBE, model_file=_MAYBE,
+    ManifestModel, name=st.text(), handler=st.text(), version=_MAYBE, serialized_file=_MAYBE, model_file=_MAYBE,
     requirements_file=_MAYBE, config_file=_MAYBE, envelope=_MAYBE, description=_MAYBE, extra=_EXTRA,
 )  # fmt: skip
 _MANIFESTS = st.builds(

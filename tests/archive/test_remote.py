@@ -7,7 +7,7 @@ import pytest
 
 from marpack.archive.remote import check_address, fetch
 from marpack.errors import UsageError
-from marpack.runner.inputs import Shape, file_inputs
+from marpack.runner.inputs import RequestDefaults, file_inputs
 from marpack.runner.sources import check_sources
 
 
@@ -37,7 +37,7 @@ def site() -> Iterator[str]:
 
 def test_inputs_are_fetched_over_http(site: str):
     there, gone, torn = file_inputs(
-        [f"{site}/a.png?size=2.5", f"{site}/gone.png?key=secret", f"{site}/torn.png"], Shape()
+        [f"{site}/a.png?size=2.5", f"{site}/gone.png?key=secret", f"{site}/torn.png"], RequestDefaults()
     )
     assert there.request.parts[0].value == b"hello"
     assert there.request.parts[0].content_type == "image/png"

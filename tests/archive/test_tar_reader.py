@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from marpack.archive.cache import Cache
-from marpack.archive.protocol import Form, Limits
+from marpack.archive.protocol import ArchiveForm, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode
 
@@ -55,8 +55,8 @@ def opened(tmp_path):
 def test_what_went_in_comes_out(opened, form):
     members = {**FILES, LONG: b"far away"} if form != tarfile.USTAR_FORMAT else {**FILES, LONG[-150:].lstrip("/"): b"2"}
     with opened(tar(members, form=form)) as archive:
-        assert archive.form is Form.TGZ
-        assert archive.oddities == ()
+        assert archive.form is ArchiveForm.TGZ
+        assert archive.server_findings == ()
         assert archive.manifest.model.name == "m"
         assert list(archive.entries) == list(members)
         for name, data in members.items():
@@ -82,7 +82,7 @@ def test_with_and_without_a_root_folder(opened, root, codes):
     members = [(info(root.rstrip("/") or "a", type=tarfile.DIRTYPE), b"")]
     members += [(info(root + name, data), data) for name, data in FILES.items()]
     with opened(tar(members)) as archive:
-        assert [finding.code for finding in archive.oddities] == codes
+        assert [finding.code for finding in archive.server_findings] == codes
         assert list(archive.entries) == list(FILES)
         assert (archive.materialize() / "h.py").read_bytes() == FILES["h.py"]
         assert sorted(path.name for path in archive.materialize().iterdir()) == ["MAR-INF", "a", "big.bin", "h.py"]
@@ -96,7 +96,7 @@ def test_several_roots_are_one_for_the_server(opened):
 
 def test_a_tgz_named_mar_opens_but_is_told(opened):
     with opened(tar(FILES), "m.mar") as archive:
-        assert [finding.code for finding in archive.oddities] == ["archive-suffix"]
+        assert [finding.code for finding in archive.server_findings] == ["archive-suffix"]
 
 
 def test_the_second_time_nothing_is_inflated(opened, tmp_path):
@@ -106,7 +106,7 @@ def test_the_second_time_nothing_is_inflated(opened, tmp_path):
         assert archive.materialize() == first
     with open_archive(tmp_path / "m.tar.gz", cache=Cache(tmp_path / "cache")) as archive:
         assert archive.manifest.model.name == "m"
-        assert [finding.code for finding in archive.oddities] == ["tgz-no-root-folder"]
+        assert [finding.code for finding in archive.server_findings] == ["tgz-no-root-folder"]
         assert archive.materialize() == first
         assert "_contents" not in vars(archive)
 

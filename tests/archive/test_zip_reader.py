@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from marpack.archive.cache import Cache
-from marpack.archive.protocol import Form, Method
+from marpack.archive.protocol import ArchiveForm, Method
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError, NotAnArchiveError
 
@@ -36,8 +36,8 @@ def cache(tmp_path):
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_what_went_in_comes_out(tmp_path, cache, method):
     with open_archive(make_zip(tmp_path / "digits.mar", method=method), cache=cache) as archive:
-        assert archive.form is Form.MAR
-        assert archive.oddities == ()
+        assert archive.form is ArchiveForm.MAR
+        assert archive.server_findings == ()
         assert archive.manifest.model.name == "digits"
         assert list(archive.entries) == list(FILES)
         folder = archive.materialize()
@@ -105,7 +105,7 @@ def test_a_root_folder_opens_but_is_told(tmp_path, cache):
     path = make_zip(tmp_path / "a.mar", {f"top/{name}": data for name, data in FILES.items()} | {"top/logs/": b""})
     with open_archive(path, cache=cache) as archive:
         assert list(archive.entries) == list(FILES)
-        assert [finding.code for finding in archive.oddities] == ["mar-root-folder"]
+        assert [finding.code for finding in archive.server_findings] == ["mar-root-folder"]
         folder = archive.materialize()
         assert (folder / "handler.py").read_bytes() == FILES["handler.py"]
         assert (folder / "logs").is_dir()
@@ -113,7 +113,7 @@ def test_a_root_folder_opens_but_is_told(tmp_path, cache):
 
 def test_a_zip_by_another_name_opens_but_is_told(tmp_path, cache):
     with open_archive(make_zip(tmp_path / "a.zip"), cache=cache) as archive:
-        assert [finding.code for finding in archive.oddities] == ["archive-suffix"]
+        assert [finding.code for finding in archive.server_findings] == ["archive-suffix"]
 
 
 LARGE = {**FILES, "w.pt": os.urandom(9_000_000)}

@@ -139,6 +139,6 @@ def test_marpack_calls_fine_what_the_server_takes(store, served, name):
 def fine(path):
     try:
         with open_archive(path) as archive:
-            return archive.manifest.model.name == "m" and not archive.oddities
+            return archive.manifest.model.name == "m" and not archive.server_findings
     except ArchiveError:
         return False

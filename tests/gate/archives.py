@@ -7,15 +7,14 @@ from typing import Any
 
 import yaml
 
-from marpack.gate.candidate import Manner, Subject
-from marpack.gate.check import Choice, check
-from marpack.gate.sample_runner import Terms
+from marpack.gate.candidate import Candidate, CheckOptions
+from marpack.gate.check import CheckSelection, check
 from marpack.gate.verdicts import GateReport, Verdict
 from marpack.project.load import load_project
 from marpack.project.packing import write
 from marpack.project.planning import plan_project
-from marpack.project.source import Resolved
-from marpack.runner.pool import Settings
+from marpack.project.source import ResolvedSource
+from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result, body_of
 
 # Two classes from the letters of a text; in the style of most handlers, and without torch.
@@ -90,11 +89,11 @@ def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
     return write(plan_project(load_project(project(folder, handler, **options)), check=False)).path
 
 
-def examine(source: Path, *, choice: Choice | None = None, **settings: Any) -> GateReport:
+def examine(source: Path, *, choice: CheckSelection | None = None, **settings: Any) -> GateReport:
     """Put one archive through the gate, with patience enough for a busy machine; what hangs brings a shorter time."""
-    manner = Manner(terms=Terms(patience=60.0), settings=Settings(**{"timeout": 30.0} | settings))
-    with Subject(Resolved(path=source), manner) as subject:
-        return check(subject, choice)
+    asked = CheckOptions(seconds_per_check=60.0, settings=PoolSettings(**{"timeout": 30.0} | settings))
+    with Candidate(ResolvedSource(path=source), asked) as candidate:
+        return check(candidate, choice)
 
 
 def failures(report: GateReport) -> dict[str, list[str]]:

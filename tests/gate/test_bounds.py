@@ -1,4 +1,4 @@
-"""What a slow model costs: each check keeps to its patience, and says what it left out."""
+"""What a slow model costs: each check keeps to its seconds, and says what it left out."""
 
 from pathlib import Path
 
@@ -6,27 +6,26 @@ import pytest
 from gate.archives import HANDLER, archive
 
 from marpack.archive.reader import open_archive
-from marpack.gate.candidate import Manner, Subject
+from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import check
 from marpack.gate.checks.batch_contract import affordable, sizes
-from marpack.gate.sample_runner import Terms
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.text_members import model_config
-from marpack.project.source import Resolved
-from marpack.runner.pool import Settings
+from marpack.project.source import ResolvedSource
+from marpack.runner.pool import PoolSettings
 
 SLOW = HANDLER.replace("return [self.answer", "__import__('time').sleep(0.25 * len(data))\n        return [self.answer")
 
 
-def slow_report(path: Path, patience: float) -> GateReport:
-    with Subject(Resolved(path=path), Manner(terms=Terms(patience=patience))) as subject:
-        return check(subject)
+def slow_report(path: Path, seconds_per_check: float) -> GateReport:
+    with Candidate(ResolvedSource(path=path), CheckOptions(seconds_per_check=seconds_per_check)) as candidate:
+        return check(candidate)
 
 
 @pytest.mark.slow
 def test_a_slow_model_costs_no_more_than_was_granted(tmp_path: Path):
     path = archive(tmp_path / "project", SLOW, config={"batchSize": 32})
-    report = slow_report(path, patience=1.0)
+    report = slow_report(path, seconds_per_check=1.0)
     assert report.deployable
     reasons = {checked.name: checked.reason for checked in report.checks}
     assert reasons["batch-contract"].startswith("batches of 2; others would take too long")
@@ -64,4 +63,4 @@ BOMB = "a: &a0 [1]\n" + "".join(f"c{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\
 def test_a_config_that_cannot_be_read_within_bounds_leaves_the_servers_times(make_mar, config: str):
     with open_archive(make_mar("x", files={"c.yaml": config}, configFile="c.yaml")) as opened:
         assert model_config(opened) == {}
-        assert Settings().as_served(model_config(opened)).timeout == 120.0
+        assert PoolSettings().as_served(model_config(opened)).timeout == 120.0

@@ -7,12 +7,12 @@ from gate.archives import HANDLER, archive, examine, failures, project
 
 from marpack.errors import ExitCode, UsageError
 from marpack.findings import Severity
-from marpack.gate.candidate import Manner, Subject
-from marpack.gate.check import Choice, Listener, check
+from marpack.gate.candidate import Candidate, CheckOptions
+from marpack.gate.check import CheckProgress, CheckSelection, check
 from marpack.gate.checks import CHECKS, Check
-from marpack.gate.verdicts import Checked, Verdict
+from marpack.gate.verdicts import CheckResult, Verdict
 from marpack.project.schema import Severities
-from marpack.project.source import Resolved, resolve
+from marpack.project.source import ResolvedSource, resolve
 from marpack.torchserve.targets import Target
 
 
@@ -22,7 +22,7 @@ def reasons(report) -> dict[str, str]:
 
 def test_a_failure_is_the_exit_code_that_every_command_has_for_it(tmp_path: Path):
     whole = archive(tmp_path / "whole")
-    assert examine(whole, choice=Choice.of(["samples"])).exit_code is ExitCode.OK
+    assert examine(whole, choice=CheckSelection.of(["samples"])).exit_code is ExitCode.OK
     (tmp_path / "no.mar").write_text("no")
     assert examine(tmp_path / "no.mar").exit_code is ExitCode.ARCHIVE
     (tmp_path / "cut.mar").write_bytes(whole.read_bytes().replace(b"vowels", b"VOWELS"))
@@ -33,7 +33,7 @@ def test_a_failure_is_the_exit_code_that_every_command_has_for_it(tmp_path: Path
 
 def test_what_cannot_be_opened_still_has_a_whole_report(tmp_path: Path):
     (tmp_path / "no.mar").write_text("no")
-    report = examine(tmp_path / "no.mar", choice=Choice.of(["samples"]))
+    report = examine(tmp_path / "no.mar", choice=CheckSelection.of(["samples"]))
     assert [checked.name for checked in report.checks] == [each.name for each in CHECKS]
     assert failures(report) == {"safe-to-open": ["not-an-archive"]}
     assert reasons(report)["samples"] == "safe-to-open failed"
@@ -49,11 +49,11 @@ def test_nothing_is_loaded_that_is_not_trusted(tmp_path: Path):
 
 
 def test_checks_are_chosen_by_name():
-    assert Choice.of().names == {each.name for each in CHECKS}
-    assert Choice.of(["samples", "loads"]).names == {"samples", "loads"}
-    assert "memory" not in Choice.of(skip=["memory"])
-    assert not Choice.of(["digests"]).needs_worker
-    assert Choice.of(["loads"]).needs_worker
+    assert CheckSelection.of().names == {each.name for each in CHECKS}
+    assert CheckSelection.of(["samples", "loads"]).names == {"samples", "loads"}
+    assert "memory" not in CheckSelection.of(skip=["memory"])
+    assert not CheckSelection.of(["digests"]).needs_worker
+    assert CheckSelection.of(["loads"]).needs_worker
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_checks_are_chosen_by_name():
 )
 def test_a_wrong_choice_is_said(only: list[str], skip: list[str], what: str, hint: str):
     with pytest.raises(UsageError) as caught:
-        Choice.of(only, skip)
+        CheckSelection.of(only, skip)
     assert caught.value.what == what
     assert hint in str(caught.value.hint)
 
@@ -76,8 +76,8 @@ def test_a_wrong_choice_is_said(only: list[str], skip: list[str], what: str, hin
 def test_a_failure_that_weighs_less_does_not_close_the_gate(tmp_path: Path):
     broken = HANDLER.replace("return {self", 'open("log.txt", "a")\n        return {self')
     folder = project(tmp_path / "p", broken, checks={"model-folder": "warning"})
-    with Subject(resolve(str(folder))) as subject:
-        report = check(subject)
+    with Candidate(resolve(str(folder))) as candidate:
+        report = check(candidate)
     assert failures(report) == {"model-folder": ["model-folder-written"]}
     assert report.deployable
     assert report.exit_code is ExitCode.OK
@@ -125,26 +125,26 @@ def test_a_worker_that_cannot_be_started_again_fails_one_check(tmp_path: Path):
     assert reasons(report)["memory"] == "samples failed"
 
 
-class Interrupting(Listener):
+class Interrupting(CheckProgress):
     """Presses Ctrl-C at one check."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.told: list[Checked] = []
+        self.told: list[CheckResult] = []
 
     def begins(self, check: Check) -> None:
         if check.name == self.name:
             raise KeyboardInterrupt
 
-    def ends(self, checked: Checked) -> None:
+    def ends(self, checked: CheckResult) -> None:
         self.told.append(checked)
 
 
 @pytest.mark.parametrize("name", ["digests", "loads", "batch-contract"])
 def test_an_interrupted_check_tells_what_is_done(tmp_path: Path, name: str):
     listener = Interrupting(name)
-    with Subject(Resolved(path=archive(tmp_path / "p"))) as subject:
-        report = check(subject, listener=listener)
+    with Candidate(ResolvedSource(path=archive(tmp_path / "p"))) as candidate:
+        report = check(candidate, listener=listener)
     place = [each.name for each in CHECKS].index(name)
     assert [checked.verdict for checked in report.checks[:place]].count(Verdict.FAILED) == 0
     assert {checked.reason for checked in report.checks[place:]} == {"interrupted"}
@@ -171,8 +171,8 @@ def test_what_only_the_server_refuses_is_a_note_under_the_other_target(tmp_path:
     path = archive(tmp_path / "p")
     other = path.rename(path.with_suffix(".zip"))
     assert failures(examine(other)) == {"safe-to-open": ["archive-suffix"]}
-    with Subject(Resolved(path=other), Manner(target=Target.MARPACK)) as subject:
-        report = check(subject, Choice.of(["safe-to-open"]))
+    with Candidate(ResolvedSource(path=other), CheckOptions(target=Target.MARPACK)) as candidate:
+        report = check(candidate, CheckSelection.of(["safe-to-open"]))
     assert report.deployable
     assert [finding.severity for finding in report.checks[0].findings] == [Severity.NOTE]
 
@@ -192,5 +192,5 @@ def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
     found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
     assert "the status is 413" in found.message
     assert "6,553,501 bytes" in str(found.hint)
-    with Subject(Resolved(path=path), Manner(max_request_size=7_000_000)) as subject:
-        assert check(subject, Choice.of(["samples"])).exit_code is ExitCode.OK
+    with Candidate(ResolvedSource(path=path), CheckOptions(max_request_size=7_000_000)) as candidate:
+        assert check(candidate, CheckSelection.of(["samples"])).exit_code is ExitCode.OK

@@ -9,7 +9,7 @@ from gate.archives import result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.gate.against import Likeness, compare, label_of
+from marpack.gate.against import Similarity, compare, label_of
 from marpack.gate.compare import differences, largest_difference
 
 ALIKE: list[tuple[str | bytes, str | bytes]] = [
@@ -128,18 +128,18 @@ def test_what_an_answer_calls_its_input(body: str, label: str | None):
 @pytest.mark.parametrize(
     ("one", "other", "likeness"),
     [
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.9, "dog": 0.1}', Likeness.EXACT),
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.9001, "dog": 0.0999}', Likeness.ROUNDED),
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.7, "dog": 0.3}', Likeness.LABEL),
-        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.2, "dog": 0.8}', Likeness.DIFFERENT),
-        ("[0.1]", "[0.2]", Likeness.DIFFERENT),
-        ("text", "other", Likeness.DIFFERENT),
+        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.9, "dog": 0.1}', Similarity.EXACT),
+        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.9001, "dog": 0.0999}', Similarity.ROUNDED),
+        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.7, "dog": 0.3}', Similarity.LABEL),
+        ('{"cat": 0.9, "dog": 0.1}', '{"cat": 0.2, "dog": 0.8}', Similarity.DIFFERENT),
+        ("[0.1]", "[0.2]", Similarity.DIFFERENT),
+        ("text", "other", Similarity.DIFFERENT),
     ],
 )
-def test_how_much_alike_two_answers_are(one: str, other: str, likeness: Likeness):
+def test_how_much_alike_two_answers_are(one: str, other: str, likeness: Similarity):
     assert compare(result(one), result(other)).likeness is likeness
 
 
 def test_another_status_is_the_least_alike():
     compared = compare(result("x"), result("x", status=503))
-    assert (compared.likeness, compared.statuses, compared.alike) == (Likeness.STATUS, (200, 503), False)
+    assert (compared.likeness, compared.statuses, compared.alike) == (Similarity.STATUS, (200, 503), False)

@@ -11,7 +11,7 @@ import pytest
 from gate.archives import HANDLER, archive, examine, failures
 from gate.healthy import HEALTHY
 
-from marpack.gate.candidate import Subject
+from marpack.gate.candidate import Candidate
 from marpack.gate.check import check
 from marpack.gate.verdicts import Verdict
 from marpack.project.source import resolve
@@ -59,8 +59,8 @@ def test_an_archive_without_an_index_passes(make_mar):
 def test_every_example_passes(example: Path, tmp_path: Path):
     ignored = shutil.ignore_patterns("*.mar", "__pycache__")
     project = shutil.copytree(example, tmp_path / example.name, ignore=ignored)
-    with Subject(resolve(str(project))) as subject:
-        report = check(subject)
+    with Candidate(resolve(str(project))) as candidate:
+        report = check(candidate)
     assert failures(report) == {}
     assert report.deployable
     assert next(checked for checked in report.checks if checked.name == "samples").verdict is Verdict.PASSED

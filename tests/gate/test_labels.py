@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from gate.archives import HANDLER, archive, examine, failures
 
-from marpack.gate.check import Choice
-from marpack.gate.checks.labels import known_labels, named_in, strangers
+from marpack.gate.check import CheckSelection
+from marpack.gate.checks.labels import known_labels, named_in, unknown_labels
 
 PETS = {"cat", "dog"}
 
@@ -58,18 +58,18 @@ def test_what_of_an_answer_may_name_labels(value: Any, handler: str, named: list
     ],
 )
 def test_a_name_that_is_no_label(answer: dict[str, float], strange: set[str], certainly: set[str]):
-    assert strangers(answer, PETS, certain=False) == strange
-    assert strangers(answer, PETS, certain=True) == certainly
+    assert unknown_labels(answer, PETS, certain=False) == strange
+    assert unknown_labels(answer, PETS, certain=True) == certainly
 
 
 def test_numbers_are_labels_like_any_other():
-    assert strangers({"3": 0.6, "4": 0.3}, {"3", "4"}, certain=False) == set()
-    assert strangers({"3": 0.6, "4": 0.4}, {"3"}, certain=False) == {"4"}
+    assert unknown_labels({"3": 0.6, "4": 0.3}, {"3", "4"}, certain=False) == set()
+    assert unknown_labels({"3": 0.6, "4": 0.4}, {"3"}, certain=False) == {"4"}
 
 
 def test_classes_none_of_which_is_a_label_are_a_warning(tmp_path):
     other = HANDLER.replace('self.labels["0"]: vowels, self.labels["1"]', '"Yes": vowels, "No"')
-    report = examine(archive(tmp_path, other), choice=Choice.of(["labels"]))
+    report = examine(archive(tmp_path, other), choice=CheckSelection.of(["labels"]))
     assert failures(report) == {}
     assert [finding.code for checked in report.checks for finding in checked.findings] == ["unused-labels"]
 
@@ -77,7 +77,7 @@ def test_classes_none_of_which_is_a_label_are_a_warning(tmp_path):
 @pytest.mark.parametrize("labels", ["[]", "{", '{"object_type_names": []}'])
 def test_labels_that_cannot_be_read_are_not_compared(make_mar, labels: str):
     handler = "def handle(data, context):\n    return None\n"
-    report = examine(make_mar(handler, files={"index_to_name.json": labels}), choice=Choice.of(["labels"]))
+    report = examine(make_mar(handler, files={"index_to_name.json": labels}), choice=CheckSelection.of(["labels"]))
     assert {checked.name: checked.reason for checked in report.checks}["labels"] == (
         "index_to_name.json holds none that can be read"
     )

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 import torch
 
-from marpack.inspection.nested import Walk
+from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleFacts, PickleScan, Unscanned, scan_of
 from marpack.weights.detect import recognize
 
@@ -26,7 +26,7 @@ def scan() -> Callable[..., PickleScan]:
 
     def scan(content: bytes, name: str = "notes.bin", **options: object) -> PickleScan:
         file = io.BytesIO(content)
-        return scan_of([Seen(list(Walk(**options).file(name, file, recognize(file))))])
+        return scan_of([Seen(list(NestedScan(**options).file(name, file, recognize(file))))])
 
     return scan
 

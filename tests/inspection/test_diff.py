@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 from marpack.inspection.diff import Change, Diff, diff
@@ -62,7 +62,9 @@ def build(tmp_path: Path) -> Build:
         members = [PlannedMember(weights, source, Role.WEIGHTS)]
         members += [PlannedMember(name, text.encode()) for name, text in texts.items()]
         config = "model-config.yaml"
-        model = Model(name="net", handler="handler.py", version=version, serialized_file=weights, config_file=config)
+        model = ManifestModel(
+            name="net", handler="handler.py", version=version, serialized_file=weights, config_file=config
+        )
         path = tmp_path / output
         plan = Plan(manifest=Manifest(model=model), members=tuple(members), output=path, format=form, samples=samples)
         pack(plan)

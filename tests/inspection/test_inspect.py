@@ -13,16 +13,16 @@ import msgspec
 import pytest
 import torch
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive
 from marpack.errors import ManifestError
 from marpack.findings import Severity
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
-from marpack.inspection.pickles import Verdict
+from marpack.inspection.pickles import PickleVerdict
 from marpack.project.packing import pack
 from marpack.project.plan import Format, Plan, PlannedMember, Role
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 
 HANDLER = """
 from ts.torch_handler.base_handler import BaseHandler
@@ -62,7 +62,7 @@ def build(tmp_path: Path) -> Build:
         members += [
             PlannedMember(name, text.encode() if isinstance(text, str) else text) for name, text in texts.items()
         ]
-        model = Model(
+        model = ManifestModel(
             name="net",
             handler="handler.py",
             version="1.0",
@@ -104,9 +104,9 @@ def test_every_form_shows_the_same_facts(output: str, form: Format, build: Build
     assert facts.config.value == {"batchSize": 4, "pt2": {"compile": {"enable": True}}}
     assert facts.requirements == ("numpy>=1.26", "scipy")
     (weights,) = facts.weights
-    assert (weights.kind, weights.tensors, weights.parameters, weights.bytes) == (Kind.STATE_DICT, 2, 15, 60)
+    assert (weights.kind, weights.tensors, weights.parameters, weights.bytes) == (WeightsFormat.STATE_DICT, 2, 15, 60)
     assert [tensor.name for tensor in weights.largest] == ["a.weight", "a.bias"]
-    assert facts.pickles.verdict is Verdict.SAFE
+    assert facts.pickles.verdict is PickleVerdict.SAFE
     assert facts.verified.intact
     assert facts.verified.signed_off
     assert facts.findings == ()
@@ -213,7 +213,7 @@ def test_whole_models_and_evil_ones_are_findings(build: Build) -> None:
 
     facts = look(build(evil__bin=evil, whole__pt=buffer.getvalue()))
 
-    assert facts.pickles.verdict is Verdict.DANGEROUS
+    assert facts.pickles.verdict is PickleVerdict.DANGEROUS
     codes = {finding.code: finding for finding in facts.findings}
     assert codes["dangerous-pickle"].severity is Severity.ERROR
     assert codes["untrusted-pickle"].severity is Severity.WARNING
@@ -252,9 +252,9 @@ def test_a_handler_without_an_entry_says_why(name: str, build: Build) -> None:
 
 def test_a_handler_inherits_stages_within_its_file(build: Build) -> None:
     source = "import a.b\nclass Mine(a.b.BaseHandler):\n    def inference(s): ...\n"
-    twice = look(build(handler__py=source + "class Last(Mine):\n    def initialize(s): ...\n"))
+    duplicates = look(build(handler__py=source + "class Last(Mine):\n    def initialize(s): ...\n"))
 
-    assert "several classes" in twice.handler.problem  # the server takes exactly one, too
+    assert "several classes" in duplicates.handler.problem  # the server takes exactly one, too
 
     facts = look(build("b.mar", handler__py=source))
     assert (facts.handler.bases, facts.handler.stages) == (("a.b.BaseHandler",), ("inference",))

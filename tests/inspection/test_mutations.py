@@ -17,7 +17,7 @@ from torch import nn
 
 from marpack.inspection.diff import tensor_digest
 from marpack.inspection.inspect import weights_facts
-from marpack.inspection.nested import Walk
+from marpack.inspection.nested import NestedScan
 from marpack.weights.contents import read_contents
 from marpack.weights.detect import recognize
 
@@ -89,7 +89,7 @@ def look(content: bytes) -> None:
     file = io.BytesIO(content)
     found = recognize(file)
     contents = read_contents(file, found)
-    seen = list(Walk(opcodes=100_000).file("weights", file, found))
+    seen = list(NestedScan(opcodes=100_000).file("weights", file, found))
     msgspec.json.encode((weights_facts("weights", contents), seen))
     for placed in contents.tensors:
         tensor_digest(file, found, placed)

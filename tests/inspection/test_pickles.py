@@ -25,7 +25,7 @@ import pytest
 import torch
 from torch import nn
 
-from marpack.inspection.pickles import PickleScan, Verdict
+from marpack.inspection.pickles import PickleScan, PickleVerdict
 
 Scan = Callable[..., PickleScan]
 SYSTEM = b"cposix\nsystem\n(S'id'\ntR."  # protocol 0
@@ -135,7 +135,7 @@ def test_what_weights_only_loads_is_safe(name: str, legacy: bool, scan: Scan, sa
 
     found = scan(content)
 
-    assert found.verdict is Verdict.SAFE
+    assert found.verdict is PickleVerdict.SAFE
     assert found.pickles
     assert all(pickle.weights_only for pickle in found.pickles)
     assert not found.unscanned
@@ -151,7 +151,7 @@ def test_a_plain_pickle_of_plain_values_is_safe_in_every_protocol(protocol: int,
 
     found = scan(pickle.dumps(value, protocol=protocol))
 
-    assert found.verdict is Verdict.SAFE
+    assert found.verdict is PickleVerdict.SAFE
     assert [pickle.problem for pickle in found.pickles] == [None]
     assert found.pickles[0].weights_only is (protocol == 2)
 
@@ -167,7 +167,7 @@ def test_torchscript_is_safe(make: str, scan: Scan, tmp_path: Path) -> None:
 
     found = scan((tmp_path / "net.pt").read_bytes())
 
-    assert found.verdict is Verdict.SAFE
+    assert found.verdict is PickleVerdict.SAFE
     assert any(pickle.where.endswith("data.pkl") for pickle in found.pickles)
 
 
@@ -185,7 +185,7 @@ def test_random_numbers_and_text_are_no_pickles(scan: Scan) -> None:
 
     for content in [*texts, *blobs]:
         found = scan(content)
-        assert found.verdict is Verdict.SAFE, content
+        assert found.verdict is PickleVerdict.SAFE, content
         assert not found.unscanned, content
 
 
@@ -209,7 +209,7 @@ class Vocab:
 def test_a_whole_model_needs_trust_and_lists_what_it_imports(scan: Scan, saved: Callable[..., bytes]) -> None:
     found = scan(saved(Net()))
 
-    assert found.verdict is Verdict.NEEDS_TRUST
+    assert found.verdict is PickleVerdict.NEEDS_TRUST
     names = {name for pickle in found.pickles for name in pickle.globals}
     assert "torch.nn.modules.linear.Linear" in names
     assert any(name.endswith(".Net") for name in names)
@@ -218,25 +218,25 @@ def test_a_whole_model_needs_trust_and_lists_what_it_imports(scan: Scan, saved: 
 def test_a_vocabulary_of_a_class_needs_trust(scan: Scan, saved: Callable[..., bytes]) -> None:
     found = scan(saved(Vocab()))
 
-    assert found.verdict is Verdict.NEEDS_TRUST
+    assert found.verdict is PickleVerdict.NEEDS_TRUST
     assert {"collections.defaultdict", "builtins.int"} <= set(found.pickles[0].globals)
 
 
 def test_numpy_inside_a_checkpoint_needs_trust(scan: Scan, saved: Callable[..., bytes]) -> None:
     found = scan(saved({"mean": np.zeros(3)}))
 
-    assert found.verdict is Verdict.NEEDS_TRUST
+    assert found.verdict is PickleVerdict.NEEDS_TRUST
     assert "numpy.ndarray" in found.pickles[0].globals
 
 
 def test_a_pickled_path_is_not_called_dangerous(scan: Scan) -> None:
-    assert scan(pickle.dumps(Path("x"))).verdict is Verdict.NEEDS_TRUST
+    assert scan(pickle.dumps(Path("x"))).verdict is PickleVerdict.NEEDS_TRUST
 
 
 def test_a_tensor_pickled_without_torch_save_shows_the_file_inside(scan: Scan) -> None:
     found = scan(pickle.dumps({"a": torch.zeros(2)}))
 
-    assert found.verdict is Verdict.NEEDS_TRUST
+    assert found.verdict is PickleVerdict.NEEDS_TRUST
     assert len(found.pickles) > 1  # the torch.save within the byte string is looked into, too
 
 
@@ -266,7 +266,7 @@ EVIL = {
 def test_known_bad_calls_are_dangerous_in_every_protocol(name: str, protocol: int, scan: Scan) -> None:
     found = scan(pickle.dumps(EVIL[name], protocol=protocol))
 
-    assert found.verdict is Verdict.DANGEROUS
+    assert found.verdict is PickleVerdict.DANGEROUS
     assert any("it imports" in reason for pickle in found.pickles for reason in pickle.reasons)
 
 
@@ -274,7 +274,7 @@ def test_known_bad_calls_are_dangerous_in_every_protocol(name: str, protocol: in
 def test_a_bad_call_in_a_torch_file_is_dangerous(legacy: bool, scan: Scan, saved: Callable[..., bytes]) -> None:
     content = saved({"a": torch.zeros(2), "b": Call(os.system, "id")}, _use_new_zipfile_serialization=not legacy)
 
-    assert scan(content).verdict is Verdict.DANGEROUS
+    assert scan(content).verdict is PickleVerdict.DANGEROUS
 
 
 ID = b"\x8c\x02id\x85R."  # a call with the argument "id", then STOP
@@ -363,7 +363,7 @@ TRICKS = {
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_tricks_do_not_hide_a_bad_call(name: str, scan: Scan) -> None:
-    assert scan(TRICKS[name]).verdict is Verdict.DANGEROUS
+    assert scan(TRICKS[name]).verdict is PickleVerdict.DANGEROUS
 
 
 WRAPPED = {
@@ -394,7 +394,7 @@ WRAPPED = {
 def test_wrappings_do_not_hide_a_bad_call(wrap: str, scan: Scan) -> None:
     evil = pickle.dumps(Call(os.system, "id"))
 
-    assert scan(WRAPPED[wrap](evil), "picture.png").verdict is Verdict.DANGEROUS
+    assert scan(WRAPPED[wrap](evil), "picture.png").verdict is PickleVerdict.DANGEROUS
 
 
 def test_objects_in_numpys_format_are_looked_into(scan: Scan) -> None:
@@ -403,8 +403,8 @@ def test_objects_in_numpys_format_are_looked_into(scan: Scan) -> None:
     archive = io.BytesIO()
     np.savez(archive, a=np.array([Call(os.system, "id")], dtype=object), b=np.zeros(3))
 
-    assert scan(buffer.getvalue()).verdict is Verdict.DANGEROUS
-    assert scan(archive.getvalue()).verdict is Verdict.DANGEROUS
+    assert scan(buffer.getvalue()).verdict is PickleVerdict.DANGEROUS
+    assert scan(archive.getvalue()).verdict is PickleVerdict.DANGEROUS
     assert scan(archive.getvalue()).unscanned == ()
 
 
@@ -419,10 +419,10 @@ def test_joblib_files_are_read_to_their_end(compress: int, scan: Scan, tmp_path:
 
     plain = scan((tmp_path / "plain").read_bytes())
 
-    assert plain.verdict is Verdict.NEEDS_TRUST
+    assert plain.verdict is PickleVerdict.NEEDS_TRUST
     assert plain.pickles[-1].problem is None
     assert not plain.unscanned
-    assert scan((tmp_path / "evil").read_bytes()).verdict is Verdict.DANGEROUS
+    assert scan((tmp_path / "evil").read_bytes()).verdict is PickleVerdict.DANGEROUS
 
 
 def test_a_wrapper_of_joblibs_does_not_hide_what_pickle_load_would_call(scan: Scan) -> None:
@@ -431,7 +431,7 @@ def test_a_wrapper_of_joblibs_does_not_hide_what_pickle_load_would_call(scan: Sc
 
     found = scan(b"\x80\x02" + wrapper + b"0" + SYSTEM + bytes(64) + b"N.")
 
-    assert found.verdict is Verdict.DANGEROUS
+    assert found.verdict is PickleVerdict.DANGEROUS
 
 
 def test_a_duplicate_member_is_not_overlooked(scan: Scan) -> None:
@@ -443,7 +443,7 @@ def test_a_duplicate_member_is_not_overlooked(scan: Scan) -> None:
             file.writestr("m/data.pkl", SYSTEM)
             file.writestr("m/version", b"3")
 
-    assert scan(buffer.getvalue()).verdict is Verdict.DANGEROUS
+    assert scan(buffer.getvalue()).verdict is PickleVerdict.DANGEROUS
 
 
 def test_flags_that_stop_other_scanners_do_not_stop_this_one(scan: Scan) -> None:
@@ -452,7 +452,7 @@ def test_flags_that_stop_other_scanners_do_not_stop_this_one(scan: Scan) -> None
     content[entry + 8] |= 1  # "encrypted", says the directory; torch does not look
     content[entry + 16] ^= 0xFF  # a wrong CRC
 
-    assert scan(bytes(content)).verdict is Verdict.DANGEROUS
+    assert scan(bytes(content)).verdict is PickleVerdict.DANGEROUS
 
 
 # --- What cannot be looked into is said --------------------------------------------------------------------------
@@ -485,6 +485,6 @@ def test_nothing_is_passed_over_in_silence(content: bytes, options: dict[str, An
 def test_a_truncated_pickle_is_judged_by_what_it_would_have_done(cut: int, scan: Scan) -> None:
     content = pickle.dumps([Call(os.system, "id"), list(range(30))], protocol=2)
     stop = len(content) * cut // 100
-    expected = Verdict.DANGEROUS if b"\nsystem\n" in content[:stop] else Verdict.SAFE
+    expected = PickleVerdict.DANGEROUS if b"\nsystem\n" in content[:stop] else PickleVerdict.SAFE
 
     assert scan(content[:stop]).verdict is expected

@@ -11,11 +11,11 @@ import fsspec
 import pytest
 import torch
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, MissingExtraError, NotAnArchiveError
 from marpack.inspection.inspect import inspect
-from marpack.inspection.pickles import Verdict
+from marpack.inspection.pickles import PickleVerdict
 from marpack.project.packing import pack
 from marpack.project.plan import Plan, PlannedMember, Role
 
@@ -23,7 +23,7 @@ HANDLER = b"from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Own
 
 
 def packed(folder: Path, weights: Path, *more: PlannedMember) -> Path:
-    model = Model(name="net", handler="handler.py", version="1.0", serialized_file=weights.name)
+    model = ManifestModel(name="net", handler="handler.py", version="1.0", serialized_file=weights.name)
     members = (PlannedMember(weights.name, weights, Role.WEIGHTS), PlannedMember("handler.py", HANDLER), *more)
     output = folder / "net.mar"
     pack(Plan(manifest=Manifest(model=model), members=members, output=output))
@@ -58,7 +58,7 @@ def test_a_gibibyte_is_inspected_in_a_quarter_of_a_mebibyte(large: Path, serve: 
     assert large.stat().st_size > 1_000_000_000
     assert facts.weights[0].tensors == 300
     assert facts.weights[0].bytes == 873 * 1024 * 4 * 300
-    assert facts.pickles.verdict is Verdict.SAFE
+    assert facts.pickles.verdict is PickleVerdict.SAFE
     assert serve.sent <= 256 * 1024, serve.requests
     assert len(serve.requests) <= 20
 
@@ -186,7 +186,7 @@ def test_an_archive_that_changes_meanwhile_is_not_mixed(small: Path, serve: Any)
 
 
 def packed_as(output: Path, weights: Path) -> Path:
-    model = Model(name="big", handler="base_handler", version="1.0", serialized_file=weights.name)
+    model = ManifestModel(name="big", handler="base_handler", version="1.0", serialized_file=weights.name)
     members = (PlannedMember(weights.name, weights, Role.WEIGHTS),)
     pack(Plan(manifest=Manifest(model=model), members=members, output=output))
     return output

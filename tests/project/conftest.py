@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.plan import Format, Plan, PlannedMember, Role
 
 MakePlan = Callable[..., Plan]
@@ -102,7 +102,7 @@ def make_plan(tmp_path: Path, sources: Path) -> MakePlan:
             PlannedMember("index_to_name.json", b'{"0": "zero"}'),
         )
         manifest = Manifest(
-            model=Model(name="digits", version="1.0", handler="handler.py", serialized_file="digits.pt")
+            model=ManifestModel(name="digits", version="1.0", handler="handler.py", serialized_file="digits.pt")
         )
         plan: dict[str, object] = {
             "manifest": manifest,

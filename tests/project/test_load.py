@@ -7,7 +7,7 @@ import pytest
 
 from marpack.errors import NoProjectError, ProjectError
 from marpack.project.load import load_project
-from marpack.project.schema import Expectation, FileMapping, Project, ProjectFile, Sample, Target, TextExpectation
+from marpack.project.schema import Expectation, FileMapping, Project, ProjectFile, SampleSpec, Target, TextExpectation
 
 EVERYTHING = """\
 name: digits
@@ -46,12 +46,12 @@ def test_every_key_of_the_file_is_read(make_project: Callable[..., Path]) -> Non
         files=["vocab.json", FileMapping("assets/", "assets/")],
         config={"batchSize": 8, "pt2": {"compile": {"enable": True, "backend": "inductor"}}},
         samples=[
-            Sample("samples/seven.png", Expectation(status=200, json={"7": {"min": 0.9}})),
-            Sample(
+            SampleSpec("samples/seven.png", Expectation(status=200, json={"7": {"min": 0.9}})),
+            SampleSpec(
                 "samples/other.png",
                 Expectation(text=TextExpectation(["a", "b"], "c+"), shape=[1, 3], body="x"),
             ),
-            Sample("bare.json"),
+            SampleSpec("bare.json"),
         ],
         folder=folder,
         file=str(folder / "marpack.yaml"),

@@ -9,7 +9,7 @@ from conformance.peer import find_peer, peer_required
 from conformance.server import Server
 from conformance.wire import Message, exchange
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.packing import pack
 from marpack.project.plan import Format, Plan, PlannedMember, Role
 
@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("form", Format)
 def test_the_server_unpacks_and_loads_every_form(server: Server, tmp_path: Path, form: Format) -> None:
-    manifest = Manifest(model=Model(name="digits", version="1.0", handler="handler.py", serialized_file="w.pt"))
+    manifest = Manifest(model=ManifestModel(name="digits", version="1.0", handler="handler.py", serialized_file="w.pt"))
     output = tmp_path / OUTPUT.get(form, f"digits-{form}.mar")
     built = pack(Plan(manifest=manifest, members=MEMBERS, output=output, format=form))
     assert server.register(built.path, "digits").status == 200

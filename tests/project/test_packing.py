@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from marpack.archive.index import Index, archive_digest
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import BuildError, OutputExistsError, UnsafeArchiveError
 from marpack.project.packing import pack, plan_size
 from marpack.project.plan import Format, Plan, PlannedMember, Role
@@ -178,7 +178,7 @@ def test_any_plan_is_read_back_the_same_in_every_form(
     digests = set()
     for form, output in ((Format.DEFAULT, "a.mar"), (Format.TGZ, "a.tar.gz"), (Format.NO_ARCHIVE, "a")):
         plan = Plan(
-            manifest=Manifest(model=Model(name="digits", handler="handler.py")),
+            manifest=Manifest(model=ManifestModel(name="digits", handler="handler.py")),
             members=tuple(members),
             output=folder / output,
             format=form,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import OutputExistsError, ProjectError, UsageError
 from marpack.findings import Severity
 from marpack.project.load import load_project
@@ -56,7 +56,7 @@ def test_a_whole_project_becomes_one_plan(make_project: Make) -> None:
     made = b'batchSize: 8\n"\\xFC":\n- 1\n- false\n'
     assert planned.plan == Plan(
         manifest=Manifest(
-            model=Model(
+            model=ManifestModel(
                 name="tiny",
                 version="1.0",
                 handler="entry.py:run",

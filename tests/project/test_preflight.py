@@ -11,7 +11,7 @@ from marpack.findings import Finding, Severity
 from marpack.project.flags import Flags, plan_flags
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
-from marpack.project.preflight import Planned
+from marpack.project.preflight import PlanResult
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 HEAD = "name: tiny\nversion: '1.0'\nhandler: {}\n"
@@ -20,7 +20,7 @@ FUNCTION = "def handle(data, context):\n    return [1 for _ in data or []]\n"
 Make = Callable[..., Path]
 
 
-def told(find: Callable[[], Planned], folder: Path) -> list[tuple[str, str, str]]:
+def told(find: Callable[[], PlanResult], folder: Path) -> list[tuple[str, str, str]]:
     """Return what planning finds, as (severity, code, place without the folder), notes left out."""
     findings: tuple[Finding, ...]
     try:

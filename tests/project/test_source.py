@@ -9,7 +9,7 @@ import pytest
 
 from marpack.archive.reader import open_archive
 from marpack.errors import NoProjectError, ProjectError, UsageError
-from marpack.project.source import Resolved, resolve
+from marpack.project.source import ResolvedSource, resolve
 
 HEAD = "name: tiny\nversion: '1.0'\nhandler: handler.py\n"
 EVERYTHING = HEAD + "labels: labels.txt\nconfig: {batchSize: 2}\nfiles: [big.bin, data]\nsamples: [{input: s.png}]\n"
@@ -118,12 +118,12 @@ def test_with_no_source_it_is_the_project_here(project: Path, monkeypatch: pytes
 
 def test_archives_and_model_folders_pass(project: Path, tmp_path: Path) -> None:
     archive = resolve(str(project)).path
-    assert resolve(str(archive)) == Resolved(path=archive)
+    assert resolve(str(archive)) == ResolvedSource(path=archive)
     (tmp_path / "model" / "MAR-INF").mkdir(parents=True)
     (tmp_path / "model" / "MAR-INF" / "MANIFEST.json").touch()
-    assert resolve(str(tmp_path / "model")) == Resolved(path=tmp_path / "model")
+    assert resolve(str(tmp_path / "model")) == ResolvedSource(path=tmp_path / "model")
     (tmp_path / "not.an.archive").touch()
-    assert resolve(str(tmp_path / "not.an.archive")) == Resolved(path=tmp_path / "not.an.archive")
+    assert resolve(str(tmp_path / "not.an.archive")) == ResolvedSource(path=tmp_path / "not.an.archive")
 
 
 def test_progress_counts_every_byte(project: Path) -> None:

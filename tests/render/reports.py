@@ -3,12 +3,12 @@
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.gate.verdicts import Checked, GateReport, Verdict
+from marpack.gate.verdicts import CheckResult, GateReport, Verdict
 
 NASTY = 'a <b>"bold"</b> & \x1b[31mred\x00 \ud800 ü 🦆 [red]markup[/]'
 CHECKS = (
-    Checked(name="digests", title="every byte is as it was built", verdict=Verdict.PASSED, reason="8 members"),
-    Checked(
+    CheckResult(name="digests", title="every byte is as it was built", verdict=Verdict.PASSED, reason="8 members"),
+    CheckResult(
         name="preflight",
         title="they fit together",
         verdict=Verdict.FAILED,
@@ -21,8 +21,8 @@ CHECKS = (
         ),
         seconds=0.25,
     ),
-    Checked(name="loads", title="it loads", verdict=Verdict.SKIPPED, reason="preflight failed"),
-    Checked(
+    CheckResult(name="loads", title="it loads", verdict=Verdict.SKIPPED, reason="preflight failed"),
+    CheckResult(
         name="memory",
         title="memory does not grow",
         verdict=Verdict.FAILED,

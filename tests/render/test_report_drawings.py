@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from marpack.render.report.drawings import Bar, Drawing, Scene, drawing_of
-from marpack.render.report.page import Course, stage_plot
+from marpack.render.report.drawings import Bar, Drawing, DrawingContext, drawing_of
+from marpack.render.report.page import TimeSeries, stage_plot
 from marpack.render.report.pictures import Overlay, Picture, picture_of
-from marpack.runner.results import Result, Spread
+from marpack.runner.results import Percentiles, Result
 
 PICTURE = Picture("data:,", 200, 100)
 
@@ -27,7 +27,7 @@ def drawn(answer: Any, *, picture: Picture | None = PICTURE, crop: float | None 
         "seconds": 0.0,
     }
     parsed = None if isinstance(answer, str) else answer
-    return drawing_of(Result(**(values | result)), parsed, Scene(picture, {"0": "sky", "1": "tree"}, crop))
+    return drawing_of(Result(**(values | result)), parsed, DrawingContext(picture, {"0": "sky", "1": "tree"}, crop))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_bomb_is_none(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_course_keeps_its_shape_in_few_columns():
-    course = Course()
+    course = TimeSeries()
     for number in range(10_000):
         course.add(1000.0 if number == 5_000 else 1.0)
     points = course.points()
@@ -189,5 +189,5 @@ def test_a_course_keeps_its_shape_in_few_columns():
 
 
 def test_a_plot_of_nothing_says_so_and_names_are_escaped():
-    assert "No input" in stage_plot({}, Course())
-    assert "&lt;b&gt;" in stage_plot({"<b>": Spread(1, 2, 3)}, Course())
+    assert "No input" in stage_plot({}, TimeSeries())
+    assert "&lt;b&gt;" in stage_plot({"<b>": Percentiles(1, 2, 3)}, TimeSeries())

@@ -3,9 +3,9 @@ import textwrap
 
 import pytest
 
-from marpack.runner.benchmark import Plan, growth_per_input, measure, sizes_up_to
-from marpack.runner.inputs import Shape, data_inputs
-from marpack.runner.pool import LocalPool, Settings
+from marpack.runner.benchmark import BenchmarkPlan, growth_per_input, measure, sizes_up_to
+from marpack.runner.inputs import RequestDefaults, data_inputs
+from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.messages import Load
 
 MIB = 1 << 20
@@ -14,8 +14,8 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("most", "sizes"), [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))]
 )
-def test_sizes_are_doubled_up_to_the_largest(most: int, sizes: tuple[int, ...]):
-    assert sizes_up_to(most) == sizes
+def test_sizes_are_doubled_up_to_the_largest(maximum: int, sizes: tuple[int, ...]):
+    assert sizes_up_to(maximum) == sizes
 
 
 def series(growth: float, noise: float = 0.0, jump: float = 0.0) -> list[tuple[int, int]]:
@@ -51,10 +51,10 @@ HANDLER = textwrap.dedent(
 
 
 def figures(make_folder, word: str, **plan):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings()) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
         pool.start()
         told = []
-        found = measure(pool, data_inputs([word] * 3, Shape()), Plan(**plan), told.append)
+        found = measure(pool, data_inputs([word] * 3, RequestDefaults()), BenchmarkPlan(**plan), told.append)
         assert tuple(told) == found.paces
         return found
 

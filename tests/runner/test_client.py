@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import WorkerError
-from marpack.runner.client import LoadError, Outcome, Worker, wait
+from marpack.runner.client import BatchResult, LoadError, Worker, wait
 from marpack.torchserve.messages import Load, Part, Request
 
 HANDLER = textwrap.dedent(
@@ -97,7 +97,7 @@ def worker(make_folder):
         yield worker
 
 
-def status_of(outcome: Outcome) -> int:
+def status_of(outcome: BatchResult) -> int:
     return outcome.responses[0].status
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import UsageError
-from marpack.runner.inputs import Shape, data_inputs, file_inputs, form_input, read_input, type_of
+from marpack.runner.inputs import RequestDefaults, data_inputs, file_inputs, form_input, read_input, type_of
 from marpack.torchserve.messages import Part
 
 
@@ -33,14 +33,16 @@ def test_types_go_by_suffix_then_content(name: str, data: bytes, kind: str):
 
 
 def test_a_file_is_read_only_when_its_turn_comes(folder: Path):
-    inputs = file_inputs([str(folder / "a.json"), str(folder / "b.png")], Shape())
+    inputs = file_inputs([str(folder / "a.json"), str(folder / "b.png")], RequestDefaults())
     assert next(inputs).request.parts == (Part("body", b"{}", "application/json"),)
     (folder / "b.png").write_bytes(b"later")
     assert next(inputs).request.parts == (Part("body", b"later", "image/png"),)
 
 
 def test_a_file_that_is_gone_by_its_turn_costs_only_itself(folder: Path):
-    first, gone, last = file_inputs([str(folder / name) for name in ("a.json", "gone.json", "b.png")], Shape())
+    first, gone, last = file_inputs(
+        [str(folder / name) for name in ("a.json", "gone.json", "b.png")], RequestDefaults()
+    )
     assert (first.refused, last.refused) == (None, None)
     assert gone.refused is not None
     assert gone.refused.status == 0
@@ -49,7 +51,9 @@ def test_a_file_that_is_gone_by_its_turn_costs_only_itself(folder: Path):
 
 
 def test_a_content_type_given_by_hand_wins_and_is_sent_as_a_header(folder: Path):
-    shape = Shape(content_type="application/json; charset=utf-8", headers=(("X", "y"),), explain=True, describe=True)
+    shape = RequestDefaults(
+        content_type="application/json; charset=utf-8", headers=(("X", "y"),), explain=True, describe=True
+    )
     (item,) = file_inputs([str(folder / "b.png")], shape)
     assert item.request.parts == (Part("body", b"{}", "application/json"),)
     assert item.request.headers == (
@@ -61,32 +65,32 @@ def test_a_content_type_given_by_hand_wins_and_is_sent_as_a_header(folder: Path)
 
 
 def test_text_given_as_such_is_json_where_it_is_json():
-    first, second = data_inputs(['{"a": 1}', "hello"], Shape())
+    first, second = data_inputs(['{"a": 1}', "hello"], RequestDefaults())
     assert first.request.parts[0].content_type == "application/json"
     assert second.request.parts[0].content_type == "text/plain"
     assert first.request.id != second.request.id
 
 
 def test_form_fields_are_one_request(folder: Path):
-    item = form_input([f"data=@{folder}/b.png", "k=v", "k=w"], Shape())
+    item = form_input([f"data=@{folder}/b.png", "k=v", "k=w"], RequestDefaults())
     assert item.request.parts == (Part("data", b"{}", "image/png"), Part("k", b"w", ""))
 
 
 def test_fields_have_the_names_and_the_type_that_a_form_gives_them():
-    item = form_input(["a:b=1", "a,b=2"], Shape())
+    item = form_input(["a:b=1", "a,b=2"], RequestDefaults())
     assert item.request.parts == (Part("a b", b"2"),)
     assert item.request.headers == (("Content-Type", "multipart/form-data; boundary=0123456789abcdef"),)
 
 
 def test_a_field_without_a_name_is_refused_by_the_frontend():
-    item = form_input([" =1"], Shape())
+    item = form_input([" =1"], RequestDefaults())
     assert item.refused is not None
     assert item.refused.status == 500
 
 
 @pytest.mark.parametrize("header", [("X", "a" * 8189), ("X-\xe9", "1")])
 def test_headers_that_the_frontend_refuses_refuse_every_input(header: tuple[str, str]):
-    shape = Shape(headers=(header,))
+    shape = RequestDefaults(headers=(header,))
     for item in (*data_inputs(["1"], shape), form_input(["a=1"], shape)):
         assert item.refused is not None
         assert item.refused.status == 400
@@ -95,7 +99,7 @@ def test_headers_that_the_frontend_refuses_refuse_every_input(header: tuple[str,
 @pytest.mark.parametrize("field", ["nothing", "=v", "f=@nowhere.bin"])
 def test_wrong_fields_are_refused(field: str):
     with pytest.raises(UsageError):
-        form_input([field], Shape())
+        form_input([field], RequestDefaults())
 
 
 def test_pipes_and_files_of_unknown_length_are_read_to_their_end(tmp_path: Path):

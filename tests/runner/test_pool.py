@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.runner.pool import LocalPool, Settings
+from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.messages import Load, Part, Request
 
 HANDLER = textwrap.dedent(
@@ -35,7 +35,7 @@ def test_every_input_is_answered_in_order_whatever_the_handler_does(make_folder,
     bad = {100: "exit", 300: "hang", 500: "raise", 501: "exit", 502: "exit"}
     words = [bad.get(number, f"w{number}") for number in range(1000)]
     load = Load(model_dir=str(make_folder(HANDLER)))
-    with LocalPool(load, Settings(workers=workers, timeout=3)) as pool:
+    with LocalPool(load, PoolSettings(workers=workers, timeout=3)) as pool:
         pool.start()
         outcomes = list(pool.outcomes(batches(words)))
         assert pool.restarts == 4
@@ -57,7 +57,7 @@ def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
             asked += 1
             yield (Request(id="x", parts=(Part("body", b"x" * 1000),)),)
 
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings()) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
         pool.start()
         outcomes = pool.outcomes(endless())
         for _ in range(500):
@@ -66,14 +66,14 @@ def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
 
 
 def test_two_workers_share_slow_work(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings(workers=2)) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(workers=2)) as pool:
         pool.start()
         outcomes = list(pool.outcomes(batches(["slow", "a", "slow", "b"])))
     assert [outcome.responses[0].body for outcome in outcomes] == [b"slow", b"a", b"slow", b"b"]
 
 
 def test_no_batches_no_outcomes(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings()) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
         pool.start()
         assert list(pool.outcomes([])) == []
 
@@ -83,7 +83,7 @@ def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
         yield from batches(["a"])
         raise OSError("the disk is gone")
 
-    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), Settings())
+    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings())
     pool.start()
     worker = pool._workers[0].worker
     with pytest.raises(OSError, match="disk"), pool:

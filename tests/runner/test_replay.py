@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from marpack.errors import UsageError
-from marpack.runner.client import Outcome
+from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.replay import check_requests, recorded_inputs
 from marpack.runner.results import batched, run
@@ -146,7 +146,7 @@ class Echo:
     def outcomes(self, batches):
         for batch in batches:
             self.asked.append([request.id for request in batch])
-            yield Outcome(responses=tuple(Response(status=200, body=b"%d" % len(batch)) for _ in batch))
+            yield BatchResult(responses=tuple(Response(status=200, body=b"%d" % len(batch)) for _ in batch))
 
 
 def test_results_stand_in_the_order_of_lines_whoever_of_a_batch_is_refused(tmp_path: Path):

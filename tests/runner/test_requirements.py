@@ -5,7 +5,7 @@ from importlib import metadata
 import pytest
 
 from marpack.archive.reader import open_archive
-from marpack.runner.environments import unmet, wanted
+from marpack.runner.environments import count_requirements, unmet
 
 CLICK = metadata.version("click")
 
@@ -53,6 +53,6 @@ def test_included_files_count_once(make_mar):
 def test_they_are_counted(make_mar):
     files = {"requirements.txt": "click\nnumpy>=1\n-i https://example.org\n"}
     with open_archive(make_mar("x = 1", files=files, requirementsFile="requirements.txt")) as archive:
-        assert wanted(archive) == 2
+        assert count_requirements(archive) == 2
     with open_archive(make_mar("x = 1")) as archive:
-        assert wanted(archive) == 0
+        assert count_requirements(archive) == 0

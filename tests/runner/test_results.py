@@ -1,7 +1,7 @@
 import random
 from typing import Any
 
-from marpack.runner.results import Result, Sample, Tally
+from marpack.runner.results import Reservoir, Result, RunStatistics
 
 
 def result(**values: Any) -> Result:
@@ -20,7 +20,7 @@ def result(**values: Any) -> Result:
 
 
 def test_a_batch_is_one_call_of_the_handler():
-    tally = Tally()
+    tally = RunStatistics()
     for _ in range(3):
         tally.add(result(batch=3, stages={"handle": 30.0}))
     for _ in range(3):
@@ -32,7 +32,7 @@ def test_a_batch_is_one_call_of_the_handler():
 
 
 def test_answered_and_short_are_told_apart():
-    tally = Tally()
+    tally = RunStatistics()
     for status, reset in ((200, False), (503, False), (200, True), (0, False)):
         tally.add(result(status=status, reset=reset))
     summary = tally.summary(restarts=2, peak_memory=7, before=5)
@@ -41,11 +41,11 @@ def test_answered_and_short_are_told_apart():
 
 
 def test_a_sample_of_many_numbers_has_their_percentiles():
-    sample = Sample()
+    sample = Reservoir()
     numbers = random.Random(1)
     for _ in range(50_000):
         sample.add(numbers.uniform(0, 100))
-    spread = sample.spread()
-    assert abs(spread.p50 - 50) < 4
-    assert abs(spread.p90 - 90) < 3
-    assert abs(spread.p99 - 99) < 1
+    percentiles = sample.percentiles()
+    assert abs(percentiles.p50 - 50) < 4
+    assert abs(percentiles.p90 - 90) < 3
+    assert abs(percentiles.p99 - 99) < 1

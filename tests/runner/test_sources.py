@@ -27,8 +27,8 @@ def test_folders_are_walked_in_order_without_hidden_files(folder: Path):
 
 
 def test_only_wanted_files_of_a_folder_count_but_every_file_named(folder: Path):
-    wanted = paths_of([str(folder), f"{folder}/a.json"], wanted=lambda name: name.endswith(".png"))
-    assert [Path(path).name for path in wanted] == ["b.png", "a.json"]
+    name_filter = paths_of([str(folder), f"{folder}/a.json"], name_filter=lambda name: name.endswith(".png"))
+    assert [Path(path).name for path in name_filter] == ["b.png", "a.json"]
 
 
 def test_globs_match_files_recursively(folder: Path):

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.messages import Piece, Response
+from marpack.torchserve.messages import Response, ResponseChunk
 from marpack.torchserve.response import NEXT, FrontendRefusal
-from marpack.torchserve.streaming import PieceSocket, create_predict_response, is_final, joined
+from marpack.torchserve.streaming import ChunkSocket, assemble, create_predict_response, is_final
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_an_id_of_another_batch_ends_the_worker(context: Context):
 
 
 def test_the_socket_sends_as_the_servers_does(context: Context):
-    passed: list[Piece] = []
-    socket = PieceSocket(passed.append)
+    passed: list[ResponseChunk] = []
+    socket = ChunkSocket(passed.append)
     socket.send(create_predict_response(["a", "b"], context.request_ids, "m", 200, context, True))
     assert [piece.responses[0].body for piece in passed] == [b"a"]
 
@@ -104,10 +104,10 @@ def test_the_frontend_waits_for_more_only_where_it_is_told_to(piece: Response, f
     ],
 )
 def test_a_client_sees_pieces_up_to_what_ends_them(pieces: list[Response], last: Response, body: bytes, reset: bool):
-    seen = joined([Piece({0: piece}) for piece in pieces], 0, last)
+    seen = assemble([ResponseChunk({0: piece}) for piece in pieces], 0, last)
     assert (seen.body, seen.reset) == (body, reset)
 
 
 @pytest.mark.parametrize("value", ["false", "maybe", "True"])
 def test_a_stream_that_never_began_is_never_delivered(value: str):
-    assert joined([], 0, Response(status=200, body=b"z", headers=((NEXT, value),))).status == 0
+    assert assemble([], 0, Response(status=200, body=b"z", headers=((NEXT, value),))).status == 0

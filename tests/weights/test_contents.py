@@ -12,21 +12,21 @@ import torch
 from torch import nn
 
 from marpack.inspection.diff import tensor_digest
-from marpack.weights.contents import Contents, read_contents
+from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
 from marpack.weights.torchscript import ScriptMethod
 
 Save = Callable[..., Path]
 
 
-def contents_of(path: Path) -> Contents:
+def contents_of(path: Path) -> WeightsSummary:
     with path.open("rb") as file:
         return read_contents(file, recognize(file))
 
 
-def described(contents: Contents) -> dict[str, tuple[str, tuple[int, ...]]]:
+def described(contents: WeightsSummary) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {placed.tensor.name: (placed.tensor.dtype, placed.tensor.shape) for placed in contents.tensors}
 
 
@@ -116,7 +116,7 @@ def test_a_transposed_tensor_is_not_the_same_as_its_numbers_in_order(save: Save)
 def test_frozen_parameters_are_found_among_the_constants(traced_file: Path) -> None:
     contents = contents_of(traced_file)
 
-    assert contents.kind is Kind.TORCHSCRIPT
+    assert contents.kind is WeightsFormat.TORCHSCRIPT
     assert any(name.startswith("constants.") for name in described(contents))
 
 
@@ -266,6 +266,6 @@ def test_a_library_tells_its_machine() -> None:
 
     contents = contents_of(Path(isal_zlib.__file__))
 
-    assert contents.kind is Kind.ELF
+    assert contents.kind is WeightsFormat.ELF
     assert contents.facts["type"] == "shared object"
     assert contents.facts["machine"].endswith("64 bit")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from marpack.weights.detect import Kind, detect
+from marpack.weights.detect import WeightsFormat, detect
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(path: Path) -> WeightsFormat:
     with path.open("rb") as file:
         found = detect(file)
         assert file.tell() == 0
@@ -20,19 +20,19 @@ def kind_of(path: Path) -> Kind:
 @pytest.mark.parametrize(
     ("fixture", "kind"),
     [
-        ("state_dict_file", Kind.STATE_DICT),
-        ("legacy_file", Kind.STATE_DICT),
-        ("checkpoint_file", Kind.STATE_DICT),
-        ("module_file", Kind.PICKLED_MODULE),
-        ("script_file", Kind.TORCHSCRIPT),
-        ("traced_file", Kind.TORCHSCRIPT),
-        ("exported_file", Kind.TORCH_EXPORT),
-        ("exported_2_6_file", Kind.TORCH_EXPORT),
-        ("safetensors_file", Kind.SAFETENSORS),
-        ("onnx_file", Kind.ONNX),
+        ("state_dict_file", WeightsFormat.STATE_DICT),
+        ("legacy_file", WeightsFormat.STATE_DICT),
+        ("checkpoint_file", WeightsFormat.STATE_DICT),
+        ("module_file", WeightsFormat.PICKLED_MODULE),
+        ("script_file", WeightsFormat.TORCHSCRIPT),
+        ("traced_file", WeightsFormat.TORCHSCRIPT),
+        ("exported_file", WeightsFormat.TORCH_EXPORT),
+        ("exported_2_6_file", WeightsFormat.TORCH_EXPORT),
+        ("safetensors_file", WeightsFormat.SAFETENSORS),
+        ("onnx_file", WeightsFormat.ONNX),
     ],
 )
-def test_each_format_is_known_by_its_content(fixture: str, kind: Kind, request: pytest.FixtureRequest) -> None:
+def test_each_format_is_known_by_its_content(fixture: str, kind: WeightsFormat, request: pytest.FixtureRequest) -> None:
     assert kind_of(request.getfixturevalue(fixture)) is kind
 
 
@@ -46,14 +46,14 @@ def test_a_name_that_lies_changes_nothing(state_dict_file: Path, tmp_path: Path)
     lying = tmp_path / "model.onnx"
     lying.write_bytes(state_dict_file.read_bytes())
 
-    assert kind_of(lying) is Kind.STATE_DICT
+    assert kind_of(lying) is WeightsFormat.STATE_DICT
 
 
 def test_a_legacy_whole_model_needs_trust(net: torch.nn.Module, tmp_path: Path) -> None:
     path = tmp_path / "legacy_module.pt"
     torch.save(net, path, _use_new_zipfile_serialization=False)
 
-    assert kind_of(path) is Kind.PICKLED_MODULE
+    assert kind_of(path) is WeightsFormat.PICKLED_MODULE
 
 
 @pytest.mark.slow
@@ -64,10 +64,10 @@ def test_aot_inductor_libraries_and_packages(net: torch.nn.Module, tmp_path: Pat
     package = tmp_path / "net.pt2"
     torch._inductor.aoti_compile_and_package(program, package_path=str(package))
 
-    assert kind_of(package) is Kind.AOTI_PACKAGE
+    assert kind_of(package) is WeightsFormat.AOTI_PACKAGE
     with zipfile.ZipFile(package) as file:
         library = next(name for name in file.namelist() if name.endswith(".so"))
-        assert detect(io.BytesIO(file.read(library))) is Kind.ELF
+        assert detect(io.BytesIO(file.read(library))) is WeightsFormat.ELF
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_aot_inductor_libraries_and_packages(net: torch.nn.Module, tmp_path: Pat
     ],
 )
 def test_anything_else_is_unknown(content: bytes) -> None:
-    assert detect(io.BytesIO(content)) is Kind.UNKNOWN
+    assert detect(io.BytesIO(content)) is WeightsFormat.UNKNOWN
 
 
 def test_every_truncation_is_answered(state_dict_file: Path, onnx_file: Path, legacy_file: Path) -> None:
     for path in (state_dict_file, onnx_file, legacy_file):
         whole = path.read_bytes()
         for length in range(0, len(whole), max(1, len(whole) // 200)):
-            assert isinstance(detect(io.BytesIO(whole[:length])), Kind)
+            assert isinstance(detect(io.BytesIO(whole[:length])), WeightsFormat)
 
 
 def test_a_zip_that_torch_did_not_write_is_unknown() -> None:
@@ -104,4 +104,4 @@ def test_a_zip_that_torch_did_not_write_is_unknown() -> None:
     with zipfile.ZipFile(buffer, "w") as file:
         file.writestr("readme.txt", "hello")
 
-    assert detect(buffer) is Kind.UNKNOWN
+    assert detect(buffer) is WeightsFormat.UNKNOWN

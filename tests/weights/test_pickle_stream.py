@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marpack.weights.pickle_machine import Global, Made, Table
+from marpack.weights.pickle_machine import Global, PickledCall, PickledDict
 from marpack.weights.pickle_stream import read_pickle
 from marpack.weights.torch_zip import TorchZip
-from marpack.weights.weights_only import foreign, loads_weights_only
+from marpack.weights.weights_only import disallowed, loads_weights_only
 
 # Empty bytes are pickled as a call of builtins.bytes, which torch refuses, and so it is said.
 PLAIN = st.one_of(
@@ -56,7 +56,7 @@ def test_what_torch_loads_with_weights_only_is_known_to_load(value: Any) -> None
     stream = TorchZip.read(buffer).pickle("data.pkl")
 
     assert loads_weights_only(stream)
-    assert foreign(stream.imports) == ()
+    assert disallowed(stream.imports) == ()
 
 
 @settings(max_examples=50, deadline=None)
@@ -71,7 +71,7 @@ def test_what_torch_refuses_is_known_to_be_refused(value: Any) -> None:
     stream = TorchZip.read(buffer).pickle("data.pkl")
 
     assert not loads_weights_only(stream)
-    assert [item.name for item in foreign(stream.imports)] == ["Foreign"]
+    assert [item.name for item in disallowed(stream.imports)] == ["Foreign"]
 
 
 @settings(max_examples=100, deadline=None)
@@ -96,10 +96,10 @@ def test_any_bytes_at_all_are_answered(data: bytes) -> None:
 def test_values_keep_their_shape() -> None:
     stream = saved({"a": [1, (2.5, None)], "b": "text", "c": torch.zeros(1)}).pickle("data.pkl")
 
-    assert isinstance(stream.root, Table)
+    assert isinstance(stream.root, PickledDict)
     assert stream.root.get("a") == [1, (2.5, None)]
     assert stream.root.get("b") == "text"
-    assert isinstance(stream.root.get("c"), Made)
+    assert isinstance(stream.root.get("c"), PickledCall)
     assert stream.root.get("c").made_by("torch._utils._rebuild_tensor_v2")
     assert stream.imports == (
         Global("torch._utils", "_rebuild_tensor_v2"),

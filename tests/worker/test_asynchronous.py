@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.runner.client import Outcome
-from marpack.runner.pool import LocalPool, Settings
+from marpack.runner.client import BatchResult
+from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.messages import Load, Part, Request
 from marpack.torchserve.targets import Target
 
@@ -59,13 +59,13 @@ HANDLER = textwrap.dedent(
 FILES = {"config.yaml": "asyncCommunication: true\n"}
 
 
-def ask(folder, words: list[str], target: Target = Target.TORCHSERVE) -> list[Outcome]:
+def ask(folder, words: list[str], target: Target = Target.TORCHSERVE) -> list[BatchResult]:
     def batches() -> Iterator[tuple[Request, ...]]:
         for word in words:
             yield (Request(id=word, parts=(Part(name="body", value=word.encode()),)),)
 
     load = Load(model_dir=str(folder), target=target)
-    with LocalPool(load, Settings(timeout=3.0)) as pool:
+    with LocalPool(load, PoolSettings(timeout=3.0)) as pool:
         pool.start()
         return list(pool.outcomes(batches()))
 

@@ -10,7 +10,7 @@ from marpack.torchserve import diagnostics
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.frontend.http_response import Sequences
 from marpack.worker import startup
-from marpack.worker.startup import ShadowingError, pose_as_torchrun, prepare
+from marpack.worker.startup import ShadowingError, prepare, set_torchrun_environment
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_names_that_a_worker_may_stumble_over(name: str):
 
 
 def test_torchruns_first_process():
-    pose_as_torchrun({"parallelType": "PP", "torchrun": {"nproc-per-node": 2}}, "m")
+    set_torchrun_environment({"parallelType": "PP", "torchrun": {"nproc-per-node": 2}}, "m")
     assert [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE")] == ["0", "2", "1"]
     assert os.environ["TORCHELASTIC_RUN_ID"] == "m_29500"
     assert "only the first" in diagnostics.drain_notes()[0].message
@@ -91,7 +91,7 @@ def test_torchruns_first_process():
 )
 def test_without_torchrun_nothing_is_posed(config, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    pose_as_torchrun(config, "m")
+    set_torchrun_environment(config, "m")
     assert "WORLD_SIZE" not in os.environ
 
 

@@ -1,12 +1,12 @@
 """docs/reference/differences.md: the two targets, from the one table in the code."""
 
-from marpack.torchserve.targets import Difference
+from marpack.torchserve.targets import TargetDifference
 from tools.reference.page import NOTE, page
 
 
 def differences() -> str:
     """Return every point in which target marpack differs from the server."""
-    rows = "\n".join(f"| {each.what} | {each.torchserve} | {each.marpack} |" for each in Difference)
+    rows = "\n".join(f"| {each.what} | {each.torchserve} | {each.marpack} |" for each in TargetDifference)
     return page(
         "# The contract, and the two targets",
         "marpack answers as TorchServe 0.12, the last release, answers: same rows into the handler, same bytes and"

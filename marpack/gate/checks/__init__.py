@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from marpack.errors import ExitCode
-from marpack.gate.candidate import Subject
+from marpack.gate.candidate import Candidate
 from marpack.gate.checks import (
     batch_contract,
     body_forms,
@@ -23,7 +23,7 @@ from marpack.gate.checks import (
     requirements,
     samples,
 )
-from marpack.gate.verdicts import Outcome
+from marpack.gate.verdicts import CheckOutcome
 
 
 class Check(Struct, frozen=True):
@@ -31,7 +31,7 @@ class Check(Struct, frozen=True):
 
     name: str
     title: str
-    run: Callable[[Subject], Outcome]
+    run: Callable[[Candidate], CheckOutcome]
     needs: tuple[str, ...] = ()  # checks that must not have failed
     asks: bool = False  # whether the model is loaded for it
     exit_code: ExitCode = ExitCode.SHORT  # of the command, if this is the first to fail
@@ -43,7 +43,7 @@ _TRUSTED = (*_SOUND, "preflight", "pickles", "requirements")
 _LOADED = (*_TRUSTED, "loads")
 
 
-def _about(name: str, title: str, run: Callable[[Subject], Outcome]) -> Check:
+def _about(name: str, title: str, run: Callable[[Candidate], CheckOutcome]) -> Check:
     """Return a check of the loaded model."""
     return Check(name, title, run, _LOADED, asks=True)
 

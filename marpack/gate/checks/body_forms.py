@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.findings import Finding, Severity
-from marpack.gate.candidate import Subject
-from marpack.gate.sample_runner import Sample, Witness
-from marpack.gate.verdicts import Outcome, judged, problem, skipped
+from marpack.gate.candidate import Candidate
+from marpack.gate.sample_runner import PackedSample, SampleRunner
+from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
 from marpack.torchserve.messages import Part, Request
 
 _SAMPLES = 3
@@ -23,7 +23,7 @@ _PICTURE_CLASSES = ("ImageClassifier", "ImageSegmenter", "ObjectDetector", "Visi
 _HINT = "decode bytes, text and form fields alike in preprocess, or refuse what the handler does not take"
 
 
-class Form(Struct, frozen=True):
+class BodyVariant(Struct, frozen=True):
     """Another form of a sample's request, and the same with nothing in it."""
 
     name: str
@@ -36,23 +36,23 @@ class Form(Struct, frozen=True):
         return sum(len(part.value) for part in self.request.parts)
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Send a few samples in every form; one that is refused is not taken, one that is answered otherwise is wrong."""
-    witness = subject.witness
-    if not witness.answered:
+    sample_runner = candidate.sample_runner
+    if not sample_runner.answered:
         return skipped("there is no sample with an answer to compare")
-    if not witness.comparable:
+    if not sample_runner.comparable:
         return skipped("answers are not the same twice, so they cannot be compared")
-    decoded = decodes(subject)
+    decoded = decodes(candidate)
     findings: list[Finding] = []
     taken: dict[str, bool] = {}
-    late = time.monotonic() + witness.terms.patience
-    for sample in witness.comparable[:_SAMPLES]:
+    late = time.monotonic() + sample_runner.seconds_per_check
+    for sample in sample_runner.comparable[:_SAMPLES]:
         if taken and time.monotonic() > late:
             break
         for form in forms(sample, decoded):
-            if taken.get(form.name, True) and form.size <= subject.manner.max_request_size:
-                found = _judged(witness, sample, form)
+            if taken.get(form.name, True) and form.size <= candidate.options.max_request_size:
+                found = _judged(sample_runner, sample, form)
                 findings += found or ()
                 taken[form.name] = found == []
     return judged(
@@ -60,7 +60,7 @@ def run(subject: Subject) -> Outcome:
     )
 
 
-def forms(sample: Sample, decoded: set[str]) -> Iterator[Form]:
+def forms(sample: PackedSample, decoded: set[str]) -> Iterator[BodyVariant]:
     """Yield the other forms of a sample; those in JSON or base64 only for a handler that decodes them."""
     (part,) = sample.request.parts
     data, kind = part.value, part.content_type
@@ -78,37 +78,37 @@ def forms(sample: Sample, decoded: set[str]) -> Iterator[Form]:
         yield _form("in base64 within JSON", sample, "body", b'{"data": "%b"}' % text, _JSON)
 
 
-def _form(name: str, sample: Sample, field: str, data: bytes, kind: str = "") -> Form:
+def _form(name: str, sample: PackedSample, field: str, data: bytes, kind: str = "") -> BodyVariant:
     request = replace(sample.request, parts=(Part(field, data, kind),), headers=())
-    return Form(name, request, replace(request, parts=(Part(field, b"", kind),)))
+    return BodyVariant(name, request, replace(request, parts=(Part(field, b"", kind),)))
 
 
-def decodes(subject: Subject) -> set[str]:
+def decodes(candidate: Candidate) -> set[str]:
     """Return which of `base64` and `json` the handler decodes itself: a built-in does so, or its source speaks of it.
 
     Any bytes can be measured, hashed or summed up; that a handler answers them does not say that it takes them.
     """
-    handler = subject.inspection.handler
-    modules = [entry for name, entry in subject.archive.entries.items() if name.endswith(".py")]
-    sources = [subject.read(entry.name) for entry in modules if entry.size <= _SOURCE]
+    handler = candidate.inspection.handler
+    modules = [entry for name, entry in candidate.archive.entries.items() if name.endswith(".py")]
+    sources = [candidate.read(entry.name) for entry in modules if entry.size <= _SOURCE]
     found = {word for word, trace in _TRACES.items() if any(trace in source for source in sources)}
-    if subject.archive.manifest.model.handler in _PICTURES or any(
+    if candidate.archive.manifest.model.handler in _PICTURES or any(
         base.rpartition(".")[2] in _PICTURE_CLASSES for base in handler.bases
     ):
         found.add("base64")
     return found
 
 
-def _judged(witness: Witness, sample: Sample, form: Form) -> list[Finding] | None:
+def _judged(sample_runner: SampleRunner, sample: PackedSample, form: BodyVariant) -> list[Finding] | None:
     """Return what is wrong with the answer to a form; None if the handler does not take it."""
-    (result,) = witness.send([(sample.name, form.request)])
+    (result,) = sample_runner.send([(sample.name, form.request)])
     place = f"{sample.short_name} {form.name}"
     if result.restarted:
         return [problem("form-kills", f"{place}: {result.troubles[0].message}", hint=_HINT)]
     if not result.ok:
         return None
-    sentences = witness.contradictions(sample, result)[:1]
-    if sentences and not witness.differences(result, witness.send([(sample.name, form.empty)])[0]):
+    sentences = sample_runner.contradictions(sample, result)[:1]
+    if sentences and not sample_runner.differences(result, sample_runner.send([(sample.name, form.empty)])[0]):
         message = f"{place} is answered as if nothing had been sent"
         return [Finding(code="form-ignored", severity=Severity.WARNING, message=message, hint=_HINT)]
     return [problem("form-differs", f"{place}: {sentence}", hint=_HINT) for sentence in sentences]

@@ -2,27 +2,27 @@
 
 from typing import Any
 
-from marpack.gate.candidate import Subject
-from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
+from marpack.gate.candidate import Candidate
+from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
 
 _HINT = "set pt2: {compile: {enable: false}}, or another backend"
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Ask the samples of a second worker, which leaves torch.compile out."""
-    if not compiles(subject.config.get("pt2")):
+    if not compiles(candidate.config.get("pt2")):
         return skipped("the config does not compile the model")
-    witness = subject.witness
-    if not witness.answered:
+    sample_runner = candidate.sample_runner
+    if not sample_runner.answered:
         return skipped("there is no sample with an answer to compare")
-    if not witness.comparable:
+    if not sample_runner.comparable:
         return skipped("answers are not the same twice, so they cannot be compared")
-    with witness.other(compile=False) as eager:
-        results = witness.ask(witness.comparable, pool=eager)
+    with sample_runner.other(compile=False) as eager:
+        results = sample_runner.ask(sample_runner.comparable, pool=eager)
     problems = [
         problem("compiled-differs", f"{sample.short_name}, not compiled: {sentence}", hint=_HINT)
-        for sample, result in zip(witness.comparable, results, strict=True)
-        for sentence in witness.contradictions(sample, result)[:1]
+        for sample, result in zip(sample_runner.comparable, results, strict=True)
+        for sentence in sample_runner.contradictions(sample, result)[:1]
     ]
     return failed(*problems) if problems else passed(f"{len(results)} samples, compiled and not")
 

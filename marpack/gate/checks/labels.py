@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.gate.candidate import Subject
+from marpack.gate.candidate import Candidate
 from marpack.gate.compare import value_of
-from marpack.gate.verdicts import Outcome, judged, problem, skipped
+from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
 
 _LABELS = "index_to_name.json"
 _CLASSIFIERS = ("image_classifier", "text_classifier")
@@ -20,16 +20,20 @@ _HINT = "give the labels in the order of the model's outputs, one each"
 Answer = dict[str, float]  # label → probability
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Look for classes in the answers that the labels do not name, and for labels that are no class."""
-    if _LABELS not in subject.archive.entries:
+    if _LABELS not in candidate.archive.entries:
         return skipped("the archive has no labels")
-    known = known_labels(subject.read(_LABELS))
+    known = known_labels(candidate.read(_LABELS))
     if not known:
         return skipped(f"{_LABELS} holds none that can be read")
-    witness = subject.witness
-    built_in = subject.archive.manifest.model.handler
-    answers = [named for sample in witness.answered for named in named_in(value_of(witness.alone(sample)), built_in)]
+    sample_runner = candidate.sample_runner
+    built_in = candidate.archive.manifest.model.handler
+    answers = [
+        named
+        for sample in sample_runner.answered
+        for named in named_in(value_of(sample_runner.alone(sample)), built_in)
+    ]
     findings = tuple(_judged(answers, known, built_in))
     used = len(known & {name for answer in answers for name in answer})
     if not used and not findings:
@@ -62,7 +66,7 @@ def named_in(value: Any, handler: str) -> Iterator[Answer]:  # Any: JSON
 
 def _judged(answers: list[Answer], known: set[str], handler: str) -> Iterator[Finding]:
     certain = handler in (*_CLASSIFIERS, _DETECTOR)
-    wrong = sorted({name for answer in answers for name in strangers(answer, known, certain=certain)})
+    wrong = sorted({name for answer in answers for name in unknown_labels(answer, known, certain=certain)})
     if wrong:
         names = ", ".join(wrong[:5])
         yield problem("unknown-label", f"answers name {names}, which {_LABELS} does not hold", hint=_HINT)
@@ -74,7 +78,7 @@ def _judged(answers: list[Answer], known: set[str], handler: str) -> Iterator[Fi
         yield problem("idle-label", f"the model has {count} outputs, and there are {len(known)} labels", hint=_HINT)
 
 
-def strangers(answer: Answer, known: set[str], *, certain: bool) -> set[str]:
+def unknown_labels(answer: Answer, known: set[str], *, certain: bool) -> set[str]:
     """Return the names in an answer that stand where a label should.
 
     Args:

@@ -2,8 +2,8 @@
 
 from marpack.errors import WorkerError
 from marpack.findings import Finding, Severity
-from marpack.gate.candidate import Subject
-from marpack.gate.verdicts import Outcome, failed, judged, problem
+from marpack.gate.candidate import Candidate
+from marpack.gate.verdicts import CheckOutcome, failed, judged, problem
 from marpack.runner.client import LoadError
 from marpack.runner.session import misplaced
 from marpack.torchserve.messages import Trouble
@@ -12,18 +12,18 @@ from marpack.torchserve.messages import Trouble
 _GRAVE = {"not-compiled", "compile-failed", "backend-missing"}
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Start a worker with the model in it; what the server would skip in silence fails, too."""
     try:
-        loaded = subject.witness.pool.loads[0]
+        loaded = candidate.sample_runner.pool.loads[0]
     except LoadError as error:
-        return failed(problem("does-not-load", error.what, where=_place(error.trouble, subject), hint=error.hint))
+        return failed(problem("does-not-load", error.what, where=_place(error.trouble, candidate), hint=error.hint))
     except WorkerError as error:
         return failed(problem("does-not-load", error.what, hint=error.hint))
-    elsewhere = misplaced(subject.manner.device.name, loaded.device)
-    told = (*map(_told, loaded.troubles), *([elsewhere] if elsewhere else []))
+    elsewhere = misplaced(candidate.options.device.name, loaded.device)
+    reported = (*map(_told, loaded.troubles), *([elsewhere] if elsewhere else []))
     device = f" on {loaded.device}" if loaded.device else ""
-    return judged(told, f"{loaded.handler}{device}, in {_duration(sum(loaded.stages.values()))}")
+    return judged(reported, f"{loaded.handler}{device}, in {_duration(sum(loaded.stages.values()))}")
 
 
 def _duration(milliseconds: float) -> str:
@@ -35,10 +35,10 @@ def _told(trouble: Trouble) -> Finding:
     return Finding(code=trouble.kind, severity=severity, message=trouble.message, hint=trouble.hint)
 
 
-def _place(trouble: Trouble, subject: Subject) -> str | None:
+def _place(trouble: Trouble, candidate: Candidate) -> str | None:
     """Return the innermost place in the archive's own files."""
     frame = next((frame for frame in reversed(trouble.frames) if frame.user), None)
     if frame is None:
         return None
-    folder = f"{subject.witness.folder}/"
-    return f"{subject.source}!{frame.file.removeprefix(folder)}:{frame.line}"
+    folder = f"{candidate.sample_runner.folder}/"
+    return f"{candidate.source}!{frame.file.removeprefix(folder)}:{frame.line}"

@@ -2,13 +2,13 @@
 
 from marpack.archive.server_rules import require_files
 from marpack.errors import ManifestError
-from marpack.gate.candidate import Subject
-from marpack.gate.verdicts import Outcome, error_problem, failed, passed
+from marpack.gate.candidate import Candidate
+from marpack.gate.verdicts import CheckOutcome, error_problem, failed, passed
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Read the manifest, and look for the files that it names."""
-    archive = subject.archive
+    archive = candidate.archive
     try:
         manifest = archive.manifest
         require_files(archive, manifest)

@@ -5,14 +5,14 @@ from itertools import cycle, islice, pairwise
 
 from msgspec import Struct
 
-from marpack.gate.candidate import Subject
-from marpack.gate.sample_runner import Sample, Witness
-from marpack.gate.verdicts import Outcome, failed, passed, problem, skipped
+from marpack.gate.candidate import Candidate
+from marpack.gate.sample_runner import PackedSample, SampleRunner
+from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
 from marpack.runner.results import Result
 
 _WINDOWS = 4  # after one that warms up
 _SECONDS = 0.1  # per window, if it holds enough requests by then
-_MOST = 2000  # requests per window
+_MAX_COUNT = 2000  # requests per window
 _ENOUGH = 10
 _FEWEST = 3
 _CHUNK = 10  # requests sent ahead of their answers
@@ -29,29 +29,29 @@ class _Window(Struct, frozen=True):
     failed: Result | None = None
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Warm up, then measure resident memory over windows of requests: a leak grows in every one of them."""
-    witness = subject.witness
-    if not witness.answered:
+    sample_runner = candidate.sample_runner
+    if not sample_runner.answered:
         return skipped("there is no sample with an answer to repeat")
-    if witness.pace * _FEWEST * (_WINDOWS + 1) > witness.terms.patience:
-        return skipped(f"{witness.pace:.1f} s per request is too slow to repeat often enough (--patience)")
-    requests = cycle(witness.answered)
+    if sample_runner.pace * _FEWEST * (_WINDOWS + 1) > sample_runner.seconds_per_check:
+        return skipped(f"{sample_runner.pace:.1f} s per request is too slow to repeat often enough (--patience)")
+    requests = cycle(sample_runner.answered)
     sent = 0
     windows: list[_Window] = []
     for _ in range(_WINDOWS + 1):
-        windows.append(_window(witness, requests))
+        windows.append(_window(sample_runner, requests))
         sent += windows[-1].requests
         worn = windows[-1].failed
         if worn is not None:
             why = f": {worn.troubles[0].message}" if worn.troubles else ""
             message = f"after {sent} requests more, a sample is answered with {worn.status}{why}"
             return failed(problem("worn-out", message, hint=_HINT))
-    answer = max(len(witness.alone(sample).body) for sample in witness.answered)
+    answer = max(len(sample_runner.alone(sample).body) for sample in sample_runner.answered)
     return _judged(windows, sent, max(_GROWTH, answer))
 
 
-def _judged(windows: list[_Window], sent: int, wavering: int) -> Outcome:
+def _judged(windows: list[_Window], sent: int, wavering: int) -> CheckOutcome:
     sizes = [window.resident for window in windows]
     if None in sizes:
         return skipped("this system does not tell a process's memory")
@@ -63,17 +63,17 @@ def _judged(windows: list[_Window], sent: int, wavering: int) -> Outcome:
     return passed(f"{sent} requests, {sum(growth) / (1 << 20):+.1f} MiB")
 
 
-def _window(witness: Witness, samples: "cycle[Sample]") -> _Window:
+def _window(sample_runner: SampleRunner, samples: "cycle[PackedSample]") -> _Window:
     """Send requests until there were enough, it took long enough, or one fails."""
     start = time.monotonic()
-    longest = witness.terms.patience / (_WINDOWS + 1)
+    longest = sample_runner.seconds_per_check / (_WINDOWS + 1)
     sent = 0
-    while sent < _MOST:
-        chunk = list(islice(samples, _CHUNK if witness.pace < _SECONDS / _CHUNK else 1))
-        results = witness.ask(chunk)
+    while sent < _MAX_COUNT:
+        chunk = list(islice(samples, _CHUNK if sample_runner.pace < _SECONDS / _CHUNK else 1))
+        results = sample_runner.ask(chunk)
         sent += len(chunk)
         short = next((result for result in results if not result.ok), None)
-        spent = time.monotonic() - start
-        if short is not None or spent > (_SECONDS if sent >= _ENOUGH else longest):
-            return _Window(sent, witness.pool.resident_memory(), short)
-    return _Window(sent, witness.pool.resident_memory())
+        elapsed = time.monotonic() - start
+        if short is not None or elapsed > (_SECONDS if sent >= _ENOUGH else longest):
+            return _Window(sent, sample_runner.pool.resident_memory(), short)
+    return _Window(sent, sample_runner.pool.resident_memory())

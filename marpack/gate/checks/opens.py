@@ -3,15 +3,15 @@
 from msgspec.structs import replace
 
 from marpack.findings import Severity
-from marpack.gate.candidate import Subject
-from marpack.gate.verdicts import Outcome, judged
+from marpack.gate.candidate import Candidate
+from marpack.gate.verdicts import CheckOutcome, judged
 from marpack.torchserve.targets import Target
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Fail for what marpack can open and the server cannot, unless marpack is the target."""
-    archive = subject.archive
-    notes = archive.oddities
-    if subject.target is not Target.TORCHSERVE:
+    archive = candidate.archive
+    notes = archive.server_findings
+    if candidate.target is not Target.TORCHSERVE:
         notes = tuple(replace(finding, severity=Severity.NOTE) for finding in notes)
     return judged(notes, f"{len(archive.entries)} members")

@@ -3,25 +3,25 @@
 from msgspec.structs import replace
 
 from marpack.findings import Finding, Severity
-from marpack.gate.candidate import Subject
-from marpack.gate.verdicts import Outcome, judged
-from marpack.inspection.pickles import Verdict, distrust
+from marpack.gate.candidate import Candidate
+from marpack.gate.verdicts import CheckOutcome, judged
+from marpack.inspection.pickles import PickleVerdict, distrust
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Fail for a pickle that is dangerous, that needs trust nobody gave, or that could not be looked into."""
-    scan = subject.inspection.pickles
-    trusted = ", trusted by --trust-pickle" if scan.verdict is Verdict.NEEDS_TRUST else ""
-    return judged(verdicts(subject), f"{len(scan.pickles)} pickles, {scan.verdict}{trusted}")
+    scan = candidate.inspection.pickles
+    trusted = ", trusted by --trust-pickle" if scan.verdict is PickleVerdict.NEEDS_TRUST else ""
+    return judged(verdicts(candidate), f"{len(scan.pickles)} pickles, {scan.verdict}{trusted}")
 
 
-def verdicts(subject: Subject) -> tuple[Finding, ...]:
+def verdicts(candidate: Candidate) -> tuple[Finding, ...]:
     """Return what speaks against the archive's pickles; what the user trusts does not."""
     return tuple(
-        replace(finding, severity=Severity.NOTE if _is_trusted(finding, subject) else Severity.ERROR)
-        for finding in distrust(subject.inspection.pickles, subject.source)
+        replace(finding, severity=Severity.NOTE if _is_trusted(finding, candidate) else Severity.ERROR)
+        for finding in distrust(candidate.inspection.pickles, candidate.source)
     )
 
 
-def _is_trusted(finding: Finding, subject: Subject) -> bool:
-    return finding.code == "untrusted-pickle" and subject.manner.load.trust_pickle
+def _is_trusted(finding: Finding, candidate: Candidate) -> bool:
+    return finding.code == "untrusted-pickle" and candidate.options.load.trust_pickle

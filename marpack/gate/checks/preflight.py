@@ -5,9 +5,9 @@ from typing import BinaryIO
 
 from marpack.archive.protocol import Archive
 from marpack.findings import Finding, Severity
-from marpack.gate.candidate import Subject
+from marpack.gate.candidate import Candidate
 from marpack.gate.checks import pickles
-from marpack.gate.verdicts import Outcome, judged
+from marpack.gate.verdicts import CheckOutcome, judged
 from marpack.inspection.lint import lint
 from marpack.inspection.lint.weights import PICKLED
 
@@ -27,17 +27,18 @@ class ArchiveView:
         return self._archive.open(name)
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Fail for what certainly fails on the server; warnings are told."""
-    findings = lint(ArchiveView(subject.archive), subject.archive.manifest, target=subject.target)
-    findings = [finding for finding in findings if not _is_of_pickles(finding, subject)]
+    findings = lint(ArchiveView(candidate.archive), candidate.archive.manifest, target=candidate.target)
+    findings = [finding for finding in findings if not _is_of_pickles(finding, candidate)]
     count = sum(finding.severity is Severity.WARNING for finding in findings)
     return judged(tuple(findings), f"{count} warnings" if count else "nothing to find fault with")
 
 
-def _is_of_pickles(finding: Finding, subject: Subject) -> bool:
+def _is_of_pickles(finding: Finding, candidate: Candidate) -> bool:
     """Say whether a finding is one that the check of pickles tells better."""
-    where = f"{subject.source}!{finding.where}"
+    where = f"{candidate.source}!{finding.where}"
     return finding.code == PICKLED.name and any(
-        told.severity is Severity.ERROR and (told.where or "").startswith(where) for told in pickles.verdicts(subject)
+        reported.severity is Severity.ERROR and (reported.where or "").startswith(where)
+        for reported in pickles.verdicts(candidate)
     )

@@ -1,13 +1,13 @@
 """The model's requirements are met where its samples are about to be run."""
 
-from marpack.gate.candidate import Subject
-from marpack.gate.verdicts import Outcome, judged, skipped
-from marpack.runner.environments import unmet, wanted
+from marpack.gate.candidate import Candidate
+from marpack.gate.verdicts import CheckOutcome, judged, skipped
+from marpack.runner.environments import count_requirements, unmet
 
 
-def run(subject: Subject) -> Outcome:
+def run(candidate: Candidate) -> CheckOutcome:
     """Compare the packed requirements with the installed packages."""
-    count = wanted(subject.archive)
+    count = count_requirements(candidate.archive)
     if not count:
         return skipped("the archive has no requirements")
-    return judged(tuple(unmet(subject.archive)), f"{count} requirements")
+    return judged(tuple(unmet(candidate.archive)), f"{count} requirements")

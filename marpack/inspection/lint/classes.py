@@ -17,10 +17,10 @@ _PLAIN_MODULES = ("abc", "typing", "typing_extensions", "enum", "torch.nn", "dat
 # Classes that are constructed without arguments.
 _BARE = frozenset({"object", "abc.ABC", "typing.Generic", "typing.Protocol", "torch.nn.Module"})
 _DEPTH = 30  # imports of imports of a name
-_MOST_CLASSES = 500  # in one resolution order; beyond, merging takes longer than anyone waits
+_MAX_CLASSES = 500  # in one resolution order; beyond, merging takes longer than anyone waits
 
 
-class Plain(Struct, frozen=True):
+class PlainClass(Struct, frozen=True):
     """A class of Python's or torch's that has none of a handler's methods."""
 
     dotted: str
@@ -31,19 +31,19 @@ class Plain(Struct, frozen=True):
         return self.dotted.replace("torch.nn.modules.module", "torch.nn") in _BARE
 
 
-class Server(Struct, frozen=True):
+class ServerClass(Struct, frozen=True):
     """One of the server's own handler classes."""
 
     dotted: str
 
 
-class Unknown(Struct, frozen=True):
+class UnknownClass(Struct, frozen=True):
     """A class that is not packed, and whose attributes nobody here knows."""
 
     text: str
 
 
-class Packed:
+class LocalClass:
     """A class that a packed module defines."""
 
     def __init__(self, module: Module, node: ast.ClassDef) -> None:
@@ -56,13 +56,13 @@ class Packed:
         return scope_of(self.node)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Packed) and other.node is self.node
+        return isinstance(other, LocalClass) and other.node is self.node
 
     def __hash__(self) -> int:
         return id(self.node)
 
 
-Class = Packed | Server | Plain | Unknown
+Class = LocalClass | ServerClass | PlainClass | UnknownClass
 
 
 class Attribute(Struct, frozen=True):
@@ -89,20 +89,20 @@ class Library:
     def order(self, start: Class) -> list[Class]:
         """Return the method resolution order as far as it is known; unknown bases stand in it as themselves."""
         if start not in self._orders:
-            self._orders[start] = [Unknown("itself")]  # what a class that inherits from itself meets
+            self._orders[start] = [UnknownClass("itself")]  # what a class that inherits from itself meets
             self._orders[start] = [start, *self._ancestors(start)]
         return self._orders[start]
 
     def _ancestors(self, start: Class) -> list[Class]:
-        if isinstance(start, Server):
-            bases: list[Class] = [Server(base) for base in ts.bases_of(start.dotted)]
-        elif isinstance(start, Packed) and len(start.node.bases) <= _MOST_CLASSES:
+        if isinstance(start, ServerClass):
+            bases: list[Class] = [ServerClass(base) for base in ts.bases_of(start.dotted)]
+        elif isinstance(start, LocalClass) and len(start.node.bases) <= _MAX_CLASSES:
             bases = self.bases(start)
         else:
             bases = []
         rows = [self.order(base) for base in bases]
-        if sum(map(len, rows)) > _MOST_CLASSES:
-            return [Unknown("too many bases")]
+        if sum(map(len, rows)) > _MAX_CLASSES:
+            return [UnknownClass("too many bases")]
         return _merge([*rows, bases])
 
     def find(self, start: Class, name: str) -> Attribute | None:
@@ -112,25 +112,27 @@ class Library:
     def definitions(self, start: Class, name: str) -> Iterator[Attribute]:
         """Yield every class in resolution order that defines an attribute, or may define it."""
         for owner in self.order(start):
-            if isinstance(owner, Unknown) or (isinstance(owner, Server) and name in ts.methods_of(owner.dotted)):
+            if isinstance(owner, UnknownClass) or (
+                isinstance(owner, ServerClass) and name in ts.methods_of(owner.dotted)
+            ):
                 yield Attribute(owner)
-            elif isinstance(owner, Packed):
+            elif isinstance(owner, LocalClass):
                 if owner.scope.dynamic:
-                    yield Attribute(Unknown(owner.node.name))
+                    yield Attribute(UnknownClass(owner.node.name))
                 if name in owner.scope.names:
                     yield Attribute(owner, owner.scope.names[name])
 
-    def bases(self, packed: Packed) -> list[Class]:
+    def bases(self, packed: LocalClass) -> list[Class]:
         """Return a packed class's bases, in their order."""
         found = [self.class_of(packed.module, base) for base in packed.node.bases]
-        return found or [Plain("object")]
+        return found or [PlainClass("object")]
 
     def class_of(self, module: Module, expression: ast.expr) -> Class:
         """Return the class that an expression in a module stands for."""
         node = expression.value if isinstance(expression, ast.Subscript) else expression  # Generic[T]
         dotted = dotted_name(node)
         if dotted is None:
-            return Unknown(ast.unparse(expression)[:60])
+            return UnknownClass(ast.unparse(expression)[:60])
         name, _, rest = dotted.partition(".")
         binding = module.scope.names.get(name)
         if binding is None:
@@ -138,21 +140,21 @@ class Library:
         only = binding.only
         if rest and isinstance(only, Imported):
             return self._attribute(module, only, rest)
-        return self._class(module, only, dotted) if not rest else Unknown(dotted)
+        return self._class(module, only, dotted) if not rest else UnknownClass(dotted)
 
     def _class(self, module: Module, value: Value | None, text: str, depth: int = 0) -> Class:
         if isinstance(value, Own) and isinstance(value.node, ast.ClassDef):
-            return Packed(module, value.node)
+            return LocalClass(module, value.node)
         if isinstance(value, Imported) and value.name and depth < _DEPTH:
             return self._imported(module, value, depth)
         if isinstance(value, Expression) and isinstance(value.node, ast.Attribute):
             return self.class_of(module, value.node)
-        return Unknown(text)
+        return UnknownClass(text)
 
     def _imported(self, module: Module, value: Imported, depth: int) -> Class:
         source = absolute(module, value)
         if source is None or value.name is None:
-            return Unknown(value.name or value.module)
+            return UnknownClass(value.name or value.module)
         packed = self.packed(source)
         if packed is None:
             return _outside(source, value.name)
@@ -169,14 +171,14 @@ class Library:
                 return self._class(packed, packed.scope.names[name].only, name, depth + 1)
             if source and packed is None and ts.has_module(source) and name in ts.names_of(source):
                 return _outside(source, name)
-        return Unknown(name)
+        return UnknownClass(name)
 
     def _unbound(self, module: Module, name: str, rest: str) -> Class:
         if module.scope.stars:
-            return self._from_stars(module, name, 0) if not rest else Unknown(f"{name}.{rest}")
+            return self._from_stars(module, name, 0) if not rest else UnknownClass(f"{name}.{rest}")
         if not rest and isinstance(getattr(builtins, name, None), type):
-            return Plain(name)
-        return Unknown(name)
+            return PlainClass(name)
+        return UnknownClass(name)
 
     def _attribute(self, module: Module, value: Imported, rest: str) -> Class:
         source = absolute(module, value)
@@ -211,10 +213,10 @@ def _outside(module: str, name: str) -> Class:
     top = module.partition(".")[0]
     if top == "ts":
         dotted = ts.handler_class(name)
-        return Server(dotted) if dotted else Unknown(f"{module}.{name}")
+        return ServerClass(dotted) if dotted else UnknownClass(f"{module}.{name}")
     if any(module == plain or module.startswith(f"{plain}.") for plain in _PLAIN_MODULES):
-        return Plain(f"{module}.{name}")
-    return Unknown(f"{module}.{name}")
+        return PlainClass(f"{module}.{name}")
+    return UnknownClass(f"{module}.{name}")
 
 
 def _merge(rows: list[list[Class]]) -> list[Class]:

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from marpack.findings import Finding, Severity
 
-_LONGEST = 80  # characters
-_MOST = 500  # names; comparing takes 10 µs each
+_MAX_LENGTH = 80  # characters
+_MAX_COUNT = 500  # names; comparing takes 10 µs each
 
 
 class Code(Struct, frozen=True):
@@ -39,10 +39,10 @@ class Code(Struct, frozen=True):
 
 def near(text: str, names: Iterable[str]) -> str | None:
     """Return the name most like a misspelt one, if any is."""
-    if not 2 <= len(text) <= _LONGEST:
+    if not 2 <= len(text) <= _MAX_LENGTH:
         return None
     choices = (name for name in names if abs(len(name) - len(text)) <= 1 + len(text) // 2)
-    return next(iter(difflib.get_close_matches(text, list(islice(choices, _MOST)), n=1, cutoff=0.7)), None)
+    return next(iter(difflib.get_close_matches(text, list(islice(choices, _MAX_COUNT)), n=1, cutoff=0.7)), None)
 
 
 def suggestion(text: str, names: Iterable[str]) -> str | None:

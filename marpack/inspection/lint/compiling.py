@@ -6,8 +6,8 @@ from typing import Any
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.codes import Code, near
 from marpack.inspection.lint.model_config import ModelConfig
-from marpack.inspection.lint.model_loading import Loader
-from marpack.torchserve.targets import Difference, Target
+from marpack.inspection.lint.model_loading import LoadingStrategy
+from marpack.torchserve.targets import Target, TargetDifference
 from marpack.torchserve.ts_util import PT2Backend
 
 SHAPE = Code(
@@ -69,10 +69,10 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 class CompileCheck:
     """The pt2 section of one model config."""
 
-    def __init__(self, config: ModelConfig, loader: Loader, target: Target) -> None:
+    def __init__(self, config: ModelConfig, loader: LoadingStrategy, target: Target) -> None:
         self._config = config
         self._fails = loader.severity  # how much a failing `initialize` weighs
-        better = target.has(Difference.PT2_ERRORS) and not loader.own_way
+        better = target.has(TargetDifference.PT2_ERRORS) and not loader.own_way
         lighter = Severity.NOTE if loader.own_way else Severity.WARNING
         self._skips = Severity.ERROR if better else lighter  # how much it weighs to run uncompiled
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
-from marpack.inspection.lint.classes import Class, Library, Packed, Server, absolute
+from marpack.inspection.lint.classes import Class, Library, LocalClass, ServerClass, absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import NOT_LOOKED_INTO, Files, Found, Located, Module, broken
 from marpack.inspection.lint.own_classes import Count, count, odd_line
@@ -176,7 +176,7 @@ def _near(files: Files, path: str, dotted: str) -> str | None:
     return suggestion(path if path.endswith(".py") else dotted, choices)
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What the server will call."""
 
     FUNCTION = "function"
@@ -185,10 +185,10 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class EntryDecision(Struct, frozen=True, kw_only=True):
     """The entry point, with what was noticed while deciding it."""
 
-    kind: Kind = Kind.UNKNOWN
+    kind: EntryKind = EntryKind.UNKNOWN
     module: Module | None = None
     name: str = "handle"  # of the function
     function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
@@ -197,12 +197,12 @@ class Entry(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-def decide(found: HandlerFile, library: Library) -> Entry:
+def decide(found: HandlerFile, library: Library) -> EntryDecision:
     """Decide what the server will call (contract §2)."""
     if found.built_in:
-        return Entry(kind=Kind.CLASS, cls=Server(found.built_in))
+        return EntryDecision(kind=EntryKind.CLASS, cls=ServerClass(found.built_in))
     if found.module is None:
-        return Entry()
+        return EntryDecision()
     name = found.function or "handle"
     binding = lookup(library, found.module, name)
     if isinstance(binding, Binding):
@@ -249,21 +249,21 @@ def _from_outside(source: str | None, star: Imported, name: str) -> Binding | Ab
     return Absent() if is_standard(top) or top in INSTALLED else None
 
 
-def _function(library: Library, module: Module, name: str, binding: Binding) -> Entry:
+def _function(library: Library, module: Module, name: str, binding: Binding) -> EntryDecision:
     where = module.at(binding.line)
     if not binding.sure or len(binding.values) != 1:
         return _unsure(module, f"only running it would tell what '{name}' stands for", where)
     owner, value = _follow(library, module, binding.values[0])
     if isinstance(value, Own) and isinstance(value.node, ast.ClassDef):
         message = f"'{name}' is a class, and the server would call it as a function with None and the context"
-        return Entry(kind=Kind.NOTHING, module=module, findings=(NOT_CALLABLE.error(message, where),))
+        return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(NOT_CALLABLE.error(message, where),))
     if isinstance(value, Own):
         assert not isinstance(value.node, ast.ClassDef)  # noqa: S101 - for the type checker
-        return Entry(kind=Kind.FUNCTION, module=module, name=name, function=value.node, of=owner)
+        return EntryDecision(kind=EntryKind.FUNCTION, module=module, name=name, function=value.node, of=owner)
     if _is_no_function(library, module, value):
         message = f"'{name}' is not a function, and the server would call it with None and the context"
-        return Entry(kind=Kind.NOTHING, module=module, findings=(NOT_CALLABLE.error(message, where),))
-    return Entry(kind=Kind.FUNCTION, module=module, name=name)
+        return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(NOT_CALLABLE.error(message, where),))
+    return EntryDecision(kind=EntryKind.FUNCTION, module=module, name=name)
 
 
 def _follow(library: Library, module: Module, value: Value, depth: int = 0) -> tuple[Module, Value]:
@@ -286,11 +286,11 @@ def _is_no_function(library: Library, module: Module, value: Value) -> bool:
     return isinstance(node, ast.Constant | ast.List | ast.Dict | ast.Tuple | ast.Set | ast.JoinedStr)
 
 
-def _class(library: Library, module: Module) -> Entry:
+def _class(library: Library, module: Module) -> EntryDecision:
     counted = count(module)
     one = counted.the_one
     if one is not None:
-        return Entry(kind=Kind.CLASS, module=module, cls=Packed(module, one))
+        return EntryDecision(kind=EntryKind.CLASS, module=module, cls=LocalClass(module, one))
     if counted.low > 1:
         return _many(module, counted)
     if counted.high == 0:
@@ -299,14 +299,14 @@ def _class(library: Library, module: Module) -> Entry:
     return _unsure(module, f"only running it would tell how many classes it has of its own ({listed})")
 
 
-def _many(module: Module, counted: Count) -> Entry:
+def _many(module: Module, counted: Count) -> EntryDecision:
     listed = ", ".join(counted.names[:6]) + (", …" if len(counted.names) > 6 else "")
     message = f"it has {counted.low} classes of its own ({listed}) where the server wants exactly one, and no 'handle'"
     where = module.at(odd_line(module, counted, "handle"))
-    return Entry(kind=Kind.NOTHING, module=module, findings=(MANY_CLASSES.error(message, where),))
+    return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(MANY_CLASSES.error(message, where),))
 
 
-def _none(library: Library, module: Module) -> Entry:
+def _none(library: Library, module: Module) -> EntryDecision:
     message = "it has neither a function 'handle' nor a class of its own"
     imported = (name for name, binding in module.scope.names.items() if isinstance(binding.only, Imported))
     handler = next((name for name in islice(imported, 100) if _is_handler(library, module, name)), None)
@@ -314,25 +314,29 @@ def _none(library: Library, module: Module) -> Entry:
     if handler:
         message += f"; the imported {handler} does not count"
         hint = f"derive one class: class Handler({handler}): pass"
-    return Entry(kind=Kind.NOTHING, module=module, findings=(NO_ENTRY.error(message, module.member, hint),))
+    return EntryDecision(
+        kind=EntryKind.NOTHING, module=module, findings=(NO_ENTRY.error(message, module.member, hint),)
+    )
 
 
 def _is_handler(library: Library, module: Module, name: str) -> bool:
     found = library.class_of(module, ast.Name(name, ast.Load()))
-    return isinstance(found, Server) or (isinstance(found, Packed) and library.find(found, "handle") is not None)
+    return isinstance(found, ServerClass) or (
+        isinstance(found, LocalClass) and library.find(found, "handle") is not None
+    )
 
 
-def _without_function(entry: Entry, found: HandlerFile) -> Entry:
-    if entry.kind is not Kind.CLASS:
+def _without_function(entry: EntryDecision, found: HandlerFile) -> EntryDecision:
+    if entry.kind is not EntryKind.CLASS:
         message = f"there is no function '{found.function}'"
         member = found.module.member if found.module else None
-        finding = NO_ENTRY.error(message, member) if entry.kind is Kind.NOTHING else None
+        finding = NO_ENTRY.error(message, member) if entry.kind is EntryKind.NOTHING else None
         extra = (finding,) if finding else ()
-        return Entry(kind=entry.kind, module=entry.module, findings=(*extra, *entry.findings))
+        return EntryDecision(kind=entry.kind, module=entry.module, findings=(*extra, *entry.findings))
     message = f"there is no function '{found.function}'; the server takes the module's one class instead"
     finding = FUNCTION_MISSING.warning(message, MANIFEST)
-    return Entry(kind=entry.kind, module=entry.module, cls=entry.cls, findings=(finding, *entry.findings))
+    return EntryDecision(kind=entry.kind, module=entry.module, cls=entry.cls, findings=(finding, *entry.findings))
 
 
-def _unsure(module: Module, message: str, where: str | None = None) -> Entry:
-    return Entry(module=module, findings=(UNDECIDED.note(message, where or module.member),))
+def _unsure(module: Module, message: str, where: str | None = None) -> EntryDecision:
+    return EntryDecision(module=module, findings=(UNDECIDED.note(message, where or module.member),))

@@ -60,7 +60,7 @@ class Located(Struct, frozen=True):
     package: bool = False
 
 
-class Members:
+class ModuleIndex:
     """The names of an archive's members as folders and files."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -166,7 +166,7 @@ class Files:
     """The members of one archive."""
 
     def __init__(self, view: MemberView, roots: tuple[str, ...] = ("",)) -> None:
-        self.members = Members(view.names())
+        self.members = ModuleIndex(view.names())
         self.roots = roots  # the server's search path inside the archive
         self.findings: list[Finding] = []
         self._view = view

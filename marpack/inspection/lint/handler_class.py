@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
-from marpack.inspection.lint.classes import Library, Packed, Server, Unknown
+from marpack.inspection.lint.classes import Library, LocalClass, ServerClass, UnknownClass
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.entry_point import MANIFEST, Entry, Kind
+from marpack.inspection.lint.entry_point import MANIFEST, EntryDecision, EntryKind
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.model_config import ModelConfig
-from marpack.inspection.lint.model_loading import Loader, is_servers_own
+from marpack.inspection.lint.model_loading import LoadingStrategy, is_servers_own
 from marpack.inspection.lint.own_classes import check_constructing
 from marpack.inspection.syntax import bound_arguments, dotted_name, is_async, is_generator, own_nodes, refusal, walk
 from marpack.torchserve import stock as ts
-from marpack.torchserve.targets import Difference, Target
+from marpack.torchserve.targets import Target, TargetDifference
 
 ASYNC = Code(
     "Handler",
@@ -148,20 +148,20 @@ def _no_list(value: ast.expr) -> str | None:
     return _NOT_LISTS.get(type(value))
 
 
-def check_entry(entry: Entry, library: Library, *, awaited: bool) -> Iterator[Finding]:
+def check_entry(entry: EntryDecision, library: Library, *, awaited: bool) -> Iterator[Finding]:
     """Yield what the server will stumble over when it makes, initialises and calls the handler."""
-    if entry.kind is Kind.FUNCTION and entry.function is not None and entry.of is not None:
+    if entry.kind is EntryKind.FUNCTION and entry.function is not None and entry.of is not None:
         yield from _check_function(entry, awaited=awaited)
-    if entry.kind is Kind.CLASS and isinstance(entry.cls, Server):
+    if entry.kind is EntryKind.CLASS and isinstance(entry.cls, ServerClass):
         yield from _check_built_in(entry.cls, awaited=awaited)
-    if entry.kind is Kind.CLASS and isinstance(entry.cls, Packed):
+    if entry.kind is EntryKind.CLASS and isinstance(entry.cls, LocalClass):
         yield from check_constructing(library, entry.cls, "handler")
         yield from _check_method(library, entry.cls, "initialize", ("context",))
         yield from _check_method(library, entry.cls, "handle", ("data", "context"))
         yield from _check_answering(library, entry.cls, awaited=awaited)
 
 
-def _check_function(entry: Entry, *, awaited: bool) -> Iterator[Finding]:
+def _check_function(entry: EntryDecision, *, awaited: bool) -> Iterator[Finding]:
     assert entry.function is not None and entry.of is not None  # noqa: S101, PT018 - for the type checker
     why = refusal(entry.function, 2, method=False)
     if why:
@@ -170,7 +170,7 @@ def _check_function(entry: Entry, *, awaited: bool) -> Iterator[Finding]:
     yield from check_answer(entry.of, entry.function, awaited=awaited)
 
 
-def _check_built_in(cls: Server, *, awaited: bool) -> Iterator[Finding]:
+def _check_built_in(cls: ServerClass, *, awaited: bool) -> Iterator[Finding]:
     name = cls.dotted.rpartition(".")[2]
     if awaited and name not in _ASYNC_HANDLERS:
         yield SYNC.error(f"the built-in {name} is not async, but the model config sets asyncCommunication", MANIFEST)
@@ -180,28 +180,28 @@ def _check_built_in(cls: Server, *, awaited: bool) -> Iterator[Finding]:
         )
 
 
-def _check_method(library: Library, cls: Packed, name: str, arguments: tuple[str, ...]) -> Iterator[Finding]:
+def _check_method(library: Library, cls: LocalClass, name: str, arguments: tuple[str, ...]) -> Iterator[Finding]:
     found = library.find(cls, name)
     place = cls.module.at(cls.node)
     if found is None:
         if not _set_on_instance(library, cls, name):
             yield NO_METHOD.error(f"the class {cls.node.name} has no method '{name}'", place)
         return
-    if isinstance(found.owner, Unknown):
+    if isinstance(found.owner, UnknownClass):
         message = f"what {cls.node.name} inherits depends on {found.owner.text}, which is not packed"
         yield BASE_UNKNOWN.note(message, place)
         return
     why = refusal(found.function, len(arguments), method=True) if found.function else None
-    if why and isinstance(found.owner, Packed):
+    if why and isinstance(found.owner, LocalClass):
         message = f"the server calls '{name}' with {' and '.join(arguments)}, but it {why}"
         yield SIGNATURE.error(message, found.owner.module.at(found.function or found.owner.node))
 
 
-def _set_on_instance(library: Library, cls: Packed, name: str) -> bool:
+def _set_on_instance(library: Library, cls: LocalClass, name: str) -> bool:
     """Say whether a method of the class sets this attribute on the instance, or attributes are made on demand."""
     if library.find(cls, "__getattr__") is not None:
         return True
-    nodes = (node for base in library.order(cls) if isinstance(base, Packed) for node in walk(base.node))
+    nodes = (node for base in library.order(cls) if isinstance(base, LocalClass) for node in walk(base.node))
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store) for node in nodes
     ) or any(isinstance(node, ast.Call) and _is_setattr(node) for node in walk(cls.node))
@@ -211,11 +211,11 @@ def _is_setattr(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Name) and node.func.id == "setattr"
 
 
-def _check_answering(library: Library, cls: Packed, *, awaited: bool) -> Iterator[Finding]:
+def _check_answering(library: Library, cls: LocalClass, *, awaited: bool) -> Iterator[Finding]:
     found = library.find(cls, "handle")
-    if found is None or isinstance(found.owner, Unknown):
+    if found is None or isinstance(found.owner, UnknownClass):
         return
-    if isinstance(found.owner, Server):
+    if isinstance(found.owner, ServerClass):
         if awaited and found.owner.dotted.rpartition(".")[2] not in _ASYNC_HANDLERS:
             yield SYNC.error(
                 "the inherited 'handle' is not async, but the model config sets asyncCommunication",
@@ -223,14 +223,14 @@ def _check_answering(library: Library, cls: Packed, *, awaited: bool) -> Iterato
             )
         if found.owner.dotted == ts.BASE:
             yield from _check_stages(library, cls)
-    elif isinstance(found.owner, Packed) and found.function:
+    elif isinstance(found.owner, LocalClass) and found.function:
         yield from check_answer(found.owner.module, found.function, awaited=awaited)
 
 
-def _check_stages(library: Library, cls: Packed) -> Iterator[Finding]:
+def _check_stages(library: Library, cls: LocalClass) -> Iterator[Finding]:
     for name in ("preprocess", "inference", "postprocess"):
         found = library.find(cls, name)
-        if found is None or found.function is None or not isinstance(found.owner, Packed):
+        if found is None or found.function is None or not isinstance(found.owner, LocalClass):
             continue
         where = found.owner.module.at(found.function)
         why = refusal(found.function, 1, method=True)
@@ -242,20 +242,20 @@ def _check_stages(library: Library, cls: Packed) -> Iterator[Finding]:
             yield from check_answer(found.owner.module, found.function, awaited=False)
 
 
-def check_batches(config: ModelConfig, library: Library, loader: Loader, target: Target) -> Iterator[Finding]:
+def check_batches(config: ModelConfig, library: Library, loader: LoadingStrategy, target: Target) -> Iterator[Finding]:
     """Yield that the server will fill batches which its own text classifier cannot take."""
     size = config.values.get("batchSize")
-    if not isinstance(size, int) or size < 2 or target.has(Difference.TEXT_BATCHES) or loader.cls is None:
+    if not isinstance(size, int) or size < 2 or target.has(TargetDifference.TEXT_BATCHES) or loader.cls is None:
         return
     found = library.find(loader.cls, "preprocess")
-    if found is not None and isinstance(found.owner, Server) and found.owner.dotted.endswith(".TextClassifier"):
+    if found is not None and isinstance(found.owner, ServerClass) and found.owner.dotted.endswith(".TextClassifier"):
         message = f"the text classifier takes one request at a time, and the batch size is {size}"
         yield BATCHES.warning(message, config.at("batchSize"))
 
 
-def check_vocabulary(files: Files, manifest: Manifest, library: Library, loader: Loader) -> Iterator[Finding]:
+def check_vocabulary(files: Files, manifest: Manifest, library: Library, loader: LoadingStrategy) -> Iterator[Finding]:
     """Yield that the vocabulary is missing, where the server's text handler would load it."""
-    if loader.own_way or loader.cls is None or Server(TEXT_HANDLER) not in library.order(loader.cls):
+    if loader.own_way or loader.cls is None or ServerClass(TEXT_HANDLER) not in library.order(loader.cls):
         return
     named = manifest.model.extra.get("sourceVocab")
     name = named if isinstance(named, str) and named else FILE

@@ -10,7 +10,7 @@ from marpack.inspection.lint.scope import truth
 from marpack.inspection.syntax import dotted_name, walk
 
 
-class Weight(IntEnum):
+class Certainty(IntEnum):
     """How sure it is that an import runs, and that a failure is felt."""
 
     GUARDED = 0  # its failure is caught
@@ -26,11 +26,11 @@ class Import(Struct, frozen=True):
     name: str | None  # None for `import module`
     level: int
     line: int
-    weight: Weight
+    weight: Certainty
 
 
 _ImportNode = ast.Import | ast.ImportFrom
-_Waiting = list[tuple[ast.AST, Weight]]
+_Waiting = list[tuple[ast.AST, Certainty]]
 _CATCHING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
 _PATH_CHANGERS = frozenset(
     {"sys.path", "sys.meta_path", "sys.path_hooks", "sys.modules", "site.addsitedir", "os.system", "os.chdir"}
@@ -53,7 +53,7 @@ def brings_modules(tree: ast.Module) -> bool:
     )
 
 
-def _imports(node: _ImportNode, weight: Weight) -> Iterator[Import]:
+def _imports(node: _ImportNode, weight: Certainty) -> Iterator[Import]:
     for alias in node.names:
         if isinstance(node, ast.Import):
             yield Import(alias.name, None, 0, node.lineno, weight)
@@ -61,8 +61,8 @@ def _imports(node: _ImportNode, weight: Weight) -> Iterator[Import]:
             yield Import(node.module or "", alias.name, node.level, node.lineno, weight)
 
 
-def _statements(tree: ast.Module) -> Iterator[tuple[_ImportNode, Weight]]:
-    waiting: _Waiting = [(node, Weight.CERTAIN) for node in tree.body]
+def _statements(tree: ast.Module) -> Iterator[tuple[_ImportNode, Certainty]]:
+    waiting: _Waiting = [(node, Certainty.CERTAIN) for node in tree.body]
     while waiting:
         node, weight = waiting.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -71,32 +71,32 @@ def _statements(tree: ast.Module) -> Iterator[tuple[_ImportNode, Weight]]:
             waiting.extend(_inside(node, weight))
 
 
-def _inside(node: ast.AST, weight: Weight) -> _Waiting:
+def _inside(node: ast.AST, weight: Certainty) -> _Waiting:
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return [(item, min(weight, Weight.DEFERRED)) for item in node.body]
+            return [(item, min(weight, Certainty.DEFERRED)) for item in node.body]
         case ast.If():
             return _if(node, weight)
         case ast.Try() | ast.TryStar():
             return _try(node, weight)
         case ast.For() | ast.AsyncFor() | ast.While() | ast.Match():
-            return [(item, min(weight, Weight.CONDITIONAL)) for item in ast.iter_child_nodes(node)]
+            return [(item, min(weight, Certainty.CONDITIONAL)) for item in ast.iter_child_nodes(node)]
         case ast.stmt() | ast.match_case():
             return [(item, weight) for item in ast.iter_child_nodes(node) if isinstance(item, ast.stmt)]
     return []
 
 
-def _if(node: ast.If, weight: Weight) -> _Waiting:
+def _if(node: ast.If, weight: Certainty) -> _Waiting:
     outcome = truth(node.test)
     if outcome is not None:
         return [(item, weight) for item in (node.body if outcome else node.orelse)]
-    return [(item, min(weight, Weight.CONDITIONAL)) for item in (*node.body, *node.orelse)]
+    return [(item, min(weight, Certainty.CONDITIONAL)) for item in (*node.body, *node.orelse)]
 
 
-def _try(node: ast.Try | ast.TryStar, weight: Weight) -> _Waiting:
+def _try(node: ast.Try | ast.TryStar, weight: Certainty) -> _Waiting:
     caught = any(_catches(handler) for handler in node.handlers)
-    tried = Weight.GUARDED if caught else weight
-    below = min(weight, Weight.CONDITIONAL)
+    tried = Certainty.GUARDED if caught else weight
+    below = min(weight, Certainty.CONDITIONAL)
     found: _Waiting = [(item, tried) for item in node.body]
     found += [(item, below) for handler in node.handlers for item in handler.body]
     found += [(item, below) for item in node.orelse]

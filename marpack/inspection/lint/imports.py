@@ -11,7 +11,7 @@ from marpack.inspection.lint.classes import Library, absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.entry_point import Absent, lookup
 from marpack.inspection.lint.files import Files, Found, Located, Module, broken
-from marpack.inspection.lint.import_statements import Import, Weight, brings_modules, imports_of
+from marpack.inspection.lint.import_statements import Certainty, Import, brings_modules, imports_of
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.lint.scope import Imported
 from marpack.inspection.requirements import provided, usual_provider
@@ -146,12 +146,12 @@ def _home(source: str, name: str) -> str | None:
     return f"it is in {homes[0]}" if homes else suggestion(name, ts.names_of(source))
 
 
-class Need(Struct, frozen=True):
+class ImportSite(Struct, frozen=True):
     """One import, in the module where it stands."""
 
     module: Module
     statement: Import
-    weight: Weight  # of the statement and of the way that leads to it, the lighter one
+    weight: Certainty  # of the statement and of the way that leads to it, the lighter one
 
     @property
     def where(self) -> str:
@@ -161,7 +161,7 @@ class Need(Struct, frozen=True):
     @property
     def severity(self) -> Severity:
         """How much it weighs that the import certainly fails where it runs."""
-        return Severity.ERROR if self.weight is Weight.CERTAIN else Severity.WARNING
+        return Severity.ERROR if self.weight is Certainty.CERTAIN else Severity.WARNING
 
 
 class Imports:
@@ -180,8 +180,8 @@ class Imports:
         self._reached = [module for module, _ in reached.values()]
         for module, weight in reached.values():
             for statement in dict.fromkeys(self._imports_of(module)):
-                need = Need(module, statement, min(weight, statement.weight))
-                if need.weight is not Weight.GUARDED:
+                need = ImportSite(module, statement, min(weight, statement.weight))
+                if need.weight is not Certainty.GUARDED:
                     yield from self._check(need)
 
     def _imports_of(self, module: Module) -> list[Import]:
@@ -193,10 +193,10 @@ class Imports:
     def _bring_modules(self) -> bool:
         return any(brings_modules(module.tree) for module in self._reached)
 
-    def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, Weight]]:
+    def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, Certainty]]:
         """Return every packed module that is imported, with how sure that is."""
-        reached: dict[str, tuple[Module, Weight]] = {}
-        waiting = [(module, Weight.CERTAIN) for module in starts]
+        reached: dict[str, tuple[Module, Certainty]] = {}
+        waiting = [(module, Certainty.CERTAIN) for module in starts]
         while waiting:
             module, weight = waiting.pop(0)
             if module.member in reached and reached[module.member][1] >= weight:
@@ -214,7 +214,7 @@ class Imports:
             if inner is not None:
                 yield inner
 
-    def _check(self, need: Need) -> Iterator[Finding]:
+    def _check(self, need: ImportSite) -> Iterator[Finding]:
         source = _source(need.module, need.statement)
         if source is None:
             yield self._relative(need)
@@ -229,12 +229,12 @@ class Imports:
     def _locate(self, dotted: str) -> Located | None:
         return self._files.members.locate(dotted, self._files.roots)
 
-    def _relative(self, need: Need) -> Finding:
+    def _relative(self, need: ImportSite) -> Finding:
         dots = "." * need.statement.level + need.statement.module
         message = f"'{dots}' is a relative import, and {need.module.member} belongs to no package there"
         return RELATIVE.weigh(need.severity, message, need.where)
 
-    def _packed(self, need: Need, source: str, top: Located) -> Finding | None:
+    def _packed(self, need: ImportSite, source: str, top: Located) -> Finding | None:
         located = self._locate(source)
         if located is None:
             return None if self._is_provided(top.dotted) else self._no_submodule(need, source)
@@ -248,7 +248,7 @@ class Imports:
             return None if self._is_provided(top.dotted) else self._no_submodule(need, f"{source}.{name}")
         return None
 
-    def _check_name(self, need: Need, source: str, module: Module) -> Finding | None:
+    def _check_name(self, need: ImportSite, source: str, module: Module) -> Finding | None:
         name = need.statement.name
         if name is None or name == "*" or self._locate(f"{source}.{name}"):
             return None
@@ -257,14 +257,14 @@ class Imports:
         hint = suggestion(name, module.scope.names)
         return NAME_MISSING.weigh(need.severity, f"{module.member} has no '{name}'", need.where, hint)
 
-    def _no_submodule(self, need: Need, source: str) -> Finding:
+    def _no_submodule(self, need: ImportSite, source: str) -> Finding:
         message = f"'{source}' is not in the archive, though {source.partition('.')[0]} is"
         return SUBMODULE.weigh(need.severity, message, need.where)
 
     def _is_provided(self, top: str) -> bool:
         return top in INSTALLED or provided(top, self._requirements.names)
 
-    def _foreign(self, need: Need, top: str) -> Finding | None:
+    def _foreign(self, need: ImportSite, top: str) -> Finding | None:
         """Judge an import that nothing packed answers."""
         if is_standard(top) or self._is_provided(top):
             return None
@@ -274,9 +274,9 @@ class Imports:
         light = self._bring_modules or self._requirements.unnamed
         return msgspec.structs.replace(finding, severity=Severity.NOTE) if light else finding
 
-    def _unlisted(self, need: Need, top: str) -> Finding:
+    def _unlisted(self, need: ImportSite, top: str) -> Finding:
         message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
-        light = need.weight is Weight.DEFERRED or self._requirements.unnamed or self._bring_modules
+        light = need.weight is Certainty.DEFERRED or self._requirements.unnamed or self._bring_modules
         severity = Severity.NOTE if light else Severity.WARNING
         listing = f"add {usual_provider(top)} to requirements.txt, or pack it"
         hint = suggestion(top, packed_tops(self._files)) or listing

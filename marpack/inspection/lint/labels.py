@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.classes import Library, Packed, Server
+from marpack.inspection.lint.classes import Library, LocalClass, ServerClass
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
-from marpack.inspection.lint.model_loading import Loader
+from marpack.inspection.lint.model_loading import LoadingStrategy
 from marpack.inspection.syntax import walk
-from marpack.torchserve.targets import Difference, Target
+from marpack.torchserve.targets import Target, TargetDifference
 
 LABELS = "index_to_name.json"
 MAX_LABELS = 16 << 20  # bytes
@@ -92,15 +92,15 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 _ALIKE = re.compile(r"(ind(ex|ices)|idx|id|class(es)?|labels?)[_-]?(to|2|map)?[_-]?(names?|labels?|class(es)?)?\.json")
 
 
-class Labels(Struct, frozen=True, kw_only=True):
+class ParsedLabels(Struct, frozen=True, kw_only=True):
     """A labels file, parsed."""
 
     value: Any = None  # Any: JSON
-    twice: tuple[str, ...] = ()  # keys of the object that stand more than once
+    duplicates: tuple[str, ...] = ()  # keys of the object that stand more than once
     findings: tuple[Finding, ...] = ()
 
 
-def read_labels(files: Files, severity: Severity) -> Labels:
+def read_labels(files: Files, severity: Severity) -> ParsedLabels:
     """Read the labels file as the server would.
 
     Args:
@@ -109,39 +109,39 @@ def read_labels(files: Files, severity: Severity) -> Labels:
     """
     data = files.read(LABELS, MAX_LABELS)
     if data is None:
-        return Labels(findings=(TOO_LARGE.note("it could not be looked into", LABELS),))
+        return ParsedLabels(findings=(TOO_LARGE.note("it could not be looked into", LABELS),))
     if len(data) > MAX_LABELS:
-        return Labels(findings=(TOO_LARGE.note(f"it is larger than {MAX_LABELS >> 20} MiB", LABELS),))
+        return ParsedLabels(findings=(TOO_LARGE.note(f"it is larger than {MAX_LABELS >> 20} MiB", LABELS),))
     if data.startswith(b"\xef\xbb\xbf"):
-        return Labels(findings=(ENCODING.weigh(severity, "it begins with a byte-order mark", f"{LABELS}:1"),))
+        return ParsedLabels(findings=(ENCODING.weigh(severity, "it begins with a byte-order mark", f"{LABELS}:1"),))
     try:
         return _parse(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        return Labels(findings=(ENCODING.weigh(severity, "it is not UTF-8", f"{LABELS}:{line}"),))
+        return ParsedLabels(findings=(ENCODING.weigh(severity, "it is not UTF-8", f"{LABELS}:{line}"),))
     except json.JSONDecodeError as error:
         finding = SYNTAX.weigh(severity, f"it is no valid JSON: {error.msg}", f"{LABELS}:{error.lineno}")
-        return Labels(findings=(finding,))
+        return ParsedLabels(findings=(finding,))
     except (RecursionError, ValueError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]
-        return Labels(findings=(SYNTAX.weigh(severity, reason, LABELS),))
+        return ParsedLabels(findings=(SYNTAX.weigh(severity, reason, LABELS),))
 
 
-def _parse(text: str) -> Labels:
-    twice: list[str] = []
+def _parse(text: str) -> ParsedLabels:
+    duplicates: list[str] = []
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
-        twice[:] = [key for key, times in Counter(key for key, _ in found).items() if times > 1]
+        duplicates[:] = [key for key, times in Counter(key for key, _ in found).items() if times > 1]
         return dict(found)
 
     value = json.loads(text, object_pairs_hook=pairs)
-    return Labels(value=value, twice=tuple(twice))
+    return ParsedLabels(value=value, duplicates=tuple(duplicates))
 
 
 class LabelsCheck:
     """The labels of one archive, and who uses them."""
 
-    def __init__(self, files: Files, library: Library, loader: Loader, target: Target) -> None:
+    def __init__(self, files: Files, library: Library, loader: LoadingStrategy, target: Target) -> None:
         self._files = files
         self._library = library
         self._loader = loader
@@ -156,7 +156,7 @@ class LabelsCheck:
         yield from labels.findings
         if labels.findings:
             return
-        for key in labels.twice[:10]:
+        for key in labels.duplicates[:10]:
             yield TWICE.weigh(self._at_most(Severity.WARNING), f"'{key[:40]}' is there twice", LABELS)
         if not isinstance(labels.value, dict):
             yield SHAPE.weigh(self._loader.severity, f"it is {_kind(labels.value)}, not an object", LABELS)
@@ -173,7 +173,7 @@ class LabelsCheck:
         """Whether the server's own classifiers look every class up."""
         found = self._library.find(self._loader.cls, "postprocess") if self._loader.cls else None
         owner = found.owner if found else None
-        return isinstance(owner, Server) and owner.dotted.endswith((".ImageClassifier", ".TextClassifier"))
+        return isinstance(owner, ServerClass) and owner.dotted.endswith((".ImageClassifier", ".TextClassifier"))
 
     def _misnamed(self) -> Iterator[Finding]:
         alike = (name for name in self._files.members.names if _ALIKE.fullmatch(name.lower().rpartition("/")[2]))
@@ -228,13 +228,13 @@ class LabelsCheck:
 
     def _same(self, labels: list[Any]) -> Iterator[Finding]:  # Any: JSON
         counted = Counter(label for label in labels if isinstance(label, str))
-        twice = [label for label, times in counted.items() if times > 1]
-        if twice:
-            more = f", and {len(twice) - 1} more such labels" if len(twice) > 1 else ""
-            yield SAME.note(f"{counted[twice[0]]} classes are called '{twice[0][:40]}'{more}", LABELS)
+        duplicates = [label for label, times in counted.items() if times > 1]
+        if duplicates:
+            more = f", and {len(duplicates) - 1} more such labels" if len(duplicates) > 1 else ""
+            yield SAME.note(f"{counted[duplicates[0]]} classes are called '{duplicates[0][:40]}'{more}", LABELS)
 
     def _few(self, number: int) -> Iterator[Finding]:
-        if not 0 < number < TOPK or self._target.has(Difference.TOPK_CLAMPED) or not self._answers_topk():
+        if not 0 < number < TOPK or self._target.has(TargetDifference.TOPK_CLAMPED) or not self._answers_topk():
             return
         message = f"there are {number} labels, and the image classifier answers with the top {TOPK}"
         yield FEW.weigh(self._at_most(Severity.WARNING), message, LABELS)
@@ -243,9 +243,9 @@ class LabelsCheck:
         """Say whether the classifier is the server's, with its own number of classes to answer with."""
         cls = self._loader.cls
         found = self._library.find(cls, "postprocess") if cls else None
-        if cls is None or found is None or not isinstance(found.owner, Server):
+        if cls is None or found is None or not isinstance(found.owner, ServerClass):
             return False
-        own = [base for base in self._library.order(cls) if isinstance(base, Packed)]
+        own = [base for base in self._library.order(cls) if isinstance(base, LocalClass)]
         return found.owner.dotted.endswith(".ImageClassifier") and not any(_sets_topk(base) for base in own)
 
 
@@ -253,7 +253,7 @@ def _label(value: Any) -> Any:  # Any: JSON
     return (value[-1] if value else None) if isinstance(value, list) else value
 
 
-def _sets_topk(base: Packed) -> bool:
+def _sets_topk(base: LocalClass) -> bool:
     """Say whether a class mentions the number of classes to answer with."""
     nodes = walk(base.node)
     names = {getattr(node, "attr", None) or getattr(node, "id", None) for node in nodes}

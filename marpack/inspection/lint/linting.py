@@ -27,20 +27,20 @@ from marpack.inspection.lint import (
 from marpack.inspection.lint.classes import Library
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.compiling import CompileCheck
-from marpack.inspection.lint.entry_point import Entry, HandlerFile, decide, find_handler, search_path
+from marpack.inspection.lint.entry_point import EntryDecision, HandlerFile, decide, find_handler, search_path
 from marpack.inspection.lint.files import Files, MemberView, Module
 from marpack.inspection.lint.handler_class import check_batches, check_entry, check_vocabulary
 from marpack.inspection.lint.imports import Imports
 from marpack.inspection.lint.labels import LabelsCheck
 from marpack.inspection.lint.manifest import check_manifest
 from marpack.inspection.lint.model_config import ModelConfig, check_keys, read_config
-from marpack.inspection.lint.model_loading import Loader, check_model_file, loader_of
+from marpack.inspection.lint.model_loading import LoadingStrategy, check_model_file, loader_of
 from marpack.inspection.lint.requirements import Requirements, read_requirements
 from marpack.inspection.lint.shadows import check_shadows
 from marpack.inspection.lint.weights import WeightsCheck
 from marpack.torchserve.targets import Target
 
-MOST_FINDINGS = 100  # of one rule; who has more has seen enough
+MAX_FINDINGS = 100  # of one rule; who has more has seen enough
 
 GAVE_UP = Code(
     "Members",
@@ -90,7 +90,7 @@ note where the handler's own `initialize` does. This page is printed from the co
 """
 
 
-class Subject(Struct, frozen=True, kw_only=True):
+class LintContext(Struct, frozen=True, kw_only=True):
     """One archive with all that the rules need to know of it, worked out once."""
 
     files: Files
@@ -100,11 +100,11 @@ class Subject(Struct, frozen=True, kw_only=True):
     config: ModelConfig
     requirements: Requirements
     handler: HandlerFile
-    entry: Entry
-    loader: Loader
+    entry: EntryDecision
+    loader: LoadingStrategy
 
 
-Rule = Callable[[Subject], Iterable[Finding]]
+Rule = Callable[[LintContext], Iterable[Finding]]
 
 
 def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHSERVE) -> list[Finding]:
@@ -118,14 +118,14 @@ def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHS
     Never raises for what the members hold; a member that cannot be read is a finding.
     """
     files = Files(view, search_path(manifest))
-    subject = _subject(files, manifest, target)
-    if isinstance(subject, Finding):
-        return [*files.findings, subject]
-    found = [finding for rule in _rules(manifest) for finding in _run(rule, subject)]
+    lint_context = _subject(files, manifest, target)
+    if isinstance(lint_context, Finding):
+        return [*files.findings, lint_context]
+    found = [finding for rule in _rules(manifest) for finding in _run(rule, lint_context)]
     return list(dict.fromkeys([*files.findings, *found]))
 
 
-def _subject(files: Files, manifest: Manifest, target: Target) -> Subject | Finding:
+def _subject(files: Files, manifest: Manifest, target: Target) -> LintContext | Finding:
     library = Library(files)
     config = read_config(files, manifest)
     requirements = read_requirements(files, manifest)
@@ -135,7 +135,7 @@ def _subject(files: Files, manifest: Manifest, target: Target) -> Subject | Find
         loader = loader_of(entry, library)
     except (RecursionError, LimitExceededError):
         return GAVE_UP.note("the handler could not be looked into", manifest.model.handler)
-    return Subject(
+    return LintContext(
         files=files,
         manifest=manifest,
         target=target,
@@ -148,57 +148,67 @@ def _subject(files: Files, manifest: Manifest, target: Target) -> Subject | Find
     )
 
 
-def _run(rule: Rule, subject: Subject) -> Iterator[Finding]:
+def _run(rule: Rule, lint_context: LintContext) -> Iterator[Finding]:
     try:
-        yield from islice(rule(subject), MOST_FINDINGS)
+        yield from islice(rule(lint_context), MAX_FINDINGS)
     except (RecursionError, LimitExceededError):
-        yield GAVE_UP.note("a check could not be finished", subject.manifest.model.handler)
+        yield GAVE_UP.note("a check could not be finished", lint_context.manifest.model.handler)
 
 
 def _rules(manifest: Manifest) -> tuple[Rule, ...]:
     return _PLAIN if manifest.runtime == "LSP" else (*_PLAIN, *_PYTHON)
 
 
-def _handler(subject: Subject) -> Iterator[Finding]:
-    yield from subject.handler.findings
-    yield from subject.entry.findings
-    yield from check_entry(subject.entry, subject.library, awaited=subject.config.awaited)
+def _handler(lint_context: LintContext) -> Iterator[Finding]:
+    yield from lint_context.handler.findings
+    yield from lint_context.entry.findings
+    yield from check_entry(lint_context.entry, lint_context.library, awaited=lint_context.config.awaited)
 
 
-def _model_file(subject: Subject) -> Iterable[Finding]:
-    return check_model_file(subject.files, subject.library, subject.manifest, subject.loader.severity)
+def _model_file(lint_context: LintContext) -> Iterable[Finding]:
+    return check_model_file(
+        lint_context.files, lint_context.library, lint_context.manifest, lint_context.loader.severity
+    )
 
 
-def _imports(subject: Subject) -> Iterable[Finding]:
-    model = subject.manifest.model.model_file
-    used = model is not None and model in subject.files
-    second = subject.library.packed(model.split(".")[0]) if model and used else None
-    starts: list[Module] = [module for module in (subject.handler.module, second) if module is not None]
-    return Imports(subject.files, subject.library, subject.requirements).check(starts)
+def _imports(lint_context: LintContext) -> Iterable[Finding]:
+    model = lint_context.manifest.model.model_file
+    used = model is not None and model in lint_context.files
+    second = lint_context.library.packed(model.split(".")[0]) if model and used else None
+    starts: list[Module] = [module for module in (lint_context.handler.module, second) if module is not None]
+    return Imports(lint_context.files, lint_context.library, lint_context.requirements).check(starts)
 
 
-def _weights(subject: Subject) -> Iterable[Finding]:
-    check = WeightsCheck(subject.files, subject.manifest, subject.target, subject.library, subject.loader)
-    return check.check(subject.config, subject.requirements)
+def _weights(lint_context: LintContext) -> Iterable[Finding]:
+    check = WeightsCheck(
+        lint_context.files, lint_context.manifest, lint_context.target, lint_context.library, lint_context.loader
+    )
+    return check.check(lint_context.config, lint_context.requirements)
 
 
 # What needs no Python, and what does.
 _PLAIN: tuple[Rule, ...] = (
-    lambda subject: check_manifest(subject.manifest),
-    lambda subject: subject.config.findings,
-    lambda subject: check_keys(subject.config),
-    lambda subject: subject.requirements.findings,
+    lambda lint_context: check_manifest(lint_context.manifest),
+    lambda lint_context: lint_context.config.findings,
+    lambda lint_context: check_keys(lint_context.config),
+    lambda lint_context: lint_context.requirements.findings,
 )
 _PYTHON: tuple[Rule, ...] = (
     _handler,
     _model_file,
     _imports,
-    lambda subject: check_shadows(subject.files, subject.manifest),
+    lambda lint_context: check_shadows(lint_context.files, lint_context.manifest),
     _weights,
-    lambda subject: check_vocabulary(subject.files, subject.manifest, subject.library, subject.loader),
-    lambda subject: check_batches(subject.config, subject.library, subject.loader, subject.target),
-    lambda subject: LabelsCheck(subject.files, subject.library, subject.loader, subject.target).check(),
-    lambda subject: CompileCheck(subject.config, subject.loader, subject.target).check(),
+    lambda lint_context: check_vocabulary(
+        lint_context.files, lint_context.manifest, lint_context.library, lint_context.loader
+    ),
+    lambda lint_context: check_batches(
+        lint_context.config, lint_context.library, lint_context.loader, lint_context.target
+    ),
+    lambda lint_context: LabelsCheck(
+        lint_context.files, lint_context.library, lint_context.loader, lint_context.target
+    ).check(),
+    lambda lint_context: CompileCheck(lint_context.config, lint_context.loader, lint_context.target).check(),
 )
 
 

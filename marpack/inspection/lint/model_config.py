@@ -12,7 +12,7 @@ from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code, near
 from marpack.inspection.lint.files import Files
-from marpack.inspection.lint.yaml_tree import MAX_YAML, Tree, Wrong, read_yaml
+from marpack.inspection.lint.yaml_tree import MAX_YAML, YamlProblem, YamlTree, read_yaml
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.configFile"
 _FRONTEND_CHARACTERS = 3 << 20  # more, and the frontend reads none of it
@@ -116,7 +116,7 @@ TORCHRUN_KEY = Code(
     "Use one that it does, such as nnodes, nproc-per-node, rdzv-backend or OMP_NUMBER_THREADS.",
 )
 
-_MOST = 2**31 - 1
+_MAX_INT = 2**31 - 1
 
 
 class ModelConfig(Struct, frozen=True, kw_only=True):
@@ -175,8 +175,8 @@ def _too_large(files: Files, name: str) -> Finding:
     return NOT_LOOKED_INTO.note(f"it is larger than {MAX_YAML >> 10} KiB, and was not looked into", name)
 
 
-def _judge(name: str, read: Tree | Wrong) -> ModelConfig:
-    if isinstance(read, Wrong):
+def _judge(name: str, read: YamlTree | YamlProblem) -> ModelConfig:
+    if isinstance(read, YamlProblem):
         where = f"{name}:{read.line}" if read.line else name
         code = BOMB if read.bomb else TAG if read.tag else SYNTAX
         return ModelConfig(member=name, findings=(code.error(read.reason, where),))
@@ -187,64 +187,64 @@ def _judge(name: str, read: Tree | Wrong) -> ModelConfig:
     return ModelConfig(member=name, values=values, lines=read.lines, findings=tuple(_findings(name, read)))
 
 
-def _findings(name: str, read: Tree) -> Iterator[Finding]:
+def _findings(name: str, read: YamlTree) -> Iterator[Finding]:
     for key in read.value:
         if not isinstance(key, str):
             where = f"{name}:{read.lines.get((key,), 1)}"
             yield KEY.error(f"the key {str(key)[:40]!r} is a {type(key).__name__}, not a string", where)
-    for key, line in read.twice[:20]:
+    for key, line in read.duplicates[:20]:
         yield TWICE.warning(f"'{key}' is there twice, and only the last one counts", f"{name}:{line}")
     if read.depth > _FRONTEND_DEPTH or read.aliases > _FRONTEND_ALIASES:
         yield TOO_MUCH.warning("it is deeper, or fuller of aliases, than the frontend reads, which ignores it", name)
 
 
-class Whole(Struct, frozen=True):
+class IntegerRange(Struct, frozen=True):
     """A whole number, of 32 bits in the frontend."""
 
-    least: int = 0
+    minimum: int = 0
 
 
-class Choice(Struct, frozen=True):
+class AllowedValues(Struct, frozen=True):
     """One of a few words, upper or lower case."""
 
     words: tuple[str, ...]
     lenient: tuple[str, ...] = ()  # words that documents give, and the frontend treats as none
 
 
-Wanted = Whole | Choice | type
+Expected = IntegerRange | AllowedValues | type
 
-SERVER_KEYS: dict[str, Wanted] = {
-    "minWorkers": Whole(),
-    "maxWorkers": Whole(),
-    "batchSize": Whole(1),
-    "maxBatchDelay": Whole(),
-    "responseTimeout": Whole(1),
-    "startupTimeout": Whole(1),
-    "maxRetryTimeoutInSec": Whole(),
-    "clientTimeoutInMills": Whole(),
-    "jobQueueSize": Whole(),
-    "parallelLevel": Whole(),
-    "sequenceMaxIdleMSec": Whole(),
-    "sequenceTimeoutMSec": Whole(),
-    "maxSequenceJobQueueSize": Whole(),
-    "maxNumSequence": Whole(),
+SERVER_KEYS: dict[str, Expected] = {
+    "minWorkers": IntegerRange(),
+    "maxWorkers": IntegerRange(),
+    "batchSize": IntegerRange(1),
+    "maxBatchDelay": IntegerRange(),
+    "responseTimeout": IntegerRange(1),
+    "startupTimeout": IntegerRange(1),
+    "maxRetryTimeoutInSec": IntegerRange(),
+    "clientTimeoutInMills": IntegerRange(),
+    "jobQueueSize": IntegerRange(),
+    "parallelLevel": IntegerRange(),
+    "sequenceMaxIdleMSec": IntegerRange(),
+    "sequenceTimeoutMSec": IntegerRange(),
+    "maxSequenceJobQueueSize": IntegerRange(),
+    "maxNumSequence": IntegerRange(),
     "useJobTicket": bool,
     "useVenv": bool,
     "continuousBatching": bool,
     "sequenceBatching": bool,
     "asyncCommunication": bool,
-    "deviceType": Choice(("cpu", "gpu"), ("neuron", "neuronx", "hpu", "xpu", "mps", "tpu")),
-    "parallelType": Choice(("pp", "tp", "pptp", "custom")),
+    "deviceType": AllowedValues(("cpu", "gpu"), ("neuron", "neuronx", "hpu", "xpu", "mps", "tpu")),
+    "parallelType": AllowedValues(("pp", "tp", "pptp", "custom")),
     "deviceIds": list,
     "torchrun": dict,
 }
 HANDLER_KEYS = ("handler", "pt2", "micro_batching", "deepspeed", "pippy", "dali")
-_TORCHRUN: dict[str, Wanted] = {
-    "nnodes": Whole(1),
-    "nproc-per-node": Whole(1),
-    "monitor-interval": Whole(1),
-    "node-rank": Whole(),
-    "OMP_NUMBER_THREADS": Whole(1),
+_TORCHRUN: dict[str, Expected] = {
+    "nnodes": IntegerRange(1),
+    "nproc-per-node": IntegerRange(1),
+    "monitor-interval": IntegerRange(1),
+    "node-rank": IntegerRange(),
+    "OMP_NUMBER_THREADS": IntegerRange(1),
     "rdzv-backend": str,
     "rdzv-endpoint": str,
     "rdzv-conf": str,
@@ -273,24 +273,26 @@ def _check_sequences(config: ModelConfig) -> Iterator[Finding]:
         yield NO_IDLE_TIME.error(message, config.at("sequenceBatching"))
 
 
-def _check(config: ModelConfig, path: tuple[str, ...], value: Any, wanted: Wanted) -> Iterator[Finding]:  # Any: YAML's
+def _check(
+    config: ModelConfig, path: tuple[str, ...], value: Any, wanted: Expected
+) -> Iterator[Finding]:  # Any: YAML's
     name, where = ".".join(path), config.at(*path)
-    if isinstance(wanted, Whole):
+    if isinstance(wanted, IntegerRange):
         yield from _check_whole(name, where, value, wanted)
-    elif isinstance(wanted, Choice):
+    elif isinstance(wanted, AllowedValues):
         yield from _check_choice(name, where, value, wanted)
     elif not isinstance(value, wanted) or (isinstance(value, list) and not all(_is_whole(item) for item in value)):
         yield TYPE.warning(f"'{name}' is {_shown(value)}, not {_NAMES[wanted]}; the frontend ignores it", where)
 
 
-def _check_whole(name: str, where: str, value: Any, wanted: Whole) -> Iterator[Finding]:  # Any: YAML's
-    if not _is_whole(value) or value > _MOST:
+def _check_whole(name: str, where: str, value: Any, wanted: IntegerRange) -> Iterator[Finding]:  # Any: YAML's
+    if not _is_whole(value) or value > _MAX_INT:
         yield TYPE.warning(f"'{name}' is {_shown(value)}, not a whole number; the frontend ignores it", where)
-    elif value < wanted.least:
-        yield RANGE.warning(f"'{name}' is {value}, and must be at least {wanted.least}", where)
+    elif value < wanted.minimum:
+        yield RANGE.warning(f"'{name}' is {value}, and must be at least {wanted.minimum}", where)
 
 
-def _check_choice(name: str, where: str, value: Any, wanted: Choice) -> Iterator[Finding]:  # Any: YAML's
+def _check_choice(name: str, where: str, value: Any, wanted: AllowedValues) -> Iterator[Finding]:  # Any: YAML's
     if not isinstance(value, str):
         yield TYPE.warning(f"'{name}' is {_shown(value)}, not one of {', '.join(wanted.words)}", where)
     elif value.lower() in wanted.lenient:
@@ -318,9 +320,9 @@ def _plain(key: str) -> str:
 
 
 def _check_workers(config: ModelConfig) -> Iterator[Finding]:
-    least, most = config.values.get("minWorkers"), config.values.get("maxWorkers")
-    if isinstance(least, int) and isinstance(most, int) and 0 < most < least:
-        yield WORKERS.warning(f"minWorkers is {least} and maxWorkers {most}", config.at("minWorkers"))
+    minimum, maximum = config.values.get("minWorkers"), config.values.get("maxWorkers")
+    if isinstance(minimum, int) and isinstance(maximum, int) and 0 < maximum < minimum:
+        yield WORKERS.warning(f"minWorkers is {minimum} and maxWorkers {maximum}", config.at("minWorkers"))
 
 
 def _check_torchrun(config: ModelConfig, torchrun: dict[Any, Any]) -> Iterator[Finding]:  # Any: YAML's

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.classes import Attribute, Class, Library, Packed, Plain, Server
+from marpack.inspection.lint.classes import Attribute, Class, Library, LocalClass, PlainClass, ServerClass
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.entry_point import Entry, Kind
+from marpack.inspection.lint.entry_point import EntryDecision, EntryKind
 from marpack.inspection.lint.files import Files, Module, broken
 from marpack.inspection.lint.own_classes import Count, check_constructing, count, odd_line
 from marpack.inspection.lint.scope import Expression
@@ -116,7 +116,7 @@ def _check_class(library: Library, module: Module, severity: Severity) -> Iterat
     if one is None:
         yield _not_one(module, counted, severity)
         return
-    cls = Packed(module, one)
+    cls = LocalClass(module, one)
     for finding in (*check_constructing(library, cls, "model"), *_check_module(library, cls)):
         yield finding if severity is Severity.ERROR else _weighed(finding, severity)
 
@@ -131,11 +131,11 @@ def _not_one(module: Module, counted: Count, severity: Severity) -> Finding:
     return UNDECIDED.note(f"only running it would tell how many classes it has ({listed})", module.member)
 
 
-def _check_module(library: Library, cls: Packed) -> Iterator[Finding]:
+def _check_module(library: Library, cls: LocalClass) -> Iterator[Finding]:
     order = library.order(cls)
-    if not all(isinstance(base, Packed | Plain) for base in order):
+    if not all(isinstance(base, LocalClass | PlainClass) for base in order):
         return
-    if any(isinstance(base, Plain) and base.dotted.startswith("torch.nn.") for base in order):
+    if any(isinstance(base, PlainClass) and base.dotted.startswith("torch.nn.") for base in order):
         return
     if library.find(cls, "load_state_dict") is None:
         message = f"the class {cls.node.name} is no torch.nn.Module"
@@ -156,12 +156,12 @@ def check_keys_of_state(library: Library, model: Module, keys: Iterable[str], wh
         where: The weights file's name.
     """
     one = count(model).the_one
-    bases = library.order(Packed(model, one)) if one else []
-    if one is None or not all(isinstance(base, Packed | Plain) for base in bases):
+    bases = library.order(LocalClass(model, one)) if one else []
+    if one is None or not all(isinstance(base, LocalClass | PlainClass) for base in bases):
         return
-    if not any(isinstance(base, Plain) and base.dotted.startswith("torch.nn.") for base in bases):
+    if not any(isinstance(base, PlainClass) and base.dotted.startswith("torch.nn.") for base in bases):
         return
-    nodes = [node for base in bases if isinstance(base, Packed) for node in walk(base.node)]
+    nodes = [node for base in bases if isinstance(base, LocalClass) for node in walk(base.node)]
     mentioned = {name for node in nodes for name in _names(node)}
     if mentioned & _UNSEEN:
         return
@@ -204,7 +204,7 @@ def _layer(statement: ast.stmt) -> str | None:
     return None
 
 
-class Loader(Struct, frozen=True, kw_only=True):
+class LoadingStrategy(Struct, frozen=True, kw_only=True):
     """How sure it is that BaseHandler's rules for model, labels and compiling apply."""
 
     severity: Severity = Severity.NOTE  # ERROR: they do; WARNING: they seem to; NOTE: the handler has its own way
@@ -219,28 +219,28 @@ class Loader(Struct, frozen=True, kw_only=True):
 _WEIGHTS = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 
 
-def loader_of(entry: Entry, library: Library) -> Loader:
+def loader_of(entry: EntryDecision, library: Library) -> LoadingStrategy:
     """Tell who loads the model."""
-    if entry.kind is Kind.CLASS and entry.cls is not None:
-        return Loader(severity=_severity(library, entry.cls), cls=entry.cls)
-    if entry.kind is Kind.FUNCTION and entry.function is not None and entry.of is not None:
+    if entry.kind is EntryKind.CLASS and entry.cls is not None:
+        return LoadingStrategy(severity=_severity(library, entry.cls), cls=entry.cls)
+    if entry.kind is EntryKind.FUNCTION and entry.function is not None and entry.of is not None:
         cls = _initialised_class(library, entry.of, entry.function)
         if cls is not None:  # how the function gets there is its own business, hence no error
-            return Loader(severity=_lighter(_severity(library, cls), Severity.WARNING), cls=cls)
-    return Loader()
+            return LoadingStrategy(severity=_lighter(_severity(library, cls), Severity.WARNING), cls=cls)
+    return LoadingStrategy()
 
 
-def is_servers_own(library: Library, loader: Loader, method: str) -> bool:
+def is_servers_own(library: Library, loader: LoadingStrategy, method: str) -> bool:
     """Say whether a method is the server's, for certain, and not overridden."""
     found = library.find(loader.cls, method) if loader.cls is not None else None
-    return found is not None and isinstance(found.owner, Server)
+    return found is not None and isinstance(found.owner, ServerClass)
 
 
 def _severity(library: Library, cls: Class) -> Severity:
     """Walk along the chain of `super().initialize(…)` and see whether it ends at BaseHandler's."""
     severity = Severity.ERROR
     for found in library.definitions(cls, "initialize"):
-        if isinstance(found.owner, Server):
+        if isinstance(found.owner, ServerClass):
             return severity if ts.loads_as_base(found.owner.dotted) else Severity.NOTE
         step = _step(found)
         if step is Severity.NOTE:
@@ -252,7 +252,7 @@ def _severity(library: Library, cls: Class) -> Severity:
 def _step(found: Attribute) -> Severity:
     """Return how sure it is that one `initialize` goes on to the next class's, with the manifest as it is."""
     function = found.function
-    if function is None or not isinstance(found.owner, Packed) or function.decorator_list:
+    if function is None or not isinstance(found.owner, LocalClass) or function.decorator_list:
         return Severity.NOTE
     if any(_touches_manifest(node) for node in own_nodes(function)):
         return Severity.NOTE

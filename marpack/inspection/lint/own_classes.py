@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from marpack.findings import Finding
-from marpack.inspection.lint.classes import Library, Packed, Plain, Server, Unknown
+from marpack.inspection.lint.classes import Library, LocalClass, PlainClass, ServerClass, UnknownClass
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.scope import Expression, Names, Own, Value
@@ -67,12 +67,12 @@ def count(module: Module) -> Count:
     low, high = 0, 0
     certain, listed = [], []
     for name in sorted(names):
-        least, most = counter.range_of(name)
-        low, high = low + least, high + most
-        if most:
+        minimum, maximum = counter.range_of(name)
+        low, high = low + minimum, high + maximum
+        if maximum:
             listed.append(name)
         only = names[name].only
-        if least and isinstance(only, Own) and isinstance(only.node, ast.ClassDef):
+        if minimum and isinstance(only, Own) and isinstance(only.node, ast.ClassDef):
             certain.append((name, only.node))
     return Count(low, high + (1 if module.scope.dynamic else 0), tuple(certain), tuple(listed))
 
@@ -95,8 +95,8 @@ class _Counter:
     def range_of(self, name: str) -> tuple[int, int]:
         binding = self._names[name]
         ranges = [self._value(name, value) for value in binding.values] or [(0, 0)]
-        low = min(least for least, _ in ranges) if binding.sure else 0
-        return low, max(most for _, most in ranges)
+        low = min(minimum for minimum, _ in ranges) if binding.sure else 0
+        return low, max(maximum for _, maximum in ranges)
 
     def _value(self, name: str, value: Value) -> tuple[int, int]:
         if isinstance(value, Own):
@@ -163,7 +163,7 @@ def _definition_range(node: ast.ClassDef) -> tuple[int, int]:
     return (1, 1) if all(name in _KEEPING for name in last) else (0, 1)
 
 
-def check_constructing(library: Library, cls: Packed, role: str) -> Iterator[Finding]:
+def check_constructing(library: Library, cls: LocalClass, role: str) -> Iterator[Finding]:
     """Yield why a class cannot be constructed without arguments.
 
     Args:
@@ -177,7 +177,7 @@ def check_constructing(library: Library, cls: Packed, role: str) -> Iterator[Fin
     yield from _abstract(library, cls)
 
 
-def _needs_arguments(library: Library, cls: Packed, role: str) -> Iterator[Finding]:
+def _needs_arguments(library: Library, cls: LocalClass, role: str) -> Iterator[Finding]:
     place = cls.module.at(cls.node)
     needed = _fields(cls.node)
     if needed:
@@ -186,7 +186,7 @@ def _needs_arguments(library: Library, cls: Packed, role: str) -> Iterator[Findi
         return
     for name in ("__new__", "__init__"):
         found = library.find(cls, name)
-        if found is None or found.function is None or not isinstance(found.owner, Packed):
+        if found is None or found.function is None or not isinstance(found.owner, LocalClass):
             continue
         why = refusal(found.function, 0, method=True)
         if why:
@@ -212,24 +212,24 @@ def _fields(node: ast.ClassDef) -> list[str]:
     ]
 
 
-def _abstract(library: Library, cls: Packed) -> Iterator[Finding]:
+def _abstract(library: Library, cls: LocalClass) -> Iterator[Finding]:
     order = library.order(cls)
-    if any(isinstance(base, Unknown) for base in order) or not any(_is_abc(base) for base in order):
+    if any(isinstance(base, UnknownClass) for base in order) or not any(_is_abc(base) for base in order):
         return
     for base in order:
         for name, function in _abstract_methods(base):
             found = library.find(cls, name)
-            if found is not None and found.owner == base and isinstance(base, Packed):
+            if found is not None and found.owner == base and isinstance(base, LocalClass):
                 message = f"{cls.node.name} leaves the abstract method {name} open, so it cannot be constructed"
                 yield ABSTRACT.error(message, base.module.at(function))
 
 
 def _is_abc(base: object) -> bool:
-    return isinstance(base, Server) or (isinstance(base, Plain) and base.dotted == "abc.ABC")
+    return isinstance(base, ServerClass) or (isinstance(base, PlainClass) and base.dotted == "abc.ABC")
 
 
 def _abstract_methods(base: object) -> Iterator[tuple[str, ast.AST]]:
-    if not isinstance(base, Packed):
+    if not isinstance(base, LocalClass):
         return
     for name, binding in base.scope.names.items():
         only = binding.only

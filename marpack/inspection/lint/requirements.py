@@ -9,7 +9,7 @@ from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
-from marpack.inspection.requirements import Line, Sort, read_lines
+from marpack.inspection.requirements import Line, LineKind, read_lines
 
 MAX_REQUIREMENTS = 1 << 20  # bytes
 MANIFEST = "MAR-INF/MANIFEST.json: model.requirementsFile"
@@ -75,7 +75,9 @@ def read_requirements(files: Files, manifest: Manifest) -> Requirements:
     for member, line in _lines(files, first, findings):
         findings += _check(files, member, line)
         names |= {line.name} if line.name else set()
-        unnamed = unnamed or (line.sort in (Sort.REQUIREMENT, Sort.PATH) and line.name is None) or _is_address(line)
+        unnamed = (
+            unnamed or (line.sort in (LineKind.REQUIREMENT, LineKind.PATH) and line.name is None) or _is_address(line)
+        )
     return Requirements(names=frozenset(names), unnamed=unnamed, findings=tuple(findings))
 
 
@@ -91,20 +93,20 @@ def _lines(files: Files, first: str, findings: list[Finding]) -> Iterator[tuple[
         for line in read_lines(data):
             yield member, line
             inner = _beside(member, line.text)
-            if line.sort is Sort.INCLUDE and inner in files and inner not in seen:
+            if line.sort is LineKind.INCLUDE and inner in files and inner not in seen:
                 seen.add(inner)
                 waiting.append(inner)
 
 
 def _check(files: Files, member: str, line: Line) -> Iterator[Finding]:
     where = f"{member}:{line.number}"
-    if line.sort is Sort.WRONG:
+    if line.sort is LineKind.WRONG:
         yield LINE.error(f"pip refuses '{line.text[:60]}': {line.reason[:100]}", where)
-    if line.sort in (Sort.INCLUDE, Sort.CONSTRAINT) and _is_missing(files, member, line.text):
+    if line.sort in (LineKind.INCLUDE, LineKind.CONSTRAINT) and _is_missing(files, member, line.text):
         yield MISSING.warning(f"it includes '{line.text[:60]}', which is not in the archive", where)
-    if line.sort is Sort.PATH and _is_missing(files, "", line.text):  # pip runs in the model folder
+    if line.sort is LineKind.PATH and _is_missing(files, "", line.text):  # pip runs in the model folder
         yield LOCAL.warning(f"'{line.text[:60]}' is not in the archive", where)
-    if line.sort is Sort.REQUIREMENT and line.name is None:
+    if line.sort is LineKind.REQUIREMENT and line.name is None:
         yield EDITABLE.note(f"'{line.text[:60]}' does not say which distribution it is", where)
 
 

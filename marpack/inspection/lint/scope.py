@@ -8,7 +8,7 @@ from msgspec import Struct
 from marpack.errors import LimitExceededError
 from marpack.inspection.syntax import walk
 
-_MOST_WORK = 1_000_000  # names carried into branches; what hands have written stays far below
+_MAX_WORK = 1_000_000  # names carried into branches; what hands have written stays far below
 
 
 class Own(Struct, frozen=True):
@@ -250,7 +250,7 @@ class _Runner:
         inner = _Runner(self.names if start is None else start)
         inner.stars, inner.work = self.stars, self.work
         self.work[0] += len(inner.names)
-        if self.work[0] > _MOST_WORK:
+        if self.work[0] > _MAX_WORK:
             raise LimitExceededError("there are too many names in too many branches")
         inner.run(body)
         return inner

@@ -12,13 +12,13 @@ from marpack.inspection.lint.classes import Library
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import UNREADABLE, Files, Module
 from marpack.inspection.lint.model_config import ModelConfig
-from marpack.inspection.lint.model_loading import Loader, check_keys_of_state, is_servers_own
+from marpack.inspection.lint.model_loading import LoadingStrategy, check_keys_of_state, is_servers_own
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.syntax import walk
 from marpack.torchserve.targets import Target
 from marpack.weights import legacy
-from marpack.weights.detect import Kind, Recognized, recognize
-from marpack.weights.pickle_machine import Made, Table
+from marpack.weights.detect import Recognized, WeightsFormat, recognize
+from marpack.weights.pickle_machine import PickledCall, PickledDict
 from marpack.weights.zip_entries import NotZipError
 
 CHECKPOINT = Code(
@@ -115,14 +115,14 @@ ONNX_RUNTIME = Code(
     "List onnxruntime in requirements.txt, or use a server image that has it.",
 )
 
-_NO_MODELS = (Kind.STATE_DICT, Kind.SAFETENSORS, Kind.PICKLED_MODULE, Kind.UNKNOWN)
+_NO_MODELS = (WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS, WeightsFormat.PICKLED_MODULE, WeightsFormat.UNKNOWN)
 _EAGER = "a state_dict for the model file"
 _TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 # Suffix → (what the server takes it for, the method that loads it).
 _BY_SUFFIX = {
-    ".pt": (Kind.TORCHSCRIPT, "_load_torchscript_model"),
-    ".onnx": (Kind.ONNX, "initialize"),
-    ".so": (Kind.ELF, "_load_torch_export_aot_compile"),
+    ".pt": (WeightsFormat.TORCHSCRIPT, "_load_torchscript_model"),
+    ".onnx": (WeightsFormat.ONNX, "initialize"),
+    ".so": (WeightsFormat.ELF, "_load_torch_export_aot_compile"),
 }
 
 
@@ -150,7 +150,7 @@ def check_state(found: Recognized, library: Library, model: Module | None, where
 
 def is_mapping(found: Recognized) -> bool:
     """Say whether what was saved is a mapping, of tensors or anything else, and not a model."""
-    return isinstance(root := _root(found), Table) or (isinstance(root, Made) and bool(root.items))
+    return isinstance(root := _root(found), PickledDict) or (isinstance(root, PickledCall) and bool(root.items))
 
 
 def _root(found: Recognized) -> object:
@@ -164,12 +164,12 @@ def _root(found: Recognized) -> object:
 
 
 def _pairs(value: object) -> list[tuple[object, object]]:
-    return value.items if isinstance(value, Table | Made) else []
+    return value.items if isinstance(value, PickledDict | PickledCall) else []
 
 
 def _holds_tensors(value: object) -> bool:
     """Say whether a value is a mapping with tensors, or modules of tensors, in it."""
-    return any(isinstance(inner, Made) and not inner.items for _, inner in _pairs(value))
+    return any(isinstance(inner, PickledCall) and not inner.items for _, inner in _pairs(value))
 
 
 def _mentions(model: Module, name: str) -> bool:
@@ -179,7 +179,9 @@ def _mentions(model: Module, name: str) -> bool:
 class WeightsCheck:
     """The weights of one archive, and all that their use depends on."""
 
-    def __init__(self, files: Files, manifest: Manifest, target: Target, library: Library, loader: Loader) -> None:
+    def __init__(
+        self, files: Files, manifest: Manifest, target: Target, library: Library, loader: LoadingStrategy
+    ) -> None:
         self._files = files
         self._name = manifest.model.serialized_file
         self._null = "serializedFile" in manifest.model.extra
@@ -221,24 +223,26 @@ class WeightsCheck:
             with file:
                 head = file.read(256)
                 found = recognize(file)
-                nothing = list(_no_weights(head, name, self._loader.severity)) if found.kind is Kind.UNKNOWN else []
-                if found.kind is Kind.PICKLED_MODULE and is_mapping(found):
+                nothing = (
+                    list(_no_weights(head, name, self._loader.severity)) if found.kind is WeightsFormat.UNKNOWN else []
+                )
+                if found.kind is WeightsFormat.PICKLED_MODULE and is_mapping(found):
                     yield self._odd_mapping()
                 else:
                     yield from nothing or self._misuse(found.kind, config, requirements)
-                if self._eager and found.kind is Kind.STATE_DICT and not self._loader.own_way:
+                if self._eager and found.kind is WeightsFormat.STATE_DICT and not self._loader.own_way:
                     yield from check_state(found, self._library, self._model, name)
         except (OSError, MarpackError) as error:
             self._files.findings.append(UNREADABLE.error(f"it cannot be read: {error}", name))
 
-    def _misuse(self, kind: Kind, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
+    def _misuse(self, kind: WeightsFormat, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
         if self._lenient:
             yield from self._by_marpack(kind)
         elif self._eager:
             yield from self._as_state(kind, requirements)
         elif self._suffix in _BY_SUFFIX:
             yield from self._by_suffix(kind, config, requirements)
-        elif kind in _NO_MODELS and kind is not Kind.UNKNOWN:
+        elif kind in _NO_MODELS and kind is not WeightsFormat.UNKNOWN:
             yield self._misfit(kind, "TorchScript in a .pt file", self._loader.severity)
         else:
             message = f"the server has no loader for '{self._suffix}' files: 'No model weights could be loaded'"
@@ -248,7 +252,7 @@ class WeightsCheck:
         """Judge a state_dict with other objects in it, which older versions of torch load."""
         severity = self._weigh("_load_pickled_model") if self._eager else self._loader.severity
         if not self._eager and not self._lenient:
-            return self._misfit(Kind.STATE_DICT, "a model", severity)
+            return self._misfit(WeightsFormat.STATE_DICT, "a model", severity)
         lighter = Severity.NOTE if severity is Severity.NOTE else Severity.WARNING
         return OBJECTS.weigh(lighter, "it pickles more than tensors, which torch 2.6 and later refuse", self._name)
 
@@ -256,30 +260,30 @@ class WeightsCheck:
     def _suffix(self) -> str:
         return PurePosixPath(self._name or "").suffix
 
-    def _by_marpack(self, kind: Kind) -> Iterator[Finding]:
+    def _by_marpack(self, kind: WeightsFormat) -> Iterator[Finding]:
         """Judge by content alone, as marpack's own runtime loads."""
-        if kind is Kind.PICKLED_MODULE:
+        if kind is WeightsFormat.PICKLED_MODULE:
             yield PICKLED.warning("it is a whole pickled model, which is loaded only on trust", self._name)
-        elif self._eager and kind not in (Kind.STATE_DICT, Kind.SAFETENSORS):
+        elif self._eager and kind not in (WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS):
             yield self._misfit(kind, _EAGER, self._weigh("_load_pickled_model"))
         elif not self._eager and kind in _NO_MODELS:
             yield self._misfit(kind, "a whole model", self._loader.severity)
 
-    def _as_state(self, kind: Kind, requirements: Requirements) -> Iterator[Finding]:
+    def _as_state(self, kind: WeightsFormat, requirements: Requirements) -> Iterator[Finding]:
         severity = self._weigh("_load_pickled_model")
-        if kind is Kind.SAFETENSORS and "safetensors" in requirements.names:  # a recent torch.load takes it
+        if kind is WeightsFormat.SAFETENSORS and "safetensors" in requirements.names:  # a recent torch.load takes it
             severity = Severity.NOTE if severity is Severity.NOTE else Severity.WARNING
-        if kind is not Kind.STATE_DICT:
+        if kind is not WeightsFormat.STATE_DICT:
             yield self._misfit(kind, _EAGER, severity)
 
-    def _by_suffix(self, kind: Kind, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
+    def _by_suffix(self, kind: WeightsFormat, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
         needed, method = _BY_SUFFIX[self._suffix]
         if kind is not needed:
             yield self._misfit(kind, str(needed), self._weigh(method))
-        if needed is Kind.ELF and not config.aot_compile:
+        if needed is WeightsFormat.ELF and not config.aot_compile:
             message = "the model config does not set pt2.export.aot_compile"
             yield AOT.weigh(self._loader.severity, message, self._name)
-        if needed is kind is Kind.ONNX and not self._loader.own_way:
+        if needed is kind is WeightsFormat.ONNX and not self._loader.own_way:
             yield from self._onnx(requirements)
 
     def _onnx(self, requirements: Requirements) -> Iterator[Finding]:
@@ -298,11 +302,11 @@ class WeightsCheck:
     def _model(self) -> Module | None:
         return self._library.packed(self._model_file.partition(".")[0]) if self._model_file in self._files else None
 
-    def _misfit(self, kind: Kind, needed: str, severity: Severity) -> Finding:
-        if kind is Kind.UNKNOWN:
+    def _misfit(self, kind: WeightsFormat, needed: str, severity: Severity) -> Finding:
+        if kind is WeightsFormat.UNKNOWN:
             lighter = Severity.NOTE if severity is Severity.NOTE else Severity.WARNING
             return UNKNOWN.weigh(lighter, "it is of no format that is known", self._name)
-        if kind is Kind.PICKLED_MODULE:
+        if kind is WeightsFormat.PICKLED_MODULE:
             return PICKLED.weigh(severity, f"it is a whole pickled model; {needed} is needed", self._name)
         if kind in _NO_MODELS and not self._eager:
             return NEED_MODEL_FILE.weigh(severity, f"it is {_article(kind)}, and there is no model file", self._name)
@@ -321,8 +325,8 @@ def _no_weights(head: bytes, name: str, severity: Severity) -> Iterator[Finding]
         yield NO_WEIGHTS.weigh(severity, "it is a text, not the weights", name)
 
 
-def _article(kind: Kind) -> str:
-    if kind in (Kind.TORCHSCRIPT, Kind.ONNX):
+def _article(kind: WeightsFormat) -> str:
+    if kind in (WeightsFormat.TORCHSCRIPT, WeightsFormat.ONNX):
         return str(kind)
-    words = "safetensors file" if kind is Kind.SAFETENSORS else str(kind)
+    words = "safetensors file" if kind is WeightsFormat.SAFETENSORS else str(kind)
     return f"{'an' if words[0] in 'AEIO' else 'a'} {words}"

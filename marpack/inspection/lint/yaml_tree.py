@@ -5,8 +5,8 @@ from typing import Any
 from msgspec import Struct
 
 MAX_YAML = 64 << 10  # bytes; the parser is Python's own, and slow: a second for these
-_MOST_VALUES = 100_000  # after aliases are written out
-_MOST_MERGED = 100_000  # keys carried by `<<`
+_MAX_VALUES = 100_000  # after aliases are written out
+_MAX_MERGED = 100_000  # keys carried by `<<`
 
 _Loader = Any  # a SafeLoader, which is imported only where needed
 _Node = Any  # a node of PyYAML's, whose stubs do not tell the kinds apart
@@ -14,7 +14,7 @@ _Value = Any  # whatever the YAML says
 _Key = tuple[_Value, ...]  # the keys that lead to a value
 
 
-class Wrong(Struct, frozen=True):
+class YamlProblem(Struct, frozen=True):
     """Why YAML cannot be read."""
 
     reason: str
@@ -23,35 +23,35 @@ class Wrong(Struct, frozen=True):
     bomb: bool = False  # small to write, endless to expand
 
 
-class Tree(Struct, frozen=True, kw_only=True):
+class YamlTree(Struct, frozen=True, kw_only=True):
     """What YAML says."""
 
     value: _Value
     lines: dict[_Key, int] = {}  # path of keys → line
-    twice: tuple[tuple[str, int], ...] = ()  # keys given more than once, and where
+    duplicates: tuple[tuple[str, int], ...] = ()  # keys given more than once, and where
     depth: int = 0
     aliases: int = 0  # of lists and mappings
 
 
-def read_yaml(text: str) -> Tree | Wrong:
+def read_yaml(text: str) -> YamlTree | YamlProblem:
     """Parse one YAML document as Python's safe loader would; never raises."""
     import yaml  # noqa: PLC0415 - archives without a config need not wait for it
 
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        return Tree(value=None) if node is None else _Reader(loader).read(node)
+        return YamlTree(value=None) if node is None else _Reader(loader).read(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(filter(None, (error.context, error.problem)))
         is_tag = isinstance(error, yaml.constructor.ConstructorError) and "tag" in reason
-        return Wrong(reason[:200], mark.line + 1 if mark else None, tag=is_tag)
+        return YamlProblem(reason[:200], mark.line + 1 if mark else None, tag=is_tag)
     except yaml.YAMLError as error:
-        return Wrong(str(error).splitlines()[0][:200])
+        return YamlProblem(str(error).splitlines()[0][:200])
     except RecursionError:
-        return Wrong("it is nested too deeply")
+        return YamlProblem("it is nested too deeply")
     except (ValueError, OverflowError, TypeError) as error:  # an impossible date, an endless number, an unhashable key
-        return Wrong(str(error).splitlines()[0][:200] or type(error).__name__)
+        return YamlProblem(str(error).splitlines()[0][:200] or type(error).__name__)
 
 
 class _Reader:
@@ -67,11 +67,13 @@ class _Reader:
         self._lines: dict[_Key, int] = {}
         self._twice: list[tuple[str, int]] = []
 
-    def read(self, node: _Node) -> Tree | Wrong:
+    def read(self, node: _Node) -> YamlTree | YamlProblem:
         value = self._make(node, (), 1)
-        if self._sizes[id(node)] > _MOST_VALUES or self._merged > _MOST_MERGED:
-            return Wrong(f"its aliases expand to more than {_MOST_VALUES} values", bomb=True)
-        return Tree(value=value, lines=self._lines, twice=tuple(self._twice), depth=self._depth, aliases=self._aliases)
+        if self._sizes[id(node)] > _MAX_VALUES or self._merged > _MAX_MERGED:
+            return YamlProblem(f"its aliases expand to more than {_MAX_VALUES} values", bomb=True)
+        return YamlTree(
+            value=value, lines=self._lines, duplicates=tuple(self._twice), depth=self._depth, aliases=self._aliases
+        )
 
     def _make(self, node: _Node, path: _Key, depth: int) -> _Value:
         known = id(node) in self._made
@@ -121,7 +123,7 @@ class _Reader:
             if not isinstance(part, dict):
                 raise TypeError("'<<' merges something that is no mapping")
             self._merged += len(part)
-            if self._merged <= _MOST_MERGED:
+            if self._merged <= _MAX_MERGED:
                 into.update({key: item for key, item in part.items() if key not in into})
 
     def _grow(self, node: _Node, inner: list[_Node]) -> None:

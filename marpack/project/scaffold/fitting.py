@@ -9,14 +9,19 @@ from msgspec import Struct
 
 from marpack.findings import Finding, Severity
 from marpack.project.label_files import count_classes
-from marpack.project.scaffold.survey import Labels, Survey, Weights
+from marpack.project.scaffold.survey import LabelsFile, Survey, Weights
 from marpack.project.scaffold.template import Template
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 
 TOPK = 5  # classes that the server's image_classifier names, and fails without
 # The server tells formats by their suffix alone (contract §6).
-_SUFFIXES = {Kind.TORCHSCRIPT: ".pt", Kind.STATE_DICT: ".pt", Kind.ONNX: ".onnx", Kind.ELF: ".so"}
-_MOST = 5
+_SUFFIXES = {
+    WeightsFormat.TORCHSCRIPT: ".pt",
+    WeightsFormat.STATE_DICT: ".pt",
+    WeightsFormat.ONNX: ".onnx",
+    WeightsFormat.ELF: ".so",
+}
+_MAX_COUNT = 5
 _WIDEST = 4096  # numbers in a stand-in
 _STAND_IN = "samples/stand-in"
 
@@ -42,11 +47,11 @@ def fit(found: Survey, weights: Weights | None, labels: int | None) -> Fit:
     if weights is None:
         return Fit(template="image_classifier", reason="there are no weights yet")
     channels, classes = _channels(weights), labels or count_classes(weights.contents)
-    if weights.kind is Kind.ONNX:
+    if weights.kind is WeightsFormat.ONNX:
         reason = "it is an ONNX model"
         return Fit(template="onnx", reason=reason, pictures=channels == 3, gray=channels == 1, classes=classes)
     arguments, result = _signature(weights)
-    if found.vocabulary and (arguments > 1 or weights.kind is not Kind.TORCHSCRIPT):
+    if found.vocabulary and (arguments > 1 or weights.kind is not WeightsFormat.TORCHSCRIPT):
         return Fit(template="text_classifier", reason=f"there is a {found.vocabulary}", classes=classes)
     if "List[Dict[str, Tensor]]" in result:
         return Fit(template="object_detector", reason=f"its forward returns {result}")
@@ -78,8 +83,8 @@ def _signature(weights: Weights) -> tuple[int, str]:
     return arguments.count(": "), result
 
 
-def misgivings(
-    found: Survey, weights: Weights | None, labels: Labels | None, *, named: frozenset[str]
+def suitability_warnings(
+    found: Survey, weights: Weights | None, labels: LabelsFile | None, *, named: frozenset[str]
 ) -> Iterator[Finding]:
     """Yield what will keep the project from being served as it is.
 
@@ -91,10 +96,12 @@ def misgivings(
     """
     if weights is None:
         return
-    if weights.kind is Kind.PICKLED_MODULE:
+    if weights.kind is WeightsFormat.PICKLED_MODULE:
         hint = "where the model's code is: torch.jit.script(model).save('model.pt')"
         yield _warning("pickled-module", f"{weights.name} is a whole pickled model, which no server loads", hint)
-    if weights.kind in {Kind.STATE_DICT, Kind.SAFETENSORS} and not ("model_file" in named or found.model_files):
+    if weights.kind in {WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS} and not (
+        "model_file" in named or found.model_files
+    ):
         hint = "put the file with its nn.Module here, and name it in marpack.yaml: model_file: model.py"
         yield _warning("no-model-file", f"{weights.name} is a {weights.kind}: it needs the model's class", hint)
     suffix = _SUFFIXES.get(weights.kind)
@@ -134,7 +141,7 @@ def own_samples(template: Template, found: Survey, weights: Weights, fitting: Fi
     """Return samples for a model of the author's: pictures that are there, else one stand-in that it can take."""
     picture = _picture(template, fitting)
     if picture and found.pictures:
-        return Chosen(listed=tuple(_answered(name) for name in found.pictures[:_MOST]))
+        return Chosen(listed=tuple(_answered(name) for name in found.pictures[:_MAX_COUNT]))
     name, content = _stand_in(template, weights, picture)
     return Chosen(listed=(_answered(name),), brought={name: content}, stand_ins=True)
 

@@ -18,7 +18,7 @@ Source = bytes | Callable[[], BinaryIO]  # a file's content, or what opens it fo
 _BLOCK = 1 << 20  # bytes
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class WrittenFiles(Struct, frozen=True, kw_only=True):
     """What became of the files; every name is in one of the three."""
 
     written: tuple[str, ...]
@@ -26,7 +26,7 @@ class Placed(Struct, frozen=True, kw_only=True):
     skipped: tuple[str, ...] = ()  # there already, and not to be replaced
 
 
-def place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> Placed:
+def place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> WrittenFiles:
     """Write files into a folder, which need not be there.
 
     Args:
@@ -43,17 +43,17 @@ def place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> Placed
         raise ScaffoldError(f"the project cannot be written: {error.strerror or error}", where=where) from error
 
 
-def _place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> Placed:
+def _place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> WrittenFiles:
     if not folder.exists():
         with staged_folder(folder, replace=False) as staging:
             _write_all(staging, files)
-        return Placed(written=tuple(files))
+        return WrittenFiles(written=tuple(files))
     there = [name for name in files if _is_there(folder, name)]
     wanted = {name: source for name, source in files.items() if replace or name not in there}
     with tempfile.TemporaryDirectory(prefix=".marpack-init-", dir=folder) as staging:
         _write_all(Path(staging, "new"), wanted)
         _move_all(Path(staging), folder, list(wanted))
-    return Placed(
+    return WrittenFiles(
         written=tuple(name for name in wanted if name not in there),
         replaced=tuple(name for name in wanted if name in there),
         skipped=tuple(name for name in there if name not in wanted),

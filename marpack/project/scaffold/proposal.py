@@ -14,17 +14,23 @@ from marpack.errors import UsageError
 from marpack.findings import Finding
 from marpack.project.label_files import count_classes, count_labels, labels_member
 from marpack.project.members import BUILT_INS, EntryPoint, near_built_in
-from marpack.project.scaffold.fitting import TOPK, Chosen, Fit, fit, misgivings, own_samples, toy_samples
+from marpack.project.scaffold.fitting import TOPK, Chosen, Fit, fit, own_samples, suitability_warnings, toy_samples
 from marpack.project.scaffold.placing import Source
-from marpack.project.scaffold.survey import Labels, Survey, Weights, read_weights
+from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, read_weights
 from marpack.project.scaffold.template import Template, load_template, render
 from marpack.torchserve.targets import Target
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 
 _PLAIN_STEMS = re.compile(
     r"(?i)(model|weights?|state_?dict|checkpoint|best|last|final|net|pytorch_model|traced|scripted)"
 )
-_SERVED = (Kind.TORCHSCRIPT, Kind.STATE_DICT, Kind.PICKLED_MODULE, Kind.ONNX, Kind.ELF)
+_SERVED = (
+    WeightsFormat.TORCHSCRIPT,
+    WeightsFormat.STATE_DICT,
+    WeightsFormat.PICKLED_MODULE,
+    WeightsFormat.ONNX,
+    WeightsFormat.ELF,
+)
 _TOY_LABELS = ("labels.txt", "toy-labels.txt")
 
 
@@ -55,7 +61,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     version: str
     handler: str
     weights: str
-    kind: Kind | None  # of the author's own weights; None for the toy model
+    kind: WeightsFormat | None  # of the author's own weights; None for the toy model
     model_file: str | None
     labels: str | None
     requirements: str | None
@@ -112,7 +118,7 @@ def propose(folder: Path, found: Survey, answers: Answers, templates: Path) -> P
         samples=samples,
         brought=brought,
         made=tuple(_made(handler, found, answers)),
-        findings=tuple(misgivings(found, weights, labels, named=answers.named)),
+        findings=tuple(suitability_warnings(found, weights, labels, named=answers.named)),
     )
 
 
@@ -143,12 +149,12 @@ def _weights(folder: Path, found: Survey, answers: Answers) -> Weights | None:
     return weights
 
 
-def _labels(folder: Path, found: Survey, answers: Answers, weights: Weights | None) -> Labels | None:
+def _labels(folder: Path, found: Survey, answers: Answers, weights: Weights | None) -> LabelsFile | None:
     """Return the labels: of several files one with as many as the model has classes, else one whose name says so."""
     if answers.labels is not None:
         path = _there(folder, answers.labels, "--labels")
         labels_member(path)  # raises what is wrong with them
-        return Labels(name=answers.labels, count=count_labels(path) or 0, named=True)
+        return LabelsFile(name=answers.labels, count=count_labels(path) or 0, named=True)
     classes = count_classes(weights.contents) if weights else None
     likely = [each for each in found.labels if each.named or (each.count == classes and each.count > 1)]
     return min(likely, key=lambda each: (each.count != classes, not each.named), default=None)
@@ -163,7 +169,7 @@ def _there(folder: Path, name: str, flag: str) -> Path:
 
 def _suited(weights: Weights | None, template: Template, answers: Answers) -> Weights | None:
     """Return the weights if the template can take them: one that was asked for decides over those that were found."""
-    if weights is None or answers.template is None or (template.name == "onnx") == (weights.kind is Kind.ONNX):
+    if weights is None or answers.template is None or (template.name == "onnx") == (weights.kind is WeightsFormat.ONNX):
         return weights
     if answers.weights is None:
         return None
@@ -192,7 +198,7 @@ def _check_handler(folder: Path, handler: str) -> None:
 
 
 def _model_file(found: Survey, weights: Weights | None) -> str | None:
-    is_eager = weights is not None and weights.kind in {Kind.STATE_DICT, Kind.SAFETENSORS}
+    is_eager = weights is not None and weights.kind in {WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS}
     return next(iter(found.model_files), None) if is_eager else None
 
 

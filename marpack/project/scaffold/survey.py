@@ -13,15 +13,15 @@ from marpack.inspection.syntax import Broken, parse
 from marpack.project.label_files import LABELS_NAME, count_labels
 from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.schema import FILE_NAME
-from marpack.weights.contents import Contents, read_contents
+from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 
 VOCABULARY = "source_vocab.pt"
 REQUIREMENTS = "requirements.txt"
 _PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _DEEPEST = 2  # folders below the project's
-_MOST = 2000  # files looked at
+_MAX_COUNT = 2000  # files looked at
 _TEXTS = (".py", ".txt", ".md", ".json", ".yaml", ".yml", ".csv", ".toml", ".cfg", ".ipynb", ".html")
 _NOT_WEIGHTS = frozenset({*_TEXTS, *_PICTURES, ".mar", ".gz"})
 _NOT_OURS = frozenset({"__pycache__", "node_modules", "site-packages", "MAR-INF", "tests"})
@@ -37,15 +37,15 @@ class Weights(Struct, frozen=True, kw_only=True):
 
     name: str
     size: int  # bytes
-    contents: Contents
+    contents: WeightsSummary
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> WeightsFormat:
         """What it is, by its content."""
         return self.contents.kind
 
 
-class Labels(Struct, frozen=True, kw_only=True):
+class LabelsFile(Struct, frozen=True, kw_only=True):
     """One file that reads as labels."""
 
     name: str
@@ -59,7 +59,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     weights: tuple[Weights, ...] = ()
     handlers: tuple[str, ...] = ()  # file.py, or file.py:function
     model_files: tuple[str, ...] = ()
-    labels: tuple[Labels, ...] = ()
+    labels: tuple[LabelsFile, ...] = ()
     configs: tuple[str, ...] = ()
     requirements: str | None = None
     vocabulary: str | None = None
@@ -73,7 +73,7 @@ def survey(folder: Path) -> Survey:
     Args:
         folder: Need not be there.
     """
-    names = sorted(_files(folder), key=lambda name: (name.count("/"), name))[:_MOST]
+    names = sorted(_files(folder), key=lambda name: (name.count("/"), name))[:_MAX_COUNT]
     code = [name for name in names if name.endswith(".py") and not _NOT_HANDLERS.fullmatch(Path(name).name)]
     return Survey(
         weights=tuple(_weights(folder, names)),
@@ -101,7 +101,7 @@ def read_weights(path: Path, name: str) -> Weights | None:
             size = os.fstat(file.fileno()).st_size
     except OSError:
         return None
-    return None if contents.kind is Kind.UNKNOWN else Weights(name=name, size=size, contents=contents)
+    return None if contents.kind is WeightsFormat.UNKNOWN else Weights(name=name, size=size, contents=contents)
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _weights(folder: Path, names: list[str]) -> Iterator[Weights]:
 
 def _rank(weights: Weights) -> tuple[int, int]:
     """Put what the server loads first, and of these the largest."""
-    order = (Kind.TORCHSCRIPT, Kind.ONNX, Kind.STATE_DICT, Kind.SAFETENSORS)
+    order = (WeightsFormat.TORCHSCRIPT, WeightsFormat.ONNX, WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS)
     return order.index(weights.kind) if weights.kind in order else len(order), -weights.size
 
 
@@ -155,14 +155,14 @@ def _models(file: Path) -> int:
     return sum(any(ast.unparse(base).rpartition(".")[2] == "Module" for base in node.bases) for node in classes)
 
 
-def _labels(folder: Path, names: list[str]) -> Iterator[Labels]:
+def _labels(folder: Path, names: list[str]) -> Iterator[LabelsFile]:
     for name in names:
         path = folder / name
         if path.suffix.lower() not in LABEL_SUFFIXES or path.name in {REQUIREMENTS, FILE_NAME} or _is_config(path):
             continue
         count = count_labels(path)
         if count:
-            yield Labels(name=name, count=count, named=path.name == LABELS_NAME or bool(_LABELS.search(path.stem)))
+            yield LabelsFile(name=name, count=count, named=path.name == LABELS_NAME or bool(_LABELS.search(path.stem)))
 
 
 def _is_config(file: Path) -> bool:

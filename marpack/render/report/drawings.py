@@ -8,10 +8,10 @@ from msgspec import Struct
 from marpack.render.report.pictures import Overlay, Picture, heat_of, mask_of, picture_of
 from marpack.runner.results import Result
 
-_MOST_BARS = 12
-_MOST_BOXES = 200
-_MOST_WORDS = 2_000
-_MOST_TEXT = 4_000  # characters
+_MAX_BARS = 12
+_MAX_BOXES = 200
+_MAX_WORDS = 2_000
+_MAX_TEXT = 4_000  # characters
 _LABEL_KEYS, _SCORE_KEYS = ("label", "class", "name"), ("score", "probability", "confidence")
 
 
@@ -54,7 +54,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
     more: int = 0  # of bars, boxes or characters, beyond those shown
 
 
-class Scene(Struct, frozen=True):
+class DrawingContext(Struct, frozen=True):
     """What an answer has to be understood by."""
 
     picture: Picture | None  # that was asked about
@@ -62,7 +62,7 @@ class Scene(Struct, frozen=True):
     crop: float | None  # share of the picture's shorter side that the handler looks at, in the middle; None: all of it
 
 
-def drawing_of(result: Result, answer: Any, scene: Scene) -> Drawing:  # Any: JSON
+def drawing_of(result: Result, answer: Any, scene: DrawingContext) -> Drawing:  # Any: JSON
     """Return what there is to see of an answer.
 
     Args:
@@ -85,20 +85,20 @@ def drawing_of(result: Result, answer: Any, scene: Scene) -> Drawing:  # Any: JS
 
 
 def _text(text: str) -> Drawing:
-    return Drawing(text=text[:_MOST_TEXT], more=max(0, len(text) - _MOST_TEXT))
+    return Drawing(text=text[:_MAX_TEXT], more=max(0, len(text) - _MAX_TEXT))
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _bars(answer: Any, scene: Scene) -> Drawing | None:
+def _bars(answer: Any, scene: DrawingContext) -> Drawing | None:
     """Draw `{label: probability}`, a list of {label, score}, or one of probabilities."""
     pairs = _pairs(answer) or _numbered(answer, scene)
     if not pairs or any(not 0 <= value <= 1.001 for _, value in pairs):
         return None
-    bars = tuple(Bar(label, value, round(100 * min(value, 1), 2)) for label, value in pairs[:_MOST_BARS])
-    return Drawing(bars=bars, more=max(0, len(pairs) - _MOST_BARS))
+    bars = tuple(Bar(label, value, round(100 * min(value, 1), 2)) for label, value in pairs[:_MAX_BARS])
+    return Drawing(bars=bars, more=max(0, len(pairs) - _MAX_BARS))
 
 
 def _pairs(answer: Any) -> list[tuple[str, float]]:
@@ -113,7 +113,7 @@ def _pairs(answer: Any) -> list[tuple[str, float]]:
     return []
 
 
-def _numbered(answer: Any, scene: Scene) -> list[tuple[str, float]]:
+def _numbered(answer: Any, scene: DrawingContext) -> list[tuple[str, float]]:
     if not isinstance(answer, list) or len(answer) < 2 or not all(map(_is_number, answer)):
         return []
     if not abs(sum(answer) - 1) < 0.01:
@@ -126,15 +126,15 @@ def _first(item: Mapping[str, Any], keys: Sequence[str]) -> Any:
     return next((item[key] for key in keys if key in item), None)
 
 
-def _boxes(answer: Any, scene: Scene) -> Drawing | None:
+def _boxes(answer: Any, scene: DrawingContext) -> Drawing | None:
     """Draw what a detector found: `[{label: [x1, y1, x2, y2], "score": s}, …]`, or {boxes, labels, scores}."""
     if scene.picture is None:
         return None
     found = _parallel(answer) if isinstance(answer, dict) else _listed(answer)
     if not found:
         return None
-    boxes = tuple(_box(label, score, corners, scene) for label, score, corners in found[:_MOST_BOXES])
-    return Drawing(boxes=boxes, more=max(0, len(found) - _MOST_BOXES))
+    boxes = tuple(_box(label, score, corners, scene) for label, score, corners in found[:_MAX_BOXES])
+    return Drawing(boxes=boxes, more=max(0, len(found) - _MAX_BOXES))
 
 
 _Found = list[tuple[str, float | None, list[float]]]
@@ -174,7 +174,7 @@ def _is_box(value: object) -> bool:
     return isinstance(value, list) and len(value) == 4 and all(_is_number(number) for number in value)
 
 
-def _box(label: str, score: float | None, corners: list[float], scene: Scene) -> Box:
+def _box(label: str, score: float | None, corners: list[float], scene: DrawingContext) -> Box:
     picture = scene.picture
     width, height = (picture.width, picture.height) if picture else (1, 1)
     left, top, right, bottom = corners
@@ -204,11 +204,11 @@ def _words(answer: Any) -> Drawing | None:
         return None
     # Pairs of words, which come after the single ones, have nowhere to stand.
     sums = [_sum(weight) for weight in weights[: len(words)]]
-    most = max((abs(weight) for weight in sums), default=0) or 1
+    maximum = max((abs(weight) for weight in sums), default=0) or 1
     shown = tuple(
-        Word(str(word), round(weight / most, 3)) for word, weight in zip(words[:_MOST_WORDS], sums, strict=False)
+        Word(str(word), round(weight / maximum, 3)) for word, weight in zip(words[:_MAX_WORDS], sums, strict=False)
     )
-    return Drawing(words=shown, more=max(0, len(words) - _MOST_WORDS))
+    return Drawing(words=shown, more=max(0, len(words) - _MAX_WORDS))
 
 
 def _sum(weight: Any) -> float:
@@ -217,7 +217,7 @@ def _sum(weight: Any) -> float:
     return float(weight) if _is_number(weight) else 0.0
 
 
-def _overlay(answer: Any, scene: Scene) -> Drawing | None:
+def _overlay(answer: Any, scene: DrawingContext) -> Drawing | None:
     if scene.picture is None:
         return None
     overlay = mask_of(answer, scene.labels, scene.picture, scene.crop) or heat_of(answer, scene.picture, scene.crop)

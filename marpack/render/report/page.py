@@ -19,18 +19,18 @@ from markupsafe import Markup
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_file
 from marpack.errors import OutputError, UsageError
-from marpack.render.report.drawings import Scene, drawing_of
+from marpack.render.report.drawings import DrawingContext, drawing_of
 from marpack.render.report.pictures import SIDE, Picture, picture_of
 from marpack.render.run import told_frames
 from marpack.render.run_json import RunHead
 from marpack.render.templates import folder
 from marpack.runner.inputs import Input
-from marpack.runner.results import Result, Spread, Summary
+from marpack.runner.results import Percentiles, Result, Summary
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.messages import Part
 from marpack.version import __version__
 
-_MOST = 240  # columns of the course
+_MAX_COLUMNS = 240  # columns of the course
 _WIDTH, _ROW, _LEFT, _RIGHT = 440, 24, 90, 150
 _HEAD = 16  # height of the columns' names
 _COURSE = 110  # height
@@ -44,7 +44,7 @@ _PACKAGES = ("marpack", "torch", "torchvision", "onnxruntime", "numpy", "pillow"
 _CROPPING = {"image_segmenter": 224 / 256, "image_classifier": 224 / 256}
 
 
-class Course:
+class TimeSeries:
     """A stream of numbers in as many columns as can be seen; each column keeps its mean and its most."""
 
     def __init__(self) -> None:
@@ -54,10 +54,10 @@ class Course:
     def add(self, value: float) -> None:
         """Take one number in."""
         if self._columns and self._columns[-1][2] < self._stride:
-            total, most, count = self._columns[-1]
-            self._columns[-1] = total + value, max(most, value), count + 1
+            total, maximum, count = self._columns[-1]
+            self._columns[-1] = total + value, max(maximum, value), count + 1
             return
-        if len(self._columns) == _MOST:
+        if len(self._columns) == _MAX_COLUMNS:
             self._halve()
         self._columns.append((value, value, 1))
 
@@ -73,10 +73,10 @@ class Course:
 
     def points(self) -> list[tuple[float, float]]:
         """Return mean and most of each column."""
-        return [(total / count, most) for total, most, count in self._columns]
+        return [(total / count, maximum) for total, maximum, count in self._columns]
 
 
-def stage_plot(stages: Mapping[str, Spread], course: Course) -> str:
+def stage_plot(stages: Mapping[str, Percentiles], course: TimeSeries) -> str:
     """Return an SVG of each stage's percentiles, and of how long the inputs took one after the other."""
     if not stages:
         return "<p>No input reached the handler.</p>"
@@ -89,30 +89,30 @@ def stage_plot(stages: Mapping[str, Spread], course: Course) -> str:
     return "\n".join([*lines, "</svg>"])
 
 
-def _spreads(stages: Mapping[str, Spread]) -> Iterable[str]:
+def _spreads(stages: Mapping[str, Percentiles]) -> Iterable[str]:
     room = _WIDTH - _LEFT - _RIGHT
-    longest = max(spread.p99 for spread in stages.values()) or 1
+    longest = max(percentiles.p99 for percentiles in stages.values()) or 1
     yield f'<text x="{_WIDTH}" y="10" text-anchor="end">p50 · p90 · p99</text>'
-    for row, (stage, spread) in enumerate(stages.items()):
+    for row, (stage, percentiles) in enumerate(stages.items()):
         middle = _HEAD + row * _ROW + _ROW / 2
-        half, most = room * spread.p50 / longest, room * spread.p99 / longest
-        told = " · ".join(_milliseconds(value) for value in (spread.p50, spread.p90, spread.p99))
+        half, maximum = room * percentiles.p50 / longest, room * percentiles.p99 / longest
+        reported = " · ".join(_milliseconds(value) for value in (percentiles.p50, percentiles.p90, percentiles.p99))
         yield f'<text x="0" y="{middle + 4}">{escape(stage)}</text>'
         yield f'<rect class="s{row % 6}" x="{_LEFT}" y="{middle - 6}" width="{max(half, 1):.1f}" height="12" rx="2"/>'
         yield (
-            f'<rect class="s{row % 6}" x="{_LEFT}" y="{middle - 1.5}" width="{max(most, 1):.1f}" height="3"'
-            f' opacity=".55"><title>p50 · p90 · p99: {told} ms</title></rect>'
+            f'<rect class="s{row % 6}" x="{_LEFT}" y="{middle - 1.5}" width="{max(maximum, 1):.1f}" height="3"'
+            f' opacity=".55"><title>p50 · p90 · p99: {reported} ms</title></rect>'
         )
-        yield f'<text x="{_WIDTH}" y="{middle + 4}" text-anchor="end">{told} ms</text>'
+        yield f'<text x="{_WIDTH}" y="{middle + 4}" text-anchor="end">{reported} ms</text>'
 
 
 def _course(points: list[tuple[float, float]], top: float, *, merged: bool) -> Iterable[str]:
-    longest = max(most for _, most in points) or 1
+    longest = max(maximum for _, maximum in points) or 1
     step = _WIDTH / len(points)
     base = top + _COURSE
     yield f'<text x="0" y="{top - 1}">each input in turn, up to {_milliseconds(longest)} ms</text>'
-    for column, (mean, most) in enumerate(points):
-        for value, opacity in ((most, ".35"), (mean, "1")):
+    for column, (mean, maximum) in enumerate(points):
+        for value, opacity in ((maximum, ".35"), (mean, "1")):
             height = max((_COURSE - 8) * value / longest, 0.5)
             yield (
                 f'<rect class="s0" x="{column * step:.2f}" y="{base - height:.1f}" width="{max(step - 0.4, 0.4):.2f}"'
@@ -136,7 +136,7 @@ class HtmlReport:
             raise UsageError("the report is an HTML page", where=f"--report {path}", hint="name it report.html")
         self._path = Path(path)
         self._stack = ExitStack()
-        self._course = Course()
+        self._course = TimeSeries()
         self._begun = False
         self._shown = 0
 
@@ -187,7 +187,7 @@ class HtmlReport:
         self._shown += 1
         side = SIDE if self._shown <= _LARGE else _SMALL_SIDE
         picture = next(filter(None, (_picture(part, side) for part in parts)), None)
-        drawing = drawing_of(result, _json(result), Scene(picture, self._labels, self._crop))
+        drawing = drawing_of(result, _json(result), DrawingContext(picture, self._labels, self._crop))
         width = _width(picture, _DRAWN_ON if drawing.boxes or drawing.overlay else _TINY)
         self._write(
             "input.html.j2",
@@ -260,11 +260,11 @@ def _picture(part: Part, side: int) -> Picture | None:
     return picture_of(part.value, side=side)
 
 
-def _width(picture: Picture | None, least: int) -> int:
+def _width(picture: Picture | None, minimum: int) -> int:
     """Return the width that a picture is shown with: enlarged by a whole number, if it is small."""
     if picture is None:
         return 0
-    grown = -(-least // picture.width) if picture.width < least else 1
+    grown = -(-minimum // picture.width) if picture.width < minimum else 1
     return min(picture.width * grown, SIDE)
 
 
@@ -292,9 +292,9 @@ def _strip(stages: Mapping[str, float]) -> list[dict[str, object]]:
     if not named or whole <= 0:
         return []
     parts = [
-        {"css": f"s{number % 6}", "share": round(100 * spent / whole, 2)} for number, (_, spent) in enumerate(named)
+        {"css": f"s{number % 6}", "share": round(100 * elapsed / whole, 2)} for number, (_, elapsed) in enumerate(named)
     ]
-    rest = 100 - 100 * sum(spent for _, spent in named) / whole
+    rest = 100 - 100 * sum(elapsed for _, elapsed in named) / whole
     return [*parts, {"css": "s3", "share": round(max(rest, 0), 2)}]
 
 

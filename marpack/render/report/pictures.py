@@ -19,7 +19,7 @@ SIDE = 384  # pixels: of a shrunk picture at most
 _SHOWN_BY_BROWSERS = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 # What Pillow raises for files that are broken, each in its own way.
 _BROKEN = (OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
-_LEAST, _MOST = 64, 1 << 22  # pixels
+_MIN_PIXELS, _MAX_PIXELS = 64, 1 << 22  # pixels
 _CLASSES = 256
 _SHOWN = 8  # classes of a legend
 _OPAQUE = 165  # of 255
@@ -168,8 +168,8 @@ def heat_of(answer: Any, picture: Picture, crop: float | None) -> Overlay | None
         return None
     heat = [sum(column) for column in zip(*planes, strict=True)]
     # A few pixels always stand out; measured by them, nothing else would be seen.
-    most = sorted(heat)[int(len(heat) * 0.99)] or max(heat) or 1
-    levels = bytes(min(_LEVELS - 1, int(_LEVELS * value / most)) for value in heat)
+    maximum = sorted(heat)[int(len(heat) * 0.99)] or max(heat) or 1
+    levels = bytes(min(_LEVELS - 1, int(_LEVELS * value / maximum)) for value in heat)
     palette = b"".join(bytes((255, 60 + 2 * level, 0)) for level in range(_LEVELS))
     uri = png_of(levels, *sizes[0], palette, bytes(level * 220 // _LEVELS for level in range(_LEVELS)))
     return Overlay(uri, *_place(picture, crop))
@@ -180,7 +180,7 @@ def _size_of(rows: Any) -> tuple[int, int] | None:
     if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, list) for row in rows):
         return None
     width = len(rows[0])
-    if any(len(row) != width for row in rows) or not _LEAST <= width * len(rows) <= _MOST:
+    if any(len(row) != width for row in rows) or not _MIN_PIXELS <= width * len(rows) <= _MAX_PIXELS:
         return None
     return width, len(rows)
 

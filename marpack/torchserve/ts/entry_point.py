@@ -14,7 +14,7 @@ from marpack.torchserve.ts_util import list_classes_from_module
 Handle = Callable[[Any, Any], Any]  # Any: (rows | None, Context) → whatever the author returns
 
 
-class Entry(Struct, frozen=True):
+class HandlerEntry(Struct, frozen=True):
     """What the server calls: `handle` for every batch, `initialize` once before."""
 
     name: str  # module.Class or module:function, for people
@@ -31,7 +31,7 @@ class EntryPointError(Exception):
         self.hint = hint
 
 
-def find_entry(handler: str) -> Entry:
+def find_entry(handler: str) -> HandlerEntry:
     """Import a handler and return its entry point (contract §2).
 
     Raises whatever importing raises; EntryPointError when there is not exactly one entry point.
@@ -53,13 +53,13 @@ def _import_module(name: str, handler: str) -> ModuleType:
     return importlib.import_module(f"ts.torch_handler.{handler}")
 
 
-def _function_entry(module: ModuleType, name: str) -> Entry:
+def _function_entry(module: ModuleType, name: str) -> HandlerEntry:
     handle = getattr(module, name)
     of = getattr(module, "__name__", type(module).__name__)  # it may have put something else in its own place
-    return Entry(name=f"{of}:{name}", handle=handle, initialize=lambda context: handle(None, context))
+    return HandlerEntry(name=f"{of}:{name}", handle=handle, initialize=lambda context: handle(None, context))
 
 
-def _class_entry(module: ModuleType, function: str) -> Entry:
+def _class_entry(module: ModuleType, function: str) -> HandlerEntry:
     classes = _own_classes(module)
     if len(classes) != 1:
         raise _not_one(module, classes, function)
@@ -70,7 +70,7 @@ def _class_entry(module: ModuleType, function: str) -> Entry:
             f"the class {name} has no method `handle`",
             "derive it from ts.torch_handler.base_handler.BaseHandler, or write handle(self, data, context)",
         )
-    return Entry(name=name, handle=instance.handle, initialize=_initialize_of(instance, name), instance=instance)
+    return HandlerEntry(name=name, handle=instance.handle, initialize=_initialize_of(instance, name), instance=instance)
 
 
 def _own_classes(module: ModuleType) -> list[type]:

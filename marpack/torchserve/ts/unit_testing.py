@@ -9,7 +9,7 @@ from typing import Any
 from marpack.torchserve.context import SERVER_VERSION, Context, RequestProcessor
 from marpack.torchserve.envelopes import envelope_of
 from marpack.torchserve.model_config import get_yaml_config
-from marpack.torchserve.streaming import PieceMessage, create_predict_response
+from marpack.torchserve.streaming import ChunkMessage, create_predict_response
 from marpack.torchserve.ts.entry_point import find_entry
 
 PREDICTION_METRIC = "PredictionTime"
@@ -66,7 +66,7 @@ class Service:
         rows = [{part["name"]: part["value"] for part in request["parameters"]} for request in batch]
         return [_processor(request) for request in batch], rows, ids
 
-    def predict(self, batch: list[dict[str, Any]]) -> PieceMessage:
+    def predict(self, batch: list[dict[str, Any]]) -> ChunkMessage:
         """Answer a batch in the server's own form; what the handler raises is raised."""
         context = self._context
         context.request_processor, rows, context.request_ids = self.retrieve_data_for_inference(batch)

@@ -14,10 +14,10 @@ import torch
 from marpack.errors import WeightsError
 from marpack.torchserve.diagnostics import note
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
-from marpack.torchserve.targets import Difference
-from marpack.weights.detect import Kind
+from marpack.torchserve.targets import TargetDifference
+from marpack.weights.detect import WeightsFormat
 from marpack.worker.handlers.interfaces import DeviceHandler, LoadableHandler
-from marpack.worker.handlers.settings import Settings, settings_for
+from marpack.worker.handlers.settings import HandlerSettings, settings_for
 from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
 from marpack.worker.loaders.diagnosis import explained, import_torchvision, kind_of, way_out
 from marpack.worker.loaders.registry import Job
@@ -52,7 +52,7 @@ def weights_path(manifest: Any, model_dir: str) -> str | None:  # Any: MANIFEST.
     return str(os.path.join(model_dir, manifest["model"]["serializedFile"]))  # noqa: PTH118 - handlers read a str
 
 
-def load_model(handler: LoadableHandler, model_dir: str, settings: Settings) -> None:
+def load_model(handler: LoadableHandler, model_dir: str, settings: HandlerSettings) -> None:
     """Set the handler's `model`: by the weights' suffix as the server does, or by their content under target marpack.
 
     Raises NoLoaderError, NoWeightsError, and whatever the format's own loader raises, after noting what the file holds.
@@ -67,17 +67,17 @@ def load_model(handler: LoadableHandler, model_dir: str, settings: Settings) -> 
                 "the manifest names neither a serializedFile nor a modelFile",
                 hint="set weights: in marpack.yaml, or load the model in your handler's own initialize",
             )
-        elif settings.target.has(Difference.MORE_FORMATS):
+        elif settings.target.has(TargetDifference.MORE_FORMATS):
             _load_by_content(handler, handler.model_pt_path, settings)
         else:
             _load_by_suffix(handler, handler.model_pt_path)
 
 
-def _prepare_operators(handler: LoadableHandler, settings: Settings) -> None:
+def _prepare_operators(handler: LoadableHandler, settings: HandlerSettings) -> None:
     """Import torchvision where the server's module of this handler would have; always, under target marpack."""
     if handler.model_pt_path is None:
         return
-    if handler._marpack_imports_torchvision or settings.target.has(Difference.TORCHVISION_OPERATORS):
+    if handler._marpack_imports_torchvision or settings.target.has(TargetDifference.TORCHVISION_OPERATORS):
         import_torchvision(Path(handler.model_pt_path))
 
 
@@ -104,20 +104,23 @@ def _load_by_suffix(handler: LoadableHandler, weights: str) -> None:
         )
 
 
-def _load_by_content(handler: LoadableHandler, weights: str, settings: Settings) -> None:
+def _load_by_content(handler: LoadableHandler, weights: str, settings: HandlerSettings) -> None:
     kind = kind_of(Path(weights))
-    if kind is Kind.TORCHSCRIPT:
+    if kind is WeightsFormat.TORCHSCRIPT:
         handler.model = handler._load_torchscript_model(weights)
-    elif kind is Kind.ELF:
+    elif kind is WeightsFormat.ELF:
         pt2.settle_on(handler.device)
         handler.model = handler._load_torch_export_aot_compile(weights)
     else:
         handler.model = registry.load_model(kind, job_of(handler, weights, settings))
-    if kind in {Kind.TORCHSCRIPT, Kind.PICKLED_MODULE}:  # an exported program is in eval mode for good
+    if kind in {
+        WeightsFormat.TORCHSCRIPT,
+        WeightsFormat.PICKLED_MODULE,
+    }:  # an exported program is in eval mode for good
         handler.model.eval()
 
 
-def job_of(handler: DeviceHandler, weights: str, settings: Settings) -> Job:
+def job_of(handler: DeviceHandler, weights: str, settings: HandlerSettings) -> Job:
     """Gather what a loader needs to know."""
     return Job(
         path=Path(weights),
@@ -130,13 +133,15 @@ def job_of(handler: DeviceHandler, weights: str, settings: Settings) -> Job:
 def state_reader(handler: DeviceHandler, weights: str) -> Callable[[], Any]:  # Any: a state_dict, if all is well
     """Return what reads a state_dict's file: torch_save, and safetensors too under target marpack."""
     settings = settings_for(handler)
-    if not settings.target.has(Difference.MORE_FORMATS):
+    if not settings.target.has(TargetDifference.MORE_FORMATS):
         return lambda: _state_as_server(weights, handler.device, settings)
     job = job_of(handler, weights, settings)
     return lambda: registry.load_state(kind_of(job.path), job)
 
 
-def _state_as_server(weights: str, device: Any, settings: Settings) -> Any:  # Any: authors set devices as text, too
+def _state_as_server(
+    weights: str, device: Any, settings: HandlerSettings
+) -> Any:  # Any: authors set devices as text, too
     """Hand the file to torch.load, whatever it holds."""
     if str(weights).endswith(".safetensors"):
         # Newest torch reads it if the package safetensors is there, which no TorchServe brings along.
@@ -156,14 +161,14 @@ def asks_for_aot_compile(config: Any) -> bool:  # Any: YAML as it stands
     return isinstance(export, dict) and bool(export.get("aot_compile", False) == True)  # noqa: E712 - 1 enables too
 
 
-def compile_model(handler: LoadableHandler, settings: Settings) -> None:
+def compile_model(handler: LoadableHandler, settings: HandlerSettings) -> None:
     """Compile the handler's model if its config says so and the user has not said --no-compile."""
     if not hasattr(handler, "model_yaml_config") or "pt2" not in handler.model_yaml_config:
         return
     with compilation.explained():
         options = compilation.options_of(handler.model_yaml_config["pt2"])
     if options is not None and settings.compile:
-        strict = settings.target.has(Difference.PT2_ERRORS)
+        strict = settings.target.has(TargetDifference.PT2_ERRORS)
         handler.model = compilation.compiled(handler.model, options, strict=strict)
 
 

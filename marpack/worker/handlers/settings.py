@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from marpack.errors import HandlerError
 from marpack.torchserve.diagnostics import note
-from marpack.torchserve.targets import Difference, Target
+from marpack.torchserve.targets import Target, TargetDifference
 from marpack.worker.handlers.transforms import ImageNet
 
 
-class Settings(Struct, frozen=True):
+class HandlerSettings(Struct, frozen=True):
     """What the worker decided before the handler was made."""
 
     target: Target = Target.TORCHSERVE
@@ -21,20 +21,20 @@ class Settings(Struct, frozen=True):
 
 
 # Not on the handlers: what their authors find there is the server's.
-_REMEMBERED: dict[int, Settings] = {}  # by the id of a handler, which need be neither hashable nor comparable
+_REMEMBERED: dict[int, HandlerSettings] = {}  # by the id of a handler, which need be neither hashable nor comparable
 
 
-def settings_of(context: object) -> Settings:
+def settings_of(context: object) -> HandlerSettings:
     """Read the settings off a context; a mock has none, and shows the server's behaviour."""
     target = getattr(context, "_target", None)
-    return Settings(
+    return HandlerSettings(
         target if isinstance(target, Target) else Target.TORCHSERVE,
         getattr(context, "_compile", True) is not False,
         getattr(context, "_trust_pickle", False) is True,
     )
 
 
-def remember(handler: object, context: object) -> Settings:
+def remember(handler: object, context: object) -> HandlerSettings:
     """Keep the settings with the handler, for stages that are called without a context."""
     settings = settings_of(context)
     _REMEMBERED[id(handler)] = settings
@@ -43,12 +43,12 @@ def remember(handler: object, context: object) -> Settings:
     return settings
 
 
-def settings_for(handler: object) -> Settings:
+def settings_for(handler: object) -> HandlerSettings:
     """Return the settings of a handler, whether or not its author calls BaseHandler's `initialize` and `handle`."""
     return _REMEMBERED.get(id(handler)) or settings_of(getattr(handler, "context", None))
 
 
-def better(handler: object, difference: Difference) -> bool:
+def better(handler: object, difference: TargetDifference) -> bool:
     """Say whether a handler shows marpack's better behaviour in one point."""
     return settings_for(handler).target.has(difference)
 
@@ -61,7 +61,7 @@ class OptionError(HandlerError):
 
 class _Range(Struct, frozen=True):
     kinds: tuple[type, ...]
-    least: float
+    minimum: float
     example: float
 
 
@@ -80,7 +80,7 @@ def apply(handler: Any, *known: str) -> None:  # Any: a built-in; its own attrib
     asked = {key: section[key] for key in known if key in section}
     if not asked:
         return
-    if not better(handler, Difference.HANDLER_OPTIONS):
+    if not better(handler, TargetDifference.HANDLER_OPTIONS):
         message = f"the server does not read handler.{', handler.'.join(asked)} in the model config"
         hint = "set them as attributes of a subclass, or set target: marpack"
         note("handler-options", message, stage="initialize", hint=hint)
@@ -98,10 +98,10 @@ def _section(handler: Any) -> dict[str, Any]:  # Any: YAML as it stands
 
 def _check(key: str, value: Any) -> None:  # Any: YAML as it stands
     allowed = _RANGES[key]
-    if type(value) not in allowed.kinds or value < allowed.least:  # not isinstance: a bool is an int, too
+    if type(value) not in allowed.kinds or value < allowed.minimum:  # not isinstance: a bool is an int, too
         names = " or ".join(kind.__name__ for kind in allowed.kinds)
         raise OptionError(
-            f"{value!r} is no {names} of at least {allowed.least:g}",
+            f"{value!r} is no {names} of at least {allowed.minimum:g}",
             where=f"model-config.yaml: handler.{key}",
             hint=f"write {key}: {allowed.example:g}",
         )

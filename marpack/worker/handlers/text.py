@@ -12,7 +12,7 @@ import torch
 from marpack.errors import HandlerError
 from marpack.torchserve.diagnostics import note
 from marpack.torchserve.labels import named
-from marpack.torchserve.targets import Difference, Target
+from marpack.torchserve.targets import Target, TargetDifference
 from marpack.worker.handlers import text_pipeline
 from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
@@ -59,7 +59,7 @@ class Vocabulary(dict[str, int]):
 
 def find_vocabulary(model_dir: str, target: Target) -> str:
     """Return the path of the archive's vocabulary; raises VocabularyMissingError."""
-    plain = target.has(Difference.PLAIN_VOCABULARIES)
+    plain = target.has(TargetDifference.PLAIN_VOCABULARIES)
     # Without pickled objects first: they are there because someone wanted to do without.
     candidates = (*PLAIN, PICKLED) if plain else (PICKLED,)
     for name in candidates:
@@ -88,7 +88,7 @@ def load_vocabulary(path: str, target: Target, *, trust: bool = False) -> Any:  
 
     Raises UnpicklingError for pickles that need code, VocabularyError for JSON that is no mapping.
     """
-    plain = target.has(Difference.PLAIN_VOCABULARIES)
+    plain = target.has(TargetDifference.PLAIN_VOCABULARIES)
     if plain and path.endswith(".json"):
         return _from_json(Path(path))
     if plain and path.endswith(".txt"):
@@ -214,7 +214,7 @@ class TextClassifier(TextHandler):
 
     def preprocess(self, data: Rows) -> Prepared:
         """Clean, split and look up the text: markup, case, contractions, accents, punctuation, tokens, n-grams."""
-        batched = len(data) > 1 and better(self, Difference.TEXT_BATCHES)
+        batched = len(data) > 1 and better(self, TargetDifference.TEXT_BATCHES)
         texts = [_prepared(self, row) for row in (data if batched else [data[0]])]
         numbers = torch.as_tensor([number for each, _ in texts for number in each], device=self.device)
         if len(data) > 1 and not batched:
@@ -224,7 +224,7 @@ class TextClassifier(TextHandler):
     def inference(self, data: Prepared, *_: Any, **__: Any) -> Any:  # Any: as BaseHandler
         """Call the model as `model(text, offsets)`."""
         numbers, tokens = data
-        batched = better(self, Difference.TEXT_BATCHES)
+        batched = better(self, TargetDifference.TEXT_BATCHES)
         offsets = torch.as_tensor(offsets_of(tokens, self.ngrams) if batched else [0], device=self.device)
         return super().inference(numbers, offsets)
 

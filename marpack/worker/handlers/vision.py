@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from marpack.torchserve.diagnostics import note
 from marpack.torchserve.labels import named
-from marpack.torchserve.targets import Difference
+from marpack.torchserve.targets import TargetDifference
 from marpack.worker.handlers.base import BaseHandler, Deferred
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Rows
@@ -156,7 +156,7 @@ class VisionHandler(BaseHandler, ABC):
     @timed
     def preprocess(self, data: Rows) -> torch.Tensor:
         """Make one tensor [N, C, H, W] of the batch's pictures: bytes, base64 text or nested lists."""
-        to_rgb = better(self, Difference.PICTURES_CONVERTED)
+        to_rgb = better(self, TargetDifference.PICTURES_CONVERTED)
         images = []
         for row in data:
             picture = row.get("data") or row.get("body")
@@ -194,7 +194,7 @@ class ImageClassifier(VisionHandler):
         note_nonfinite(data)
         with explained_output("logits [N, K]", data):
             probabilities = functional.softmax(data, dim=1)
-        clamp = better(self, Difference.TOPK_CLAMPED)
+        clamp = better(self, TargetDifference.TOPK_CLAMPED)
         values, classes = top(probabilities, self.topk, clamp=clamp)
         return named(values.tolist(), self.mapping, classes.tolist())
 

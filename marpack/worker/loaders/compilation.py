@@ -16,7 +16,7 @@ _started: list[float] = []
 _seen: set[str] = set()
 _SPELLING = "write pt2: {compile: {enable: true, backend: inductor}}"
 _PACKAGES = {"openvino": "openvino.torch", "tensorrt": "torch_tensorrt"}
-_LONGEST = 300  # characters of torch's message; it may list every option of a backend
+_MAX_LENGTH = 300  # characters of torch's message; it may list every option of a backend
 Options = dict[str, Any]  # Any: keyword arguments of torch.compile
 
 
@@ -141,7 +141,7 @@ def _uncompiled(model: Any, reason: str, hint: str, strict: bool) -> Any:
 
 def _shortened(error: Exception) -> str:
     text = str(error).strip().partition("\n")[0]
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
 def _way_out(model: Any, options: Options) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _CUDA_HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class Hardware(Struct, frozen=True, kw_only=True):
     """The accelerators that torch can use here."""
 
     cuda: bool = False
@@ -23,7 +23,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     xla: bool = False
 
 
-class Choice(Struct, frozen=True):
+class DeviceChoice(Struct, frozen=True):
     """Where the model goes: what `torch.load` maps to, and the device of model and inputs."""
 
     map_location: str | None  # the device's type; None for XLA, as on the server
@@ -37,18 +37,18 @@ class Override(Struct, frozen=True):
     environ: dict[str, str]
 
 
-def choose(machine: Machine, gpu_id: int | str | None, *, xpu_enabled: bool = False) -> Choice:
+def choose(machine: Hardware, gpu_id: int | str | None, *, xpu_enabled: bool = False) -> DeviceChoice:
     """Choose the device as the server does (contract §6); without a GPU given, only XLA beats the CPU."""
     given = gpu_id is not None
     if machine.cuda and given:
-        return Choice("cuda", f"cuda:{gpu_id}")
+        return DeviceChoice("cuda", f"cuda:{gpu_id}")
     if xpu_enabled and machine.xpu and given:
-        return Choice("xpu", f"xpu:{gpu_id}")
+        return DeviceChoice("xpu", f"xpu:{gpu_id}")
     if machine.mps and given:
-        return Choice("mps", "mps")
+        return DeviceChoice("mps", "mps")
     if machine.xla:
-        return Choice(None, "xla")
-    return Choice("cpu", "cpu")
+        return DeviceChoice(None, "xla")
+    return DeviceChoice("cpu", "cpu")
 
 
 def override(spec: str) -> Override:
@@ -71,11 +71,11 @@ def _environ_for(kind: str) -> dict[str, str]:
     return environ | {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
 
 
-def survey() -> Machine:
+def survey() -> Hardware:
     """Ask torch what this machine offers."""
     import torch  # noqa: PLC0415 - the parent process reads --device without torch
 
-    return Machine(
+    return Hardware(
         cuda=torch.cuda.is_available(),
         xpu=torch.xpu.is_available(),
         mps=torch.backends.mps.is_available(),
@@ -88,7 +88,7 @@ def xpu_enabled(environ: Mapping[str, str]) -> bool:
     return environ.get("TS_IPEX_GPU_ENABLE", "false") == "true"
 
 
-def torch_device(choice: Choice) -> "torch.device":
+def torch_device(choice: DeviceChoice) -> "torch.device":
     """Return torch's object for a chosen device."""
     import torch  # noqa: PLC0415 - as above
 

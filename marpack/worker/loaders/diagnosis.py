@@ -11,38 +11,47 @@ from pathlib import Path
 
 from marpack.errors import MarpackError
 from marpack.torchserve.diagnostics import note
-from marpack.weights.detect import Kind, detect
+from marpack.weights.detect import WeightsFormat, detect
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zip_entries import NotZipError
 
 _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators
 _CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module
 _AS_TORCHSCRIPT = {
-    Kind.STATE_DICT: "add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)",
-    Kind.PICKLED_MODULE: "save TorchScript, or model.state_dict() with the model's class as model_file",
-    Kind.SAFETENSORS: "add the model's class as model_file, and save model.state_dict() with torch.save",
-    Kind.ONNX: "name the file .onnx",
-    Kind.TORCH_EXPORT: "save TorchScript, or set target: marpack, which runs torch.export programs",
-    Kind.AOTI_PACKAGE: "save TorchScript, or set target: marpack, which runs AOTInductor packages",
-    Kind.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
+    WeightsFormat.STATE_DICT: (
+        "add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)"
+    ),
+    WeightsFormat.PICKLED_MODULE: "save TorchScript, or model.state_dict() with the model's class as model_file",
+    WeightsFormat.SAFETENSORS: "add the model's class as model_file, and save model.state_dict() with torch.save",
+    WeightsFormat.ONNX: "name the file .onnx",
+    WeightsFormat.TORCH_EXPORT: "save TorchScript, or set target: marpack, which runs torch.export programs",
+    WeightsFormat.AOTI_PACKAGE: "save TorchScript, or set target: marpack, which runs AOTInductor packages",
+    WeightsFormat.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
 }
 _AS_STATE_DICT = {
-    Kind.TORCHSCRIPT: "TorchScript brings its own code: drop model_file",
-    Kind.PICKLED_MODULE: "save model.state_dict(), not the model",
-    Kind.SAFETENSORS: "save model.state_dict() with torch.save, or set target: marpack, which reads safetensors",
-    Kind.ONNX: "ONNX brings its own code: drop model_file",
-    Kind.TORCH_EXPORT: "save model.state_dict(), not the exported program",
-    Kind.AOTI_PACKAGE: "save model.state_dict(), not the compiled package",
-    Kind.ELF: "save model.state_dict(), not the compiled library",
+    WeightsFormat.TORCHSCRIPT: "TorchScript brings its own code: drop model_file",
+    WeightsFormat.PICKLED_MODULE: "save model.state_dict(), not the model",
+    WeightsFormat.SAFETENSORS: (
+        "save model.state_dict() with torch.save, or set target: marpack, which reads safetensors"
+    ),
+    WeightsFormat.ONNX: "ONNX brings its own code: drop model_file",
+    WeightsFormat.TORCH_EXPORT: "save model.state_dict(), not the exported program",
+    WeightsFormat.AOTI_PACKAGE: "save model.state_dict(), not the compiled package",
+    WeightsFormat.ELF: "save model.state_dict(), not the compiled library",
 }
-_BY_SUFFIX = {".pt": Kind.TORCHSCRIPT, ".pth": Kind.TORCHSCRIPT, ".onnx": Kind.ONNX, ".so": Kind.ELF}
-_WAYS = {Kind.TORCHSCRIPT: _AS_TORCHSCRIPT, Kind.STATE_DICT: _AS_STATE_DICT}
+_BY_SUFFIX = {
+    ".pt": WeightsFormat.TORCHSCRIPT,
+    ".pth": WeightsFormat.TORCHSCRIPT,
+    ".onnx": WeightsFormat.ONNX,
+    ".so": WeightsFormat.ELF,
+}
+_WAYS = {WeightsFormat.TORCHSCRIPT: _AS_TORCHSCRIPT, WeightsFormat.STATE_DICT: _AS_STATE_DICT}
 _NO_LOADER = {
-    Kind.TORCHSCRIPT: "name the file .pt",
-    Kind.STATE_DICT: "add the model's class as model_file",
-    Kind.PICKLED_MODULE: "save TorchScript as .pt, or model.state_dict() with the model's class as model_file",
-    Kind.ONNX: "name the file .onnx",
-    Kind.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
+    WeightsFormat.TORCHSCRIPT: "name the file .pt",
+    WeightsFormat.STATE_DICT: "add the model's class as model_file",
+    WeightsFormat.PICKLED_MODULE: "save TorchScript as .pt, or model.state_dict() with the model's class as model_file",
+    WeightsFormat.ONNX: "name the file .onnx",
+    WeightsFormat.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
 }
 _OTHERWISE = "save TorchScript as .pt, load it in your handler's own initialize, or set target: marpack"
 _DAMAGED = "is it whole? compare its size and digest with the file it was copied from"
@@ -90,7 +99,7 @@ def explained(weights: str | None, model_file: str) -> Iterator[None]:
         raise
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(path: Path) -> WeightsFormat:
     """Return the format of a weights file by its content."""
     with path.open("rb") as file:
         return detect(file)
@@ -109,14 +118,14 @@ def _note_cause(path: Path, error: Exception, *, as_state_dict: bool) -> None:
         note("weights-missing", f"{path.name} cannot be read: {missing.strerror}", stage="initialize", hint=hint)
         return
     _note_operators(path)
-    wanted = Kind.STATE_DICT if as_state_dict else _BY_SUFFIX.get(path.suffix)
-    noted = kind is Kind.PICKLED_MODULE and isinstance(error, pickle.UnpicklingError)  # with its globals
+    wanted = WeightsFormat.STATE_DICT if as_state_dict else _BY_SUFFIX.get(path.suffix)
+    noted = kind is WeightsFormat.PICKLED_MODULE and isinstance(error, pickle.UnpicklingError)  # with its globals
     if wanted is not None and kind is not wanted and not noted:
         _note_format(path, kind, wanted)
 
 
-def _note_format(path: Path, kind: Kind, wanted: Kind) -> None:
-    otherwise = _DAMAGED if kind is Kind.UNKNOWN else f"save it as {wanted}, or name it by its format"
+def _note_format(path: Path, kind: WeightsFormat, wanted: WeightsFormat) -> None:
+    otherwise = _DAMAGED if kind is WeightsFormat.UNKNOWN else f"save it as {wanted}, or name it by its format"
     message = f"the format of {path.name} ({path.stat().st_size} bytes) is {kind}, and its use here needs {wanted}"
     note("weights-format", message, stage="initialize", hint=_WAYS.get(wanted, {}).get(kind, otherwise))
 

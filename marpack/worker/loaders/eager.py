@@ -112,8 +112,8 @@ def misfit(wanted: Mapping[str, Any], given: Mapping[Any, Any]) -> tuple[str, st
         f"{len(missing)} missing (first: {missing[0]})" if missing else "",
         f"{len(unknown)} unknown to the model (first: {unknown[0]})" if unknown else "",
     )
-    told = ", ".join(filter(None, parts)) or "torch refuses it"
-    return f"the state_dict does not fit the model: {told}", _way_out(missing, unknown, given)
+    reported = ", ".join(filter(None, parts)) or "torch refuses it"
+    return f"the state_dict does not fit the model: {reported}", _way_out(missing, unknown, given)
 
 
 def _shapes(name: str, wanted: object, given: object) -> str | None:

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from marpack.errors import WeightsError
-from marpack.weights.detect import Kind
+from marpack.weights.detect import WeightsFormat
 
 if TYPE_CHECKING:
     import torch
 
 # Format → "module:function"; every function takes a Job.
 MODELS = {
-    Kind.TORCHSCRIPT: "marpack.worker.loaders.torchscript:load_job",
-    Kind.STATE_DICT: "marpack.worker.loaders.eager:refuse_tensors",
-    Kind.SAFETENSORS: "marpack.worker.loaders.eager:refuse_tensors",
-    Kind.PICKLED_MODULE: "marpack.worker.loaders.torch_save:load_job",
-    Kind.ONNX: "marpack.worker.loaders.onnx:load_job",
-    Kind.TORCH_EXPORT: "marpack.worker.loaders.pt2:load_exported",
-    Kind.AOTI_PACKAGE: "marpack.worker.loaders.pt2:load_package",
-    Kind.ELF: "marpack.worker.loaders.pt2:load_aoti",
+    WeightsFormat.TORCHSCRIPT: "marpack.worker.loaders.torchscript:load_job",
+    WeightsFormat.STATE_DICT: "marpack.worker.loaders.eager:refuse_tensors",
+    WeightsFormat.SAFETENSORS: "marpack.worker.loaders.eager:refuse_tensors",
+    WeightsFormat.PICKLED_MODULE: "marpack.worker.loaders.torch_save:load_job",
+    WeightsFormat.ONNX: "marpack.worker.loaders.onnx:load_job",
+    WeightsFormat.TORCH_EXPORT: "marpack.worker.loaders.pt2:load_exported",
+    WeightsFormat.AOTI_PACKAGE: "marpack.worker.loaders.pt2:load_package",
+    WeightsFormat.ELF: "marpack.worker.loaders.pt2:load_aoti",
 }
 # What an eager model is filled with; anything else goes to torch.load, which says why not.
-STATES = {Kind.SAFETENSORS: "marpack.worker.loaders.safetensors:load_job"}
+STATES = {WeightsFormat.SAFETENSORS: "marpack.worker.loaders.safetensors:load_job"}
 _STATE = "marpack.worker.loaders.torch_save:load_job"
 
 
@@ -37,7 +37,7 @@ class Job(Struct, frozen=True, kw_only=True):
     trust_pickle: bool = False  # the user said --trust-pickle: the pickle's code may run
 
 
-def load_model(kind: Kind, job: Job) -> Any:  # Any: a module, a session or a compiled function
+def load_model(kind: WeightsFormat, job: Job) -> Any:  # Any: a module, a session or a compiled function
     """Load a file that is a model by itself; raises WeightsError for tensors alone, and for no format that is known."""
     if kind not in MODELS:
         raise WeightsError(
@@ -48,7 +48,7 @@ def load_model(kind: Kind, job: Job) -> Any:  # Any: a module, a session or a co
     return _call(MODELS[kind], job)
 
 
-def load_state(kind: Kind, job: Job) -> Any:  # Any: a state_dict, if all is well
+def load_state(kind: WeightsFormat, job: Job) -> Any:  # Any: a state_dict, if all is well
     """Load the tensors for an eager model."""
     return _call(STATES.get(kind, _STATE), job)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.findings import Finding
 from marpack.inspection.lint import lint
 from marpack.torchserve.targets import Target
@@ -76,7 +76,9 @@ class Case:
 
     @property
     def manifest(self) -> Manifest:
-        return Manifest(model=Model(**{"name": "probe", "handler": "handler.py", **self.model}), runtime=self.runtime)
+        return Manifest(
+            model=ManifestModel(**{"name": "probe", "handler": "handler.py", **self.model}), runtime=self.runtime
+        )
 
     @property
     def members(self) -> dict[str, bytes]:

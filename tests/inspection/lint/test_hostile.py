@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inspection.lint.case import BASE, CLASS, NET, Case, Members, told
 from inspection.lint.weights_files import weights
 
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Severity
 from marpack.inspection.lint import lint
@@ -187,7 +187,7 @@ class _Failing(io.BytesIO):
         raise self._error
 
 
-FULL = Model(
+FULL = ManifestModel(
     name="probe", handler="handler.py", model_file="model.py", serialized_file="model.pt", config_file="m.yaml",
     requirements_file="requirements.txt",
 )  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marpack.project.scaffold.survey import survey
-from marpack.weights.kind import Kind
+from marpack.weights.kind import WeightsFormat
 
 HANDLER = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    pass\n"
 
@@ -21,10 +21,10 @@ def write(folder: Path, **files: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("pictures", Kind.TORCHSCRIPT),
-        ("state_dict", Kind.STATE_DICT),
-        ("pickled", Kind.PICKLED_MODULE),
-        ("onnx", Kind.ONNX),
+        ("pictures", WeightsFormat.TORCHSCRIPT),
+        ("state_dict", WeightsFormat.STATE_DICT),
+        ("pickled", WeightsFormat.PICKLED_MODULE),
+        ("onnx", WeightsFormat.ONNX),
     ],
 )
 @pytest.mark.parametrize("called", ["w.pt", "w.bin", "weights", "a/b/w.ckpt"])
@@ -41,7 +41,13 @@ def test_the_likeliest_weights_come_first(tmp_path, saved):
     (tmp_path / "old").mkdir()
     shutil.copy(saved["pictures"], tmp_path / "old")
     kinds = [weights.kind for weights in survey(tmp_path).weights]
-    assert kinds == [Kind.TORCHSCRIPT, Kind.TORCHSCRIPT, Kind.ONNX, Kind.STATE_DICT, Kind.TORCHSCRIPT]
+    assert kinds == [
+        WeightsFormat.TORCHSCRIPT,
+        WeightsFormat.TORCHSCRIPT,
+        WeightsFormat.ONNX,
+        WeightsFormat.STATE_DICT,
+        WeightsFormat.TORCHSCRIPT,
+    ]
 
 
 def test_what_only_looks_like_weights_is_none(tmp_path, saved):

@@ -5,33 +5,42 @@ import pytest
 import torch
 
 from marpack.errors import UsageError
-from marpack.worker.loaders.device import Choice, Machine, Override, choose, override, survey, torch_device, xpu_enabled
+from marpack.worker.loaders.device import (
+    DeviceChoice,
+    Hardware,
+    Override,
+    choose,
+    override,
+    survey,
+    torch_device,
+    xpu_enabled,
+)
 
-ALL = Machine(cuda=True, xpu=True, mps=True, xla=True)
-CPU = Choice("cpu", "cpu")
-XLA = Choice(None, "xla")
+ALL = Hardware(cuda=True, xpu=True, mps=True, xla=True)
+CPU = DeviceChoice("cpu", "cpu")
+XLA = DeviceChoice(None, "xla")
 
 
 @pytest.mark.parametrize(
     ("machine", "gpu_id", "xpu", "wanted"),
     [
-        (Machine(), None, False, CPU),
-        (Machine(), 0, False, CPU),
-        (Machine(), 0, True, CPU),
-        (Machine(cuda=True), None, False, CPU),
-        (Machine(cuda=True), 0, False, Choice("cuda", "cuda:0")),
-        (Machine(cuda=True), 3, False, Choice("cuda", "cuda:3")),
-        (Machine(cuda=True), "1", False, Choice("cuda", "cuda:1")),  # MockContext says it as text
-        (Machine(xpu=True), 2, True, Choice("xpu", "xpu:2")),
-        (Machine(xpu=True), 2, False, CPU),
-        (Machine(xpu=True), None, True, CPU),
-        (Machine(mps=True), 0, False, Choice("mps", "mps")),
-        (Machine(mps=True), None, False, CPU),
-        (Machine(xla=True), None, False, XLA),
-        (Machine(xla=True), 0, False, XLA),
-        (ALL, 1, True, Choice("cuda", "cuda:1")),
-        (Machine(xpu=True, mps=True, xla=True), 1, True, Choice("xpu", "xpu:1")),
-        (Machine(xpu=True, mps=True, xla=True), 1, False, Choice("mps", "mps")),
+        (Hardware(), None, False, CPU),
+        (Hardware(), 0, False, CPU),
+        (Hardware(), 0, True, CPU),
+        (Hardware(cuda=True), None, False, CPU),
+        (Hardware(cuda=True), 0, False, DeviceChoice("cuda", "cuda:0")),
+        (Hardware(cuda=True), 3, False, DeviceChoice("cuda", "cuda:3")),
+        (Hardware(cuda=True), "1", False, DeviceChoice("cuda", "cuda:1")),  # MockContext says it as text
+        (Hardware(xpu=True), 2, True, DeviceChoice("xpu", "xpu:2")),
+        (Hardware(xpu=True), 2, False, CPU),
+        (Hardware(xpu=True), None, True, CPU),
+        (Hardware(mps=True), 0, False, DeviceChoice("mps", "mps")),
+        (Hardware(mps=True), None, False, CPU),
+        (Hardware(xla=True), None, False, XLA),
+        (Hardware(xla=True), 0, False, XLA),
+        (ALL, 1, True, DeviceChoice("cuda", "cuda:1")),
+        (Hardware(xpu=True, mps=True, xla=True), 1, True, DeviceChoice("xpu", "xpu:1")),
+        (Hardware(xpu=True, mps=True, xla=True), 1, False, DeviceChoice("mps", "mps")),
         (ALL, None, True, XLA),
     ],
 )
@@ -67,7 +76,7 @@ def test_no_such_device(spec):
 @pytest.mark.parametrize("gpu_id", [None, 0, 3])
 def test_cpu_means_cpu_whatever_the_machine_had(gpu_id):
     """What `--device cpu` hides from torch leaves the CPU."""
-    hidden = Machine(cuda=False, xpu=True, mps=True, xla=False)
+    hidden = Hardware(cuda=False, xpu=True, mps=True, xla=False)
     enabled = xpu_enabled(override("cpu").environ)
     assert choose(hidden, override("cpu").gpu_id, xpu_enabled=enabled) == CPU
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
 
 from marpack.errors import WeightsError
-from marpack.weights.detect import Kind
+from marpack.weights.detect import WeightsFormat
 from marpack.worker.loaders import eager, pt2, registry, torch_save
 from marpack.worker.loaders import onnx as onnx_loader
 from marpack.worker.loaders.diagnosis import kind_of
@@ -82,7 +82,7 @@ def test_a_whole_model_needs_trust(net, model_dir, job, notes):
     trouble = notes()["pickle-needs-code"]
     assert "doubler.Doubler" in trouble.message
     assert "--trust-pickle" in trouble.hint
-    trusted = registry.load_model(Kind.PICKLED_MODULE, job("w.pt", trust=True))
+    trusted = registry.load_model(WeightsFormat.PICKLED_MODULE, job("w.pt", trust=True))
     assert trusted(BATCH).tolist() == ANSWER
 
 
@@ -100,7 +100,7 @@ class Evil:
 def test_code_in_a_pickle_never_runs(model_dir, job, notes, legacy):
     torch.save({"w": Evil(model_dir / "ran")}, model_dir / "w.pt", _use_new_zipfile_serialization=not legacy)
     with pytest.raises(pickle.UnpicklingError):
-        registry.load_state(Kind.STATE_DICT, job("w.pt"))
+        registry.load_state(WeightsFormat.STATE_DICT, job("w.pt"))
     assert not (model_dir / "ran").exists()
     if not legacy:  # torch lists the names of zips only
         assert "mkdir" in notes()["pickle-needs-code"].message
@@ -227,7 +227,7 @@ def test_a_setting_of_the_environment_comes_back(net, model_dir, job, monkeypatc
 @pytest.mark.slow
 def test_aotinductor_package(net, model_dir, job):
     torch._inductor.aoti_compile_and_package(torch.export.export(net, (BATCH,)), package_path=str(model_dir / "w.pt2"))
-    assert kind_of(model_dir / "w.pt2") is Kind.AOTI_PACKAGE
+    assert kind_of(model_dir / "w.pt2") is WeightsFormat.AOTI_PACKAGE
     assert load("w.pt2", job)(BATCH).tolist() == ANSWER
 
 
