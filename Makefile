@@ -1,5 +1,6 @@
-# Two commands on a fresh machine: `make demo` does the main job on real data, `make test` checks what CI checks.
-# All they need is Python 3.11 or newer, and for the comparison with a real TorchServe, Java 11 or newer.
+# Two commands on a fresh machine: `make demo` does the main job on real data, `make test` checks what a change needs.
+# `make test-all` runs the rest: what takes minutes, and what is compared with a real TorchServe. All they need is
+# Python 3.11 or newer, and for that comparison Java 11 or newer.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,8 +9,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 DIGITS := examples/digits
 # One more than there are cores: some tests wait for servers and for handlers that hang.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test lint types layers tests peer format bench docs reference pictures clean
+.PHONY: demo test test-all coverage lint types layers tests peer format bench docs reference pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -28,11 +31,17 @@ types: $(VENV)/.dev
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
+tests: $(VENV)/.dev
+	$(PYTEST) $(TESTS)
+
 # With Java there is a real TorchServe to compare with, in a venv of its own; without it those tests say so and skip.
-tests: $(VENV)/.dev peer
+test-all: $(VENV)/.dev peer
+	MARPACK_PEER=$(PEER_BIN) $(PYTEST) -m nightly $(TESTS)
+
+# Every test, each worker traced: it takes half as long again.
+coverage: $(VENV)/.dev peer
 	$(BIN)/coverage erase
-	MARPACK_PEER="$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))" \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report= $(TESTS)
+	MARPACK_PEER=$(PEER_BIN) $(PYTEST) -m "" --cov --cov-report= $(TESTS)
 	$(BIN)/coverage report
 
 peer: $(VENV)/.dev

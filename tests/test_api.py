@@ -73,7 +73,6 @@ def test_importing_marpack_costs_nothing():
         _ = marpack.bild  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
 def test_a_handlers_own_test_needs_no_server():
     folder = Path(__file__).parents[1] / "examples" / "digits"
     code = (
@@ -90,7 +89,6 @@ def test_a_handlers_own_test_needs_no_server():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_the_apis_own_examples_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from marpack import api
 

@@ -38,7 +38,6 @@ def test_templates_are_found_from_the_checkout():
     assert any(folder().rglob("*.j2"))
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_code_types_and_templates(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "marpack/py.typed" in names
@@ -48,7 +47,6 @@ def test_the_wheel_holds_code_types_and_templates(wheel: Path):
     assert not [name for name in names if name.startswith(("tests/", "examples/", "templates/"))]
 
 
-@pytest.mark.slow
 def test_the_sdist_holds_what_building_and_reading_need(sdist: Path):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -57,7 +55,6 @@ def test_the_sdist_holds_what_building_and_reading_need(sdist: Path):
     assert not [name for name in names if name.startswith(("tests/", "docs/", "examples/", ".github/"))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["wheel", "sdist"])
 def test_it_installs_into_a_new_venv_and_works_there(form: str, request: pytest.FixtureRequest, tmp_path: Path):
     file: Path = request.getfixturevalue(form)
@@ -87,7 +84,6 @@ def test_it_installs_into_a_new_venv_and_works_there(form: str, request: pytest.
         assert said in done.stdout
 
 
-@pytest.mark.slow
 def test_the_metadata_is_complete_and_the_index_would_take_it(wheel: Path, sdist: Path):
     checked = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], capture_output=True, text=True

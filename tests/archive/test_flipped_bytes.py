@@ -78,13 +78,16 @@ def found_or_harmless(path, bad, good):
         return True
 
 
+@pytest.mark.parametrize(
+    "third", [0, pytest.param(1, marks=pytest.mark.nightly), pytest.param(2, marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_any_byte_inverted_is_found_or_does_not_matter(tmp_path, name):
+def test_any_byte_inverted_is_found_or_does_not_matter(tmp_path, name, third):
     path, whole = tmp_path / name, ARCHIVES[name]
     path.write_bytes(whole)
     good = look(path)
     assert good[0] == FILES
-    for place in range(len(whole)):
+    for place in range(int(third), len(whole), 3):
         bad = whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
         assert found_or_harmless(path, bad, good), place
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from days import by_day
 from msgspec import Struct
 
 from marpack.cli.main import main
@@ -82,8 +83,7 @@ def test_every_scaffold_plans_without_a_finding(name: str, here: Path, init: Ini
     assert [finding for finding in findings if finding.severity is not Severity.NOTE] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", by_day(TEMPLATES, "custom", "function", "image_classifier"))
 def test_every_scaffold_is_built_checked_and_tested_as_it_is(name: str, here: Path, init: Init):
     assert init("new", "-t", name).code == 0
     built = run("marpack", "build", "--strict", cwd=here / "new")
@@ -116,7 +116,7 @@ def test_a_handlers_stages_are_explained_in_one_line_each(name: str, here: Path,
         assert len(stages[stage].splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_toy_models_are_those_that_their_script_makes(tmp_path: Path):
     done = run("tools.toy_models", tmp_path, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -147,7 +147,6 @@ def test_weights_and_labels_make_a_project(here: Path, init: Init):
     assert contents(here).items() >= before.items()
 
 
-@pytest.mark.slow
 def test_the_project_of_own_weights_is_built_and_checked_as_it_is(here: Path, init: Init):
     shutil.copy(WEIGHTS, here / "colours.pt")
     (here / "labels.txt").write_text("a\nb\nc\nd\ne\nf\n")

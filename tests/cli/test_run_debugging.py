@@ -202,7 +202,6 @@ def test_inputs_are_watched_and_wrong_usage_still_ends_at_once(mar: str, tmp_pat
         assert terminal.end() == 130
 
 
-@pytest.mark.slow
 def test_torch_is_imported_once_for_all_rounds(project: Path):
     asks = HANDLER.replace("{os.getpid()}", "0 at {id(torch)} in {os.getppid()}")
     (project / "handler.py").write_text("import torch\n" + asks)

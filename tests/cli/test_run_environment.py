@@ -45,7 +45,7 @@ def test_unmet_requirements_are_in_the_json_too(make_mar):
     assert [finding["code"] for finding in report["findings"]] == ["requirement-unmet"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_isolated_environment_has_what_the_archive_asks_for(make_mar, offline: dict[str, str]):
     mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=1\n"}, requirementsFile="requirements.txt"))
     told = marpack("run", mar, "--data", "x", "--env", "isolated", env=offline)
@@ -56,7 +56,7 @@ def test_an_isolated_environment_has_what_the_archive_asks_for(make_mar, offline
     assert "installing" not in marpack("run", mar, "--data", "x", "--env", "isolated", env=offline).stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_cannot_be_installed_is_shown_with_the_installers_words(make_mar, offline: dict[str, str]):
     mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=7\n"}, requirementsFile="requirements.txt"))
     told = marpack("run", mar, "--data", "x", "--env", "isolated", env=offline, code=4).stderr

@@ -214,7 +214,7 @@ def test_a_long_run_shows_how_far_it_is(mar: str):
     assert "\r" not in marpack("run", mar, *words).stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_inputs_need_no_more_memory_than_few(mar: str, tmp_path: Path):
     (tmp_path / "a.txt").write_text("x" * 1000)
 

@@ -31,19 +31,27 @@ HANDLER = textwrap.dedent(
         return word[::-1]
     """
 )
-# Where they lie: at the ends, one after the other, and in the middle.
-BAD = {0: "raise", 2500: "segfault", 2501: "hang", 5000: "fill", 9999: "exit"}
 STATUS = {"raise": 503, "segfault": 500, "hang": 500, "fill": 507, "exit": 500}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("size", [1, 8])
-def test_five_bad_inputs_cost_only_themselves(make_mar, tmp_path: Path, workers: int, size: int):
+def test_five_bad_inputs_of_ten_thousand_cost_only_themselves(make_mar, tmp_path: Path, workers: int, size: int):
+    play(make_mar, tmp_path, 10_000, workers, size)
+
+
+def test_five_bad_inputs_of_five_hundred_cost_only_themselves(make_mar, tmp_path: Path):
+    play(make_mar, tmp_path, 500, workers=1, size=1)
+
+
+def play(make_mar, tmp_path: Path, count: int, workers: int, size: int) -> None:
+    # Where they lie: at the ends, one after the other, and in the middle.
+    bad = {0: "raise", count // 4: "segfault", count // 4 + 1: "hang", count // 2: "fill", count - 1: "exit"}
     folder = tmp_path / "in"
     folder.mkdir()
-    for number in range(10_000):
-        (folder / f"{number:05}.bin").write_text(BAD.get(number, f"w{number}"))
+    for number in range(count):
+        (folder / f"{number:05}.bin").write_text(bad.get(number, f"w{number}"))
     command = [
         *COMMAND, "run", str(make_mar(HANDLER)), "--input", "in", "--jsonl", "--workers", str(workers),
         "--timeout", "8", "--max-memory", "600M", "--batch-size", str(size),
@@ -53,12 +61,12 @@ def test_five_bad_inputs_cost_only_themselves(make_mar, tmp_path: Path, workers:
     assert done.returncode == 1, done.stderr
 
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [item["input"] for item in told] == [f"in/{number:05}.bin" for number in range(10_000)]
-    lost = {number for bad in BAD for number in range(bad // size * size, bad // size * size + size)}
+    assert [item["input"] for item in told] == [f"in/{number:05}.bin" for number in range(count)]
+    lost = {number for place in bad for number in range(place // size * size, place // size * size + size)}
     for number, item in enumerate(told):
         if number not in lost:
             assert (item["status"], item["body"]) == (200, f"w{number}"[::-1])
-    for number, word in BAD.items():
+    for number, word in bad.items():
         assert told[number]["status"] == STATUS[word]
         assert told[number]["troubles"]
     restarts = sum(item["restarted"] for number, item in enumerate(told) if number % size == 0)

@@ -5,14 +5,6 @@ from __future__ import annotations
 import pytest
 from conformance.probe import Probe
 
-# Those that wait for a timeout, or for many processes to start.
-SLOW = frozenset({"hangs", "deaths", "more-deaths", "streams"})
-
-
-def slowness(probe: Probe) -> list[pytest.MarkDecorator]:
-    """Return the mark of a probe that takes over two seconds."""
-    return [pytest.mark.slow] if probe.name in SLOW else []
-
 
 def expectation(probe: Probe) -> list[pytest.MarkDecorator]:
     """Return the mark of a probe whose pairs are known to differ; one that does not differ any more then fails."""

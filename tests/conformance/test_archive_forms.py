@@ -15,7 +15,7 @@ from conformance.peer import find_peer, peer_required
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
 
 MANIFEST = {"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}}
 MODEL = MANIFEST["model"]

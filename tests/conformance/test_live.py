@@ -20,7 +20,7 @@ from conformance.recording import answered, current
 # asked again with MARPACK_CONFORMANCE=all.
 ASKED = [probe for probe in PROBES if not probe.settled or os.environ.get("MARPACK_CONFORMANCE") == "all"]
 
-pytestmark = [pytest.mark.conformance, pytest.mark.slow]
+pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
 
 
 LIVE_PAIRS = [

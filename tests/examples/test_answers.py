@@ -38,7 +38,6 @@ def likeliest(probabilities: dict[str, float]) -> str:
     return max(probabilities, key=probabilities.__getitem__)
 
 
-@pytest.mark.slow
 def test_digits(copy_of):
     bodies = parsed(answers(copy_of("digits")))
     right = [likeliest(body) == str(NUMBERS[stem.partition("-")[0]]) for stem, body in bodies.items()]
@@ -47,7 +46,6 @@ def test_digits(copy_of):
     assert all(list(body.values()) == sorted(body.values(), reverse=True) for body in bodies.values())
 
 
-@pytest.mark.slow
 def test_digits_in_eager_form_answers_the_same(copy_of):
     project = copy_of("digits")
     scripted = answers(project)
@@ -61,7 +59,6 @@ def test_digits_in_eager_form_answers_the_same(copy_of):
     }
 
 
-@pytest.mark.slow
 def test_image_classifier(copy_of):
     bodies = parsed(answers(copy_of("image_classifier")))
     assert len(bodies) == 6
@@ -69,7 +66,6 @@ def test_image_classifier(copy_of):
     assert all(len(body) == 5 for body in bodies.values())
 
 
-@pytest.mark.slow
 def test_image_segmenter(copy_of):
     bodies = parsed(answers(copy_of("image_segmenter")))
     assert len(bodies) == 3
@@ -80,7 +76,6 @@ def test_image_segmenter(copy_of):
         assert len(classes) > 1
 
 
-@pytest.mark.slow
 def test_object_detector(copy_of):
     finds = {
         stem: sorted(next(iter(found)) for found in body)
@@ -93,7 +88,6 @@ def test_object_detector(copy_of):
     }
 
 
-@pytest.mark.slow
 def test_text_classifier(copy_of):
     bodies = parsed(answers(copy_of("text_classifier")))
     assert {stem: likeliest(body) for stem, body in bodies.items()} == {
@@ -101,7 +95,6 @@ def test_text_classifier(copy_of):
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["torchserve", "marpack"])
 def test_onnx(copy_of, target):
     results = answers(copy_of("onnx"), "--target", target)
@@ -113,7 +106,6 @@ def test_onnx(copy_of, target):
     assert "malic_acid" in refused["body"]
 
 
-@pytest.mark.slow
 def test_safetensors_with_compile(copy_of):
     bodies = parsed(answers(copy_of("safetensors_compile")))
     assert len(bodies) == 3
@@ -122,7 +114,6 @@ def test_safetensors_with_compile(copy_of):
     assert bodies["patient-1"]["progression"] == pytest.approx(264, abs=2)
 
 
-@pytest.mark.slow
 def test_torch_export(copy_of):
     bodies = parsed(answers(copy_of("torch_export")))
     assert {stem: body["digit"] for stem, body in bodies.items()} == {
@@ -133,7 +124,6 @@ def test_torch_export(copy_of):
     }
 
 
-@pytest.mark.slow
 def test_streaming_sends_each_number_as_a_piece(copy_of):
     results = answers(copy_of("streaming"))
     for stem, body in COUNTS.items():
@@ -143,7 +133,6 @@ def test_streaming_sends_each_number_as_a_piece(copy_of):
     assert results["five-apples"]["status"] == 400
 
 
-@pytest.mark.slow
 def test_function_handler(copy_of):
     results = answers(copy_of("function_handler"))
     assert {stem: result["body"] for stem, result in results.items()} == {
@@ -151,7 +140,6 @@ def test_function_handler(copy_of):
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", ["1", "3"])
 def test_batches_do_not_change_the_answers_nor_does_a_bad_request(copy_of, size):
     results = answers(copy_of("batches_and_metrics"), "--batch-size", size)

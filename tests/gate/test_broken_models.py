@@ -84,7 +84,6 @@ CASES: dict[str, tuple[str, str, Callable[[Path], Path]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("check", "code", "make"), CASES.values(), ids=CASES)
 def test_only_the_check_that_names_the_fault_fails(check: str, code: str, make: Callable[[Path], Path], tmp_path: Path):
     found = failures(examine(make(tmp_path / "project"), timeout=120.0))
@@ -92,7 +91,6 @@ def test_only_the_check_that_names_the_fault_fails(check: str, code: str, make: 
     assert found[check][0] == code
 
 
-@pytest.mark.slow
 def test_a_compiled_model_that_agrees_passes(tmp_path: Path):
     report = examine(modelled(tmp_path / "project", **COMPILED), timeout=120.0)
     assert failures(report) == {}

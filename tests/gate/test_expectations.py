@@ -58,7 +58,7 @@ MISSED: list[Any] = [
     ({"text": {"regex": "^h"}}, "this", "the regular expression '^h' is not in the body: this"),
     ({"text": {"regex": "("}}, "this", "the regular expression '(' does not compile: missing )"),
     pytest.param(
-        {"text": {"regex": "(a+)+$"}}, "a" * 40 + "!", "takes over 5 s to be searched for", marks=pytest.mark.slow
+        {"text": {"regex": "(a+)+$"}}, "a" * 40 + "!", "takes over 5 s to be searched for", marks=pytest.mark.nightly
     ),
     ({"json": {"cat": 0.8}}, CAT, "cat is 0.9, expected 0.8"),
     ({"json": {"cat": {"min": 0.95}}}, CAT, "cat is 0.9, expected at least 0.95"),

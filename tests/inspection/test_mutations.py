@@ -95,7 +95,6 @@ def look(content: bytes) -> None:
         tensor_digest(file, found, placed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_no_change_of_a_file_is_an_error(seed: int, files: list[bytes]) -> None:
     dice = random.Random(seed)

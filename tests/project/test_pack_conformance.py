@@ -13,7 +13,7 @@ from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.packing import pack
 from marpack.project.plan import Format, Plan, PlannedMember, Role
 
-pytestmark = [pytest.mark.conformance, pytest.mark.slow]
+pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
 
 LISTS_ITS_FOLDER = b"""
 import os

@@ -391,7 +391,6 @@ def test_sparse_weights_stay_sparse_and_exact(make_plan: MakePlan, tmp_path: Pat
 PEAK = "pack(plan)\nprint(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"  # KiB
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from Linux's /proc")
 @pytest.mark.parametrize("form", FORMATS)
 def test_memory_is_flat_whatever_the_size(tmp_path: Path, form: Format) -> None:

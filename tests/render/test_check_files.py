@@ -1,7 +1,6 @@
 """The verdict as an HTML page: whole, self-contained, escaped."""
 
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -71,19 +70,14 @@ def test_it_needs_nothing_else_and_follows_light_and_dark():
     assert 'name="color-scheme" content="light dark"' in data
 
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_draws_it(tmp_path: Path, scheme: str):
+def test_a_browser_draws_it(chromium: str, tmp_path: Path, scheme: str):
     from PIL import Image
 
     (tmp_path / "check.html").write_bytes(check_page(report()))
     dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=900,900"]
-    command = [str(BROWSER), *options, *dark, f"--user-data-dir={tmp_path / 'profile'}", "--screenshot=page.png"]
+    command = [chromium, *options, *dark, f"--user-data-dir={tmp_path / 'profile'}", "--screenshot=page.png"]
     subprocess.run([*command, "check.html"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
     with Image.open(tmp_path / "page.png") as picture:
         corner = picture.convert("RGB").getpixel((5, 890))

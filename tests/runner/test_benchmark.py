@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
-    ("most", "sizes"), [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))]
+    ("maximum", "sizes"), [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))]
 )
 def test_sizes_are_doubled_up_to_the_largest(maximum: int, sizes: tuple[int, ...]):
     assert sizes_up_to(maximum) == sizes

@@ -85,7 +85,6 @@ def test_values_that_kill_the_real_worker_kill_ours(value: object):
         encode_value(value)
 
 
-@pytest.mark.slow
 def test_a_tensor_becomes_what_torch_saves():
     import io
 

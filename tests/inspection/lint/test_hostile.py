@@ -122,7 +122,6 @@ def test_findings_of_one_rule_are_bounded() -> None:
     assert 100 <= len(found) < 110
 
 
-@pytest.mark.slow
 def test_sources_are_bounded_together() -> None:
     modules = {f"m{i}.py": f"x = 1  # {'long ' * 50}\n" * 900 for i in range(40)}
     handler = "".join(f"import m{i}\n" for i in range(40)) + CLASS

@@ -54,7 +54,6 @@ def test_every_variant_parses_and_is_formatted(template, weights, labels, tmp_pa
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("weights", [*OWN, "pictures", "onnx"])
 def test_own_weights_answer_their_stand_in(weights, tmp_path, templates, saved):
     folder = started(tmp_path / "p", saved[weights], templates)

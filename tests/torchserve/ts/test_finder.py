@@ -51,7 +51,6 @@ NEEDED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("module", "name"), names())
 def test_every_name_of_the_tables_is_there(module: str, name: str):
     if name in NEEDED:

@@ -224,7 +224,7 @@ def test_a_setting_of_the_environment_comes_back(net, model_dir, job, monkeypatc
 
 
 @COMPILERS_OWN
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_aotinductor_package(net, model_dir, job):
     torch._inductor.aoti_compile_and_package(torch.export.export(net, (BATCH,)), package_path=str(model_dir / "w.pt2"))
     assert kind_of(model_dir / "w.pt2") is WeightsFormat.AOTI_PACKAGE
@@ -232,7 +232,7 @@ def test_aotinductor_package(net, model_dir, job):
 
 
 @COMPILERS_OWN
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_aotinductor_library(net, model_dir, job):
     options = {"aot_inductor.output_path": str(model_dir / "w.so")}
     torch._export.aot_compile(net, (BATCH,), options=options)
