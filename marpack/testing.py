@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from marpack.torchserve.context import SERVER_VERSION, Context, RequestProcessor
-from marpack.torchserve.metrics_cache import MetricsCache
+from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import get_yaml_config
-from marpack.torchserve.targets import Target
+from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
 from marpack.torchserve.ts import install
 
 __all__ = ["context", "install"]
@@ -48,14 +48,14 @@ def context(
     described = {"modelName": "test", "modelVersion": "1.0", "handler": "handler.py", **(model or {})}
     config_file = described.get("configFile")
     config = get_yaml_config(str(Path(model_dir, str(config_file)))) if config_file else {}
-    metrics = MetricsCache()
+    metrics = MetricsCacheYamlImpl(SERVERS_OWN)
     metrics.initialize_cache()
     metrics.model_name = str(described["modelName"])
     manifest = {"runtime": "python", "model": described}
     made = Context(
         str(described["modelName"]), str(model_dir), manifest, batch_size, gpu_id, SERVER_VERSION, True, metrics, config
     )
-    vars(made)["_target"] = Target(target)
+    keep_settings(made, HandlerSettings(Target(target)))
     made.request_ids = {index: f"test-{index}" for index in range(requests)}
     made.request_processor = [RequestProcessor({"explain": "False", **(headers or {})}) for _ in range(requests)]
     metrics.request_ids = made.request_ids

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from marpack.torchserve.messages import Part, Request
-from marpack.torchserve.targets import Target
 
 SERVER_VERSION = "0.12.0"
 logger = logging.getLogger(__name__)
@@ -92,11 +91,10 @@ class Context:
         self.request_ids: dict[int, str] | None = None
         # There are none while initialising, and asking fails then as on the server: None cannot be subscripted.
         self._request_processor: list[RequestProcessor] = None  # type: ignore[assignment]
-        self._limit_max_image_pixels = True
         self._metrics = metrics
+        self._limit_max_image_pixels = True
         self.model_yaml_config = model_yaml_config
         self.stopping_criteria: Any = None  # Any: {index: callable}, set by streaming handlers
-        self._target = Target.TORCHSERVE
         self._name_sequence_headers(os.environ)  # the contract lets the server's environment rename them
 
     def _name_sequence_headers(self, environ: Mapping[str, str]) -> None:

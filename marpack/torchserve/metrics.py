@@ -126,7 +126,7 @@ class CachingMetric:
     ) -> None:
         self.metric_name = metric_name
         self.unit = unit_name(unit)
-        self.dimension_names = list(dimension_names or [])
+        self.dimension_names = dimension_names or []
         self.metric_type = metric_type
         # Of the value before: its dimensions' names, their values, and how they are printed.
         self._latest: tuple[list[str], list[str], str] = ([], [], "")
@@ -228,7 +228,10 @@ class MetricEncoder(json.JSONEncoder):
 
 
 class MetricsStore:
-    """Keep every metric added, one object per name, unit, request and dimensions."""
+    """Keep every metric added, one object per name, unit, request and dimensions.
+
+    Of all but counters the caller's dimensions are lost: the server takes them for the metric's `metric_method`.
+    """
 
     def __init__(self, request_ids: Any, model_name: str | None) -> None:  # Any: {index: id}, or anything with `in`
         self.store: list[Metric] = []
@@ -236,10 +239,12 @@ class MetricsStore:
         self.model_name = model_name
         self.cache: dict[str, Metric] = {}
 
-    def _put(self, name: str, value: Any, request_id: Any, unit: str, dimensions: list[Dimension] | None) -> None:
+    def _put(
+        self, name: str, value: Any, request_id: Any, unit: str, method: Any = None, dimensions: Any = None
+    ) -> None:
         if dimensions is not None and not isinstance(dimensions, list):
             raise ValueError("dimensions must be a list")
-        own = list(dimensions or [])
+        own = [] if dimensions is None else dimensions  # the caller's list, which is added to
         if request_id is None:
             own.append(Dimension("Level", "Error"))
         else:
@@ -248,12 +253,12 @@ class MetricsStore:
         if key in self.cache:
             self.cache[key].update(value)
             return
-        self.cache[key] = Metric(name, value, unit, own, request_id)
+        self.cache[key] = Metric(name, value, unit, own, request_id, method)
         self.store.append(self.cache[key])
 
     def add_counter(self, name: str, value: float, idx: Any = None, dimensions: list[Dimension] | None = None) -> None:
         """Add to a count."""
-        self._put(name, value, request_of(self.request_ids, idx), "count", dimensions)
+        self._put(name, value, request_of(self.request_ids, idx), "count", "counter", dimensions)
 
     def add_time(
         self,

@@ -1,5 +1,6 @@
 """`context.metrics`: every metric of a worker by type and name, and its errors (contract §9)."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ import yaml
 
 from marpack.torchserve.metrics import CachingMetric, Dimension, MetricTypes, request_of
 
-# What the server's own configuration declares for every model.
-_DECLARED = (("HandlerTime", "ms"), ("PredictionTime", "ms"))
+# Stands for the server's own configuration, which declares these for every model.
+SERVERS_OWN = "ts/configs/metrics.yaml"
+_DECLARED = ("HandlerTime", "PredictionTime")
+_NONE: list[Dimension] = []  # what stands for no dimensions; a list of the caller's own is added to
 
 
 class GeneralMetricsCacheError(Exception):
@@ -44,56 +47,45 @@ class MetricsCacheKeyError(KeyError):
     """There is no such metric."""
 
 
-class MetricsCache:
-    """Create, find and emit metrics; each call's dimensions are its own."""
+class MetricsCacheYamlImpl:
+    """Create, find and emit metrics."""
 
-    def __init__(self, config_file_path: str | None = None) -> None:
+    def __init__(self, config_file_path: str) -> None:
+        """Read a metrics file.
+
+        Raises MetricsCacheTypeError where none is named, MetricsCacheIOError, MetricsCachePyYamlError, and
+        GeneralMetricsCacheError for one that is no text.
+        """
         self.cache: dict[MetricTypes, dict[str, CachingMetric]] = {}
         self.store: list[Any] = []  # Any: unused by the server, read by some handlers
         self.request_ids: Any = None  # Any: {index: id}, or a str while loading
         self.model_name: str | None = None
         self.config_file_path = config_file_path
+        self._parsed_file = _parsed(config_file_path)
 
     def initialize_cache(self) -> None:
-        """Declare the metrics of the configuration file, or those every server declares."""
-        if self.config_file_path is None:
-            for name, unit in _DECLARED:
-                self.add_metric_to_cache(name, unit, ["ModelName", "Level"], MetricTypes.GAUGE)
-            return
-        for kind, metrics in self._configured().items():
-            for metric in metrics:
-                try:
-                    self.add_metric_to_cache(metric["name"], metric["unit"], metric["dimensions"], MetricTypes(kind))
-                except (KeyError, ValueError) as error:
-                    raise MetricsCacheKeyError(f"{self.config_file_path}: {error}") from error
+        """Declare the file's metrics.
 
-    def _configured(self) -> dict[str, list[dict[str, Any]]]:
-        import yaml  # noqa: PLC0415 - only a handler that names a file of its own needs it
-
+        Raises MetricsCacheKeyError for a key that is not there or not known, MetricsCacheValueError where there is
+        none, and what `add_metric_to_cache` raises.
+        """
         try:
-            parsed = yaml.safe_load(Path(str(self.config_file_path)).read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise MetricsCachePyYamlError(f"{self.config_file_path}: {error}") from error
-        except OSError as error:
-            raise MetricsCacheIOError(f"{self.config_file_path}: {error}") from error
-        if not isinstance(parsed, dict) or "model_metrics" not in parsed:
-            raise MetricsCacheKeyError(f"{self.config_file_path}: no key model_metrics")
-        if not parsed["model_metrics"]:
+            section = self._parsed_file["model_metrics"]
+        except KeyError as error:
+            raise MetricsCacheKeyError(f"{self.config_file_path}: no key {error}") from error
+        if not section:
             raise MetricsCacheValueError("model_metrics is empty")
-        return dict(parsed["model_metrics"])
+        for kind, metrics in section.items():
+            try:
+                known = MetricTypes(kind)
+                for metric in metrics:
+                    self.add_metric_to_cache(metric["name"], metric["unit"], metric["dimensions"], known)
+            except (KeyError, ValueError) as error:
+                raise MetricsCacheKeyError(f"{self.config_file_path}: {error}") from error
 
     def set_request_ids(self, request_ids: Any) -> None:
         """Set the ids of the batch: {index: id}, or one str."""
         self.request_ids = request_ids
-
-    def _dimensions(self, request_id: Any, dimensions: list[Dimension] | None) -> list[Dimension]:
-        own = list(dimensions or [])
-        names = {dimension.name for dimension in own}
-        if request_id is not None and "ModelName" not in names:
-            own.append(Dimension("ModelName", str(self.model_name)))
-        if "Level" not in names:
-            own.append(Dimension("Level", "Error" if request_id is None else "Model"))
-        return own
 
     def _put(
         self,
@@ -101,17 +93,27 @@ class MetricsCache:
         value: float,
         unit: str,
         idx: Any,
-        dimensions: list[Dimension] | None,
+        dimensions: list[Dimension],
         kind: MetricTypes,
     ) -> None:
         request_id = request_of(self.request_ids, idx)
-        known = None if dimensions or request_id is None else self.cache.get(kind)
+        known = None if dimensions is not _NONE or request_id is None else self.cache.get(kind)
         if known and isinstance(name, str) and name in known:
             known[name].add_or_update(value, [str(self.model_name), "Model"], request_id)
             return
-        own = self._dimensions(request_id, dimensions)
+        own = self._completed(dimensions, request_id)
         metric = self._found_or_added(name, unit, own, kind)
         metric.add_or_update(value, [dimension.value for dimension in own], request_id)
+
+    def _completed(self, dimensions: list[Dimension], request_id: Any) -> list[Dimension]:
+        """Add the server's own dimensions to the caller's list: the next call that gets it has them, too."""
+        own = [] if dimensions is _NONE else dimensions
+        names = {dimension.name for dimension in own}
+        if request_id is not None and "ModelName" not in names:
+            own.append(Dimension("ModelName", str(self.model_name)))
+        if "Level" not in names:
+            own.append(Dimension("Level", "Error" if request_id is None else "Model"))
+        return own
 
     def _found_or_added(self, name: str, unit: str, dimensions: list[Dimension], kind: MetricTypes) -> CachingMetric:
         try:
@@ -125,13 +127,13 @@ class MetricsCache:
         value: float,
         unit: str,
         idx: Any = None,
-        dimensions: list[Dimension] | None = None,
+        dimensions: list[Dimension] = _NONE,
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> None:
         """Emit a value of any unit."""
         self._put(name, value, unit, idx, dimensions, metric_type)
 
-    def add_counter(self, name: str, value: float, idx: Any = None, dimensions: list[Dimension] | None = None) -> None:
+    def add_counter(self, name: str, value: float, idx: Any = None, dimensions: list[Dimension] = _NONE) -> None:
         """Emit a count; a negative one is only logged."""
         self._put(name, value, "count", idx, dimensions, MetricTypes.COUNTER)
 
@@ -141,7 +143,7 @@ class MetricsCache:
         value: float,
         idx: Any = None,
         unit: str = "ms",
-        dimensions: list[Dimension] | None = None,
+        dimensions: list[Dimension] = _NONE,
         metric_type: MetricTypes = MetricTypes.GAUGE,
     ) -> None:
         """Emit a duration in ms or s; MetricsCacheValueError for any other unit."""
@@ -155,7 +157,7 @@ class MetricsCache:
         value: float,
         idx: Any = None,
         unit: str = "MB",
-        dimensions: list[Dimension] | None = None,
+        dimensions: list[Dimension] = _NONE,
         metric_type: MetricTypes = MetricTypes.GAUGE,
     ) -> None:
         """Emit a size in MB, kB, GB or B; ValueError for any other unit."""
@@ -168,15 +170,15 @@ class MetricsCache:
         name: str,
         value: float,
         idx: Any = None,
-        dimensions: list[Dimension] | None = None,
+        dimensions: list[Dimension] = _NONE,
         metric_type: MetricTypes = MetricTypes.GAUGE,
     ) -> None:
         """Emit a percentage."""
         self._put(name, value, "percent", idx, dimensions, metric_type)
 
-    def add_error(self, name: str, value: Any, dimensions: list[Dimension] | None = None) -> None:
+    def add_error(self, name: str, value: Any, dimensions: list[Dimension] = _NONE) -> None:
         """Emit an error count; text raises TypeError, as on the server."""
-        own = self._dimensions(None, dimensions)
+        own = self._completed(dimensions, None)
         metric = self._found_or_added(name, "", own, MetricTypes.COUNTER)
         metric.add_or_update(value, [dimension.value for dimension in own])
 
@@ -212,6 +214,22 @@ class MetricsCache:
     def cache_keys(self) -> list[str]:
         """Return `type:name` of every declared metric."""
         return [f"{kind.value}:{name}" for kind, metrics in self.cache.items() for name in metrics]
+
+
+def _parsed(path: str) -> Any:  # Any: YAML as it stands
+    if path == SERVERS_OWN:
+        gauges = [{"name": name, "unit": "ms", "dimensions": ["ModelName", "Level"]} for name in _DECLARED]
+        return {"model_metrics": {"gauge": gauges}}
+    if not path or not isinstance(path, str | os.PathLike):
+        raise MetricsCacheTypeError("no metrics file is named")
+    try:
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise MetricsCachePyYamlError(f"{path}: {error}") from error
+    except OSError as error:
+        raise MetricsCacheIOError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise GeneralMetricsCacheError(f"{path}: {error}") from error
 
 
 def _check(value: object, expected: type, sentence: str) -> None:

@@ -5,14 +5,23 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from marpack.torchserve.response import WorkerDeath
-from marpack.torchserve.targets import Target, TargetDifference
+from marpack.torchserve.targets import TargetDifference, settings_for
 
 HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 
-_END = object()  # put on a queue to end one thread of its stage
+_LOOKS_EVERY = 0.1  # seconds, at its event
+
+
+@dataclass
+class WorkerThread:
+    """One thread of a stage, and what ends it."""
+
+    event: threading.Event
+    thread: threading.Thread
 
 
 class MicroBatching:
@@ -30,9 +39,9 @@ class MicroBatching:
         self.handler = parent_handler
         self.micro_batch_size = micro_batch_size
         self._parallelism = dict(parallelism or {})
-        self._local = threading.local()
+        self.thread_groups: dict[str, list[WorkerThread]] = {stage: [] for stage in HANDLER_METHODS}
+        self.thread_local_data = threading.local()
         self._queues: list[queue.Queue[Any]] = [queue.Queue() for _ in range(len(HANDLER_METHODS) + 1)]
-        self._threads: dict[str, list[threading.Thread]] = {stage: [] for stage in HANDLER_METHODS}
         self._adjust()
 
     @property
@@ -53,32 +62,29 @@ class MicroBatching:
             wanted = self._parallelism.get(stage, 1)
             if wanted < 0:
                 raise AssertionError(f"{stage} cannot have {wanted} threads")
-            threads = self._threads[stage]
-            while len(threads) < wanted:
-                threads.append(self._started(index, stage))
-            self._end(index, threads, len(threads) - wanted)
+            group = self.thread_groups[stage]
+            while len(group) < wanted:
+                group.append(self._started(index, stage))
+            _end(group[wanted:])
+            del group[wanted:]
 
-    def _started(self, index: int, stage: str) -> threading.Thread:
+    def _started(self, index: int, stage: str) -> WorkerThread:
+        event = threading.Event()
         call = getattr(self.handler, stage)
-        thread = threading.Thread(
-            target=self._work, args=(call, self._queues[index], self._queues[index + 1]), daemon=True
-        )
+        places = self._queues[index], self._queues[index + 1]
+        thread = threading.Thread(target=self._work, args=(call, *places, event), daemon=True)
         thread.start()
-        return thread
+        return WorkerThread(event, thread)
 
-    def _end(self, index: int, threads: list[threading.Thread], count: int) -> None:
-        for _ in range(count):
-            self._queues[index].put(_END)
-        while count > 0:
-            for thread in [thread for thread in threads if not thread.is_alive()]:
-                threads.remove(thread)
-                count -= 1
-            time.sleep(0.001)
-
-    def _work(self, call: Callable[[Any], Any], source: queue.Queue[Any], sink: queue.Queue[Any]) -> None:
-        while (item := source.get()) is not _END:
-            index, value, failure = item
-            self._local.micro_batch_idx = index
+    def _work(
+        self, call: Callable[[Any], Any], source: queue.Queue[Any], sink: queue.Queue[Any], ended: threading.Event
+    ) -> None:
+        while not ended.is_set():
+            try:
+                index, value, failure = source.get(timeout=_LOOKS_EVERY)
+            except queue.Empty:
+                continue
+            self.thread_local_data.micro_batch_idx = index
             if failure is None:
                 try:
                     value = call(value)
@@ -88,8 +94,7 @@ class MicroBatching:
 
     def shutdown(self) -> None:
         """End every thread."""
-        for index, stage in enumerate(HANDLER_METHODS):
-            self._end(index, self._threads[stage], len(self._threads[stage]))
+        _end([each for group in self.thread_groups.values() for each in group])
 
     def handle(self, data: list[Any]) -> list[Any]:
         """Return the rows' answers in the rows' order; the first failure of a micro-batch is raised."""
@@ -104,8 +109,7 @@ class MicroBatching:
 
     def _fate(self, failure: Exception) -> BaseException:
         """Return what a stage's failure comes to: on the server its thread ends, and the batch waits for ever."""
-        target = getattr(getattr(self.handler, "context", None), "_target", Target.TORCHSERVE)
-        if target.has(TargetDifference.MICRO_BATCH_FAILURES):
+        if settings_for(self.handler).target.has(TargetDifference.MICRO_BATCH_FAILURES):
             return failure
         death = WorkerDeath(f"a stage raised {type(failure).__name__} under MicroBatching: the server hangs here")
         death.__cause__ = failure
@@ -113,7 +117,7 @@ class MicroBatching:
 
     def get_micro_batch_idx(self) -> int | None:
         """Return the number of the micro-batch that the calling thread works on."""
-        return getattr(self._local, "micro_batch_idx", None)
+        return getattr(self.thread_local_data, "micro_batch_idx", None)
 
     def __call__(self, data: list[Any], context: Any) -> Any:
         """Answer one batch: the handler's `handle` with its three stages pipelined."""
@@ -132,3 +136,10 @@ class MicroBatching:
         spent = round((time.perf_counter() - start) * 1000, 2)
         context.metrics.add_time("HandlerTime", spent, None, "ms")
         return output
+
+
+def _end(threads: list[WorkerThread]) -> None:
+    for each in threads:
+        each.event.set()
+    for each in threads:
+        each.thread.join()

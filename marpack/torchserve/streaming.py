@@ -139,8 +139,9 @@ def assemble(pieces: Sequence[ResponseChunk], index: int, last: Response) -> Res
         return replace(first, body=b"", reset=True)
     good = tuple(takewhile(lambda answer: not answer.failed, answers))
     failed = last.failed or len(good) < len(answers)
-    bodies = tuple(answer.body for answer in good) + (() if failed else (last.body,))
-    return replace(first, pieces=bodies, body=b"".join(bodies), reset=failed)
+    bodies = (*(answer.body for answer in good), *(() if failed else (last.body,)))
+    chunks = tuple(filter(None, bodies))  # an empty one is none: no client can tell that it was sent
+    return replace(first, pieces=chunks, body=b"".join(chunks), reset=failed)
 
 
 def is_final(piece: Response) -> bool:
@@ -153,5 +154,6 @@ def _unstarted(last: Response) -> Response:
     if dict(last.headers).get(NEXT) not in {None, "true"}:
         return Response(status=0, phrase="no answer: the client waits for a stream that never began", body=b"")
     if dict(last.headers).get(NEXT) == "true":
-        return replace(last, pieces=(last.body,), reset=True)  # the server waits for more until its response timeout
+        # The server waits for more until its response timeout.
+        return replace(last, pieces=(last.body,) if last.body else (), reset=True)
     return last

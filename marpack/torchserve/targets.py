@@ -1,6 +1,10 @@
-"""Whose behaviour an answer shows, and the one table of where the two targets differ."""
+"""Whose behaviour an answer shows, where the two targets differ, and what else was decided for a handler."""
 
+import weakref
+from contextlib import suppress
 from enum import Enum, StrEnum
+
+from msgspec import Struct
 
 
 class Target(StrEnum):
@@ -93,3 +97,32 @@ class TargetDifference(Enum):
     def marpack(self) -> str:
         """Tell what marpack's own runtime does."""
         return self.value[2]
+
+
+class HandlerSettings(Struct, frozen=True):
+    """What was decided before the handler was made."""
+
+    target: Target = Target.TORCHSERVE
+    compile: bool = True  # --no-compile
+    trust_pickle: bool = False  # --trust-pickle
+
+
+# Beside contexts and handlers, by their ids: on them their authors find what the server has there, and nothing else.
+_KEPT: dict[int, HandlerSettings] = {}
+
+
+def keep_settings(owner: object, settings: HandlerSettings) -> None:
+    """Keep the settings of a context, or of a handler, for as long as it lives."""
+    _KEPT[id(owner)] = settings
+    with suppress(TypeError):  # it forbids weak references
+        weakref.finalize(owner, _KEPT.pop, id(owner), None)
+
+
+def settings_for(handler: object) -> HandlerSettings:
+    """Return the settings of a handler, whether or not its author calls BaseHandler's `initialize` and `handle`."""
+    return _KEPT.get(id(handler)) or settings_of(getattr(handler, "context", None))
+
+
+def settings_of(context: object) -> HandlerSettings:
+    """Return the settings of a context; a mock has none, and shows the server's behaviour."""
+    return _KEPT.get(id(context), HandlerSettings())

@@ -13,9 +13,9 @@ from marpack.torchserve.diagnostics import drain_timings
 from marpack.torchserve.envelopes import envelope_of
 from marpack.torchserve.frontend.http_response import Sequences
 from marpack.torchserve.messages import Load, Loaded, LoadFailed
-from marpack.torchserve.metrics_cache import MetricsCache
+from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import batch_size_of, read_config
-from marpack.torchserve.targets import TargetDifference
+from marpack.torchserve.targets import HandlerSettings, TargetDifference, keep_settings
 from marpack.torchserve.ts import finder
 from marpack.torchserve.ts.entry_point import HandlerEntry, find_entry
 from marpack.worker import startup
@@ -104,7 +104,7 @@ class HandlerLoader:
 
     def _context(self, manifest: dict[str, Any], config: dict[str, Any]) -> Context:
         name = self._name(manifest)
-        metrics = MetricsCache()
+        metrics = MetricsCacheYamlImpl(SERVERS_OWN)
         metrics.initialize_cache()
         metrics.model_name = name
         metrics.set_request_ids("loading")
@@ -119,10 +119,7 @@ class HandlerLoader:
             metrics,
             config,
         )
-        # Ours, for handlers.target to read: the rest of the context is the server's.
-        vars(context).update(
-            _target=self._load.target, _compile=self._load.compile, _trust_pickle=self._load.trust_pickle
-        )
+        keep_settings(context, HandlerSettings(self._load.target, self._load.compile, self._load.trust_pickle))
         return context
 
     def _loaded(self, entry: HandlerEntry, *, loses_answers: bool) -> Loaded:

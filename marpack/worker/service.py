@@ -30,6 +30,7 @@ from marpack.torchserve.response import (
     response_of,
 )
 from marpack.torchserve.streaming import ChunkSocket, assemble, is_final
+from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.torchserve.ts.entry_point import HandlerEntry
 from marpack.torchserve.ts_util import PredictionException
 from marpack.worker.stages import StageClock
@@ -119,6 +120,7 @@ class InferenceService:
         """
         try:
             context = copy.deepcopy(self._context)
+            keep_settings(context, settings_of(self._context))
             return self._answers(self._receive(requests, context, socket), context)
         except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise

@@ -107,6 +107,5 @@ def reply_of(response: Response) -> Reply:
     """Return marpack's answer in the words of a recording."""
     content_type = (("content-type", response.content_type),) if response.content_type is not None else ()
     headers = arranged((*response.headers, *content_type))
-    pieces = tuple(filter(None, response.pieces))
     end = "reset" if response.reset else "complete"
-    return Reply(response.status, response.phrase, headers, response.body, pieces, end)
+    return Reply(response.status, response.phrase, headers, response.body, response.pieces, end)

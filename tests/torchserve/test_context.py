@@ -19,6 +19,14 @@ def test_system_properties_are_the_servers():
     }
 
 
+def test_a_context_holds_what_the_servers_does_and_nothing_else():
+    assert list(vars(a_context())) == [
+        "model_name", "manifest", "_system_properties", "request_ids", "_request_processor", "_metrics",
+        "_limit_max_image_pixels", "model_yaml_config", "stopping_criteria", "header_key_sequence_id",
+        "header_key_sequence_start", "header_key_sequence_end",
+    ]  # fmt: skip
+
+
 def test_headers_of_requests_are_case_sensitive_and_none_if_absent():
     context = a_context()
     context.request_processor = [RequestProcessor({"X-Odd": "1"}), RequestProcessor({})]

@@ -5,24 +5,28 @@ import pytest
 
 from marpack.torchserve.metrics import Dimension, Metric, MetricsStore, MetricTypes
 from marpack.torchserve.metrics_cache import (
-    MetricsCache,
+    SERVERS_OWN,
+    GeneralMetricsCacheError,
+    MetricsCacheIOError,
     MetricsCacheKeyError,
+    MetricsCachePyYamlError,
     MetricsCacheTypeError,
     MetricsCacheValueError,
+    MetricsCacheYamlImpl,
 )
 
 
 @pytest.fixture
-def metrics(caplog: pytest.LogCaptureFixture) -> MetricsCache:
+def metrics(caplog: pytest.LogCaptureFixture) -> MetricsCacheYamlImpl:
     caplog.set_level(logging.INFO)
-    cache = MetricsCache()
+    cache = MetricsCacheYamlImpl(SERVERS_OWN)
     cache.initialize_cache()
     cache.model_name = "digits"
     cache.request_ids = {0: "id-0", 1: "id-1"}
     return cache
 
 
-def test_a_line_is_in_the_servers_form(metrics: MetricsCache, caplog: pytest.LogCaptureFixture):
+def test_a_line_is_in_the_servers_form(metrics: MetricsCacheYamlImpl, caplog: pytest.LogCaptureFixture):
     metrics.add_time("HandlerTime", 1.5, None, "ms")
     pattern = (
         r"\[METRICS\]HandlerTime\.Milliseconds:1\.5\|#ModelName:digits,Level:Model\|#type:GAUGE"
@@ -42,25 +46,25 @@ def test_a_line_is_in_the_servers_form(metrics: MetricsCache, caplog: pytest.Log
         (lambda m: m.add_counter("D", 1, 0, [Dimension("Kind", "x")]), "[METRICS]D.Count:1|#Kind:x,ModelName:digits,"),
     ],
 )
-def test_every_kind_emits_its_line(metrics: MetricsCache, caplog: pytest.LogCaptureFixture, call, start: str):
+def test_every_kind_emits_its_line(metrics: MetricsCacheYamlImpl, caplog: pytest.LogCaptureFixture, call, start: str):
     call(metrics)
     assert caplog.messages[-1].startswith(start)
 
 
-def test_wrong_units_raise(metrics: MetricsCache):
+def test_wrong_units_raise(metrics: MetricsCacheYamlImpl):
     with pytest.raises(MetricsCacheValueError):
         metrics.add_time("T", 1, unit="min")
     with pytest.raises(ValueError, match="MB"):
         metrics.add_size("S", 1, unit="TB")
 
 
-def test_errors_take_no_text(metrics: MetricsCache):
+def test_errors_take_no_text(metrics: MetricsCacheYamlImpl):
     with pytest.raises(TypeError):
         metrics.add_error("E", "what happened")
 
 
 def test_a_negative_counter_and_wrong_dimensions_are_only_logged(
-    metrics: MetricsCache, caplog: pytest.LogCaptureFixture
+    metrics: MetricsCacheYamlImpl, caplog: pytest.LogCaptureFixture
 ):
     metrics.add_counter("C", -1)
     assert "was not updated" in caplog.messages[-1]
@@ -69,15 +73,84 @@ def test_a_negative_counter_and_wrong_dimensions_are_only_logged(
     assert "do not fit the names" in caplog.messages[-1]
 
 
-def test_dimensions_of_one_call_never_leak_into_another(metrics: MetricsCache, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda m, own: m.add_metric("C", 1, "ms", None, own),
+        lambda m, own: m.add_counter("C", 1, None, own),
+        lambda m, own: m.add_percent("C", 1, None, own),
+        lambda m, own: m.add_time("C", 1, None, "ms", own),
+        lambda m, own: m.add_size("C", 1, None, "MB", own),
+    ],
+)
+def test_the_default_dimensions_are_added_to_the_callers_list(metrics: MetricsCacheYamlImpl, caplog, add):
     own = [Dimension("Kind", "x")]
-    metrics.add_counter("C", 1, dimensions=own)
-    assert len(own) == 1
+    for _ in range(2):
+        add(metrics, own)
+        assert [str(each) for each in own] == ["Kind:x", "ModelName:digits", "Level:Model"]
+        assert "|#Kind:x,ModelName:digits,Level:Model|" in caplog.messages[-1]
     metrics.add_counter("D", 1)
     assert "Kind" not in caplog.messages[-1]
+    errors: list[Dimension] = []
+    metrics.add_error("E", 1, errors)
+    assert [str(each) for each in errors] == ["Level:Error"]
 
 
-def test_metrics_are_found_by_name_and_type(metrics: MetricsCache):
+def test_no_list_of_dimensions_is_an_exception_in_the_handlers_hands(metrics: MetricsCacheYamlImpl):
+    with pytest.raises(TypeError):
+        metrics.add_counter("C", 1, None, None)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        metrics.add_counter("C", 1, None, ())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, MetricsCacheIOError),
+        (b"a: [", MetricsCachePyYamlError),
+        (b"\xff", GeneralMetricsCacheError),
+    ],
+)
+def test_a_metrics_file_that_cannot_be_read_fails_the_constructor(tmp_path, content: bytes | None, error):
+    path = tmp_path / "metrics.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error):
+        MetricsCacheYamlImpl(str(path))
+
+
+@pytest.mark.parametrize("path", [None, "", []])
+def test_a_cache_needs_the_name_of_a_file(path):
+    with pytest.raises(MetricsCacheTypeError):
+        MetricsCacheYamlImpl(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: 1", MetricsCacheKeyError),
+        ("", TypeError),
+        ("model_metrics:", MetricsCacheValueError),
+        ("model_metrics: {meter: []}", MetricsCacheKeyError),
+        ("model_metrics: {gauge: [{name: a, unit: ms}]}", MetricsCacheKeyError),
+        ("model_metrics: {gauge: [{name: a, unit: 1, dimensions: []}]}", MetricsCacheTypeError),
+    ],
+)
+def test_a_metrics_file_that_declares_nothing_whole_fails_the_cache(tmp_path, text: str, error):
+    (tmp_path / "metrics.yaml").write_text(text)
+    cache = MetricsCacheYamlImpl(str(tmp_path / "metrics.yaml"))
+    with pytest.raises(error):
+        cache.initialize_cache()
+
+
+def test_a_metrics_file_declares_its_metrics(tmp_path):
+    (tmp_path / "metrics.yaml").write_text("model_metrics: {counter: [{name: a, unit: ms, dimensions: [x]}]}")
+    cache = MetricsCacheYamlImpl(str(tmp_path / "metrics.yaml"))
+    cache.initialize_cache()
+    assert cache.cache_keys() == ["counter:a"]
+
+
+def test_metrics_are_found_by_name_and_type(metrics: MetricsCacheYamlImpl):
     metric = metrics.add_metric_to_cache("X", "count", ["A"], MetricTypes.HISTOGRAM)
     assert metrics.get_metric("X", MetricTypes.HISTOGRAM) is metric
     assert "histogram:X" in metrics.cache_keys()
@@ -94,6 +167,15 @@ def test_the_older_store_keeps_one_metric_per_name_and_dimensions():
     store.add_error("E", "text is fine here")
     assert [metric.name for metric in store.store] == ["T", "E"]
     assert str(store.store[1]).startswith("E.unit:text is fine here|#Level:Error|#hostname:")
+
+
+def test_of_the_older_store_only_counters_keep_the_callers_dimensions_and_add_to_them():
+    store, own = MetricsStore({0: "id"}, "m"), [Dimension("Kind", "x")]
+    store.add_time("T", 1, None, "ms", own)
+    assert [metric.dimension_names for metric in store.store] == [["ModelName", "Level"]]
+    store.add_counter("C", 1, None, own)
+    assert store.store[1].dimension_names == ["Kind", "ModelName", "Level"]
+    assert len(own) == 3
 
 
 def test_a_metric_tells_itself_as_a_dict():

@@ -1,13 +1,12 @@
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from marpack.torchserve.micro_batching import MicroBatching
 from marpack.torchserve.response import WorkerDeath
-from marpack.torchserve.targets import Target
+from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
 
 
 class Slow:
@@ -39,6 +38,19 @@ def test_results_stay_in_order_and_threads_end():
     assert threading.active_count() == before
 
 
+def test_threads_are_found_by_stage_and_end_by_their_events():
+    batching = MicroBatching(Slow(), 2, {"inference": 2})
+    groups = batching.thread_groups
+    assert {stage: len(group) for stage, group in groups.items()} == {"preprocess": 1, "inference": 2, "postprocess": 1}
+    one = groups["inference"][0]
+    assert (type(one).__name__, one.thread.is_alive()) == ("WorkerThread", True)
+    one.event.set()
+    one.thread.join(5)
+    assert not one.thread.is_alive()
+    assert batching.handle([1, 2, 3]) == [10, 20, 30]
+    batching.shutdown()
+
+
 def test_stages_that_do_not_exist_are_refused():
     batching = MicroBatching(Slow())
     with pytest.raises(AssertionError):
@@ -49,7 +61,7 @@ def test_stages_that_do_not_exist_are_refused():
 @pytest.mark.parametrize(("target", "fate"), [(Target.TORCHSERVE, WorkerDeath), (Target.MARPACK, KeyError)])
 def test_a_failing_stage_hangs_the_server_and_is_told_by_marpack(target: Target, fate: type[BaseException]):
     handler = Slow()
-    handler.context = SimpleNamespace(_target=target)
+    keep_settings(handler, HandlerSettings(target))
     batching = MicroBatching(handler, 1)
     with pytest.raises(fate):
         batching.handle([1, -1, 2])

@@ -108,6 +108,13 @@ def test_a_client_sees_pieces_up_to_what_ends_them(pieces: list[Response], last:
     assert (seen.body, seen.reset) == (body, reset)
 
 
+def test_an_empty_piece_is_no_chunk():
+    pieces = [ResponseChunk({0: Response(status=200, body=body, headers=MORE.headers)}) for body in (b"", b"a", b"")]
+    assert assemble(pieces, 0, LAST).pieces == (b"a", b"z")
+    assert assemble(pieces[:1], 0, Response(status=200, body=b"", headers=LAST.headers)).pieces == ()
+    assert assemble([], 0, Response(status=200, body=b"", headers=MORE.headers)).pieces == ()
+
+
 @pytest.mark.parametrize("value", ["false", "maybe", "True"])
 def test_a_stream_that_never_began_is_never_delivered(value: str):
     assert assemble([], 0, Response(status=200, body=b"z", headers=((NEXT, value),))).status == 0

@@ -35,6 +35,9 @@ HANDLER = textwrap.dedent(
         async def kept(self):
             self.context.kept = getattr(self.context, "kept", 0) + 1
             return str(self.context.kept)
+        async def target(self):
+            from marpack.torchserve.targets import settings_of
+            return settings_of(self.context).target.value
         async def teapot(self):
             self.context.set_response_status(418, "tea", 0)
             return "short"
@@ -117,3 +120,9 @@ def test_a_context_that_cannot_be_copied_loses_every_request(make_folder):
     outcome = ask(make_folder(source, files=FILES, configFile="config.yaml"), ["count_"])[0]
     assert outcome.responses[0].status == 0
     assert "cannot pickle" in outcome.troubles[0].message
+
+
+@pytest.mark.parametrize("target", Target)
+def test_what_was_decided_for_the_handler_is_known_of_the_copies_too(make_folder, target: Target):
+    (answered,) = ask(make_folder(HANDLER, files=FILES, configFile="config.yaml"), ["target"], target)
+    assert answered.responses[0].body == target.value.encode()

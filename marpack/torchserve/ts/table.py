@@ -10,7 +10,7 @@ Handlers import what a module holds besides, too (`from ts.torch_handler.base_ha
 _CONTEXT = "marpack.torchserve.context"
 _METRIC = "marpack.torchserve.metrics"
 _SYSTEM = "marpack.torchserve.system_metrics"
-_ERRORS = "marpack.torchserve.metrics_cache"
+_CACHE = "marpack.torchserve.metrics_cache"
 _STREAMING = "marpack.torchserve.streaming"
 _HANDLERS = "marpack.worker.handlers"
 _ENVELOPES = "marpack.torchserve.envelopes"
@@ -71,6 +71,7 @@ TABLE: dict[str, dict[str, str]] = {
     "ts.handler_utils.timer": {"timed": f"{_HANDLERS}.timing:timed"},
     "ts.handler_utils.micro_batching": {
         "MicroBatching": "marpack.torchserve.micro_batching:MicroBatching",
+        "WorkerThread": "marpack.torchserve.micro_batching:WorkerThread",
         "HANDLER_METHODS": "marpack.torchserve.micro_batching:HANDLER_METHODS",
     },
     "ts.handler_utils.text_utils": {
@@ -109,10 +110,10 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "ts.metrics.process_memory_metric": {"get_cpu_usage": f"{_SYSTEM}:get_cpu_usage"},
     "ts.metrics.metrics_store": {"MetricsStore": "marpack.torchserve.metrics:MetricsStore"},
-    "ts.metrics.metric_cache_yaml_impl": {"MetricsCacheYamlImpl": "marpack.torchserve.metrics_cache:MetricsCache"},
-    "ts.metrics.metric_cache_abstract": {"MetricCacheAbstract": "marpack.torchserve.metrics_cache:MetricsCache"},
+    "ts.metrics.metric_cache_yaml_impl": {"MetricsCacheYamlImpl": f"{_CACHE}:MetricsCacheYamlImpl"},
+    "ts.metrics.metric_cache_abstract": {"MetricCacheAbstract": f"{_CACHE}:MetricsCacheYamlImpl"},
     "ts.metrics.metric_cache_errors": {
-        name: f"{_ERRORS}:{name}"
+        name: f"{_CACHE}:{name}"
         for name in (
             "GeneralMetricsCacheError",
             "MetricsCacheIOError",

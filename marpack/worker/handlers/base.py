@@ -9,10 +9,10 @@ import torch
 
 from marpack.errors import MissingExtraError
 from marpack.torchserve.diagnostics import note
+from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.worker.handlers import loading
 from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Rows
-from marpack.worker.handlers.settings import remember
 from marpack.worker.handlers.timing import profiled, profiling_enabled, timed
 from marpack.worker.loaders import eager, pt2, torchscript
 from marpack.worker.loaders.device import use_tensor_cores
@@ -96,7 +96,8 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         """
         if hasattr(context, "model_yaml_config"):
             self.model_yaml_config: Any = context.model_yaml_config  # Any: YAML as it stands
-        settings = remember(self, context)
+        settings = settings_of(context)
+        keep_settings(self, settings)  # for stages that are called without a context
         loading.choose_device(self, context.system_properties)
         self.manifest = context.manifest
         model_dir = context.system_properties["model_dir"]

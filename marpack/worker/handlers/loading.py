@@ -14,10 +14,9 @@ import torch
 from marpack.errors import WeightsError
 from marpack.torchserve.diagnostics import note
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
-from marpack.torchserve.targets import TargetDifference
+from marpack.torchserve.targets import HandlerSettings, TargetDifference, settings_for
 from marpack.weights.detect import WeightsFormat
 from marpack.worker.handlers.interfaces import DeviceHandler, LoadableHandler
-from marpack.worker.handlers.settings import HandlerSettings, settings_for
 from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
 from marpack.worker.loaders.diagnosis import explained, import_torchvision, kind_of, way_out
 from marpack.worker.loaders.registry import Job

@@ -1,51 +1,13 @@
-"""Target and options of a handler, kept beside it: its attributes are its author's."""
+"""Options of a handler: its target's, and those of the config's `handler` section."""
 
-import weakref
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
 from marpack.errors import HandlerError
 from marpack.torchserve.diagnostics import note
-from marpack.torchserve.targets import Target, TargetDifference
+from marpack.torchserve.targets import TargetDifference, settings_for
 from marpack.worker.handlers.transforms import ImageNet
-
-
-class HandlerSettings(Struct, frozen=True):
-    """What the worker decided before the handler was made."""
-
-    target: Target = Target.TORCHSERVE
-    compile: bool = True  # --no-compile
-    trust_pickle: bool = False  # --trust-pickle
-
-
-# Not on the handlers: what their authors find there is the server's.
-_REMEMBERED: dict[int, HandlerSettings] = {}  # by the id of a handler, which need be neither hashable nor comparable
-
-
-def settings_of(context: object) -> HandlerSettings:
-    """Read the settings off a context; a mock has none, and shows the server's behaviour."""
-    target = getattr(context, "_target", None)
-    return HandlerSettings(
-        target if isinstance(target, Target) else Target.TORCHSERVE,
-        getattr(context, "_compile", True) is not False,
-        getattr(context, "_trust_pickle", False) is True,
-    )
-
-
-def remember(handler: object, context: object) -> HandlerSettings:
-    """Keep the settings with the handler, for stages that are called without a context."""
-    settings = settings_of(context)
-    _REMEMBERED[id(handler)] = settings
-    with suppress(TypeError):  # it forbids weak references
-        weakref.finalize(handler, _REMEMBERED.pop, id(handler), None)
-    return settings
-
-
-def settings_for(handler: object) -> HandlerSettings:
-    """Return the settings of a handler, whether or not its author calls BaseHandler's `initialize` and `handle`."""
-    return _REMEMBERED.get(id(handler)) or settings_of(getattr(handler, "context", None))
 
 
 def better(handler: object, difference: TargetDifference) -> bool:

@@ -12,12 +12,12 @@ import torch
 from marpack.errors import HandlerError
 from marpack.torchserve.diagnostics import note
 from marpack.torchserve.labels import named
-from marpack.torchserve.targets import Target, TargetDifference
+from marpack.torchserve.targets import Target, TargetDifference, settings_for
 from marpack.worker.handlers import text_pipeline
 from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Rows
-from marpack.worker.handlers.settings import apply, better, settings_for
+from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.text_pipeline import expand, explained_text, note_batch, note_no_words, offsets_of, text_of
 from marpack.worker.loaders import torch_save
 

@@ -26,6 +26,11 @@ _EXPRESSIONS = {
     "metrics-class": (
         "isinstance(context.metrics, imported('ts.metrics.metric_cache_yaml_impl').MetricsCacheYamlImpl)"
     ),
+    "attributes": "list(vars(context))",
+    "class-names": (
+        "[type(thing).__name__ for thing in (context, context.request_processor[0], context.metrics, context.metrics."
+        "get_metric('HandlerTime', imported('ts.metrics.metric_type_enum').MetricTypes.GAUGE))]"
+    ),
     "own-attribute": "context.__dict__.setdefault('mine', 'kept')",
     "own-attribute-again": "context.mine",
     "equal": "context == context, context == 1",

@@ -37,6 +37,46 @@ _CALLS = {
     "dimensions-changed": "metrics.add_counter('D', 1, None, [Dimension('Size', 'big'), Dimension('Other', 'x')])",
     "dimensions-of-other-names": "metrics.add_counter('D', 1, None, [Dimension('Colour', 'red')])",
     "dimensions-do-not-leak": "metrics.add_counter('D3', 1)",
+    **{
+        f"dimensions-of-{name}": f"d = [Dimension('a', 1)]; metrics.{call}; answer = [str(each) for each in d]"
+        for name, call in {
+            "counter": "add_counter('DC', 1, None, d)",
+            "metric": "add_metric('DM', 1, 'ms', None, d)",
+            "percent": "add_percent('DP', 1, None, d)",
+            "time": "add_time('DT', 1, None, 'ms', d)",
+            "size": "add_size('DS', 1, None, 'MB', d)",
+            "error": "add_error('DE', 1, d)",
+        }.items()
+    },
+    "dimensions-twice": "d = [Dimension('a', 1)]; [metrics.add_counter('DD', 1, None, d) for _ in '12']",
+    "dimensions-none": "metrics.add_counter('DN', 1, None, None)",
+    "dimensions-tuple": "metrics.add_counter('DN', 1, None, ())",
+    **{
+        f"file-{name}": (
+            "from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl\n"
+            f"open('m.yaml', 'wb').write({text!r}); m = MetricsCacheYamlImpl({path!r})\n"
+            "answer = 'made'; m.initialize_cache(); answer = m.cache_keys()"
+        )
+        for name, path, text in (
+            ("none", None, b""),
+            ("unnamed", "", b""),
+            ("missing", "nowhere.yaml", b""),
+            ("no-yaml", "m.yaml", b"a: ["),
+            ("no-text", "m.yaml", b"\xff"),
+            ("empty", "m.yaml", b""),
+            ("no-section", "m.yaml", b"a: 1"),
+            ("empty-section", "m.yaml", b"model_metrics:"),
+            ("unknown-type", "m.yaml", b"model_metrics: {meter: []}"),
+            ("no-dimensions", "m.yaml", b"model_metrics: {gauge: [{name: a, unit: ms}]}"),
+            ("unit-number", "m.yaml", b"model_metrics: {gauge: [{name: a, unit: 1, dimensions: []}]}"),
+            ("whole", "m.yaml", b"model_metrics: {gauge: [{name: a, unit: ms, dimensions: [x]}]}"),
+        )
+    },
+    "store-dimensions": (
+        "from ts.metrics.metrics_store import MetricsStore\n"
+        "d = [Dimension('a', 1)]; s = MetricsStore({0: 'r'}, 'm'); s.add_time('T', 1, None, 'ms', d);"
+        "s.add_counter('C', 1, None, d); answer = [m.dimension_names for m in s.store], [str(each) for each in d]"
+    ),
     "cache-add": "m = metrics.add_metric_to_cache('C', 'ms', ['x', 'y']); m.add_or_update(3, ['1', '2'])",
     "cache-add-wrong-number": "m = metrics.add_metric_to_cache('C', 'ms', ['x', 'y']); m.add_or_update(3, ['1'])",
     "cache-add-type": "metrics.add_metric_to_cache('C', 'ms', ['x'], 'gauge')",

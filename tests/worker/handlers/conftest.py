@@ -10,7 +10,7 @@ import torch
 from marpack.torchserve import diagnostics
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.messages import Trouble
-from marpack.torchserve.targets import Target
+from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
 
 
 class Metrics:
@@ -68,9 +68,7 @@ def make_context(tmp_path: Path) -> Callable[..., Context]:
         context = Context(
             "m", str(tmp_path), manifest, 1, None, "0.12.0", True, Metrics(), {} if config is None else config
         )
-        context._target = target
-        for name, value in settings.items():
-            setattr(context, f"_{name}", value)
+        keep_settings(context, HandlerSettings(target, **settings))
         context.request_processor = [RequestProcessor(headers or {})]
         return context
 
