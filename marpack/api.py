@@ -154,7 +154,7 @@ class Model:
         self._sent += 1
         name = request_id(self._sent)
         if form is not None:
-            return shape.fields(name, self._sent, tuple(_field(key, value) for key, value in form.items()))
+            return shape.form(name, self._sent, [_field(key, value) for key, value in form.items()])
         content_type, body = _body(data)
         kind = content_type if shape.content_type is None else shape.content_type
         return shape.input(name, self._sent, kind, body)

@@ -8,22 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from marpack.errors import UsageError
 from marpack.runner.client import BatchResult
-from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of
-from marpack.torchserve.frontend.headers import (
-    FormError,
-    HeadError,
-    TooLargeError,
-    bare_type,
-    check_fields,
-    last_wins,
-    received,
-)
+from marpack.torchserve.frontend.forms import FORM_TYPE, receive
+from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.frontend.multipart_headers import field_name
 from marpack.torchserve.messages import MAX_BODY, Part, Request, Response, Trouble
 
 # Types that the standard table of suffixes lacks or that systems disagree on.
@@ -71,38 +61,35 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
     describe: bool = False
     max_request_size: int = MAX_BODY  # bytes of a body: the server's setting
 
-    def input(self, name: str, number: int, content_type: str, body: bytes) -> Input:
-        """Return the input with a body, which may be a form, and one that the frontend refuses."""
+    def input(self, name: str, number: int, content_type: str, content: bytes | Iterable[Part]) -> Input:
+        """Return the input with a body or the fields of a form, and one that the frontend refuses."""
+        identity = request_id(number)
         try:
-            return Input(name, self.raw(number, content_type, body))
+            request = receive(
+                described(self.headers, describe=self.describe),
+                content,
+                request_id=identity,
+                content_type=content_type,
+                explain=self.explain,
+                limit=self.max_request_size,
+            )
         except FormError as error:
-            return self.refused(name, number, error)
+            return refused(name, error, Request(id=identity, parts=(), explain=self.explain))
+        return Input(name, request)
 
-    def refused(self, name: str, number: int, error: FormError) -> Input:
-        """Return the input that the frontend refuses."""
-        asked = Request(id=request_id(number), parts=(), explain=self.explain)
-        return Input(name, asked, refused=refusal(error), why=why_refused(error))
-
-    def fields(self, name: str, number: int, parts: tuple[Part, ...]) -> Input:
+    def form(self, name: str, number: int, fields: Iterable[Part]) -> Input:
         """Return the input with some form fields, which may be more than the frontend takes."""
-        try:
-            check_fields(parts, self.max_request_size)
-            kept = last_wins(replace(part, name=field_name(part.name)) for part in parts)
-            return Input(name, self._request(number, kept, self.content_type or FORM_TYPE))
-        except FormError as error:
-            return self.refused(name, number, error)
+        return self.input(name, number, self.content_type or FORM_TYPE, fields)
 
-    def raw(self, number: int, content_type: str, body: bytes) -> Request:
-        """Return the request with a body, which may be a form; raises FormError."""
-        return self._request(number, parts_of(content_type, body, limit=self.max_request_size), content_type)
 
-    def _request(self, number: int, parts: tuple[Part, ...], content_type: str) -> Request:
-        """Return the request with these parts and headers of this run; raises HeadError."""
-        named = any(name.lower() == "content-type" for name, _ in self.headers)
-        typed = () if named or not content_type else (("Content-Type", content_type),)
-        described = (("describe", "True"),) if self.describe else ()
-        headers = received((*typed, *self.headers, *described))
-        return Request(id=request_id(number), parts=parts, headers=headers, explain=self.explain)
+def described(headers: Iterable[tuple[str, str]], *, describe: bool) -> tuple[tuple[str, str], ...]:
+    """Return headers with the one that asks for a description, if it is wanted."""
+    return (*headers, ("describe", "True")) if describe else tuple(headers)
+
+
+def refused(name: str, error: FormError, request: Request, batch: str | None = None) -> Input:
+    """Return an input that the frontend refuses, and answers by itself."""
+    return Input(name, request, batch, refusal(error), why_refused(error))
 
 
 def why_refused(error: FormError) -> Trouble:
@@ -158,7 +145,7 @@ def file_inputs(
             yield unreadable(name, error)
             continue
         except TooLargeError as error:
-            yield shape.refused(name, number, error)
+            yield refused(name, error, Request(id=request_id(number), parts=(), explain=shape.explain))
             continue
         content_type = type_of(path, data) if shape.content_type is None else shape.content_type
         yield shape.input(name, number, content_type, data)
@@ -184,8 +171,7 @@ def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
 
     Raises UsageError for a field without "=" and a file that cannot be read.
     """
-    parts = tuple(_field(field) for field in fields)
-    return shape.fields("form", 0, last_wins(parts))
+    return shape.form("form", 0, tuple(map(_field, fields)))
 
 
 def _field(field: str) -> Part:
@@ -195,7 +181,7 @@ def _field(field: str) -> Part:
     if not value.startswith("@"):
         return Part(name, value.encode())
     data = read_input(value[1:])
-    return Part(name, data, bare_type(type_of(value[1:], data)))
+    return Part(name, data, type_of(value[1:], data))
 
 
 def read_input(path: str, *, maximum: int | None = None) -> bytes:

@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.runner.inputs import Input, read_input, request_id, unreadable, why_refused
-from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of
-from marpack.torchserve.frontend.headers import FormError, check_fields, last_wins, received
-from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.frontend.multipart_headers import field_name, part_type
+from marpack.runner.inputs import Input, described, read_input, refused, request_id, unreadable
+from marpack.torchserve.frontend.forms import FORM_TYPE, receive
+from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.frontend.multipart_headers import OCTETS
 from marpack.torchserve.messages import MAX_BODY, Part, Request
 
 
@@ -97,59 +96,43 @@ _HINT = "each line is one JSON object: docs/requests.md shows its keys"
 
 
 def _input(where: str, number: int, line: bytes, folder: Path, limit: int) -> Input:
-    refused = why = None
     try:
         recorded = _DECODER.decode(line)
-        request = _request(recorded, number, folder, limit)
-    except FormError as error:
-        request = Request(id=recorded.id or request_id(number), parts=())
-        refused, why = refusal(error), why_refused(error)
+        content = _content(recorded, folder)
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
+    name, identity = recorded.name or where, recorded.id or request_id(number)
     batch = None if recorded.batch is None else str(recorded.batch)
-    return Input(recorded.name or where, request, batch, refused, why)
+    headers = recorded.headers.items() if isinstance(recorded.headers, dict) else recorded.headers
+    try:
+        request = receive(
+            described(headers, describe=recorded.describe),
+            content,
+            request_id=identity,
+            content_type=_content_type(recorded, headers),
+            url_path=recorded.url_path,
+            explain=recorded.explain,
+            limit=limit,
+        )
+    except FormError as error:
+        return refused(name, error, Request(id=identity, parts=()), batch)
+    return Input(name, request, batch)
 
 
-def _request(recorded: RecordedRequest, number: int, folder: Path, limit: int) -> Request:
-    parts, content_type = _parts(recorded, folder, limit)
-    return Request(
-        id=recorded.id or request_id(number),
-        parts=parts,
-        headers=received(_headers(recorded, content_type)),
-        url_path=recorded.url_path,
-        explain=recorded.explain,
-    )
+def _content_type(recorded: RecordedRequest, headers: Iterable[tuple[str, str]]) -> str | None:
+    """Return the content type of a body, or of a form, whose headers do not say it."""
+    if recorded.content_type or any(name.lower() == "content-type" for name, _ in headers):
+        return recorded.content_type or None
+    if recorded.form is not None:
+        return FORM_TYPE
+    return "application/json" if bytes(recorded.json) else None
 
 
-def _parts(recorded: RecordedRequest, folder: Path, limit: int) -> tuple[tuple[Part, ...], str | None]:
+def _content(recorded: RecordedRequest, folder: Path) -> bytes | tuple[Part, ...]:
     bodies = (recorded.body, recorded.base64, recorded.file, recorded.form)
     if sum(body is not None for body in bodies) + bool(bytes(recorded.json)) > 1:
         raise ValueError("it has more than one of body, base64, file, json and form")
-    if recorded.form is not None:
-        fields = _form(recorded.form, folder)
-        check_fields(fields, limit)
-        return fields, recorded.content_type or (None if _named_type(recorded) else FORM_TYPE)
-    content_type = recorded.content_type or _named_type(recorded)
-    if content_type is None and bytes(recorded.json):
-        content_type = "application/json"
-    return parts_of(content_type, _body(recorded, folder), limit=limit), content_type
-
-
-def _named_type(recorded: RecordedRequest) -> str | None:
-    return next((value for name, value in _pairs(recorded) if name.lower() == "content-type"), None)
-
-
-def _pairs(recorded: RecordedRequest) -> tuple[tuple[str, str], ...]:
-    headers = recorded.headers
-    return tuple(headers.items()) if isinstance(headers, dict) else tuple(headers)
-
-
-def _headers(recorded: RecordedRequest, content_type: str | None) -> tuple[tuple[str, str], ...]:
-    pairs = _pairs(recorded)
-    named = any(name.lower() == "content-type" for name, _ in pairs)
-    added = () if named or content_type is None else (("Content-Type", content_type),)
-    described = (("describe", "True"),) if recorded.describe else ()
-    return (*added, *pairs, *described)
+    return _body(recorded, folder) if recorded.form is None else _form(recorded.form, folder)
 
 
 def _body(recorded: RecordedRequest, folder: Path) -> bytes:
@@ -162,20 +145,19 @@ def _body(recorded: RecordedRequest, folder: Path) -> bytes:
 
 def _form(form: dict[str, str | RecordedField] | list[RecordedField], folder: Path) -> tuple[Part, ...]:
     if isinstance(form, dict):
-        return last_wins(_field(name, field, folder) for name, field in form.items())
-    return last_wins(_field(field.name, field, folder) for field in form)
+        return tuple(_field(name, field, folder) for name, field in form.items())
+    return tuple(_field(field.name, field, folder) for field in form)
 
 
 def _field(name: str | None, field: str | RecordedField, folder: Path) -> Part:
     if not name:
         raise ValueError("a form field has no name")
-    kept = field_name(name)
     if isinstance(field, str):
-        return Part(kept, field.encode())
+        return Part(name, field.encode())
     is_file = field.filename is not None or field.file is not None or field.content_type is not None
-    kind = part_type(field.content_type or "application/octet-stream") if is_file else ""
+    kind = (field.content_type or OCTETS) if is_file else ""
     if field.base64 is not None:
-        return Part(kept, base64.b64decode(field.base64, validate=True), kind)
+        return Part(name, base64.b64decode(field.base64, validate=True), kind)
     if field.file is not None:
-        return Part(kept, read_input(str(folder / field.file)), kind)
-    return Part(kept, (field.value or "").encode(), kind)
+        return Part(name, read_input(str(folder / field.file)), kind)
+    return Part(name, (field.value or "").encode(), kind)

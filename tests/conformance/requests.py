@@ -7,8 +7,7 @@ from urllib.parse import quote_from_bytes
 from conformance.probe import Call, Field, Form
 from conformance.wire import Message
 
-from marpack.torchserve.frontend.forms import parts_of
-from marpack.torchserve.frontend.headers import received
+from marpack.torchserve.frontend.forms import receive
 from marpack.torchserve.messages import Request
 
 BOUNDARY = "----conformance"
@@ -29,12 +28,10 @@ def request_of(call: Call) -> Request:
     """
     message = message_of(call, "model")
     headers = (*message.headers, ("Host", "127.0.0.1:8080"), ("Content-Length", str(len(message.body))))
-    read = received(headers)
-    content_type = next((value for name, value in read if name.lower() == "content-type"), None)
-    return Request(
-        id=f"request-{call.name}",
-        parts=parts_of(content_type, message.body),
-        headers=read,
+    return receive(
+        headers,
+        message.body,
+        request_id=f"request-{call.name}",
         url_path=call.url_path,
         explain=call.route == "explanations",
     )

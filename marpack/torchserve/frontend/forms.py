@@ -1,14 +1,23 @@
-"""The body of an HTTP request → the parts a handler gets: raw, urlencoded or multipart (contract §4).
+"""An HTTP request → the one a handler gets, its body taken apart: raw, urlencoded or multipart (contract §4).
 
 The server's decoder goes by its own rules: a section's headers are pieces between semicolons, each of which may replace
 what one before it said, and a body that ends in the middle counts as far as it went. docs/conformance.md lists them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from marpack.torchserve.frontend.headers import BAD_ESCAPE, FormError, TooLargeError, bare_type, kept_name, last_wins
+from marpack.torchserve.frontend.headers import (
+    BAD_ESCAPE,
+    FormError,
+    TooLargeError,
+    bare_type,
+    check_fields,
+    kept_name,
+    last_wins,
+    received,
+)
 from marpack.torchserve.frontend.multipart_headers import (
     MULTIPART,
     NOT_AN_INDEX,
@@ -21,10 +30,11 @@ from marpack.torchserve.frontend.multipart_headers import (
     field_name,
     item,
     names_charset,
+    part_type,
     split_header,
     unquoted,
 )
-from marpack.torchserve.messages import MAX_BODY, Part
+from marpack.torchserve.messages import MAX_BODY, Part, Request
 
 _MIXED = "multipart/mixed"
 _PLAIN_ENCODINGS = {"7bit", "8bit", "binary"}
@@ -210,6 +220,46 @@ def _check_size(size: int, promised: str) -> None:
     length = int(promised) if _WHOLE_NUMBER.match(promised) else 0
     if 0 < length < size:
         raise FormError(f"java.io.IOException: Out of size: {size} > {length}")
+
+
+def receive(
+    headers: Iterable[tuple[str, str]],
+    content: bytes | Iterable[Part],
+    *,
+    request_id: str,
+    content_type: str | None = None,
+    url_path: str = "",
+    explain: bool = False,
+    limit: int = MAX_BODY,
+) -> Request:
+    """Return an HTTP request as the frontend hands it on, whoever brought it.
+
+    Args:
+        headers: As they were sent.
+        content: The body, or the fields of a form in place of one.
+        request_id: The request's id.
+        content_type: Of the body, if it is not to be read off the headers; it is added to those that name none.
+        url_path: What follows the version in the path.
+        explain: Whether it was sent to /explanations.
+        limit: Bytes that a body may have.
+
+    Raises FormError for what the frontend refuses: HeadError for its headers, TooLargeError for its size.
+    """
+    sent = tuple(headers)
+    if content_type and not any(name.lower() == "content-type" for name, _ in sent):
+        sent = (("Content-Type", content_type), *sent)
+    kept = received(sent)
+    if content_type is None:
+        content_type = next((value for name, value in kept if name.lower() == "content-type"), None)
+    parts = parts_of(content_type, content, limit=limit) if isinstance(content, bytes) else _fields(content, limit)
+    return Request(id=request_id, parts=parts, headers=kept, url_path=url_path, explain=explain)
+
+
+def _fields(fields: Iterable[Part], limit: int) -> tuple[Part, ...]:
+    """Return fields under the names and types that a form would give them."""
+    given = tuple(fields)
+    check_fields(given, limit)
+    return last_wins(Part(field_name(each.name), each.value, part_type(each.content_type)) for each in given)
 
 
 def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) -> tuple[Part, ...]:

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from marpack.torchserve.frontend.forms import parts_of
-from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of, receive
+from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.messages import Part
+from marpack.torchserve.messages import Part, Request
 
 URLENCODED = "application/x-www-form-urlencoded"
 
@@ -76,3 +76,42 @@ def test_what_the_frontend_refuses_is_answered_in_its_words(body: bytes, message
 
 def test_the_urlencoded_type_is_known_in_any_case():
     assert parts_of("Application/X-WWW-Form-Urlencoded", b"a=1") == (Part("a", b"1"),)
+
+
+def test_a_request_is_received_as_it_was_sent():
+    request = receive(
+        [("X-A", " 1 "), ("content-type", "text/plain; x=y"), ("Expect", "100-continue")],
+        b"hi",
+        request_id="id",
+        url_path="a/b",
+        explain=True,
+    )
+    assert request == Request(
+        id="id",
+        parts=(Part("body", b"hi", "text/plain"),),
+        headers=(("X-A", "1"), ("content-type", "text/plain; x=y")),
+        url_path="a/b",
+        explain=True,
+    )
+
+
+def test_a_content_type_that_no_header_names_is_added_to_them():
+    request = receive([("X-A", "1")], b"hi", request_id="id", content_type="a/b;c")
+    assert request.headers == (("Content-Type", "a/b;c"), ("X-A", "1"))
+    assert request.parts == (Part("body", b"hi", "a/b"),)
+    assert receive([], b"hi", request_id="id", content_type="").headers == ()
+
+
+def test_fields_stand_for_the_body_of_a_form():
+    fields = [Part("a:b", b"1"), Part("f", b"2", "text/plain; format=flowed"), Part("a b", b"3")]
+    request = receive([], fields, request_id="id", content_type=FORM_TYPE)
+    assert request.parts == (Part("a b", b"3"), Part("f", b"2", "format=flowed"))
+    assert request.headers == (("Content-Type", FORM_TYPE),)
+
+
+@pytest.mark.parametrize("content", [b"hello", [Part("a", b"hello")]])
+def test_what_is_too_large_is_refused_and_a_bad_head_before_it(content: bytes | list[Part]):
+    with pytest.raises(TooLargeError):
+        receive([], content, request_id="id", limit=4)
+    with pytest.raises(HeadError):
+        receive([("X Y", "1")], content, request_id="id", limit=4)
