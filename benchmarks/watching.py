@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+_PAUSE = 2.0  # seconds between two saves: meanwhile the next worker imports torch
+
 
 def change_to_answer(project: Path, folder: Path, rounds: int = 6) -> list[float]:
     """Return the seconds from each change of a copy of the digits project to the new answer on the screen."""
@@ -30,6 +32,7 @@ def change_to_answer(project: Path, folder: Path, rounds: int = 6) -> list[float
             _wait_for(ours, r"seven\.png +200 ")
             times.append(time.perf_counter() - started)
             _wait_for(ours, "Ctrl-C ends")
+            time.sleep(_PAUSE)
         return times[1:]
     finally:
         process.terminate()

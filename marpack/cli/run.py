@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,14 @@ from marpack.cli.run_options import RunCommand, check, run_options
 from marpack.errors import ExitCode, MarpackError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from marpack.cli.run_output import RunOutput
     from marpack.gate.recording import Recorder
-    from marpack.runner.process import WorkerProcess
+    from marpack.runner.client import Worker
+    from marpack.runner.pool import SpareWorkers
     from marpack.runner.results import AnsweredInput, Result
     from marpack.runner.session import Session
-    from marpack.runner.watching import Watch
 
 _HELP = """Answer inputs as the server would.
 
@@ -35,6 +36,12 @@ SOURCE is a .mar, a .tar.gz, a model folder or a project, whose archive is built
 The archive's handler runs in a process of its own: it is initialised once, then handles each input.
 """
 _LOOK = 0.1  # seconds between two looks for changes while answers come
+_EVERY = 0.05  # the same while none come
+_SETTLED = 0.02  # seconds without a further change: an editor may write several times
+_SHARE = 10  # a look takes at most a tenth of the time
+_SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
+
+_State = dict[str, tuple[int, int, int]]  # path → inode, size, time
 _FILES_ONLY = ("recorded", "form", "content_type", "headers", "explain", "describe", "envelope")
 _HINT = "a sample is the bytes of a file, sent as marpack run --input sends it"
 
@@ -63,7 +70,7 @@ def answer(
     options: dict[str, Any],
     *,
     until: Callable[[], bool] = lambda: False,
-    launch: Callable[[], WorkerProcess] | None = None,
+    launch: Callable[[], Worker] | None = None,
 ) -> int:
     """Answer every input once; return the exit code.
 
@@ -71,7 +78,7 @@ def answer(
         source: As given.
         options: As given.
         until: Is asked after every answer whether to stop.
-        launch: Starts a worker, if not as usual.
+        launch: Returns a worker that waits for a model, in place of a new one.
     """
     from marpack.cli.run_options import inputs_of
     from marpack.cli.run_output import RunOutput
@@ -129,26 +136,29 @@ def _answer_all(
 def watch(source: str | None, options: dict[str, Any]) -> int:
     """Answer every input, again and again, until Ctrl-C; return the exit code of an interruption.
 
-    torch stays imported in a process that the workers are forked from.
+    The next round's worker imports torch while this round's answers.
     """
-    from marpack.runner.forking import ForkServer
+    from marpack.runner.client import Worker
+    from marpack.runner.pool import SpareWorkers
     from marpack.runner.session import Device
-    from marpack.runner.watching import Watch
 
-    device = Device.parse(options["device"])
+    environment = Device.parse(options["device"]).environment()
     watched = Watch(_paths(source, options), without=_outputs(options))
-    with ForkServer.start(environment=device.environment(), max_memory=options["max_memory"]) as server:
+    spawn = partial(Worker.spawn, environment=environment, max_memory=options["max_memory"], preload=True)
+    with SpareWorkers(spawn, options["workers"]) as spares:
         try:
             since = None
             while True:
-                changed = _round(source, options, watched, server.launch, since)
+                changed = _round(source, options, watched, spares, since)
                 since = time.monotonic()
                 _tell_changes(changed)
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
 
 
-def _round(source: str | None, options: dict[str, Any], watched: Watch, launch: Any, since: float | None) -> list[str]:
+def _round(
+    source: str | None, options: dict[str, Any], watched: Watch, spares: SpareWorkers, since: float | None
+) -> list[str]:
     """Answer every input once, and return what changed thereafter; a change meanwhile ends it early."""
     from marpack.render.console import show_error, talk
 
@@ -163,10 +173,10 @@ def _round(source: str | None, options: dict[str, Any], watched: Watch, launch: 
         return bool(pending)
 
     try:
-        if answer(source, options, until=has_changed, launch=launch) == ExitCode.INTERRUPTED:
+        if answer(source, options, until=has_changed, launch=spares.take) == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
     except MarpackError as error:
-        if since is None and error.exit_code is ExitCode.USAGE and not _is_project(source):
+        if since is None and error.exit_code is ExitCode.USAGE and not Path(source or ".").is_dir():
             raise
         show_error(error)
     if pending:
@@ -174,10 +184,6 @@ def _round(source: str | None, options: dict[str, Any], watched: Watch, launch: 
     reported = "" if since is None else f"{time.monotonic() - since:.2f} s after the change, "
     talk().print(f"[dim]{reported}waiting for the next one; Ctrl-C ends[/]")
     return watched.wait()
-
-
-def _is_project(source: str | None) -> bool:
-    return Path(source or ".").is_dir()
 
 
 def _tell_changes(changed: list[str]) -> None:
@@ -199,6 +205,66 @@ def _paths(source: str | None, options: dict[str, Any]) -> list[Path]:
 
 def _outputs(options: dict[str, Any]) -> list[Path]:
     return [Path(options["report"])] if options["report"] else []
+
+
+class Watch:
+    """Files and folders, as they were when last looked at."""
+
+    def __init__(self, paths: Iterable[Path], *, without: Iterable[Path] = ()) -> None:
+        """Look for the first time.
+
+        Args:
+            paths: Files, and folders with all that is in them, hidden files and archives apart.
+            without: What the run itself writes.
+        """
+        self._paths = tuple(paths)
+        self._without = {str(path.absolute()) for path in without}
+        self._seen = self._look()
+
+    def changed(self) -> list[str]:
+        """Return what changed since the last call, once it has settled."""
+        now = self._look()
+        if now == self._seen:
+            return []
+        while True:
+            time.sleep(_SETTLED)
+            later = self._look()
+            if later == now:
+                break
+            now = later
+        before, self._seen = self._seen, now
+        return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+
+    def wait(self) -> list[str]:
+        """Wait for a change, and return what changed."""
+        while True:
+            started = time.monotonic()
+            if changed := self.changed():
+                return changed
+            time.sleep(max(_EVERY, _SHARE * (time.monotonic() - started)))
+
+    def _look(self) -> _State:
+        state: _State = {}
+        for path in self._paths:
+            for name in _files(path):
+                if name in self._without:
+                    continue
+                try:
+                    status = os.stat(name)  # noqa: PTH116 - of many files, many times a second
+                except OSError:
+                    continue
+                state[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        return state
+
+
+def _files(path: Path) -> Iterator[str]:
+    top = str(path.absolute())
+    if not path.is_dir():
+        yield top  # whatever it is called: it was named
+        return
+    for root, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        yield from (f"{root}/{name}" for name in names if not name.startswith(".") and not name.endswith(_SKIPPED))
 
 
 def recorder_of(source: str | None, options: dict[str, Any]) -> Recorder:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
     from marpack.findings import Finding
     from marpack.project.source import ResolvedSource
+    from marpack.runner.client import Worker
     from marpack.runner.pool import ModelPool, PoolSettings
-    from marpack.runner.process import WorkerProcess
     from marpack.runner.session import Device, PoolMaker, Session
     from marpack.torchserve.messages import Load
 
@@ -28,7 +28,7 @@ def open_session(
     stack: ExitStack,
     *,
     on_findings: Callable[[Iterable[Finding]], None],
-    launch: Callable[[], WorkerProcess] | None = None,
+    launch: Callable[[], Worker] | None = None,
 ) -> Session:
     """Load what the source stands for.
 
@@ -37,7 +37,7 @@ def open_session(
         options: As given.
         stack: Undoes, in the end, what had to be made on the way.
         on_findings: Is told what is noticed before the model is loaded.
-        launch: Starts a worker, if not as usual.
+        launch: Returns a worker that waits for a model, in place of a new one.
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
@@ -88,7 +88,7 @@ def _load(options: dict[str, Any], device: Device) -> Load:
     )
 
 
-def _settings(options: dict[str, Any], device: Device, launch: Callable[[], WorkerProcess] | None) -> PoolSettings:
+def _settings(options: dict[str, Any], device: Device, launch: Callable[[], Worker] | None) -> PoolSettings:
     from marpack.runner.pool import PoolSettings
 
     return PoolSettings(

@@ -81,9 +81,10 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
         max_memory: int | None = None,
+        preload: bool = False,
     ) -> Self:
         """Start the child, which then waits for a model: its imports overlap with the caller's own work."""
-        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory))
+        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, preload=preload))
 
     @classmethod
     def start(cls, load: Load, *, environment: Mapping[str, str] | None = None, timeout: float | None = None) -> Self:

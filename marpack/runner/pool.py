@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.runner.client import BatchResult, Worker, wait
-from marpack.runner.process import WorkerProcess
 from marpack.torchserve.messages import Load, Loaded, Request
 from marpack.torchserve.model_config import seconds_of
 
@@ -62,7 +61,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
     max_memory: int | None = None  # bytes of data a worker may have
     environment: Mapping[str, str] | None = None  # of the workers; None: this process's
     python: str = sys.executable  # the workers' interpreter, which must have marpack
-    launch: Callable[[], WorkerProcess] | None = None  # starts a worker's process in another way than with `python`
+    launch: Callable[[], Worker] | None = None  # returns a worker that waits for a model, in place of a new one
 
     def as_served(self, config: Mapping[str, Any]) -> Self:
         """Return the same with the server's bounds where there are none: the model config's, or else its own."""
@@ -75,8 +74,29 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
     def spawn(self) -> Worker:
         """Start a worker, which then waits for a model."""
         if self.launch is not None:
-            return Worker(self.launch())
+            return self.launch()
         return Worker.spawn(environment=self.environment, python=self.python, max_memory=self.max_memory)
+
+
+class SpareWorkers:
+    """Workers that have torch imported before there is a model for them: whoever takes one need not wait for it."""
+
+    def __init__(self, spawn: Callable[[], Worker], count: int) -> None:
+        """Start the first `count` of them with `spawn`."""
+        self._spawn = spawn
+        self._spares = deque(spawn() for _ in range(count))
+
+    def take(self) -> Worker:
+        """Return a worker that waits for a model, and start the one that will follow it."""
+        self._spares.append(self._spawn())
+        return self._spares.popleft()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for spare in self._spares:
+            spare.kill()
 
 
 class LocalPool:

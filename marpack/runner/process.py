@@ -37,13 +37,21 @@ class WorkerProcess:
         self.exit = _exit_descriptor(process.pid)
 
     @classmethod
-    def start(cls, python: str, *, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> Self:
+    def start(
+        cls,
+        python: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        max_memory: int | None = None,
+        preload: bool = False,
+    ) -> Self:
         """Start a child that waits for a model.
 
         Args:
             python: The interpreter, which must have marpack installed.
             environment: The child's environment; None: this process's.
             max_memory: Bytes of data the child may have; None: no bound.
+            preload: Whether it imports torch while it waits.
 
         Raises WorkerError if it cannot be started.
         """
@@ -52,6 +60,7 @@ class WorkerProcess:
         marker = secrets.token_hex(8)
         # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
         command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), marker, str(max_memory or 0)]
+        command += ["preload"] if preload else []
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command,

@@ -140,26 +140,6 @@ ToWorker = Load | Predict
 FromWorker = Loaded | LoadFailed | ResponseChunk | Answered | Dying
 
 
-class Fork(Struct, frozen=True, tag=True):
-    """To a fork server: fork a worker; its socket and the pipe of what it prints come along."""
-
-    marker: bytes
-    max_memory: int  # bytes; 0: no bound
-
-
-class Forked(Struct, frozen=True, tag=True):
-    """From a fork server: a worker was forked."""
-
-    pid: int
-
-
-class Exited(Struct, frozen=True, tag=True):
-    """From a fork server: a worker ended."""
-
-    pid: int
-    code: int  # negative: the signal that ended it
-
-
 class Pipe:
     """One end of the connection; whole messages go in and come out.
 

@@ -1,5 +1,10 @@
-"""The child: `python -m marpack.worker FD MARKER MEMORY` loads one model and answers on the socket it was given."""
+"""The child: `python -m marpack.worker FD MARKER MEMORY` loads one model and answers on the socket it was given.
 
+With a fourth word, `preload`, it imports torch while it waits for the model.
+"""
+
+import contextlib
+import importlib
 import logging
 import os
 import resource
@@ -13,6 +18,19 @@ from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.prints import StdoutWriter, close_stdin, flush
 from marpack.worker.service import InferenceService
 from marpack.worker.trouble import last_words
+
+# What a model's first request would import; by name, since not every environment has them all.
+_PRELOADED = (
+    "torch",
+    "numpy",
+    "PIL.PngImagePlugin",
+    "PIL.JpegImagePlugin",
+    "PIL.GifImagePlugin",
+    "PIL.BmpImagePlugin",
+    "PIL.PpmImagePlugin",
+    "marpack.worker.handlers.vision",
+    "marpack.worker.loaders.registry",
+)
 
 
 def main(descriptor: int, marker: bytes, max_memory: int) -> int:
@@ -73,6 +91,13 @@ def _serve(service: InferenceService, pipe: Pipe, model_dir: str, prints: Stdout
     return 0
 
 
+def preload() -> None:
+    """Import what takes long, and is no model's own."""
+    for name in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def end(code: int) -> NoReturn:
     """End this process at once: tearing down an interpreter with torch in it takes longer than many a run."""
     flush()
@@ -80,4 +105,6 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    if sys.argv[4:] == ["preload"]:
+        preload()
     end(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))

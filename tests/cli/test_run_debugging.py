@@ -2,9 +2,9 @@
 
 import json
 import os
-import re
 import signal
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -202,15 +202,25 @@ def test_inputs_are_watched_and_wrong_usage_still_ends_at_once(mar: str, tmp_pat
         assert terminal.end() == 130
 
 
-def test_torch_is_imported_once_for_all_rounds(project: Path):
-    asks = HANDLER.replace("{os.getpid()}", "0 at {id(torch)} in {os.getppid()}")
-    (project / "handler.py").write_text("import torch\n" + asks)
+def test_each_rounds_worker_has_torch_before_there_is_a_model(project: Path):
+    asks = HANDLER.replace("{os.getpid()}", "0 torch {HAD_TORCH}")
+    (project / "handler.py").write_text("import sys\nHAD_TORCH = 'torch' in sys.modules\n" + asks)
     with Terminal("run", "--watch", "--data", "a", cwd=project) as terminal:
-        places = set()
-        for number in range(3):
-            told = terminal.wait_for(rf"a from {number} at \d+ in \d+[\s\S]*Ctrl-C ends", seconds=120)
-            places.add(re.findall(r"at \d+ in \d+", told)[-1])
-            change(project, f"from {number} at", f"from {number + 1} at")
-        assert len(places) == 1  # the module torch of one process, of which each round's worker is a fork
-        terminal.process.send_signal(signal.SIGINT)
-        assert terminal.end() == 130
+        for number in range(3):  # saved faster than torch can be imported: the next worker is waited for
+            terminal.wait_for(rf"a from {number} torch True[\s\S]*Ctrl-C ends", seconds=120)
+            change(project, f"from {number} torch", f"from {number + 1} torch")
+        terminal.wait_for("a from 3 torch True")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_outlives_a_watch(project: Path, number: signal.Signals):
+    with Terminal("run", "--watch", "--workers", "2", "--data", "a", cwd=project) as terminal:
+        terminal.wait_for(r"a from[\s\S]*Ctrl-C ends", seconds=60)
+        workers = children(terminal.process.pid)
+        assert len(workers) == 2  # the spare ones
+        terminal.process.send_signal(number)
+        terminal.end()
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.archives import pack
+from conformance.forking import ForkServer
 from conformance.probe import Batch, Call, Probe, Step
 from conformance.recording import Reply, arranged
 from conformance.requests import request_of
@@ -14,7 +15,6 @@ from conformance.requests import request_of
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
 from marpack.runner.client import LoadError, Worker
-from marpack.runner.forking import ForkServer
 from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import refusal
 from marpack.torchserve.messages import Load, Response, Trouble

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.runner.client import Worker
+from marpack.runner.pool import LocalPool, PoolSettings, SpareWorkers
 from marpack.torchserve.messages import Load, Part, Request
 
 HANDLER = textwrap.dedent(
@@ -89,3 +90,19 @@ def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
     with pytest.raises(OSError, match="disk"), pool:
         list(pool.outcomes(broken()))
     assert worker.process.ended()
+
+
+def test_a_spare_worker_is_there_for_each_that_is_taken(make_folder):
+    load = Load(model_dir=str(make_folder(HANDLER)))
+    with SpareWorkers(Worker.spawn, 2) as spares:
+        with LocalPool(load, PoolSettings(workers=2, launch=spares.take)) as pool:
+            pool.start()
+            outcomes = list(pool.outcomes(batches(["a", "exit", "b"])))
+            assert pool.restarts == 1
+        waiting = [spares.take() for _ in range(3)]
+        assert not any(worker.process.ended() for worker in waiting)
+        for worker in waiting:
+            worker.kill()
+        left = spares.take()
+    assert [outcome.responses[0].status for outcome in outcomes] == [200, 500, 200]
+    left.kill()

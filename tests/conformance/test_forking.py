@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from conformance.forking import ForkServer
 
 from marpack.errors import WorkerError
 from marpack.runner.client import Worker
-from marpack.runner.forking import ForkServer
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.messages import Load, Part, Request
 
@@ -63,7 +63,7 @@ def test_how_a_forked_worker_ended_is_known(server: ForkServer, make_folder, wor
 
 def test_a_pool_is_filled_from_the_server(server: ForkServer, make_folder):
     load = Load(model_dir=str(make_folder(HANDLER)))
-    with LocalPool(load, PoolSettings(workers=2, launch=server.launch)) as pool:
+    with LocalPool(load, PoolSettings(workers=2, launch=lambda: Worker(server.launch()))) as pool:
         pool.start()
         outcomes = list(pool.outcomes(one(word) for word in ["a", "exit", "b"]))
         assert pool.restarts == 1

@@ -1,8 +1,14 @@
-"""The parent's side of the fork server: workers that need not import torch again."""
+"""A fork server: workers that need not import torch again, for tests that start hundreds of them.
 
+Run as a script it is the server's own process, which imports torch once and forks a worker when asked: one that has
+nothing of any model yet, and loads one as every other worker does.
+"""
+
+import contextlib
 import os
 import secrets
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -10,11 +16,34 @@ import time
 from collections.abc import Mapping
 from typing import Any, Self
 
+from msgspec import Struct
+
 from marpack.errors import WorkerError
 from marpack.runner.process import WorkerProcess
-from marpack.torchserve.messages import Exited, Fork, Forked, Pipe
+from marpack.torchserve.messages import Pipe
+from marpack.worker.__main__ import end, main, preload
 
 _GRACE = 2.0  # seconds that the server is given to end by itself
+
+
+class Fork(Struct, frozen=True, tag=True):
+    """To the server: fork a worker; its socket and the pipe of what it prints come along."""
+
+    marker: bytes
+    max_memory: int  # bytes; 0: no bound
+
+
+class Forked(Struct, frozen=True, tag=True):
+    """From the server: a worker was forked."""
+
+    pid: int
+
+
+class Exited(Struct, frozen=True, tag=True):
+    """From the server: a worker ended."""
+
+    pid: int
+    code: int  # negative: the signal that ended it
 
 
 class ForkServer:
@@ -38,9 +67,9 @@ class ForkServer:
         Raises WorkerError if it cannot be started.
         """
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "marpack.worker.fork_server", str(theirs.fileno())]
+        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
         try:
-            process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -128,3 +157,74 @@ class ForkedChild:
         if self.returncode is None:
             raise subprocess.TimeoutExpired("marpack.worker", timeout or 0)
         return self.returncode
+
+
+class _Forker:
+    """The server's own process: forks workers and says how each of them ended."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._pipe = Pipe(sock, Fork)
+        self._wake, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(self._wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        """Serve until the other end is closed."""
+        poll = select.poll()
+        for descriptor in (self._sock.fileno(), self._wake):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            if self._wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+                self._tell_ends()
+            if self._sock.fileno() in ready and not self._serve():
+                return
+
+    def _serve(self) -> bool:
+        """Fork one worker; False once the other end is closed."""
+        _, descriptors, _, _ = socket.recv_fds(self._sock, 1, 2)
+        if len(descriptors) != 2:
+            return False
+        asked = self._pipe.receive()
+        if not isinstance(asked, Fork):
+            return False
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(asked, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):  # done by the child already; who asked may want to end the group at once
+            os.setpgid(pid, pid)
+        self._pipe.send(Forked(pid))
+        return True
+
+    def _become_worker(self, asked: Fork, sock: int, prints: int) -> None:
+        """Go on as `python -m marpack.worker` would, and never return."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setpgid(0, 0)  # stray children end with the group
+            self._sock.close()
+            os.dup2(prints, 1)
+            os.dup2(prints, 2)
+            os.close(prints)
+            code = main(sock, asked.marker, asked.max_memory)
+        finally:
+            end(code)
+
+    def _tell_ends(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._pipe.send(Exited(ended[0], os.waitstatus_to_exitcode(ended[1])))
+
+
+if __name__ == "__main__":
+    preload()
+    _Forker(socket.socket(fileno=int(sys.argv[1]))).run()
+    end(0)
