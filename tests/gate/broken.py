@@ -406,6 +406,10 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "it keeps its requests": fault(
             "memory-grows", at_answer('self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]')
         ),
+        "it keeps its requests, and has little time": fault(
+            "memory-grows",
+            at_answer('__import__("time").sleep(0.02)', 'self.kept = [*getattr(self, "kept", ()), bytearray(50_000)]'),
+        ),
         "it wears out": fault(
             "worn-out", at_answer('self.seen = getattr(self, "seen", 0) + 1', "if self.seen > 60: os._exit(1)")
         ),

@@ -1,6 +1,5 @@
 """The worker's memory does not grow with the requests it has answered, and it goes on answering them."""
 
-import time
 from itertools import cycle, islice, pairwise
 
 from msgspec import Struct
@@ -11,9 +10,9 @@ from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
 from marpack.runner.results import Result
 
 _WINDOWS = 4  # after one that warms up
-_SECONDS = 0.1  # per window, if it holds enough requests by then
+_SECONDS = 0.1  # per window, if that is enough requests
 _MAX_COUNT = 2000  # requests per window
-_ENOUGH = 10
+_ENOUGH = 30  # fewer only where there is no time for them: so many hide no leak of a picture each in what wavers
 _FEWEST = 3
 _CHUNK = 10  # requests sent ahead of their answers
 _LEAK = 512  # bytes per request
@@ -21,59 +20,60 @@ _GROWTH = 512 << 10  # bytes per window: allocators waver by less, or by about w
 _HINT = "keep no inputs or outputs on the handler; tensors under torch.inference_mode() hold no graph"
 
 
-class _Window(Struct, frozen=True):
-    """Some requests in a row."""
+class Window(Struct, frozen=True):
+    """The worker, after so many requests more."""
 
-    requests: int
-    resident: int | None  # bytes, after them
-    failed: Result | None = None
+    resident: int | None  # bytes; None: the system does not tell
+    restarts: int = 0  # so far
 
 
 def run(candidate: Candidate) -> CheckOutcome:
-    """Warm up, then measure resident memory over windows of requests: a leak grows in every one of them."""
+    """Warm up, then measure resident memory over windows of equally many requests: a leak grows in every one."""
     sample_runner = candidate.sample_runner
     if not sample_runner.answered:
         return skipped("there is no sample with an answer to repeat")
-    if sample_runner.pace * _FEWEST * (_WINDOWS + 1) > sample_runner.seconds_per_check:
+    count = requests_per_window(sample_runner.pace, sample_runner.seconds_per_check)
+    if count < _FEWEST:
         return skipped(f"{sample_runner.pace:.1f} s per request is too slow to repeat often enough (--patience)")
     requests = cycle(sample_runner.answered)
-    sent = 0
-    windows: list[_Window] = []
-    for _ in range(_WINDOWS + 1):
-        windows.append(_window(sample_runner, requests))
-        sent += windows[-1].requests
-        worn = windows[-1].failed
+    windows: list[Window] = []
+    for number in range(_WINDOWS + 1):
+        sent, worn = _send(sample_runner, requests, count)
         if worn is not None:
             why = f": {worn.troubles[0].message}" if worn.troubles else ""
-            message = f"after {sent} requests more, a sample is answered with {worn.status}{why}"
+            message = f"after {number * count + sent} requests more, a sample is answered with {worn.status}{why}"
             return failed(problem("worn-out", message, hint=_HINT))
+        windows.append(Window(sample_runner.pool.resident_memory(), sample_runner.pool.restarts))
     answer = max(len(sample_runner.alone(sample).body) for sample in sample_runner.answered)
-    return _judged(windows, sent, max(_GROWTH, answer))
+    return verdict_of(windows, count, max(_GROWTH, answer))
 
 
-def _judged(windows: list[_Window], sent: int, wavering: int) -> CheckOutcome:
-    sizes = [window.resident for window in windows]
-    if None in sizes:
+def requests_per_window(pace: float, seconds: float) -> int:
+    """Return how many requests each window holds, by the seconds that one takes and those that all may take."""
+    affordable = int(seconds / (_WINDOWS + 1) / max(pace, 1e-6))
+    return min(_MAX_COUNT, affordable, max(_ENOUGH, int(_SECONDS / max(pace, 1e-6))))
+
+
+def verdict_of(windows: list[Window], count: int, wavering: int) -> CheckOutcome:
+    """Judge windows of `count` requests each, the first of which warmed up; `wavering` bytes are no growth."""
+    if len({window.restarts for window in windows}) > 1:
+        return skipped("not judged: the worker was started again while its memory was measured")
+    sizes = [window.resident for window in windows if window.resident is not None]
+    if len(sizes) < len(windows):
         return skipped("this system does not tell a process's memory")
-    growth = [(after or 0) - (before or 0) for before, after in pairwise(sizes)]
-    counts = [window.requests for window in windows[1:]]
-    if all(grown > max(wavering, _LEAK * count) for grown, count in zip(growth, counts, strict=True)):
-        rate = sum(growth) / sum(counts) / 1024
+    growth = [after - before for before, after in pairwise(sizes)]
+    if all(grown > max(wavering, _LEAK * count) for grown in growth):
+        rate = sum(growth) / len(growth) / count / 1024
         return failed(problem("memory-grows", f"the worker grows by {rate:.1f} KiB per request", hint=_HINT))
-    return passed(f"{sent} requests, {sum(growth) / (1 << 20):+.1f} MiB")
+    return passed(f"{count * len(windows)} requests, {sum(growth) / (1 << 20):+.1f} MiB")
 
 
-def _window(sample_runner: SampleRunner, samples: "cycle[PackedSample]") -> _Window:
-    """Send requests until there were enough, it took long enough, or one fails."""
-    start = time.monotonic()
-    longest = sample_runner.seconds_per_check / (_WINDOWS + 1)
-    sent = 0
-    while sent < _MAX_COUNT:
-        chunk = list(islice(samples, _CHUNK if sample_runner.pace < _SECONDS / _CHUNK else 1))
-        results = sample_runner.ask(chunk)
-        sent += len(chunk)
-        short = next((result for result in results if not result.ok), None)
-        elapsed = time.monotonic() - start
-        if short is not None or elapsed > (_SECONDS if sent >= _ENOUGH else longest):
-            return _Window(sent, sample_runner.pool.resident_memory(), short)
-    return _Window(sent, sample_runner.pool.resident_memory())
+def _send(sample_runner: SampleRunner, samples: "cycle[PackedSample]", count: int) -> tuple[int, Result | None]:
+    """Send so many requests, or until one fails: return how many were sent, and the failure."""
+    size = _CHUNK if sample_runner.pace < _SECONDS / _CHUNK else 1
+    for start in range(0, count, size):
+        chunk = list(islice(samples, min(size, count - start)))
+        failure = next((result for result in sample_runner.ask(chunk) if not result.ok), None)
+        if failure is not None:
+            return start + len(chunk), failure
+    return count, None
