@@ -8,6 +8,7 @@ from marpack.archive.names import check_member_name, quoted
 from marpack.archive.protocol import MANIFEST_NAME, Entry
 from marpack.errors import ManifestError, UnsafeArchiveError
 from marpack.findings import Finding, Severity
+from marpack.torchserve.stock import HandlerName
 
 _REPACK = "marpack unpack it, and build it again: marpack build"
 _REBUILD = "build the archive again: marpack build"
@@ -115,11 +116,11 @@ def pointers(manifest: Manifest) -> dict[str, str]:
     Of a handler's path the server imports the base name, wherever it says the file is (contract §2).
     """
     model = manifest.model
-    handler = model.handler.partition(":")[0]
+    handler = HandlerName.parse(model.handler)
     named = {
         "serializedFile": model.serialized_file,
         "modelFile": model.model_file,
-        "handler": handler.rpartition("/")[2] if handler.endswith(".py") else None,
+        "handler": handler.base if handler.path.endswith(".py") else None,
         "requirementsFile": model.requirements_file,
         "configFile": model.config_file,
     }

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from marpack.inspection.facts import HandlerFacts
 from marpack.inspection.syntax import Broken, parse
+from marpack.torchserve.stock import HandlerName
 
 # BaseHandler's methods that archives override, in the order they run (contract §6).
 STAGES = (
@@ -22,8 +23,8 @@ def handler_facts(entry_point: str, read: Callable[[str], bytes | None]) -> Hand
         entry_point: `file.py`, `file.py:function` or a built-in's name.
         read: Returns a member's bytes, or None when there is no such member.
     """
-    name, _, function = entry_point.partition(":")
-    file = f"{name.rpartition('/')[2].removesuffix('.py')}.py"
+    name = HandlerName.parse(entry_point)
+    file = f"{name.module}.py"
     source = read(file)
     if source is None:
         return HandlerFacts(entry_point=entry_point)
@@ -31,7 +32,7 @@ def handler_facts(entry_point: str, read: Callable[[str], bytes | None]) -> Hand
     if isinstance(tree, Broken):
         where = f"line {tree.line}: " if tree.line else ""
         return HandlerFacts(entry_point=entry_point, file=file, problem=where + tree.reason)
-    return _entry(HandlerFacts(entry_point=entry_point, file=file), tree, function or "handle")
+    return _entry(HandlerFacts(entry_point=entry_point, file=file), tree, name.function or "handle")
 
 
 def _entry(known: HandlerFacts, tree: ast.Module, function: str) -> HandlerFacts:

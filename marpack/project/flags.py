@@ -8,10 +8,11 @@ from msgspec import Struct
 
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.names import MODEL_NAME
-from marpack.project.members import BUILT_INS, MemberCollector, is_pattern, matches, near_built_in, tree
+from marpack.project.members import OFFERED, MemberCollector, is_pattern, matches, near_built_in, tree
 from marpack.project.output_path import SUFFIXES, plain_refusals
 from marpack.project.plan import Format, Plan, Role
 from marpack.project.preflight import PlanResult, finalize_plan, manifest_place
+from marpack.torchserve.stock import HandlerName
 from marpack.version import __version__
 
 _LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")
@@ -103,10 +104,10 @@ def _add_handler(flags: Flags, gathering: MemberCollector) -> None:
 
 def handler_file(handler: str, runtime: str) -> Path | None:
     """Return the file that `--handler` names, or None for a built-in."""
-    path = handler.partition(":")[0]
+    path = HandlerName.parse(handler).path
     if runtime == "LSP":
         return None if handler in _LSP_BUILT_INS else Path(f"{path}{_LIBRARY_SUFFIX}")
-    if handler in BUILT_INS:
+    if handler in OFFERED:
         return None
     return Path(path if path.endswith(".py") else f"{path}.py")
 

@@ -15,21 +15,13 @@ from marpack.errors import UnsafeArchiveError
 from marpack.findings import Finding, Severity
 from marpack.project.plan import PlannedMember, Role
 from marpack.project.schema import FILE_NAME, FileMapping, Project
+from marpack.torchserve.stock import BUILT_INS, HandlerName
 
 _LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})
 WEIGHTS_SUFFIXES = (".pt", ".pth", ".pt2", ".safetensors", ".onnx", ".so", ".bin", ".ckpt", ".gguf")
 _MADE = (".mar", ".gz")
 _LARGE = 1 << 20  # bytes: members of this size lie beside the weights, so that the archive's tail stays small
-BUILT_INS = (  # contract §1
-    "base_handler",
-    "image_classifier",
-    "image_segmenter",
-    "object_detector",
-    "text_classifier",
-    "dali_image_classifier",
-    "vllm_handler",
-    "trt_llm_handler",
-)
+OFFERED = tuple(name for name, row in BUILT_INS.items() if row.offered)
 
 
 def tree(folder: Path, *, hidden_files: bool = False) -> Iterator[tuple[str, Path]]:
@@ -288,13 +280,13 @@ class EntryPoint(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str, folder: Path) -> "EntryPoint":
         """Parse `built_in`, `path/file.py`, `path/file.py:function`, or a file without its `.py` (contract §1)."""
-        if text in BUILT_INS:
+        if text in OFFERED:
             return cls(None, text)
-        path, colon, function = text.partition(":")
-        file = Path(path if path.endswith(".py") else f"{path}.py")
-        return cls(folder / file, f"{file.name}{colon}{function}")
+        name = HandlerName.parse(text)
+        file = Path(f"{name.path.removesuffix('.py')}.py")
+        return cls(folder / file, file.name if name.function is None else f"{file.name}:{name.function}")
 
 
 def near_built_in(text: str) -> str | None:
     """Return the built-in that a misspelt name probably means."""
-    return next(iter(difflib.get_close_matches(text, BUILT_INS, n=1)), None)
+    return next(iter(difflib.get_close_matches(text, OFFERED, n=1)), None)

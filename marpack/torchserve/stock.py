@@ -12,37 +12,99 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-BASE = "ts.torch_handler.base_handler.BaseHandler"
-# Their `initialize` loads the model as BaseHandler's does; the others' load by engines of their own.
-_BASE_LOADERS = frozenset(
-    {
-        BASE,
-        "ts.torch_handler.vision_handler.VisionHandler",
-        "ts.torch_handler.object_detector.ObjectDetector",
-        "ts.torch_handler.text_handler.TextHandler",
-        "ts.torch_handler.dali_handler.DALIHandler",
-    }
+_PACKAGE = "ts.torch_handler."
+_CROP = 224 / 256
+TOPK = 5  # classes that image_classifier answers with
+
+
+class BuiltIn(Struct, frozen=True):
+    """A handler of the server's own, under the name that a manifest gives it."""
+
+    name: str  # the module's, below ts.torch_handler
+    cls: str  # the class that answers
+    ours: str | None = None  # the module of worker/handlers with the class that marpack has in its place
+    engine: str | None = None  # what it needs, where marpack has none
+    offered: bool = False  # to authors of archives (contract §1); others are there to derive from
+    loads: bool = False  # its own `initialize` loads the model as BaseHandler's does
+    is_async: bool = False  # its `handle` is a coroutine
+    pictures: bool = False  # takes pictures, as bytes and in base64
+    crop: float | None = None  # the share of a picture's width and height that it looks at, in the middle
+    classifies: bool = False  # answers `{label: probability}`
+    topk: int | None = None  # of so many classes, and fails with fewer; None: of all
+    detects: bool = False  # answers boxes by their labels
+
+    @property
+    def module(self) -> str:
+        """The server's module."""
+        return _PACKAGE + self.name
+
+    @property
+    def dotted(self) -> str:
+        """The class that answers, by its dotted name."""
+        return f"{self.module}.{self.cls}"
+
+
+_ROWS = (
+    BuiltIn("base_handler", "BaseHandler", ours="base", offered=True, loads=True),
+    BuiltIn(
+        "image_classifier",
+        "ImageClassifier",
+        ours="vision",
+        offered=True,
+        pictures=True,
+        crop=_CROP,
+        classifies=True,
+        topk=TOPK,
+    ),
+    BuiltIn("image_segmenter", "ImageSegmenter", ours="vision", offered=True, pictures=True, crop=_CROP),
+    BuiltIn("object_detector", "ObjectDetector", ours="vision", offered=True, loads=True, pictures=True, detects=True),
+    BuiltIn("text_classifier", "TextClassifier", ours="text", offered=True, classifies=True),
+    BuiltIn("vision_handler", "VisionHandler", ours="vision", loads=True, pictures=True),
+    BuiltIn("text_handler", "TextHandler", ours="text", loads=True),
+    BuiltIn("densenet_handler", "DenseNetHandler", ours="densenet"),
+    BuiltIn("dali_handler", "DALIHandler", engine="NVIDIA DALI", loads=True),
+    BuiltIn("dali_image_classifier", "DALIImageClassifier", engine="NVIDIA DALI", offered=True),
+    BuiltIn("vllm_handler", "VLLMHandler", engine="vLLM", offered=True, is_async=True),
+    BuiltIn("trt_llm_handler", "TRTLLMHandler", engine="TensorRT-LLM", offered=True, is_async=True),
+    BuiltIn("distributed.base_pippy_handler", "BasePippyHandler"),
+    BuiltIn("distributed.base_deepspeed_handler", "BaseDeepSpeedHandler"),
 )
-# Names of ts.torch_handler that a manifest may give as handlers, and the class that answers.
-HANDLERS = {
-    name: f"ts.torch_handler.{name}.{cls}"
-    for name, cls in {
-        "base_handler": "BaseHandler",
-        "image_classifier": "ImageClassifier",
-        "image_segmenter": "ImageSegmenter",
-        "object_detector": "ObjectDetector",
-        "text_classifier": "TextClassifier",
-        "vision_handler": "VisionHandler",
-        "text_handler": "TextHandler",
-        "densenet_handler": "DenseNetHandler",
-        "dali_handler": "DALIHandler",
-        "dali_image_classifier": "DALIImageClassifier",
-        "vllm_handler": "VLLMHandler",
-        "trt_llm_handler": "TRTLLMHandler",
-        "distributed.base_pippy_handler": "BasePippyHandler",
-        "distributed.base_deepspeed_handler": "BaseDeepSpeedHandler",
-    }.items()
-}
+BUILT_INS = {row.name: row for row in _ROWS}
+BASE = BUILT_INS["base_handler"].dotted
+
+
+def built_in_of(dotted: str) -> BuiltIn | None:
+    """Return the built-in whose class has this dotted name."""
+    return next((row for row in BUILT_INS.values() if row.dotted == dotted), None)
+
+
+class HandlerName(Struct, frozen=True):
+    """A manifest's `handler`, taken apart as the server does (contract §2)."""
+
+    path: str  # up to the colon
+    function: str | None = None  # behind it; None: there is no colon
+
+    @classmethod
+    def parse(cls, text: str) -> "HandlerName":
+        """Parse `built_in`, `file.py`, `folder/file.py:function`, or a file without its `.py`."""
+        path, colon, function = text.partition(":")
+        return cls(path, function if colon else None)
+
+    @property
+    def base(self) -> str:
+        """The file's name without its folders, which is all that the server imports."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def module(self) -> str:
+        """The name that the server imports."""
+        return self.base.removesuffix(".py")
+
+    @property
+    def folder(self) -> str | None:
+        """The folder that comes first on the search path: of `folder/file.py:function`, and of no other form."""
+        folder, slash, _ = self.path.rpartition("/")
+        return folder if slash and self.function is not None else None
 
 
 class ServerModule(Struct, frozen=True):
@@ -75,7 +137,12 @@ def modules() -> Mapping[str, ServerModule]:
 def names_of(module: str) -> frozenset[str]:
     """Return what can be imported from a module of the server's: its names and its submodules."""
     inner = (name.removeprefix(f"{module}.") for name in modules() if name.startswith(f"{module}."))
-    return frozenset(modules()[module].names.split()) | {name for name in inner if "." not in name}
+    return names_held(module) | {name for name in inner if "." not in name}
+
+
+def names_held(module: str) -> frozenset[str]:
+    """Return what a module of the server's binds, submodules apart."""
+    return frozenset(modules()[module].names.split())
 
 
 def needs_of(module: str) -> str | None:
@@ -93,6 +160,11 @@ def bases_of(dotted: str) -> list[str]:
     return _facts().classes[dotted].bases.split()
 
 
+def base_modules(dotted: str) -> tuple[str, ...]:
+    """Return the server's modules that a handler class's bases lie in."""
+    return tuple(base.rpartition(".")[0] for base in bases_of(dotted))
+
+
 def methods_of(dotted: str) -> frozenset[str]:
     """Return the methods that a handler class defines itself."""
     return frozenset(_facts().classes[dotted].methods.split())
@@ -100,7 +172,8 @@ def methods_of(dotted: str) -> frozenset[str]:
 
 def loads_as_base(dotted: str) -> bool:
     """Say whether the `initialize` that this class itself defines loads the model as BaseHandler's does."""
-    return dotted in _BASE_LOADERS
+    row = built_in_of(dotted)
+    return row is not None and row.loads
 
 
 @cache

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from marpack.torchserve.diagnostics import note
-from marpack.torchserve.stock import COMPILED, UNREACHABLE, breaks_worker, is_standard
+from marpack.torchserve.stock import COMPILED, UNREACHABLE, HandlerName, breaks_worker, is_standard
 from marpack.torchserve.ts import children
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
@@ -88,10 +88,9 @@ def _set_server_environment() -> None:
 
 
 def _places(folder: Path, handler: str) -> list[str]:
-    path, colon, _ = handler.partition(":")
-    inner, slash, _ = path.rpartition("/")
+    inner = HandlerName.parse(handler).folder
     above = [str(folder.resolve().parent)] if folder.is_symlink() else []
-    return [*([str(folder / inner)] if colon and slash else ()), str(folder), *above]
+    return [*([] if inner is None else [str(folder / inner)]), str(folder), *above]
 
 
 def _set_path(*places: str | None) -> None:

@@ -13,13 +13,13 @@ from marpack.gate.candidate import Candidate
 from marpack.gate.sample_runner import PackedSample, SampleRunner
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
 from marpack.torchserve.messages import Part, Request
+from marpack.torchserve.stock import BUILT_INS
 
 _SAMPLES = 3
 _JSON = "application/json"
 _SOURCE = 1 << 20  # bytes of one module that are searched
 _TRACES = {"base64": b"base64", "json": b".loads("}
-_PICTURES = ("image_classifier", "image_segmenter", "object_detector")
-_PICTURE_CLASSES = ("ImageClassifier", "ImageSegmenter", "ObjectDetector", "VisionHandler")
+_PICTURES = {row.name: row.cls for row in BUILT_INS.values() if row.pictures}
 _HINT = "decode bytes, text and form fields alike in preprocess, or refuse what the handler does not take"
 
 
@@ -93,7 +93,7 @@ def decodes(candidate: Candidate) -> set[str]:
     sources = [candidate.read(entry.name) for entry in modules if entry.size <= _SOURCE]
     found = {word for word, trace in _TRACES.items() if any(trace in source for source in sources)}
     if candidate.archive.manifest.model.handler in _PICTURES or any(
-        base.rpartition(".")[2] in _PICTURE_CLASSES for base in handler.bases
+        base.rpartition(".")[2] in _PICTURES.values() for base in handler.bases
     ):
         found.add("base64")
     return found

@@ -9,10 +9,9 @@ from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.compare import value_of
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
+from marpack.torchserve.stock import BUILT_INS
 
 _LABELS = "index_to_name.json"
-_CLASSIFIERS = ("image_classifier", "text_classifier")
-_DETECTOR = "object_detector"
 _NUMBERED = re.compile(r"(class|label|idx|index)?[ _-]?\d+", re.IGNORECASE)
 _ROUNDING = 0.02  # of a sum of probabilities
 _HINT = "give the labels in the order of the model's outputs, one each"
@@ -57,7 +56,8 @@ def known_labels(data: bytes) -> set[str]:
 
 def named_in(value: Any, handler: str) -> Iterator[Answer]:  # Any: JSON
     """Yield the parts of an answer that have the form `{label: number}`; a detector's boxes stand for numbers."""
-    if handler == _DETECTOR and isinstance(value, list):
+    row = BUILT_INS.get(handler)
+    if row and row.detects and isinstance(value, list):
         items = (item for item in value if isinstance(item, dict))
         yield from ({key: 0.0 for key in item if key != "score"} for item in items)
     elif isinstance(value, dict) and value and all(isinstance(number, float) for number in value.values()):
@@ -65,7 +65,8 @@ def named_in(value: Any, handler: str) -> Iterator[Answer]:  # Any: JSON
 
 
 def _judged(answers: list[Answer], known: set[str], handler: str) -> Iterator[Finding]:
-    certain = handler in (*_CLASSIFIERS, _DETECTOR)
+    row = BUILT_INS.get(handler)
+    certain = row is not None and (row.classifies or row.detects)
     wrong = sorted({name for answer in answers for name in unknown_labels(answer, known, certain=certain)})
     if wrong:
         names = ", ".join(wrong[:5])
@@ -73,7 +74,7 @@ def _judged(answers: list[Answer], known: set[str], handler: str) -> Iterator[Fi
     elif any(_is_distribution(answer) and not answer.keys() & known for answer in answers):
         message = f"answers name classes, and none of them by a label of {_LABELS}"
         yield Finding(code="unused-labels", severity=Severity.WARNING, message=message, hint=_HINT)
-    elif handler == "text_classifier" and any(len(answer) < len(known) for answer in answers):
+    elif row and row.classifies and row.topk is None and any(len(answer) < len(known) for answer in answers):
         count = len(answers[0])
         yield problem("idle-label", f"the model has {count} outputs, and there are {len(known)} labels", hint=_HINT)
 

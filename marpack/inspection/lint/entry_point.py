@@ -14,7 +14,7 @@ from marpack.inspection.lint.files import NOT_LOOKED_INTO, Files, Found, Located
 from marpack.inspection.lint.own_classes import Count, count, odd_line
 from marpack.inspection.lint.scope import Binding, Imported, Own, Value
 from marpack.torchserve import stock as ts
-from marpack.torchserve.stock import INSTALLED, is_standard, never_found
+from marpack.torchserve.stock import INSTALLED, HandlerName, is_standard, never_found
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
 
@@ -103,27 +103,26 @@ class HandlerFile(Struct, frozen=True, kw_only=True):
 
 def search_path(manifest: Manifest) -> tuple[str, ...]:
     """Return the folders of the archive that the worker's search path begins with."""
-    path, colon, _ = manifest.model.handler.partition(":")
-    folder, slash, _ = path.rpartition("/")
-    return (f"{folder}/", "") if colon and slash else ("",)
+    folder = HandlerName.parse(manifest.model.handler).folder
+    return ("",) if folder is None else (f"{folder}/", "")
 
 
 def find_handler(files: Files, manifest: Manifest) -> HandlerFile:
     """Find the handler of a manifest among the members and the built-ins."""
-    path, _, function = manifest.model.handler.partition(":")
-    dotted = path.removesuffix(".py").rpartition("/")[2]
+    name = HandlerName.parse(manifest.model.handler)
+    dotted = name.module
     if never_found(dotted.partition(".")[0]):
         finding = OWN_MODULE.error(f"the server imports Python's own module '{dotted}' instead", MANIFEST)
         return HandlerFile(findings=(finding,))
     located = files.members.locate(dotted, files.roots) if dotted else None
     if located is None:
-        return _not_packed(files, path, dotted)
+        return _not_packed(files, name)
     notes = []
-    if dotted in ts.HANDLERS:
+    if dotted in ts.BUILT_INS:
         message = f"the packed {located.member} takes the place of the built-in {dotted}"
         notes.append(SHADOWED.note(message, located.member))
     found = _packed(files, located)
-    return HandlerFile(module=found.module, function=function or None, findings=(*notes, *found.findings))
+    return HandlerFile(module=found.module, function=name.function or None, findings=(*notes, *found.findings))
 
 
 def _packed(files: Files, located: Located) -> HandlerFile:
@@ -139,21 +138,18 @@ def _packed(files: Files, located: Located) -> HandlerFile:
     return HandlerFile(findings=(broken(located.member, module),) if module else ())
 
 
-def _not_packed(files: Files, path: str, dotted: str) -> HandlerFile:
-    if path == dotted and dotted in ts.HANDLERS:
-        return _built_in(dotted)
-    return HandlerFile(findings=(_missing(files, path, dotted),))
-
-
-def _built_in(name: str) -> HandlerFile:
-    needed = ts.needs_of(f"ts.torch_handler.{name}")
-    message = f"the built-in {name} needs {needed}, which a stock server does not have"
+def _not_packed(files: Files, name: HandlerName) -> HandlerFile:
+    built_in = ts.BUILT_INS.get(name.path)
+    if built_in is None:
+        return HandlerFile(findings=(_missing(files, name),))
+    needed = ts.needs_of(built_in.module)
+    message = f"the built-in {built_in.name} needs {needed}, which a stock server does not have"
     findings = (NEEDS.note(message, MANIFEST),) if needed else ()
-    return HandlerFile(built_in=ts.HANDLERS[name], findings=findings)
+    return HandlerFile(built_in=built_in.dotted, findings=findings)
 
 
-def _missing(files: Files, path: str, dotted: str) -> Finding:
-    base = path.rpartition("/")[2]
+def _missing(files: Files, name: HandlerName) -> Finding:
+    path, base, dotted = name.path, name.base, name.module
     if not dotted:
         return MISSING.error("the manifest names no handler", MANIFEST)
     if "." in dotted and base in files.members.files_in(""):
@@ -172,7 +168,7 @@ def _missing(files: Files, path: str, dotted: str) -> Finding:
 
 def _near(files: Files, path: str, dotted: str) -> str | None:
     packed = [name for name in files.members.files_in("") if name.endswith(".py")]
-    choices = packed if path.endswith(".py") else [*ts.HANDLERS, *(name.removesuffix(".py") for name in packed)]
+    choices = packed if path.endswith(".py") else [*ts.BUILT_INS, *(name.removesuffix(".py") for name in packed)]
     return suggestion(path if path.endswith(".py") else dotted, choices)
 
 

@@ -82,7 +82,7 @@ BASE_UNKNOWN = Code(
     "Pack the base class's module if the server does not have it.",
 )
 
-_ASYNC_HANDLERS = ("VLLMHandler", "TRTLLMHandler")
+_ASYNC_HANDLERS = frozenset(row.cls for row in ts.BUILT_INS.values() if row.is_async)
 TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
 FILE = "source_vocab.pt"
 

@@ -92,7 +92,7 @@ def not_packed(files: Files, top: str, severity: Severity, where: str) -> Findin
         severity: How much it weighs.
         where: Where the import stands.
     """
-    if top in ts.HANDLERS:
+    if top in ts.BUILT_INS:
         hint = f"write ts.torch_handler.{top}"
         return HANDLER_MODULE.weigh(severity, f"'{top}' is found only as ts.torch_handler.{top}", where, hint)
     homely = top in _HOMELY.split()

@@ -14,6 +14,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
 from marpack.inspection.lint.model_loading import LoadingStrategy
 from marpack.inspection.syntax import walk
+from marpack.torchserve.stock import TOPK, built_in_of
 from marpack.torchserve.targets import Target, TargetDifference
 
 LABELS = "index_to_name.json"
@@ -37,8 +38,6 @@ TOO_LARGE = Code(
     "The labels file is larger than any hand has written, and was not looked into.",
     "Check that it is the file you mean.",
 )
-TOPK = 5  # image_classifier's
-
 SHAPE = Code(
     "Labels",
     "labels-shape",
@@ -173,7 +172,8 @@ class LabelsCheck:
         """Whether the server's own classifiers look every class up."""
         found = self._library.find(self._loader.cls, "postprocess") if self._loader.cls else None
         owner = found.owner if found else None
-        return isinstance(owner, ServerClass) and owner.dotted.endswith((".ImageClassifier", ".TextClassifier"))
+        built_in = built_in_of(owner.dotted) if isinstance(owner, ServerClass) else None
+        return built_in is not None and built_in.classifies
 
     def _misnamed(self) -> Iterator[Finding]:
         alike = (name for name in self._files.members.names if _ALIKE.fullmatch(name.lower().rpartition("/")[2]))
@@ -246,7 +246,8 @@ class LabelsCheck:
         if cls is None or found is None or not isinstance(found.owner, ServerClass):
             return False
         own = [base for base in self._library.order(cls) if isinstance(base, LocalClass)]
-        return found.owner.dotted.endswith(".ImageClassifier") and not any(_sets_topk(base) for base in own)
+        built_in = built_in_of(found.owner.dotted)
+        return built_in is not None and built_in.topk is not None and not any(_sets_topk(base) for base in own)
 
 
 def _label(value: Any) -> Any:  # Any: JSON

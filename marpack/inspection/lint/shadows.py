@@ -14,6 +14,7 @@ from marpack.torchserve.stock import (
     SERVER_LOADED,
     SINGLE_FILES,
     SUBSTITUTABLE,
+    HandlerName,
     breaks_worker,
     is_standard,
     never_found,
@@ -63,7 +64,7 @@ def _tops(files: Files) -> list[str]:
 
 
 def _named(manifest: Manifest) -> set[str | None]:
-    return {manifest.model.model_file, manifest.model.handler.partition(":")[0]}
+    return {manifest.model.model_file, HandlerName.parse(manifest.model.handler).path}
 
 
 def _check_hidden(files: Files, base: str) -> Iterator[Finding]:

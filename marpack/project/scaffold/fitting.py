@@ -13,7 +13,6 @@ from marpack.project.scaffold.survey import LabelsFile, Survey, Weights
 from marpack.project.scaffold.template import Template
 from marpack.weights.kind import WeightsFormat
 
-TOPK = 5  # classes that the server's image_classifier names, and fails without
 # The server tells formats by their suffix alone (contract §6).
 _SUFFIXES = {
     WeightsFormat.TORCHSCRIPT: ".pt",

@@ -13,11 +13,12 @@ from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding
 from marpack.project.label_files import count_classes, count_labels, labels_member
-from marpack.project.members import BUILT_INS, EntryPoint, near_built_in
-from marpack.project.scaffold.fitting import TOPK, Chosen, Fit, fit, own_samples, suitability_warnings, toy_samples
+from marpack.project.members import OFFERED, EntryPoint, near_built_in
+from marpack.project.scaffold.fitting import Chosen, Fit, fit, own_samples, suitability_warnings, toy_samples
 from marpack.project.scaffold.placing import Source
 from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, read_weights
 from marpack.project.scaffold.template import Template, load_template, render
+from marpack.torchserve.stock import TOPK
 from marpack.torchserve.targets import Target
 from marpack.weights.kind import WeightsFormat
 
@@ -76,7 +77,7 @@ class Proposal(Struct, frozen=True, kw_only=True):
     @property
     def built_in(self) -> bool:
         """Whether the handler is the server's own."""
-        return self.handler in BUILT_INS
+        return self.handler in OFFERED
 
 
 def propose(folder: Path, found: Survey, answers: Answers, templates: Path) -> Proposal:
@@ -225,7 +226,7 @@ def _files(found: Survey, template: Template, weights: Weights | None) -> tuple[
 
 def _made(handler: str, found: Survey, answers: Answers) -> Iterator[str]:
     yield "marpack.yaml"
-    if handler not in BUILT_INS and handler not in found.handlers and handler != answers.handler:
+    if handler not in OFFERED and handler not in found.handlers and handler != answers.handler:
         yield f"{handler.partition(':')[0].removesuffix('.py')}.py"
     yield "test_model.py"
     yield "README.md"
@@ -276,7 +277,7 @@ def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template fil
         "handler_test": template.handler_test.strip(),
         "title": template.title,
         "classes": fit.classes,
-        "topk": min(fit.classes or 5, 5),
+        "topk": min(fit.classes or TOPK, TOPK),
         "onnx": template.name == "onnx",
         "pictures": fit.pictures and not is_toy,
         "gray": fit.gray and not is_toy,

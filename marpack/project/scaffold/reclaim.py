@@ -99,8 +99,8 @@ def _handler(text: str, places: dict[str, str]) -> str:
     entry = EntryPoint.parse(text, Path())
     if entry.file is None:
         return text
-    file, colon, function = entry.manifest.partition(":")
-    return f"{places.get(file, file)}{colon}{function}"
+    name = entry.file.name
+    return places.get(name, name) + entry.manifest.removeprefix(name)
 
 
 def _is_object(archive: Archive, name: str) -> bool:

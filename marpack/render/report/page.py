@@ -28,6 +28,7 @@ from marpack.runner.inputs import Input
 from marpack.runner.results import Percentiles, Result, Summary
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.messages import Part
+from marpack.torchserve.stock import BUILT_INS
 from marpack.version import __version__
 
 _MAX_COLUMNS = 240  # columns of the course
@@ -40,8 +41,6 @@ _TINY = 96  # pixels: pictures below are shown larger
 _DRAWN_ON = 240  # pixels: those that something is drawn on, below this
 _STAGES = ("preprocess", "inference", "postprocess", "explain_handle", "describe_handle")
 _PACKAGES = ("marpack", "torch", "torchvision", "onnxruntime", "numpy", "pillow", "captum")
-# The server's image handlers look at the middle of a picture: 224 of 256 pixels.
-_CROPPING = {"image_segmenter": 224 / 256, "image_classifier": 224 / 256}
 
 
 class TimeSeries:
@@ -175,7 +174,8 @@ class HtmlReport:
         model = archive.manifest.model
         self._title = f"{model.name} {model.version or ''}".strip()
         self._labels = _labels(archive)
-        self._crop = _CROPPING.get(model.handler)
+        built_in = BUILT_INS.get(model.handler)
+        self._crop = built_in.crop if built_in else None
         style = Markup((folder() / "report" / "style.css").read_text("utf-8"))  # noqa: S704 - ours, read from the package
         self._write("head.html.j2", title=self._title, head=head, style=style, version=__version__)
 

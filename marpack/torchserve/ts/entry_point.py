@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from marpack.torchserve.ts.table import BUILT_INS
+from marpack.torchserve.stock import BUILT_INS, HandlerName
 from marpack.torchserve.ts_util import list_classes_from_module
 
 Handle = Callable[[Any, Any], Any]  # Any: (rows | None, Context) → whatever the author returns
@@ -36,11 +36,11 @@ def find_entry(handler: str) -> HandlerEntry:
 
     Raises whatever importing raises; EntryPointError when there is not exactly one entry point.
     """
-    file, _, function = handler.partition(":")
-    module = _import_module(file.removesuffix(".py").rsplit("/", 1)[-1], handler)
-    if hasattr(module, function or "handle"):
-        return _function_entry(module, function or "handle")
-    return _class_entry(module, function)
+    name = HandlerName.parse(handler)
+    module = _import_module(name.module, handler)
+    if hasattr(module, name.function or "handle"):
+        return _function_entry(module, name.function or "handle")
+    return _class_entry(module, name.function)
 
 
 def _import_module(name: str, handler: str) -> ModuleType:
@@ -48,9 +48,10 @@ def _import_module(name: str, handler: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         # The server then tries its built-ins by the handler's whole name; any other error of the module is final.
-        if handler not in BUILT_INS:
+        built_in = BUILT_INS.get(handler)
+        if built_in is None or built_in.ours is None:
             raise
-    return importlib.import_module(f"ts.torch_handler.{handler}")
+    return importlib.import_module(built_in.module)
 
 
 def _function_entry(module: ModuleType, name: str) -> HandlerEntry:
@@ -59,7 +60,7 @@ def _function_entry(module: ModuleType, name: str) -> HandlerEntry:
     return HandlerEntry(name=f"{of}:{name}", handle=handle, initialize=lambda context: handle(None, context))
 
 
-def _class_entry(module: ModuleType, function: str) -> HandlerEntry:
+def _class_entry(module: ModuleType, function: str | None) -> HandlerEntry:
     classes = _own_classes(module)
     if len(classes) != 1:
         raise _not_one(module, classes, function)
@@ -75,8 +76,8 @@ def _class_entry(module: ModuleType, function: str) -> HandlerEntry:
 
 def _own_classes(module: ModuleType) -> list[type]:
     built_in = BUILT_INS.get(module.__name__.removeprefix("ts.torch_handler."))
-    if built_in is not None and module.__name__.startswith("ts."):
-        return [getattr(module, built_in)]
+    if built_in is not None and module.__name__ == built_in.module:
+        return [getattr(module, built_in.cls)]
     return list_classes_from_module(module)
 
 
@@ -90,7 +91,7 @@ def _initialize_of(instance: Any, name: str) -> Callable[[Any], Any]:  # Any: th
     return initialize
 
 
-def _not_one(module: ModuleType, classes: list[type], function: str) -> EntryPointError:
+def _not_one(module: ModuleType, classes: list[type], function: str | None) -> EntryPointError:
     wanted = f"function `{function}`" if function else "function `handle`"
     file = inspect.getsourcefile(module) or module.__name__
     if not classes:

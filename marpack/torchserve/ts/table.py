@@ -7,6 +7,8 @@ Handlers import what a module holds besides, too (`from ts.torch_handler.base_ha
 `import ts; ts.context.Context`), and `from … import *` takes all of it.
 """
 
+from marpack.torchserve.stock import BUILT_INS, base_modules, is_standard, names_held
+
 _CONTEXT = "marpack.torchserve.context"
 _METRIC = "marpack.torchserve.metrics"
 _SYSTEM = "marpack.torchserve.system_metrics"
@@ -14,18 +16,6 @@ _CACHE = "marpack.torchserve.metrics_cache"
 _STREAMING = "marpack.torchserve.streaming"
 _HANDLERS = "marpack.worker.handlers"
 _ENVELOPES = "marpack.torchserve.envelopes"
-
-# Built-in handlers: name in a manifest → class in ts.torch_handler.<name>.
-BUILT_INS = {
-    "base_handler": "BaseHandler",
-    "vision_handler": "VisionHandler",
-    "image_classifier": "ImageClassifier",
-    "image_segmenter": "ImageSegmenter",
-    "object_detector": "ObjectDetector",
-    "text_handler": "TextHandler",
-    "text_classifier": "TextClassifier",
-    "densenet_handler": "DenseNetHandler",
-}
 
 TABLE: dict[str, dict[str, str]] = {
     "ts": {"__version__": f"{_CONTEXT}:SERVER_VERSION", "version": "ts.version"},
@@ -124,34 +114,7 @@ TABLE: dict[str, dict[str, str]] = {
         )
     },
     "ts.torch_handler": {},
-    "ts.torch_handler.base_handler": {
-        "BaseHandler": f"{_HANDLERS}.base:BaseHandler",
-        "setup_ort_session": "marpack.worker.loaders.onnx:session",
-        **{
-            name: f"marpack.torchserve.ts_util:{name}"
-            for name in (
-                "IPEX_AVAILABLE",
-                "ONNX_AVAILABLE",
-                "PROFILER_AVAILABLE",
-                "PT230_AVAILABLE",
-                "PT2_AVAILABLE",
-                "XLA_AVAILABLE",
-            )
-        },
-    },
-    "ts.torch_handler.vision_handler": {"VisionHandler": f"{_HANDLERS}.vision:VisionHandler"},
-    "ts.torch_handler.image_classifier": {"ImageClassifier": f"{_HANDLERS}.vision:ImageClassifier"},
-    "ts.torch_handler.image_segmenter": {"ImageSegmenter": f"{_HANDLERS}.vision:ImageSegmenter"},
-    "ts.torch_handler.object_detector": {"ObjectDetector": f"{_HANDLERS}.vision:ObjectDetector"},
-    "ts.torch_handler.densenet_handler": {
-        "DenseNetHandler": f"{_HANDLERS}.densenet:DenseNetHandler",
-        "list_classes_from_module": "marpack.torchserve.ts_util:list_classes_from_module",
-    },
-    "ts.torch_handler.text_handler": {
-        "TextHandler": f"{_HANDLERS}.text:TextHandler",
-        "CONTRACTIONS_PATTERN": f"{_HANDLERS}.text_pipeline:CONTRACTIONS_PATTERN",
-    },
-    "ts.torch_handler.text_classifier": {"TextClassifier": f"{_HANDLERS}.text:TextClassifier"},
+    **{row.module: {row.cls: f"{_HANDLERS}.{row.ours}:{row.cls}"} for row in BUILT_INS.values() if row.ours},
     "ts.torch_handler.contractions": {"CONTRACTION_MAP": f"{_HANDLERS}.text_pipeline:CONTRACTION_MAP"},
     "ts.torch_handler.request_envelope": {},
     "ts.torch_handler.request_envelope.base": {"BaseEnvelope": f"{_ENVELOPES}:BaseEnvelope"},
@@ -166,16 +129,26 @@ TABLE: dict[str, dict[str, str]] = {
 
 # Modules that need an engine of their own: importing one says which.
 ENGINES = {
-    "ts.torch_handler.vllm_handler": "vLLM",
-    "ts.torch_handler.trt_llm_handler": "TensorRT-LLM",
-    "ts.torch_handler.dali_handler": "NVIDIA DALI",
-    "ts.torch_handler.dali_image_classifier": "NVIDIA DALI",
+    **{row.module: row.engine for row in BUILT_INS.values() if row.engine},
     "ts.torch_handler.distributed": "a distributed launcher (torchrun) with DeepSpeed or PiPPy",
     "ts.handler_utils.distributed": "a distributed launcher (torchrun) with DeepSpeed or PiPPy",
     "ts.handler_utils.preprocess": "NVIDIA DALI",
 }
 # Names that are not the server's own, and no module of that name.
 _ELSEWHERE = {
+    **{
+        name: f"marpack.torchserve.ts_util:{name}"
+        for name in (
+            "IPEX_AVAILABLE",
+            "ONNX_AVAILABLE",
+            "PROFILER_AVAILABLE",
+            "PT230_AVAILABLE",
+            "PT2_AVAILABLE",
+            "XLA_AVAILABLE",
+        )
+    },
+    "CONTRACTIONS_PATTERN": f"{_HANDLERS}.text_pipeline:CONTRACTIONS_PATTERN",
+    "setup_ort_session": "marpack.worker.loaders.onnx:session",
     "ABC": "abc:ABC",
     "ABCMeta": "abc:ABCMeta",
     "Dict": "typing:Dict",
@@ -207,67 +180,6 @@ _ELSEWHERE = {
     "wraps": "functools:wraps",
 }
 
-_HELD = {
-    "ts.context": "Dict Optional Tuple os",
-    "ts.service": """
-        Context PredictionException RequestProcessor create_predict_response get_yaml_config logging os time ts
-    """,
-    "ts.model_loader": """
-        ABCMeta MetricsCacheYamlImpl Optional Service abstractmethod importlib json list_classes_from_module logging os
-        uuid
-    """,
-    "ts.utils.util": "enum inspect itertools json logging os re warn wraps yaml",
-    "ts.utils.timeit_decorator": "time wraps",
-    "ts.protocol.otf_message_handler": "deprecated io json logging os struct sys time torch",
-    "ts.handler_utils.utils": "Context importlib os",
-    "ts.handler_utils.timer": "time torch",
-    "ts.handler_utils.micro_batching": "Dict copy dataclass os queue threading time",
-    "ts.handler_utils.text_utils": "re",
-    "ts.metrics.metric": "CachingMetric MetricTypes OrderedDict Units socket time",
-    "ts.metrics.caching_metric": "Dimension MetricAbstract MetricTypes logging socket time",
-    "ts.metrics.metric_abstract": "MetricTypes Units abc",
-    "ts.metrics.metric_type_enum": "enum",
-    "ts.metrics.metric_encoder": "Dimension JSONEncoder Metric json",
-    "ts.metrics.metrics_store": "Dimension Metric",
-    "ts.metrics.system_metrics": "Dimension Metric logging psutil types",
-    "ts.metrics.process_memory_metric": "logging psutil",
-    "ts.metrics.metric_cache_abstract": "Dimension MetricAbstract MetricTypes abc merrors os",
-    "ts.metrics.metric_cache_yaml_impl": "CachingMetric MetricCacheAbstract MetricTypes logging merrors yaml",
-    "ts.metrics.metric_cache_errors": "yaml",
-    "ts.torch_handler.base_handler": """
-        ProfilerActivity abc check_valid_pt2_backend importlib list_classes_from_module load_label_mapping logging ort
-        os packaging profile psutil record_function time timed torch
-    """,
-    "ts.torch_handler.vision_handler": "ABC BaseHandler Image IntegratedGradients base64 io timed torch",
-    "ts.torch_handler.image_classifier": "F VisionHandler map_class_to_label timed torch transforms",
-    "ts.torch_handler.image_segmenter": "T VisionHandler torch",
-    "ts.torch_handler.object_detector": "VisionHandler map_class_to_label torch torchvision_version transforms version",
-    "ts.torch_handler.densenet_handler": "importlib inspect io logging os time torch",
-    "ts.torch_handler.text_handler": """
-        ABC BaseHandler CLEANUP_REGEX CONTRACTION_MAP F LayerIntegratedGradients get_tokenizer logging os re string
-        torch unicodedata
-    """,
-    "ts.torch_handler.text_classifier": """
-        F TextHandler TokenReferenceBase logging map_class_to_label ngrams_iterator torch
-    """,
-    "ts.torch_handler.request_envelope.base": "ABC abstractmethod",
-    "ts.torch_handler.request_envelope.body": "BaseEnvelope",
-    "ts.torch_handler.request_envelope.json": "BaseEnvelope b64decode chain json",
-    "ts.torch_handler.request_envelope.kserve": "BaseEnvelope json logging",
-    "ts.torch_handler.request_envelope.kservev2": "BaseEnvelope json logging np",
-    "ts.torch_handler.unit_tests.test_utils.mock_context": "MetricsStore get_yaml_config os torch uuid",
-}
-
-# Modules with a `logger` of their own.
-LOGGERS = frozenset(
-    """
-    ts.metrics.caching_metric ts.metrics.metric_cache_yaml_impl ts.service ts.torch_handler.base_handler
-    ts.torch_handler.densenet_handler ts.torch_handler.request_envelope.kserve
-    ts.torch_handler.request_envelope.kservev2 ts.torch_handler.text_classifier ts.torch_handler.text_handler
-    ts.utils.util
-    """.split()  # noqa: SIM905 - a list of one a line says no more
-)
-
 # What the server's worker has loaded before it loads a handler: `import ts` is enough to reach these.
 LOADED = frozenset(
     """
@@ -279,19 +191,15 @@ LOADED = frozenset(
     """.split()  # noqa: SIM905 - as above
 )
 
-_BASE = ("ts.handler_utils.timer", "ts.torch_handler.base_handler")
-_TEXT = (*_BASE, "ts.handler_utils.text_utils", "ts.torch_handler.contractions")
-_PICTURES = (*_BASE, "ts.torch_handler.vision_handler")
-
-# Module → those that importing it imports, and so binds in their packages.
+# Module → those that importing it imports, and so binds in their packages: their own follow.
 BRINGS: dict[str, tuple[str, ...]] = {
+    **{row.module: base_modules(row.dotted) for row in BUILT_INS.values() if row.ours},
     "ts.torch_handler.base_handler": ("ts.handler_utils.timer",),
-    "ts.torch_handler.vision_handler": _BASE,
-    "ts.torch_handler.image_classifier": _PICTURES,
-    "ts.torch_handler.image_segmenter": _PICTURES,
-    "ts.torch_handler.object_detector": _PICTURES,
-    "ts.torch_handler.text_handler": _TEXT,
-    "ts.torch_handler.text_classifier": (*_TEXT, "ts.torch_handler.text_handler"),
+    "ts.torch_handler.text_handler": (
+        "ts.torch_handler.base_handler",
+        "ts.handler_utils.text_utils",
+        "ts.torch_handler.contractions",
+    ),
 } | {
     f"ts.torch_handler.request_envelope.{name}": ("ts.torch_handler.request_envelope.base",)
     for name in ("body", "json", "kserve", "kservev2")
@@ -299,6 +207,17 @@ BRINGS: dict[str, tuple[str, ...]] = {
 
 
 _HOMES = {name: target for names in TABLE.values() for name, target in names.items()} | _ELSEWHERE
+_PACKAGES = frozenset({"packaging", "psutil", "torch", "ts", "yaml"})
+
+
+def _incidental(module: str) -> dict[str, str]:
+    """Return where the names are that the server's module holds besides its own: those that have a place here."""
+    held = names_held(module) - TABLE[module].keys() - {"logger"}
+    places = {name: name for name in sorted(held) if is_standard(name) or name in _PACKAGES}
+    return places | {name: _HOMES[name] for name in sorted(held) if name in _HOMES}
+
 
 # As TABLE: module → name → where it is, "module" or "module:attribute".
-INCIDENTAL = {module: {name: _HOMES.get(name, name) for name in held.split()} for module, held in _HELD.items()}
+INCIDENTAL = {module: _incidental(module) for module in TABLE}
+# Modules with a `logger` of their own.
+LOGGERS = frozenset(module for module in TABLE if "logger" in names_held(module))
