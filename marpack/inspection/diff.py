@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progress
-from marpack.inspection.text_members import LABELS_NAME, config_facts, label_mapping, read_text, signed_index
+from marpack.inspection.text_members import config_facts, read_text, signed_index
 from marpack.inspection.verify import member_digest
+from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import Recognized, recognize
 from marpack.weights.kind import WeightsFormat
@@ -286,5 +287,5 @@ def _labels(archive: Archive) -> dict[str, Any]:  # Any: JSON
     data = read_text(archive, LABELS_NAME)
     if data is None:
         return {}
-    labels = label_mapping(data)
-    return {"(text)": data.decode("utf-8", "replace")} if isinstance(labels, str) else labels
+    labels = parse_labels(data)
+    return {"(text)": data.decode("utf-8", "replace")} if labels.problem else labels.names

@@ -24,7 +24,6 @@ from marpack.inspection.handler import handler_facts
 from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
 from marpack.inspection.text_members import (
-    LABELS_NAME,
     Signed,
     config_facts,
     distrusted_texts,
@@ -36,6 +35,7 @@ from marpack.inspection.text_members import (
     too_costly,
 )
 from marpack.inspection.verify import changed, damaged, digests
+from marpack.torchserve.labels import LABELS_NAME
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from marpack.archive.index import Index, archive_digest
@@ -12,8 +11,8 @@ from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import ConfigFacts, LabelFacts
 from marpack.inspection.verify import unlisted
+from marpack.torchserve.labels import LABELS_NAME, parse_labels
 
-LABELS_NAME = "index_to_name.json"
 _TEXT_LIMIT = 8 * 1024 * 1024  # bytes of one text member
 _MAX_FETCHED = 64 * 1024  # bytes of a compressed member elsewhere
 LABELS_UNREADABLE, CONFIG_HOSTILE = "labels-unreadable", "config-hostile"
@@ -68,27 +67,13 @@ def too_costly(archive: Archive, name: str) -> bool:
 
 def label_facts(data: bytes) -> LabelFacts:
     """Return how many labels an index_to_name.json has, and the first of them (contract §6)."""
-    mapping = label_mapping(data)
-    if isinstance(mapping, str):
-        return LabelFacts(problem=mapping)
-    labels = [mapping[key] for key in sorted(mapping, key=_by_index)]
+    parsed = parse_labels(data)
+    if parsed.problem is not None:
+        return LabelFacts(problem=parsed.problem)
+    labels = [parsed.names[key] for key in sorted(parsed.names, key=_by_index)]
     odd = next((label for label in labels if not isinstance(label, str)), None)
     problem = None if odd is None else f"a label is no text: {odd!r:.60}"
     return LabelFacts(count=len(labels), first=tuple(str(label) for label in labels[:_SHOWN]), problem=problem)
-
-
-def label_mapping(data: bytes) -> dict[str, Any] | str:  # Any: a label is text, unless the file is wrong
-    """Return the labels by class index, or what is wrong with the file."""
-    try:
-        mapping = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return f"it is not JSON: {error}"
-    if not isinstance(mapping, dict):
-        return "it is not an object of class index to label"
-    names = mapping.get("object_type_names")
-    if isinstance(names, list):
-        return {str(index): name for index, name in enumerate(names)}
-    return {key: value[-1] if isinstance(value, list) and value else value for key, value in mapping.items()}
 
 
 def _by_index(key: str) -> tuple[int, str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from marpack.errors import ProjectError
 from marpack.inspection.yaml_document import parse_document
+from marpack.torchserve.labels import parse_labels
 from marpack.weights.contents import WeightsSummary
 
-LABELS_NAME = "index_to_name.json"
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
 _INDEX_WORDS = frozenset({"index", "id", "idx", "class", "class_id", "class_index", "label_id", "#", ""})
 _MAX_BYTES = 1 << 20  # bytes of a file that may be labels
@@ -139,13 +139,12 @@ def count_labels(path: Path) -> int | None:
         if path.stat().st_size > _MAX_BYTES:
             return None
         made = labels_member(path)
-        mapping = json.loads(made if isinstance(made, bytes) else made.read_bytes())
-    except (ProjectError, OSError, ValueError):
+        labels = parse_labels(made if isinstance(made, bytes) else made.read_bytes())
+    except (ProjectError, OSError):
         return None
-    names = mapping.get("object_type_names")
-    if isinstance(names, list):
-        return len(names)
-    return len(mapping) if mapping and all(key.isdecimal() for key in mapping) else None
+    if labels.listed:
+        return len(labels.names)
+    return len(labels.names) if labels.names and all(key.isdecimal() for key in labels.names) else None
 
 
 def count_classes(contents: WeightsSummary) -> int | None:

@@ -15,12 +15,13 @@ from marpack.archive.names import MODEL_NAME
 from marpack.errors import ProjectError
 from marpack.inspection.syntax import Broken, parse
 from marpack.inspection.yaml_document import parse_document
-from marpack.project.label_files import LABELS_NAME, labels_member
+from marpack.project.label_files import labels_member
 from marpack.project.members import EntryPoint, MemberCollector, add_entries, near_built_in, tree
 from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role
 from marpack.project.preflight import PlanResult, as_finding, finalize_plan, manifest_place
 from marpack.project.schema import Project, mistakes
+from marpack.torchserve.labels import LABELS_NAME
 from marpack.version import __version__
 
 _BYTECODE = (".pyc", ".pyo")

@@ -1,11 +1,17 @@
-"""index_to_name.json as the server loads it, and labels put to classes (contract §6)."""
+"""index_to_name.json: what it holds, what the server makes of it, and labels put to classes (contract §6)."""
 
+import codecs
 import itertools
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.torchserve.diagnostics import note
 
@@ -18,6 +24,76 @@ Rows = list[list[Any]]
 
 class LabelError(Exception):
     """Labels that are no mapping of class index to text; the server fails to load the model."""
+
+
+class LabelsFault(StrEnum):
+    """What about a labels file makes the server's loader fail."""
+
+    ENCODING = "encoding"
+    SYNTAX = "syntax"
+    SHAPE = "shape"
+
+
+class ParsedLabels(Struct, frozen=True, kw_only=True):
+    """What a labels file holds."""
+
+    names: dict[str, Any] = {}  # class index → label; Any: text, unless the file is wrong
+    listed: bool = False  # the names come as a list, under "object_type_names"
+    duplicates: tuple[str, ...] = ()  # keys of the object that stand more than once
+    fault: LabelsFault | None = None
+    problem: str | None = None  # the fault, in words
+    line: int | None = None  # where it is
+
+
+def parse_labels(data: bytes) -> ParsedLabels:
+    """Parse a labels file; never raises. A byte-order mark is a fault, what comes behind it is read all the same."""
+    parsed = _parsed(data.removeprefix(codecs.BOM_UTF8))
+    if not data.startswith(codecs.BOM_UTF8):
+        return parsed
+    return replace(parsed, fault=LabelsFault.ENCODING, problem="it begins with a byte-order mark", line=1)
+
+
+def _parsed(data: bytes) -> ParsedLabels:
+    try:
+        return _labels_in(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        return ParsedLabels(fault=LabelsFault.ENCODING, problem="it is not UTF-8", line=line)
+    except json.JSONDecodeError as error:
+        problem = f"it is no valid JSON: {error.msg}"
+        return ParsedLabels(fault=LabelsFault.SYNTAX, problem=problem, line=error.lineno)
+    except (RecursionError, ValueError) as error:
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:100]
+        return ParsedLabels(fault=LabelsFault.SYNTAX, problem=problem)
+
+
+def _labels_in(text: str) -> ParsedLabels:
+    duplicates: tuple[str, ...] = ()
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON
+        nonlocal duplicates  # of the outermost object, which comes last
+        duplicates = tuple(key for key, times in Counter(key for key, _ in found).items() if times > 1)
+        return dict(found)
+
+    mapping = json.loads(text, object_pairs_hook=pairs)
+    if not isinstance(mapping, dict):
+        return ParsedLabels(fault=LabelsFault.SHAPE, problem=f"it is {json_kind(mapping)}, not an object")
+    listed = _listed(mapping)
+    if listed is not None:
+        return ParsedLabels(names=listed, listed=True, duplicates=duplicates)
+    names = {key: value[-1] if isinstance(value, list) and value else value for key, value in mapping.items()}
+    return ParsedLabels(names=names, duplicates=duplicates)
+
+
+def _listed(mapping: dict[str, Any]) -> dict[str, Any] | None:  # Any: JSON
+    names = mapping.get("object_type_names")
+    return {str(index): name for index, name in enumerate(names)} if isinstance(names, list) else None
+
+
+def json_kind(value: Any) -> str:  # Any: JSON
+    """Return what a JSON value is, in words."""
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return kinds.get(type(value), "null")
 
 
 def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
@@ -34,10 +110,8 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
         mapping = json.load(file)
     if not isinstance(mapping, dict):
         raise LabelError(f"{path.name} must be an object of class index to label")
-    names = mapping.get("object_type_names")
-    if isinstance(names, list):
-        return {str(index): name for index, name in enumerate(names)}
-    return {key: _label(value, path.name) for key, value in mapping.items()}
+    listed = _listed(mapping)
+    return {key: _label(value, path.name) for key, value in mapping.items()} if listed is None else listed
 
 
 def _label(value: Any, where: str) -> str:  # Any: JSON

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from marpack.torchserve.labels import LabelError, load_label_mapping, map_class_to_label
+from marpack.torchserve.labels import LabelError, LabelsFault, load_label_mapping, map_class_to_label, parse_labels
 
 
 def loaded(tmp_path: Path, content: object) -> dict[str, str] | None:
@@ -28,6 +28,29 @@ def test_the_three_shapes(tmp_path: Path, content: object, mapping: dict[str, st
 def test_other_shapes_are_refused(tmp_path: Path, content: object):
     with pytest.raises(LabelError):
         loaded(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("data", "names", "fault", "line"),
+    [
+        (b'{"0": ["n01", "tench"], "1": []}', {"0": "tench", "1": []}, None, None),
+        (b'{"object_type_names": ["a", 5]}', {"0": "a", "1": 5}, None, None),
+        (b'\xef\xbb\xbf{"0": "a"}', {"0": "a"}, LabelsFault.ENCODING, 1),
+        (b"\xef\xbb\xbf" * 5_000, {}, LabelsFault.ENCODING, 1),
+        (b'{\n"0": "\xff"}', {}, LabelsFault.ENCODING, 2),
+        (b'{\n"0": }', {}, LabelsFault.SYNTAX, 2),
+        (b"[" * 100_000, {}, LabelsFault.SYNTAX, None),
+        (b'["a"]', {}, LabelsFault.SHAPE, None),
+    ],
+)
+def test_what_a_file_holds_and_what_is_wrong_with_it(data: bytes, names: dict, fault: LabelsFault, line: int):
+    parsed = parse_labels(data)
+    assert (parsed.names, parsed.fault, parsed.line) == (names, fault, line)
+    assert (parsed.problem is None) == (fault is None)
+
+
+def test_keys_that_stand_twice_are_told_of_the_object_itself():
+    assert parse_labels(b'{"0": "a", "1": {"x": 1, "x": 2}, "0": "b"}').duplicates == ("0",)
 
 
 def test_no_file_is_no_mapping(tmp_path: Path):

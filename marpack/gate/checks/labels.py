@@ -1,6 +1,5 @@
 """The labels that answers name are those packed with the archive."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,9 +8,9 @@ from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.compare import value_of
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
+from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.torchserve.stock import BUILT_INS
 
-_LABELS = "index_to_name.json"
 _NUMBERED = re.compile(r"(class|label|idx|index)?[ _-]?\d+", re.IGNORECASE)
 _ROUNDING = 0.02  # of a sum of probabilities
 _HINT = "give the labels in the order of the model's outputs, one each"
@@ -21,11 +20,11 @@ Answer = dict[str, float]  # label → probability
 
 def run(candidate: Candidate) -> CheckOutcome:
     """Look for classes in the answers that the labels do not name, and for labels that are no class."""
-    if _LABELS not in candidate.archive.entries:
+    if LABELS_NAME not in candidate.archive.entries:
         return skipped("the archive has no labels")
-    known = known_labels(candidate.read(_LABELS))
+    known = known_labels(candidate.read(LABELS_NAME))
     if not known:
-        return skipped(f"{_LABELS} holds none that can be read")
+        return skipped(f"{LABELS_NAME} holds none that can be read")
     sample_runner = candidate.sample_runner
     built_in = candidate.archive.manifest.model.handler
     answers = [
@@ -42,16 +41,7 @@ def run(candidate: Candidate) -> CheckOutcome:
 
 def known_labels(data: bytes) -> set[str]:
     """Return the labels that a file holds; none if it is not of a form that the server reads (contract §6)."""
-    try:
-        mapping = json.loads(data)
-    except (ValueError, RecursionError):
-        return set()
-    if not isinstance(mapping, dict):
-        return set()
-    names = mapping.get("object_type_names")
-    if isinstance(names, list):
-        return set(map(str, names))
-    return {str(value[-1] if isinstance(value, list) and value else value) for value in mapping.values()}
+    return set(map(str, parse_labels(data).names.values()))
 
 
 def named_in(value: Any, handler: str) -> Iterator[Answer]:  # Any: JSON
@@ -70,9 +60,9 @@ def _judged(answers: list[Answer], known: set[str], handler: str) -> Iterator[Fi
     wrong = sorted({name for answer in answers for name in unknown_labels(answer, known, certain=certain)})
     if wrong:
         names = ", ".join(wrong[:5])
-        yield problem("unknown-label", f"answers name {names}, which {_LABELS} does not hold", hint=_HINT)
+        yield problem("unknown-label", f"answers name {names}, which {LABELS_NAME} does not hold", hint=_HINT)
     elif any(_is_distribution(answer) and not answer.keys() & known for answer in answers):
-        message = f"answers name classes, and none of them by a label of {_LABELS}"
+        message = f"answers name classes, and none of them by a label of {LABELS_NAME}"
         yield Finding(code="unused-labels", severity=Severity.WARNING, message=message, hint=_HINT)
     elif row and row.classifies and row.topk is None and any(len(answer) < len(known) for answer in answers):
         count = len(answers[0])

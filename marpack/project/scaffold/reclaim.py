@@ -13,12 +13,12 @@ from marpack.archive.manifest import Manifest
 from marpack.archive.names import MODEL_NAME
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.findings import Finding, Severity
-from marpack.project.label_files import LABELS_NAME
 from marpack.project.members import EntryPoint
 from marpack.project.planning import SAMPLES
 from marpack.project.scaffold.placing import Source
 from marpack.project.scaffold.template import render
 from marpack.project.schema import FILE_NAME
+from marpack.torchserve.labels import LABELS_NAME
 
 _META = "MAR-INF/"
 _APART = "members/"  # where a member goes whose name the project needs itself

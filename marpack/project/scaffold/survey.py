@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from marpack.inspection.handler import handler_facts
 from marpack.inspection.syntax import Broken, parse
-from marpack.project.label_files import LABELS_NAME, count_labels
 from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
+from marpack.project.label_files import count_labels
 from marpack.project.schema import FILE_NAME
+from marpack.torchserve.labels import LABELS_NAME
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat

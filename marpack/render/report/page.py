@@ -1,6 +1,5 @@
 """The HTML report of a run, and its plot of stage times; what it draws of an answer is in `drawings`."""
 
-import json
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from marpack.render.run_json import RunHead
 from marpack.render.templates import folder
 from marpack.runner.inputs import Input
 from marpack.runner.results import Percentiles, Result, Summary
-from marpack.torchserve.labels import LABELS_NAME
+from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.torchserve.messages import Part
 from marpack.torchserve.stock import BUILT_INS
 from marpack.version import __version__
@@ -241,16 +240,7 @@ def _labels(archive: Archive) -> Mapping[str, str]:
     if LABELS_NAME not in archive.entries:
         return {}
     with archive.open(LABELS_NAME) as file:
-        try:
-            mapping = json.load(file)
-        except ValueError:
-            return {}
-    names = mapping.get("object_type_names") if isinstance(mapping, dict) else None
-    if isinstance(names, list):
-        return {str(index): str(name) for index, name in enumerate(names)}
-    if not isinstance(mapping, dict):
-        return {}
-    return {key: str(value[-1] if isinstance(value, list) and value else value) for key, value in mapping.items()}
+        return {key: str(name) for key, name in parse_labels(file.read()).names.items()}
 
 
 def _picture(part: Part, side: int) -> Picture | None:
