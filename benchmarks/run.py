@@ -64,16 +64,16 @@ OVERHEAD = """
 import logging, os, sys, timeit
 from marpack.torchserve.messages import Load, Part, Predict, Request, ToWorker
 from marpack.torchserve.metrics import LogHandler
-from marpack.worker.model_loader import Loader
-from marpack.worker.prints import Prints
+from marpack.worker.model_loader import HandlerLoader
+from marpack.worker.prints import StdoutWriter
 import msgspec
 
 out = os.dup(1)
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-prints = Prints(b"end of a batch")
+prints = StdoutWriter(b"end of a batch")
 logging.basicConfig(handlers=[LogHandler(sys.stdout, prints.put)], level=logging.INFO)
 os.chdir(sys.argv[1])
-service, _ = Loader(Load(model_dir=sys.argv[1])).run()
+service, _ = HandlerLoader(Load(model_dir=sys.argv[1])).run()
 encode, decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(ToWorker).decode
 request = Request(id="1", parts=(Part("body", b"x" * 100, ""),))
 message = encode(Predict((request,)))

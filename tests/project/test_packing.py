@@ -38,13 +38,13 @@ ORDER = [
 PLAN = """
 import sys
 from pathlib import Path
-from marpack.archive.manifest import Manifest, Model
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.project.packing import pack
 from marpack.project.plan import Format, Plan, PlannedMember, Role
 
 output, weights, form = sys.argv[1:]
 plan = Plan(
-    manifest=Manifest(model=Model(name="digits", handler="handler.py")),
+    manifest=Manifest(model=ManifestModel(name="digits", handler="handler.py")),
     members=(PlannedMember("w.pt", Path(weights), Role.WEIGHTS), PlannedMember("handler.py", b"")),
     output=Path(output), format=Format(form), replace=True,
 )
