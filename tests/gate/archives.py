@@ -1,11 +1,14 @@
 """Archives for the gate: a healthy one, and everything needed to break one thing in it."""
 
+import atexit
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from conformance.forking import ForkServer
 
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckSelection, check
@@ -14,6 +17,7 @@ from marpack.project.load import load_project
 from marpack.project.packing import write
 from marpack.project.planning import plan_project
 from marpack.project.source import ResolvedSource
+from marpack.runner.client import Worker
 from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result, body_of
 
@@ -89,9 +93,23 @@ def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
     return write(plan_project(load_project(project(folder, handler, **options)), check=False)).path
 
 
+@cache
+def _forks() -> ForkServer:
+    server = ForkServer.start()
+    atexit.register(server.close)
+    return server
+
+
+def launch() -> Worker:
+    """Return a worker that waits for a model, forked from a process that has torch imported."""
+    return Worker(_forks().launch())
+
+
 def examine(source: Path, *, choice: CheckSelection | None = None, **settings: Any) -> GateReport:
     """Put one archive through the gate, with patience enough for a busy machine; what hangs brings a shorter time."""
-    asked = CheckOptions(seconds_per_check=60.0, settings=PoolSettings(**{"timeout": 30.0} | settings))
+    asked = CheckOptions(
+        seconds_per_check=60.0, settings=PoolSettings(**{"timeout": 30.0, "launch": launch} | settings)
+    )
     with Candidate(ResolvedSource(path=source), asked) as candidate:
         return check(candidate, choice)
 
