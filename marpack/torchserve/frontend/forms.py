@@ -38,8 +38,6 @@ from marpack.torchserve.messages import MAX_BODY, Part, Request
 
 _MIXED = "multipart/mixed"
 _PLAIN_ENCODINGS = {"7bit", "8bit", "binary"}
-# What is said of one section within a `multipart/mixed` section, and not of the next one.
-_OF_ONE_FILE = ("charset", "content-length", "content-transfer-encoding", "content-type", "filename")
 
 _LINE_END = re.compile(rb"\r?\n")
 _AFTER_DELIMITER = re.compile(rb"\r?\n|--(?:\r?\n|(?!\r))")
@@ -65,44 +63,30 @@ class _CutShortError(Exception):
 
 
 class _Decoder:
-    """Reads a body from front to back: a form's sections, and those of a `multipart/mixed` section within."""
+    """Reads a body from front to back."""
 
     def __init__(self, body: bytes, delimiter: Delimiter) -> None:
         self._body = body
         self._at = 0
         self._charset = delimiter.charset
-        self._outer = _line_of(delimiter.boundary)
-        self._inner = b""
+        self._delimiter = b"--" + delimiter.boundary.encode("latin-1", "replace")
         self._fields: dict[str, str] = {}  # what the section at hand has said of itself
 
     def parts(self) -> Iterator[Part]:
         try:
-            while self._opens(self._outer):
+            while self._opens_section():
                 self._fields = {}
-                if self._reads_head_of_mixed():
-                    yield from self._files()
-                else:
-                    yield self._part(self._outer)
+                self._read_head()
+                yield self._part()
         except _CutShortError:
             return
 
-    def _files(self) -> Iterator[Part]:
-        """Yield the parts of a `multipart/mixed` section."""
-        while self._opens(self._inner):
-            if self._reads_head_of_mixed(within=True):
-                raise FormError("Mixed Multipart found in a previous Mixed Multipart")
-            if "filename" not in self._fields:
-                raise FormError("Filename not found")
-            yield self._part(self._inner)
-            for name in _OF_ONE_FILE:
-                self._fields.pop(name, None)
-
-    def _opens(self, delimiter: bytes) -> bool:
+    def _opens_section(self) -> bool:
         """Read a delimiter; say whether a section follows it, or it is the last one."""
         self._skip_blanks()
-        if not self._body.startswith(delimiter, self._at):
+        if not self._body.startswith(self._delimiter, self._at):
             raise _CutShortError
-        found = _AFTER_DELIMITER.match(self._body, self._at + len(delimiter))
+        found = _AFTER_DELIMITER.match(self._body, self._at + len(self._delimiter))
         if found is None:
             raise _CutShortError
         self._at = found.end()
@@ -114,23 +98,20 @@ class _Decoder:
             raise _CutShortError
         self._at = visible.start()
 
-    def _reads_head_of_mixed(self, *, within: bool = False) -> bool:
-        """Read a section's headers; say whether it holds sections of its own: the rest is theirs."""
+    def _read_head(self) -> None:
         while not self._reads_empty_line():
             self._skip_blanks()
             header = split_header(self._line())
             name = header[0].lower()
             if name == "content-disposition":
-                if item(header, 1).lower() in (("attachment", "file") if within else ("form-data",)):
+                if item(header, 1).lower() == "form-data":
                     self._read_parameters(header[2:])
             elif name in {"content-transfer-encoding", "content-length"}:
                 self._fields[name] = cleaned(item(header, 1))
             elif name == "content-type":
                 if item(header, 1).lower() == _MIXED:
-                    self._inner = self._inner if within else _inner_line(header)
-                    return True
+                    raise FormError(f"{_MIXED} within a form: marpack does not read it")
                 self._read_types(header[1:])
-        return False
 
     def _reads_empty_line(self) -> bool:
         found = _LINE_END.match(self._body, self._at)
@@ -143,10 +124,7 @@ class _Decoder:
         if end is None:
             raise _CutShortError
         line, self._at = self._body[self._at : end.start()], end.end()
-        try:
-            return line.decode(self._charset, "replace")
-        except LookupError:  # one that only Java knows
-            return line.decode("latin-1")
+        return line.decode(self._charset, "replace")
 
     def _read_parameters(self, parameters: list[str]) -> None:
         for parameter in parameters:
@@ -173,7 +151,7 @@ class _Decoder:
             else:
                 self._fields["content-type"] = piece
 
-    def _part(self, delimiter: bytes) -> Part:
+    def _part(self) -> Part:
         """Read a section's value, which ends at the next delimiter."""
         fields, is_file = self._fields, "filename" in self._fields
         if is_file:
@@ -183,7 +161,7 @@ class _Decoder:
         if "name" not in fields:
             raise FormError(_NO_NAME)
         name = field_name(fields["name"])
-        start, end = self._at, self._value_end(delimiter)
+        start, end = self._at, self._value_end()
         if is_file:
             _check_size((len(self._body) if end is None else end) - start, fields.get("content-length", ""))
         if end is None:
@@ -191,23 +169,14 @@ class _Decoder:
         self._at = end
         return Part(name, self._body[start:end], fields.get("content-type", OCTETS) if is_file else "")
 
-    def _value_end(self, delimiter: bytes) -> int | None:
+    def _value_end(self) -> int | None:
         """Return where the line end before the next delimiter begins; None where there is no delimiter."""
-        if self._body.startswith(delimiter, self._at):
+        if self._body.startswith(self._delimiter, self._at):
             return self._at
-        end = self._body.find(b"\n" + delimiter, self._at)
+        end = self._body.find(b"\n" + self._delimiter, self._at)
         if end < 0:
             return None
         return end - 1 if self._body.endswith(b"\r", self._at, end) else end
-
-
-def _line_of(boundary: str) -> bytes:
-    return b"--" + boundary.encode("latin-1", "replace")
-
-
-def _inner_line(header: list[str]) -> bytes:
-    _, equals, boundary = item(header, 2).partition("=")
-    return _line_of(boundary if equals else "null")
 
 
 def _check_encoding(encoding: str) -> None:

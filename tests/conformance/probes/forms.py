@@ -37,11 +37,10 @@ def _whole(topic: str, types: Iterable[str]) -> tuple[Call, ...]:
 # Names of Java's, of Python's, of both and of neither.
 _CHARSETS = """
 utf8 UTF_8 utf_8 utf-8-sig latin1 latin-1 iso-8859-1 ISO8859_1 cp1252 windows-1252 ascii us-ascii utf-16 utf16 utf-16le
-utf-32 gbk gb2312 gb18030 big5 shift_jis sjis euc-jp koi8-r cp437 ibm437 macroman x-macroman mac-roman hex base64 rot13
+utf-32 gbk gb2312 gb18030 big5 shift_jis sjis euc-jp koi8-r mac-roman hex base64 rot13
 idna punycode unicode_escape raw_unicode_escape mbcs oem undefined cp65001 utf-7 none binary x-user-defined utf8mb4
-iso-2022-jp hz johab cp866 tis-620 unicode utf iso-10646-ucs-2 ucs-2 UTF-8BOM cp037 palmos cp720 kz1048 8859_1
-iso8859-15 iso-8859-6-i l1 646 utf-8- -utf-8 .utf8 utf:8 utf+8 utf8! ibm-949c x-ibm1006 ccsid01140 csibm290
-x-windows-874
+iso-2022-jp hz cp866 tis-620 utf ucs-2 UTF-8BOM palmos cp720 kz1048 iso8859-15 iso-8859-6-i l1 utf-8- -utf-8 .utf8
+utf:8 utf+8 utf8!
 """
 _FILE_CHARSETS = ("utf8", "klingon", "", '"utf-8"', "'utf-8'", "utf 8", "utf-8; x=y", "utf-16")
 _FORM_CHARSETS = (
@@ -73,7 +72,6 @@ _FILE_TYPES = (
     "image/png; name=x.png",
     'image/png; name="a;b.png"',
     "application/octet-stream",
-    "multipart/mixed",
     '"text/plain"',
     "text/plain; charset=utf-8 ",
     "application/json;;",
@@ -102,7 +100,6 @@ _BOUNDARIES = (
     f"multipart/form-data; boundary=zzz; boundary={BOUNDARY}",
     f"multipart/form-data-x; boundary={BOUNDARY}",
     f"multipart/form-data ; boundary={BOUNDARY}",
-    f"multipart/form-data; ; boundary={BOUNDARY}",
     "multipart/form-data;boundary",
     "multipart/form-data; boundary=",
     "multipart/form-data;",
@@ -148,8 +145,7 @@ _BARE_NAMES = ("data", "a.b", "a:b", "a=b", "a b", "\u00e9")
 _FILENAMES = (
     'filename="a b.txt"', 'filename="a;b.txt"', 'filename="a\\"b.txt"', "filename=a.txt", "filename=", "filename",
     'filename="C:\\\\x\\\\y.txt"', 'filename="../../x"', 'filename="\u00e9.png"', "filename*=utf-8''%C3%A9.txt",
-    "filename*=UTF-8'en'x.txt", "filename*=klingon''x.txt", "filename*=x.txt", "filename*=utf-8''%zz",
-    "filename*=utf-8''x%4", "filename*=utf-8''\u00e9%zz", "filename*=",
+    "filename*=UTF-8'en'x.txt", "filename*=klingon''x.txt", "filename*=x.txt", "filename*=",
     "filename=\"a.txt\"; filename*=utf-8''b.txt", "filename*=utf-8''b.txt; filename=\"a.txt\"", 'FILENAME="x"',
     'filename ="x"', 'filename= "x"', 'filename="x";', 'filename="a=b,c:d"', "filename='x'", 'filename="a%22b"',
     'filename="x"; size=2', 'filename="x"; creation-date="Wed, 12 Feb 1997"', 'xfilename="x"', 'filename="a""b"',
@@ -215,19 +211,6 @@ _BODIES = {
     "cut in a file": f"{_AS_FILE}ABC",
     "cut in a field": f"{_ALONE}ABC",
     "cut in the second": f'{_ALONE}ABC\r\n{_LINE}\r\n{_DATA}"b"; filename="x"\r\n\r\nABC',
-    "mixed within": (
-        f'{_LINE}\r\n{_DATA}"f"\r\nContent-Type: multipart/mixed; boundary=II\r\n\r\n'
-        "--II\r\nContent-Disposition: attachment; filename=one\r\nContent-Type: text/plain\r\n\r\n1\r\n"
-        f"--II\r\nContent-Disposition: file; filename=two\r\n\r\n2\r\n--II--\r\n{_OTHER}{_ENDED}"
-    ),
-    "mixed within, no filename": (
-        f'{_LINE}\r\n{_DATA}"f"\r\nContent-Type: multipart/mixed; boundary=II\r\n\r\n'
-        f"--II\r\nContent-Disposition: attachment\r\n\r\n1\r\n--II--\r\n{_LINE}--\r\n"
-    ),
-    "mixed within mixed": (
-        f'{_LINE}\r\n{_DATA}"f"\r\nContent-Type: multipart/mixed; boundary=II\r\n\r\n'
-        f"--II\r\nContent-Type: multipart/mixed; boundary=JJ\r\n\r\n1\r\n--II--\r\n{_LINE}--\r\n"
-    ),
 }
 _BYTES = bytes(range(256)) * 4
 
