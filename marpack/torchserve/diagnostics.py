@@ -1,10 +1,15 @@
-"""Notes and timings that stand beside an answer, for the author's eyes only."""
+"""Notes and timings that stand beside an answer, for the author's eyes only; calls that may raise anything."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TypeVar
 
 from marpack.torchserve.messages import Trouble
 
 _MAX_COUNT = 100  # a handler may be called a million times between two drains
 _collected: list[Trouble] = []
 _spent: dict[str, float] = {}
+R = TypeVar("R")
 
 
 def note(kind: str, message: str, *, stage: str | None = None, hint: str | None = None) -> None:
@@ -38,3 +43,25 @@ def drain_timings() -> dict[str, float]:
     spent = dict(_spent)
     _spent.clear()
     return spent
+
+
+class Explained:
+    """Have an exception explained on its way out of a `with` block; it goes on its way, whatever it is."""
+
+    def __init__(self, explain: Callable[[Exception], None]) -> None:
+        self._explain = explain
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, Exception):
+            self._explain(error)
+
+
+def attempt(call: Callable[[], R]) -> R | Exception:
+    """Return what a call returns, or what it raises: for code of authors and libraries that must not end the worker."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - what it is, the caller looks at
+        return error

@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from marpack.torchserve.diagnostics import attempt
 from marpack.torchserve.response import WorkerDeath
 from marpack.torchserve.targets import TargetDifference, settings_for
 
@@ -85,12 +87,8 @@ class MicroBatching:
             except queue.Empty:
                 continue
             self.thread_local_data.micro_batch_idx = index
-            if failure is None:
-                try:
-                    value = call(value)
-                except Exception as error:  # noqa: BLE001 - raised again where the batch is put together
-                    failure = error
-            sink.put((index, value, failure))
+            done = attempt(partial(call, value)) if failure is None else failure
+            sink.put((index, done, done if isinstance(done, Exception) else None))
 
     def shutdown(self) -> None:
         """End every thread."""

@@ -89,7 +89,7 @@ def encode_value(value: Any) -> bytes:
         return _saved(value) if _is_tensor(value) else _as_json(value)
     except Unserialisable:
         raise
-    except Exception as error:
+    except Exception as error:  # the value is the author's, and so is what its encoding raises
         raise WorkerDeath(f"encoding the answer raised {type(error).__name__}: {error}") from error
 
 

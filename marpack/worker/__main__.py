@@ -10,14 +10,15 @@ import os
 import resource
 import socket
 import sys
+from functools import partial
 from typing import NoReturn
 
-from marpack.torchserve.messages import Answered, Dying, Load, Pipe, Predict, ToWorker
+from marpack.torchserve.messages import Dying, Load, LoadFailed, Pipe, Predict, ToWorker
 from marpack.torchserve.metrics import LogHandler
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.prints import StdoutWriter, close_stdin, flush
 from marpack.worker.service import InferenceService
-from marpack.worker.trouble import last_words
+from marpack.worker.trouble import last_words, outcome_of
 
 # What a model's first request would import; by name, since not every environment has them all.
 _PRELOADED = (
@@ -62,14 +63,10 @@ def _talk_like_the_server(prints: StdoutWriter) -> None:
 
 def _load(load: Load, pipe: Pipe, prints: StdoutWriter) -> InferenceService | None:
     loader = HandlerLoader(load)
-    try:
-        service, loaded = loader.run()
-    except BaseException as error:  # noqa: BLE001 - the worker's loop: exit and interrupt are failures to load, too
-        prints.write_out()
-        pipe.send(loader.failure(error))
-        return None
+    done = outcome_of(loader.run, loader.failure)  # exit and interrupt are failures to load, too
     prints.write_out()
-    pipe.send(loaded)
+    service, reply = (None, done) if isinstance(done, LoadFailed) else done
+    pipe.send(reply)
     return service
 
 
@@ -78,10 +75,10 @@ def _serve(service: InferenceService, pipe: Pipe, model_dir: str, prints: Stdout
     while (message := pipe.receive()) is not None:
         if not isinstance(message, Predict):
             break
-        try:
-            answer: Answered | Dying = service.predict(message.requests, pipe.send)
-        except BaseException as error:  # noqa: BLE001 - the worker's loop
-            answer = Dying(last_words(error, model_dir), getattr(error, "answered", ()))
+        answer = outcome_of(
+            partial(service.predict, message.requests, pipe.send),
+            lambda error: Dying(last_words(error, model_dir), getattr(error, "answered", ())),
+        )
         if os.getpid() != own:
             os._exit(0)  # the handler forked and let its child return: only one of them may answer
         prints.end_batch()

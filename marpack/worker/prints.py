@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, TextIO
 
+from marpack.torchserve.diagnostics import attempt
 from marpack.torchserve.messages import DATA
 from marpack.torchserve.response import WorkerDeath
 
@@ -92,10 +93,7 @@ def flush() -> None:
 
 
 def _flush(stream: TextIO) -> None:
-    try:
-        stream.flush()
-    except Exception:  # noqa: BLE001 - the author closed it, or put something of their own in its place
-        return
+    attempt(stream.flush)  # it fails where the author closed it, or put something of their own in its place
 
 
 class StdinError(WorkerDeath):

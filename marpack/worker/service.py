@@ -124,7 +124,7 @@ class InferenceService:
             return self._answers(self._receive(requests, context, socket), context)
         except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise
-        except BaseException as error:
+        except BaseException as error:  # whatever ends a task, its requests are forgotten
             if not self.mode.loses_answers:
                 raise
             return self._lost(error, len(requests))

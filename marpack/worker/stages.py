@@ -40,15 +40,16 @@ class StageClock:
         def timed(*args: Any, **kwargs: Any) -> Any:  # Any: the author's signature
             if not args or id(args[0]) != watched:  # another handler of this class
                 return stage(*args, **kwargs)
-            start = time.perf_counter()
+            start, failed = time.perf_counter(), True
             try:
-                return stage(*args, **kwargs)
-            except BaseException:
-                self._failed = self._failed or name
-                raise
+                returned = stage(*args, **kwargs)
+                failed = False
             finally:
                 spent = (time.perf_counter() - start) * 1000
                 self._spent[name] = self._spent.get(name, 0.0) + spent
+                if failed:
+                    self._failed = self._failed or name
+            return returned
 
         setattr(timed, _TIMED, stage)
         return timed

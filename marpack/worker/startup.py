@@ -10,14 +10,14 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import attempt, note
 from marpack.torchserve.stock import COMPILED, UNREACHABLE, HandlerName, breaks_worker, is_standard
 from marpack.torchserve.ts import children
+from marpack.worker.trouble import message_of
 
 _ENVIRONMENT = {"TS_DECODE_INPUT_REQUEST": "true", "TS_IPEX_ENABLE": "false", "TS_IPEX_GPU_ENABLE": "false"}
 # What the server's worker imports itself (all else that it loads comes along), and uses before it loads a handler.
@@ -65,8 +65,10 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
     sys.path[:0] = places
     if "sitecustomize" in packed:  # which a Python runs when it starts
         sys.modules.pop("sitecustomize", None)
-        with suppress(Exception):
-            importlib.import_module("sitecustomize")
+        failure = attempt(lambda: importlib.import_module("sitecustomize"))
+        if isinstance(failure, Exception):  # no Python ends of it
+            what = f"sitecustomize.py fails: {type(failure).__name__}: {message_of(failure)}"
+            note("sitecustomize", what, stage="import", hint="mend it: the server's worker goes on without it, too")
     if with_ts:
         _set_path(os.environ.get("PYTHONPATH"), children.FOLDER)
         sys.path.append(children.FOLDER)

@@ -2,12 +2,17 @@
 
 import linecache
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, TracebackType
+from typing import TypeVar
 
+from marpack.torchserve.diagnostics import attempt
 from marpack.torchserve.messages import Frame, Trouble
 from marpack.torchserve.response import WorkerDeath
 
+R = TypeVar("R")
+F = TypeVar("F")
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
 
@@ -37,12 +42,19 @@ def last_words(error: BaseException, model_dir: str, *, stage: str = "handle") -
     return flatten(error, stage=stage, model_dir=model_dir)
 
 
+def outcome_of(step: Callable[[], R], failure_of: Callable[[BaseException], F]) -> R | F:
+    """Do one step of the worker's loop, and return what came of it, whatever the author's code raised."""
+    try:
+        return step()
+    except BaseException as error:  # noqa: BLE001 - the worker's loop: what would end it is told first
+        return failure_of(error)
+
+
 def message_of(error: BaseException) -> str:
     """Return what an exception says, even if saying it raises."""
-    try:
-        text = str(error)
-    except Exception as failure:  # noqa: BLE001 - the worker's loop: an author's __str__ may do anything
-        text = f"(its message could not be shown: {type(failure).__name__})"
+    text = attempt(lambda: str(error))
+    if isinstance(text, Exception):
+        text = f"(its message could not be shown: {type(text).__name__})"
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
 
 

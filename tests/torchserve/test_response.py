@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marpack.torchserve.context import Context, RequestProcessor
+from marpack.torchserve.messages import Response
 from marpack.torchserve.response import (
+    AnswerTooLarge,
     BrokenFrame,
     FrontendRefusal,
     Unserialisable,
     WorkerDeath,
+    check_sizes,
     encode_value,
     response_of,
 )
@@ -192,3 +195,10 @@ JSON = st.recursive(
 @given(JSON.filter(lambda value: not isinstance(value, str)))
 def test_json_is_byte_for_byte_what_the_server_writes(value: object):
     assert encode_value(value) == json.dumps(value, indent=2).encode()
+
+
+def test_an_answer_of_exactly_the_limit_is_taken():
+    answers = [Response(status=200, body=b"x" * size) for size in (0, 4)]
+    check_sizes(answers, 4)
+    with pytest.raises(AnswerTooLarge, match="4 bytes; the server's frontend takes 3"):
+        check_sizes(answers, 3)

@@ -39,6 +39,15 @@ def test_the_model_folder_comes_first_for_this_python_and_its_children(make_fold
     assert os.environ["TS_IPEX_ENABLE"] == "false"
 
 
+def test_a_sitecustomize_that_fails_is_noted(make_folder):
+    folder = make_folder("x = 1\n", files={"sitecustomize.py": "raise KeyError('a')\n"})
+    diagnostics.drain_notes()
+    prepare(str(folder), "handler.py", with_ts=False)
+    assert [(each.kind, each.message) for each in diagnostics.drain_notes()] == [
+        ("sitecustomize", "sitecustomize.py fails: KeyError: 'a'")
+    ]
+
+
 def test_a_package_knows_the_modules_that_torch_brings_along(make_folder):
     prepare(str(make_folder("x = 1\n")), "handler.py", with_ts=False)
     import urllib

@@ -3,12 +3,13 @@
 import abc
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from marpack.errors import MissingExtraError
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.worker.handlers import loading
 from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
@@ -137,11 +138,8 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         """Call the model with the batch on its device, without autograd."""
         with torch.inference_mode():
             batch = data.to(self.device)
-            try:
+            with Explained(partial(note_call, self.model, batch)):
                 return self.model(batch, *args, **kwargs)
-            except Exception as error:
-                note_call(self.model, batch, error)
-                raise
 
     @timed
     def postprocess(self, data: Any) -> Any:  # Any: as above

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import attempt, note
 
 _COMPILER = ("torch._dynamo", "torch._inductor")
 
@@ -55,12 +55,9 @@ def note_nonfinite(output: object) -> None:
     """Note NaN and infinity in a model's output: the server sends them on, and no strict JSON parser reads them."""
     if not isinstance(output, torch.Tensor):
         return
-    try:
-        finite = torch.isfinite(output.detach())
-        count = int(output.numel() - finite.sum())
-    except Exception:  # noqa: BLE001 - a tensor that cannot be looked at (float8, a subclass's) is still an answer
-        return
-    if count:
+    count = attempt(lambda: int(output.numel() - torch.isfinite(output.detach()).sum()))
+    # One that cannot be looked at (float8, a subclass's) is still an answer.
+    if count and not isinstance(count, Exception):
         message = f"{count} of {output.numel()} numbers of the model's output are NaN or infinite"
         hint = "look for a division by zero, an overflow in half precision, or weights that never trained"
         note("not-finite", message, stage="postprocess", hint=hint)

@@ -6,19 +6,20 @@ do override are called through the handler.
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from marpack.errors import WeightsError
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.torchserve.targets import HandlerSettings, TargetDifference, settings_for
 from marpack.weights.detect import WeightsFormat
 from marpack.worker.handlers.interfaces import DeviceHandler, LoadableHandler
 from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
-from marpack.worker.loaders.diagnosis import explained, import_torchvision, kind_of, way_out
+from marpack.worker.loaders.diagnosis import import_torchvision, kind_of, note_cause, way_out
 from marpack.worker.loaders.registry import Job
 
 # ruff: noqa: SLF001 - the methods that authors override begin with an underscore on the server
@@ -58,7 +59,7 @@ def load_model(handler: LoadableHandler, model_dir: str, settings: HandlerSettin
     """
     model_file = handler.manifest["model"].get("modelFile", "")
     _prepare_operators(handler, settings)
-    with explained(handler.model_pt_path, model_file):
+    with Explained(partial(note_cause, handler.model_pt_path, model_file)):
         if model_file:
             _load_eager(handler, model_dir, model_file)
         elif handler.model_pt_path is None:

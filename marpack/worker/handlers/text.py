@@ -4,13 +4,14 @@ import json
 import os
 from abc import ABC
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from marpack.errors import HandlerError
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.labels import named
 from marpack.torchserve.targets import Target, TargetDifference, settings_for
 from marpack.worker.handlers import text_pipeline
@@ -18,7 +19,7 @@ from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Rows
 from marpack.worker.handlers.settings import apply, better
-from marpack.worker.handlers.text_pipeline import expand, explained_text, note_batch, note_no_words, offsets_of, text_of
+from marpack.worker.handlers.text_pipeline import expand, note_batch, note_no_text, note_no_words, offsets_of, text_of
 from marpack.worker.loaders import torch_save
 
 PICKLED = "source_vocab.pt"
@@ -252,7 +253,7 @@ class TextClassifier(TextHandler):
 
 
 def _prepared(handler: TextClassifier, row: dict[str, Any]) -> tuple[list[int], Any]:  # Any: the tokenizer's output
-    with explained_text(row):
+    with Explained(partial(note_no_text, row)):
         raw = text_of(row)
         text = handler._remove_html_tags(raw).lower()
     text = handler._remove_accented_characters(handler._expand_contractions(text))

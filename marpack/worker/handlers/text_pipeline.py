@@ -4,7 +4,6 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -103,19 +102,14 @@ def text_of(row: dict[str, Any]) -> Any:  # Any: text, unless the request held s
     return text.decode("utf-8") if isinstance(text, (bytes, bytearray)) else text
 
 
-@contextmanager
-def explained_text(row: dict[str, Any]) -> Iterator[None]:
+def note_no_text(row: dict[str, Any], _: Exception) -> None:
     """Note why a request's text is refused."""
-    try:
-        yield
-    except Exception:
-        value = row.get("data") or row.get("body")
-        if isinstance(value, (bytes, bytearray)):
-            note("not-utf-8", f"the text ({len(value)} bytes) is not UTF-8", stage="preprocess", hint=_HINT)
-        elif not isinstance(value, str):
-            what = f"a JSON {type(value).__name__}" if value else "empty"
-            note("not-text", f"the body is {what}, not text", stage="preprocess", hint=_HINT)
-        raise
+    value = row.get("data") or row.get("body")
+    if isinstance(value, (bytes, bytearray)):
+        note("not-utf-8", f"the text ({len(value)} bytes) is not UTF-8", stage="preprocess", hint=_HINT)
+    elif not isinstance(value, str):
+        what = f"a JSON {type(value).__name__}" if value else "empty"
+        note("not-text", f"the body is {what}, not text", stage="preprocess", hint=_HINT)
 
 
 def note_no_words(text: str) -> None:

@@ -4,8 +4,7 @@ import base64
 import binascii
 import io
 from abc import ABC
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch.nn import functional
 
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.labels import named
 from marpack.torchserve.targets import TargetDifference
 from marpack.worker.handlers.base import BaseHandler, Deferred
@@ -65,15 +64,10 @@ def rgb(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 
-@contextmanager
-def explained(value: Value) -> Iterator[None]:
+def note_refusal(value: Value, error: Exception) -> None:
     """Note why a request's picture is refused, and what mends it."""
-    try:
-        yield
-    except Exception as error:
-        kind, message, hint = refusal(value, error)
-        note(kind, message, stage="preprocess", hint=hint)
-        raise
+    kind, message, hint = refusal(value, error)
+    note(kind, message, stage="preprocess", hint=hint)
 
 
 def refusal(value: Value, error: Exception) -> tuple[str, str, str]:
@@ -160,7 +154,7 @@ class VisionHandler(BaseHandler, ABC):
         images = []
         for row in data:
             picture = row.get("data") or row.get("body")
-            with explained(picture):
+            with Explained(partial(note_refusal, picture)):
                 images.append(tensor_of(picture, self, to_rgb=to_rgb))
         return stacked(images).to(self.device)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.torchserve.diagnostics import add_timing, note
+from marpack.torchserve.diagnostics import add_timing, attempt, note
 from marpack.torchserve.ts_util import PT2Backend, check_valid_pt2_backend
 
 _started: list[float] = []
@@ -111,10 +111,9 @@ def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what
         return _uncompiled(model, f"{options['backend']} is not a backend the server knows", f"one of {names}", strict)
     _register(options.get("backend"))
     began = time.perf_counter()
-    try:
-        result = torch.compile(model, **options)
-    except Exception as error:  # noqa: BLE001 - the server goes on whatever torch.compile raises
-        return _uncompiled(model, f"torch.compile refuses: {_shortened(error)}", _way_out(model, options), strict)
+    result: Any = attempt(lambda: torch.compile(model, **options))
+    if isinstance(result, Exception):  # the server goes on whatever torch.compile raises
+        return _uncompiled(model, f"torch.compile refuses: {_shortened(result)}", _way_out(model, options), strict)
     add_timing("compile", (time.perf_counter() - began) * 1000)
     watch()
     return result

@@ -5,12 +5,10 @@ import importlib.util
 import pickle
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from marpack.errors import MarpackError
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import attempt, note
 from marpack.weights.detect import WeightsFormat, detect
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zip_entries import NotZipError
@@ -79,24 +77,16 @@ def import_torchvision(path: Path) -> None:
         message = f"{path.name} uses torchvision's operators, and torchvision is not installed here"
         note("torchvision-missing", message, stage="initialize", hint="pip install torchvision")
         return
-    try:
-        importlib.import_module("torchvision")
-    except Exception as error:  # noqa: BLE001 - a torchvision built for another torch fails in any way it likes
+    failure = attempt(lambda: importlib.import_module("torchvision"))
+    if isinstance(failure, Exception):  # one that was built for another torch fails in any way it likes
         hint = "install the torchvision that belongs to your torch"
-        note("torchvision-broken", f"torchvision is installed but fails: {error}", stage="initialize", hint=hint)
+        note("torchvision-broken", f"torchvision is installed but fails: {failure}", stage="initialize", hint=hint)
 
 
-@contextmanager
-def explained(weights: str | None, model_file: str) -> Iterator[None]:
-    """Note what a weights file really holds, if loading it fails and it is not what its use needs."""
-    try:
-        yield
-    except MarpackError:  # says so itself
-        raise
-    except Exception as error:
-        if weights is not None:
-            _note_cause(Path(weights), error, as_state_dict=bool(model_file))
-        raise
+def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
+    """Note what a weights file really holds, if loading it failed and it is not what its use needs."""
+    if weights is not None and not isinstance(error, MarpackError):  # which says so itself
+        _note_cause(Path(weights), error, as_state_dict=bool(model_file))
 
 
 def kind_of(path: Path) -> WeightsFormat:

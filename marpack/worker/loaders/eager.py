@@ -2,13 +2,14 @@
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
 from marpack.errors import HandlerError, WeightsError
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.ts_util import list_classes_from_module
 from marpack.worker.loaders.registry import Job
 
@@ -86,14 +87,11 @@ def load(model_dir: str, model_file: str, read: Callable[[], Any] | None) -> Any
 
 def fill(model: Any, state: Any) -> None:  # Any: whatever the file held
     """Load a state_dict into a model; if it does not fit, note the first tensors that don't."""
-    try:
+    with Explained(partial(_note_misfit, model, state)):
         model.load_state_dict(state)
-    except Exception:
-        _note_misfit(model, state)
-        raise
 
 
-def _note_misfit(model: Any, state: Any) -> None:  # Any: as above
+def _note_misfit(model: Any, state: Any, _: Exception) -> None:  # Any: as above
     if not isinstance(state, Mapping):
         message = f"the weights hold a {type(state).__name__}, not a state_dict"
         note("not-a-state-dict", message, stage="initialize", hint="save it as torch.save(model.state_dict(), path)")

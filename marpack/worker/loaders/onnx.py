@@ -1,13 +1,14 @@
 """ONNX Runtime: a session with the providers that fit the device, and the same as a model that tensors go into."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from marpack.errors import HandlerError
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import Explained, note
 from marpack.weights.onnx import ProtobufError, read_header
 from marpack.worker.loaders.registry import Job
 
@@ -38,11 +39,8 @@ def session(path: str, map_location: str | None) -> Any:  # Any: onnxruntime has
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = os.cpu_count() or 0
-    try:
+    with Explained(partial(_note_refusal, path)):
         opened = onnxruntime.InferenceSession(path, sess_options=options, providers=providers(map_location))
-    except Exception as error:
-        _note_refusal(path, error)
-        raise
     missing = set(providers(map_location)) - set(opened.get_providers())
     if missing:
         message = f"ONNX Runtime has no {missing.pop()} here: the model runs on the CPU"
