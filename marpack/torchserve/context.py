@@ -3,15 +3,19 @@
 import json
 import logging
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from marpack.torchserve.messages import Part, Request
+
+if TYPE_CHECKING:
+    from marpack.torchserve.metrics_cache import MetricsCacheYamlImpl
 
 SERVER_VERSION = "0.12.0"
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]  # Any: bytearray, str, or whatever JSON decodes to
+Handle = Callable[[Any, Any], Any]  # Any: (rows | None, Context) → whatever the author returns
 
 
 class RequestProcessor:
@@ -75,7 +79,7 @@ class Context:
         gpu: int | None,
         mms_version: str,
         limit_max_image_pixels: bool = True,
-        metrics: Any = None,  # Any: the contract names methods, not a class
+        metrics: "MetricsCacheYamlImpl | None" = None,
         model_yaml_config: dict[str, Any] | None = None,
     ) -> None:
         self.model_name = model_name
@@ -117,12 +121,12 @@ class Context:
         self._request_processor = request_processor
 
     @property
-    def metrics(self) -> Any:  # Any: as in __init__
+    def metrics(self) -> "MetricsCacheYamlImpl | None":
         """Where metrics are told."""
         return self._metrics
 
     @metrics.setter
-    def metrics(self, metrics: Any) -> None:  # Any: as in __init__
+    def metrics(self, metrics: "MetricsCacheYamlImpl | None") -> None:
         self._metrics = metrics
 
     def get_request_id(self, idx: int = 0) -> str | None:

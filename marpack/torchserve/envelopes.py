@@ -4,8 +4,9 @@ import base64
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
+
+from marpack.torchserve.context import Handle
 
 _DATATYPES = {
     "bool": "BOOL",
@@ -25,8 +26,6 @@ _DATATYPES = {
     "U": "BYTES",
 }
 
-Handle = Callable[[Any, Any], Any]  # Any: (rows, Context) → answers
-
 
 class BaseEnvelope(ABC):
     """Stands between the server and a handler's entry point.
@@ -35,7 +34,7 @@ class BaseEnvelope(ABC):
     must fail where and as it fails on the server.
     """
 
-    def __init__(self, handle_fn: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, handle_fn: Handle) -> None:
         self._handle_fn = handle_fn
         self.context: Any = None
 

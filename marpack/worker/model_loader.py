@@ -5,10 +5,10 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from marpack.torchserve import diagnostics
-from marpack.torchserve.context import SERVER_VERSION, Context
+from marpack.torchserve.context import SERVER_VERSION, Context, Handle
 from marpack.torchserve.diagnostics import drain_timings
 from marpack.torchserve.envelopes import envelope_of
 from marpack.torchserve.frontend.http_response import Sequences
@@ -19,11 +19,12 @@ from marpack.torchserve.targets import HandlerSettings, TargetDifference, keep_s
 from marpack.torchserve.ts import finder
 from marpack.torchserve.ts.entry_point import HandlerEntry, find_entry
 from marpack.worker import startup
-from marpack.worker.prints import Handle, print_line, shown
+from marpack.worker.prints import print_line, shown
 from marpack.worker.service import InferenceService, ServiceMode
 from marpack.worker.trouble import flatten, message_of
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
 class HandlerLoader:
@@ -67,7 +68,7 @@ class HandlerLoader:
         exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
         return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
 
-    def _timed(self, stage: str, step: Any) -> Any:  # Any: each step returns its own kind of thing
+    def _timed(self, stage: str, step: Callable[[], R]) -> R:
         self._stage = stage
         start = time.perf_counter()
         try:

@@ -10,11 +10,10 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, TextIO
 
+from marpack.torchserve.context import Handle
 from marpack.torchserve.diagnostics import attempt
 from marpack.torchserve.messages import DATA
 from marpack.torchserve.response import WorkerDeath
-
-Handle = Callable[[Any, Any], Any]  # Any: (rows, Context) → whatever the author returns
 
 _SECRETS = "pass(?:word|wd|phrase)|secret|token|api.?key|authorization|cookie|credential|session"
 _SECRET = re.compile(_SECRETS, re.IGNORECASE)

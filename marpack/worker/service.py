@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.torchserve import diagnostics
-from marpack.torchserve.context import Context, RequestProcessor, Row, processor_of, row_of
+from marpack.torchserve.context import Context, Handle, RequestProcessor, Row, processor_of, row_of
 from marpack.torchserve.diagnostics import drain_timings
 from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
 from marpack.torchserve.messages import MAX_BODY, Answered, Request, Response, ResponseChunk, Trouble
@@ -60,7 +60,7 @@ class InferenceService:
         self,
         entry: HandlerEntry,
         context: Context,
-        handle: Callable[[Any, Any], Any],
+        handle: Handle,
         mode: ServiceMode,
         *,
         max_response_size: int = MAX_BODY,
@@ -259,7 +259,7 @@ def _decisive(refusals: list[FrontendRefusal], before: tuple[Response, ...]) -> 
     return refusals[0]
 
 
-async def _awaited(handle: Callable[[Any, Any], Any], rows: list[Row], context: Context) -> Any:  # Any: as returned
+async def _awaited(handle: Handle, rows: list[Row], context: Context) -> Any:  # Any: as returned
     return await handle(rows, context)
 
 

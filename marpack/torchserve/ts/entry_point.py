@@ -8,10 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from marpack.torchserve.context import Handle
 from marpack.torchserve.stock import BUILT_INS, HandlerName
 from marpack.torchserve.ts_util import list_classes_from_module
-
-Handle = Callable[[Any, Any], Any]  # Any: (rows | None, Context) → whatever the author returns
 
 
 class HandlerEntry(Struct, frozen=True):

@@ -2,12 +2,13 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from marpack.torchserve.context import SERVER_VERSION, Context, RequestProcessor
+from marpack.torchserve.context import SERVER_VERSION, Context, Handle, RequestProcessor
 from marpack.torchserve.envelopes import envelope_of
+from marpack.torchserve.metrics_cache import MetricsCacheYamlImpl
 from marpack.torchserve.model_config import get_yaml_config
 from marpack.torchserve.streaming import ChunkMessage, create_predict_response
 from marpack.torchserve.ts.entry_point import find_entry
@@ -24,11 +25,11 @@ class Service:
         model_name: str,
         model_dir: str,
         manifest: dict[str, Any] | None,
-        entry_point: Callable[[Any, Any], Any],
+        entry_point: Handle,
         gpu: int | None,
         batch_size: int | None,
         limit_max_image_pixels: bool = True,
-        metrics_cache: Any = None,
+        metrics_cache: MetricsCacheYamlImpl | None = None,
     ) -> None:
         config_file = ((manifest or {}).get("model") or {}).get("configFile")
         config = get_yaml_config(f"{model_dir}/{config_file}") if config_file else {}
@@ -100,7 +101,7 @@ class ModelLoader:
         batch_size: int | None = None,
         envelope: str | None = None,
         limit_max_image_pixels: bool | None = True,
-        metrics_cache: Any = None,  # Any: the contract names methods, not a class
+        metrics_cache: MetricsCacheYamlImpl | None = None,
     ) -> Service:
         """Return a service whose handler is initialised; raises whatever the handler raises."""
         entry = find_entry(str(handler))

@@ -4,6 +4,7 @@ import abc
 import time
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,16 +14,15 @@ from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.worker.handlers import loading
 from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
-from marpack.worker.handlers.interfaces import HandlerContext, Rows
+from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
 from marpack.worker.handlers.timing import profiled, profiling_enabled, timed
 from marpack.worker.loaders import eager, pt2, torchscript
 from marpack.worker.loaders.device import use_tensor_cores
 
-# Any: tensors and rows of every handler's own making
-Insights = Callable[[Any, Any, Any], Any]
+Insights = Callable[[Value, Value, Value], Value]
 
 
-def subject(row: Any) -> tuple[Any, Any]:  # Any: a row, or what an envelope made of it
+def subject(row: object) -> tuple[Value, Value]:
     """Return a row's input and its `target`, 0 if it names none."""
     if not isinstance(row, dict):
         return None, 0
@@ -52,7 +52,7 @@ class Deferred:
         return getattr(getattr(captum_attr(), self._name)(*self._args), name)
 
 
-def captum_attr() -> Any:  # Any: captum has no types
+def captum_attr() -> ModuleType:
     """Import captum.attr; raises MissingExtraError naming the package and the extra."""
     try:
         import captum.attr  # noqa: PLC0415 - seconds of import that only explanations need
@@ -60,7 +60,8 @@ def captum_attr() -> Any:  # Any: captum has no types
         if error.name != "captum":
             raise
         raise MissingExtraError("captum", "explain", "an explanation") from error
-    return captum.attr
+    module: ModuleType = captum.attr
+    return module
 
 
 # Not in initialize: authors replace that, and the server decides it when this module is imported.
@@ -78,13 +79,13 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     _marpack_imports_torchvision = False
 
     def __init__(self) -> None:
-        self.model: Any = None  # Any: a Module, ScriptModule, ONNX Runtime session or compiled function
+        self.model: Model = None
         self.mapping: dict[str, str] | None = None
-        self.device: Any = None  # Any: a torch.device once initialised
+        self.device: torch.device | str | None = None
         self.initialized = False
         self.context: HandlerContext | None = None
         self.model_pt_path: str | None = None
-        self.manifest: Any = None  # Any: MANIFEST.json as it stands
+        self.manifest: Document = None
         self.map_location: str | None = None
         self.explain = False
         self.target = 0
@@ -96,7 +97,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         Raises RuntimeError for weights of a format the server does not load, and whatever torch raises on loading.
         """
         if hasattr(context, "model_yaml_config"):
-            self.model_yaml_config: Any = context.model_yaml_config  # Any: YAML as it stands
+            self.model_yaml_config: Document = context.model_yaml_config
         settings = settings_of(context)
         keep_settings(self, settings)  # for stages that are called without a context
         loading.choose_device(self, context.system_properties)
@@ -108,15 +109,15 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         self.mapping = loading.load_labels(model_dir)
         self.initialized = True
 
-    def _load_torch_export_aot_compile(self, model_so_path: str) -> Any:  # Any: a compiled function
+    def _load_torch_export_aot_compile(self, model_so_path: str) -> Model:
         """Load an AOTInductor shared library."""
         return pt2.load_library(model_so_path, self.map_location)
 
-    def _load_torchscript_model(self, model_pt_path: str) -> Any:  # Any: a ScriptModule
+    def _load_torchscript_model(self, model_pt_path: str) -> Model:
         """Load TorchScript to the handler's device."""
         return torchscript.load(model_pt_path, self.device)
 
-    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any:
+    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Model:
         """Build the model file's one class and load its state_dict, if there is one.
 
         Raises RuntimeError without the model file, ValueError unless it defines exactly one class.
@@ -129,12 +130,12 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return loading.asks_for_aot_compile(getattr(self, "model_yaml_config", {}))
 
     @timed
-    def preprocess(self, data: Any) -> Any:  # Any: authors' stages pass on what they like
+    def preprocess(self, data: Value) -> Value:
         """Make a tensor of the batch, on the handler's device."""
         return torch.as_tensor(data, device=self.device)
 
     @timed
-    def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:  # Any: as above
+    def inference(self, data: Value, *args: Value, **kwargs: Value) -> Value:
         """Call the model with the batch on its device, without autograd."""
         with torch.inference_mode():
             batch = data.to(self.device)
@@ -142,13 +143,13 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
                 return self.model(batch, *args, **kwargs)
 
     @timed
-    def postprocess(self, data: Any) -> Any:  # Any: as above
+    def postprocess(self, data: Value) -> Value:
         """Make nested lists of the model's output."""
         note_nonfinite(data)
         with explained_output("a tensor", data):
             return data.tolist()
 
-    def handle(self, data: Rows, context: HandlerContext) -> Any:  # Any: what postprocess returns, a list by contract
+    def handle(self, data: Rows, context: HandlerContext) -> Value:
         """Answer one batch: preprocess, inference, postprocess, or what its headers ask for instead.
 
         Adds the metric HandlerTime in ms.
@@ -170,11 +171,11 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         metrics.add_time("HandlerTime", round((time.time() - start) * 1000, 2), None, "ms")
         return output
 
-    def _infer_with_profiler(self, data: Rows) -> tuple[Any, torch.profiler.profile]:  # Any: as handle
+    def _infer_with_profiler(self, data: Rows) -> tuple[Value, torch.profiler.profile]:
         """Answer one batch under torch's profiler, and return its traces too."""
         return profiled(self, data)
 
-    def explain_handle(self, data_preprocess: Any, raw_data: Rows) -> Any:  # Any: what get_insights returns
+    def explain_handle(self, data_preprocess: Value, raw_data: Rows) -> Value:
         """Attribute the answer to the input: hand the first row's input and `target` to `get_insights`."""
         inputs, target = subject(raw_data[0])
         return insights_of(self)(data_preprocess, inputs, target)
@@ -190,11 +191,11 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         """Say whether the batch's first request wants a description."""
         return _header_is_true(self.context, "describe")
 
-    def describe_handle(self) -> Any:  # Any: whatever JSON the author describes the model with
+    def describe_handle(self) -> Document:
         """Describe the model: nothing here, for authors to override."""
         return None
 
-    def get_device(self) -> Any:  # Any: as `device`
+    def get_device(self) -> torch.device | str | None:
         """Return the device of model and inputs."""
         return self.device
 

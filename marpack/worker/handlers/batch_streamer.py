@@ -2,10 +2,13 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TextIteratorStreamer
 from transformers.generation.streamers import BaseStreamer
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # transformers is no dependency of ours
@@ -25,8 +28,8 @@ class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # transfor
         ]
         self.streamer_iterators = [iter(streamer) for streamer in self.streamers]
 
-    def put(self, value: Any) -> None:  # Any: a tensor [N] or [N, T]
-        """Take the next token of every row; raises ValueError for another number of rows."""
+    def put(self, value: "torch.Tensor") -> None:
+        """Take the next token of every row, [N] or [N, T]; raises ValueError for another number of rows."""
         if value.shape[0] != self.batch_size:
             raise ValueError(f"a batch of {self.batch_size} was announced, and {list(value.shape)} tokens came")
         for index, streamer in enumerate(self.streamers):

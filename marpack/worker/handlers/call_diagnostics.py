@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from marpack.torchserve.diagnostics import attempt, note
 _COMPILER = ("torch._dynamo", "torch._inductor")
 
 
-def note_call(model: Any, batch: Any, error: Exception) -> None:  # Any: whatever the handler calls, with whatever
+def note_call(model: object, batch: object, error: Exception) -> None:
     """Note what the model was called with when the call failed."""
     if not callable(model):
         _note_not_callable(model)

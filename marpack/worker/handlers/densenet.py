@@ -6,12 +6,11 @@ One class, as the server wants of a handler.
 import io
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from marpack.worker.handlers import loading
-from marpack.worker.handlers.interfaces import HandlerContext, Rows
+from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
 from marpack.worker.loaders import eager, torchscript
 
 
@@ -19,11 +18,11 @@ class DenseNetHandler:
     """Stacks the tensors of a batch's requests, and answers all of them with one."""
 
     def __init__(self) -> None:
-        self.model: Any = None  # Any: a Module or ScriptModule
-        self.device: Any = None  # Any: a torch.device once initialised
+        self.model: Model = None
+        self.device: torch.device | str | None = None
         self.initialized = False
         self.context: HandlerContext | None = None
-        self.manifest: Any = None  # Any: MANIFEST.json as it stands
+        self.manifest: Document = None
         self.map_location: str | None = None
 
     def initialize(self, context: HandlerContext) -> None:
@@ -49,19 +48,19 @@ class DenseNetHandler:
         self.model.eval()
         self.initialized = True
 
-    def _load_torchscript_model(self, model_pt_path: str) -> Any:  # Any: a ScriptModule
+    def _load_torchscript_model(self, model_pt_path: str) -> Model:
         return torchscript.load(model_pt_path, torch.device(self.map_location or "cpu"))
 
-    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str) -> Any:
+    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str) -> Model:
         return eager.load(model_dir, model_file, loading.state_reader(self, model_pt_path))
 
-    def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:  # Any: tensors, as authors' stages pass them on
+    def inference(self, data: Value, *args: Value, **kwargs: Value) -> Value:
         """Call the model with the batch on its device, without autograd."""
         batch = data.to(self.device)
         with torch.no_grad():
             return self.model(batch, *args, **kwargs)
 
-    def handle(self, data: Rows, context: HandlerContext) -> list[Any]:  # Any: what the model returns
+    def handle(self, data: Rows, context: HandlerContext) -> list[Value]:
         """Answer one batch with one tensor; more than one request is more than the server takes that for.
 
         Adds the metric HandlerTime in ms.

@@ -1,16 +1,22 @@
 """What a handler is given, and what the steps of loading and profiling ask of a handler."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
 
 # Any: a field is bytearray, str or whatever the JSON held (contract §4)
 Rows = list[dict[str, Any]]
+Value = Any  # Any: authors' stages hand on what they like
+Document = Any  # Any: JSON and YAML as they stand
+Model = Any  # Any: a Module, an ONNX Runtime session or a compiled function
 
 
 class HandlerContext(Protocol):
     """What BaseHandler asks of a context: marpack's own, or an author's mock."""
 
-    manifest: Any  # Any: MANIFEST.json as it stands
+    manifest: Document
     metrics: Any  # Any: the contract names methods, not a class
 
     @property
@@ -24,24 +30,24 @@ class HandlerContext(Protocol):
 class DeviceHandler(Protocol):
     """A handler that knows where its model goes."""
 
-    device: Any  # Any: a torch.device once initialised; authors set it as text, too
+    device: "torch.device | str | None"  # authors set it as text, too
     map_location: str | None
 
 
 class LoadableHandler(DeviceHandler, Protocol):
     """What the steps of `initialize` ask of BaseHandler: its attributes, and the methods that authors override."""
 
-    model: Any  # Any: a Module, an ONNX session or a compiled function
-    manifest: Any  # Any: MANIFEST.json as it stands
+    model: Model
+    manifest: Document
     model_pt_path: str | None
-    model_yaml_config: Any  # Any: YAML as it stands
+    model_yaml_config: Document
     _marpack_imports_torchvision: bool
 
-    def _load_torchscript_model(self, model_pt_path: str) -> Any: ...  # Any: a ScriptModule
+    def _load_torchscript_model(self, model_pt_path: str) -> Model: ...
 
-    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any: ...  # Any: Module
+    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Model: ...
 
-    def _load_torch_export_aot_compile(self, model_so_path: str) -> Any: ...  # Any: a compiled function
+    def _load_torch_export_aot_compile(self, model_so_path: str) -> Model: ...
 
     def _use_torch_export_aot_compile(self) -> bool: ...
 
@@ -49,19 +55,19 @@ class LoadableHandler(DeviceHandler, Protocol):
 class ProfiledHandler(Protocol):
     """What the profiler asks of BaseHandler: its stages, as authors may have overridden them."""
 
-    manifest: Any  # Any: MANIFEST.json as it stands
+    manifest: Document
     profiler_args: dict[str, Any]  # Any: keyword arguments of torch.profiler.profile
 
-    def preprocess(self, data: Rows) -> Any:  # Any: stages hand on what their authors like
+    def preprocess(self, data: Rows) -> Value:
         """Make what the model takes of a batch."""
 
-    def inference(self, data: Any) -> Any:  # Any: as above
+    def inference(self, data: Value) -> Value:
         """Call the model."""
 
-    def postprocess(self, data: Any) -> Any:  # Any: as above
+    def postprocess(self, data: Value) -> Value:
         """Make answers of the output."""
 
-    def explain_handle(self, data_preprocess: Any, raw_data: Rows) -> Any:  # Any: as above
+    def explain_handle(self, data_preprocess: Value, raw_data: Rows) -> Value:
         """Explain the first answer."""
 
     def _is_explain(self) -> bool: ...

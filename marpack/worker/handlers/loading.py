@@ -17,7 +17,7 @@ from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.torchserve.targets import HandlerSettings, TargetDifference, settings_for
 from marpack.weights.detect import WeightsFormat
-from marpack.worker.handlers.interfaces import DeviceHandler, LoadableHandler
+from marpack.worker.handlers.interfaces import DeviceHandler, Document, LoadableHandler
 from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
 from marpack.worker.loaders.diagnosis import import_torchvision, kind_of, note_cause, way_out
 from marpack.worker.loaders.registry import Job
@@ -45,7 +45,7 @@ def choose_device(handler: LoadableHandler, properties: Mapping[str, Any]) -> No
     handler.device = device.torch_device(choice)
 
 
-def weights_path(manifest: Any, model_dir: str) -> str | None:  # Any: MANIFEST.json as it stands
+def weights_path(manifest: Document, model_dir: str) -> str | None:
     """Return where the manifest's weights lie, None if it names none."""
     if "serializedFile" not in manifest["model"]:
         return None
@@ -94,7 +94,7 @@ def _load_by_suffix(handler: LoadableHandler, weights: str) -> None:
     elif weights.endswith(".onnx"):
         handler.model = onnx.session(weights, handler.map_location)
     elif weights.endswith(".so") and handler._use_torch_export_aot_compile():
-        pt2.settle_on(handler.device)
+        pt2.settle_on(torch.device(handler.device or "cpu"))
         handler.model = handler._load_torch_export_aot_compile(weights)
     else:
         raise NoLoaderError(
@@ -109,7 +109,7 @@ def _load_by_content(handler: LoadableHandler, weights: str, settings: HandlerSe
     if kind is WeightsFormat.TORCHSCRIPT:
         handler.model = handler._load_torchscript_model(weights)
     elif kind is WeightsFormat.ELF:
-        pt2.settle_on(handler.device)
+        pt2.settle_on(torch.device(handler.device or "cpu"))
         handler.model = handler._load_torch_export_aot_compile(weights)
     else:
         handler.model = registry.load_model(kind, job_of(handler, weights, settings))
@@ -153,7 +153,7 @@ def _state_as_server(
     return torch_save.read(weights, device, trust=settings.trust_pickle)
 
 
-def asks_for_aot_compile(config: Any) -> bool:  # Any: YAML as it stands
+def asks_for_aot_compile(config: Document) -> bool:
     """Say whether a model config has `pt2: {export: {aot_compile: true}}`."""
     if "pt2" not in config:
         return False

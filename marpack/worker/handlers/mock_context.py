@@ -8,6 +8,7 @@ import torch
 
 from marpack.torchserve.metrics import MetricsStore
 from marpack.torchserve.model_config import get_yaml_config
+from marpack.worker.handlers.interfaces import Document
 
 
 class MockContext:
@@ -29,7 +30,7 @@ class MockContext:
             self.system_properties["gpu_id"] = gpu_id
         self.explain = False
         self.metrics = MetricsStore(uuid.uuid4(), model_name)
-        self.model_yaml_config: Any = {}  # Any: YAML as it stands
+        self.model_yaml_config: Document = {}
         if model_yaml_config_file:
             path = os.path.join(model_dir, model_yaml_config_file)  # noqa: PTH118 - authors pass any kind of path
             self.model_yaml_config = get_yaml_config(path)

@@ -17,7 +17,7 @@ from marpack.torchserve.targets import Target, TargetDifference, settings_for
 from marpack.worker.handlers import text_pipeline
 from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
-from marpack.worker.handlers.interfaces import HandlerContext, Rows
+from marpack.worker.handlers.interfaces import HandlerContext, Model, Rows, Value
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.text_pipeline import expand, note_batch, note_no_text, note_no_words, offsets_of, text_of
 from marpack.worker.loaders import torch_save
@@ -198,13 +198,14 @@ class TextHandler(BaseHandler, ABC):
         return attributions / norm
 
 
-def _embedding_of(model: Any) -> Any:  # Any: an nn.Module, an nn.Embedding
+def _embedding_of(model: Model) -> torch.nn.Module:
     try:
-        return model.embedding
+        embedding: torch.nn.Module = model.embedding
     except AttributeError:
         message = "the model has no attribute `embedding`, on which the server's text handlers explain"
         note("no-embedding", message, stage="initialize", hint="name the model's embedding layer self.embedding")
         raise
+    return embedding
 
 
 class TextClassifier(TextHandler):
@@ -222,7 +223,7 @@ class TextClassifier(TextHandler):
             note_batch(len(data))
         return numbers, [tokens for _, tokens in texts] if batched else texts[0][1]
 
-    def inference(self, data: Prepared, *_: Any, **__: Any) -> Any:  # Any: as BaseHandler
+    def inference(self, data: Prepared, *_: Value, **__: Value) -> Value:
         """Call the model as `model(text, offsets)`."""
         numbers, tokens = data
         batched = better(self, TargetDifference.TEXT_BATCHES)
@@ -236,7 +237,7 @@ class TextClassifier(TextHandler):
             probabilities = softmax(data).tolist()
         return named(probabilities, self.mapping)
 
-    def get_insights(self, text_preprocess: Prepared, _: Any, target: Any = 0) -> list[dict[str, Any]]:  # Any: Captum's
+    def get_insights(self, text_preprocess: Prepared, _: Value, target: Value = 0) -> list[dict[str, Value]]:
         """Return `importances` of the text's n-grams for the class `target`, and the `words` they are made of."""
         numbers, tokens = text_preprocess
         reference = captum_attr().TokenReferenceBase()
@@ -252,7 +253,7 @@ class TextClassifier(TextHandler):
         ]
 
 
-def _prepared(handler: TextClassifier, row: dict[str, Any]) -> tuple[list[int], Any]:  # Any: the tokenizer's output
+def _prepared(handler: TextClassifier, row: dict[str, Any]) -> tuple[list[int], Value]:
     with Explained(partial(note_no_text, row)):
         raw = text_of(row)
         text = handler._remove_html_tags(raw).lower()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from marpack.worker.handlers.interfaces import ProfiledHandler, Rows
+from marpack.worker.handlers.interfaces import ProfiledHandler, Rows, Value
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -25,7 +25,7 @@ def timed(stage: Stage[P, R]) -> Stage[P, R]:
     """Add the metric `ts_handler_<stage>` in ms when the model config says `handler: {profile: true}`."""
 
     @functools.wraps(stage)
-    def measured(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:  # Any: as above
+    def measured(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if not _profiles(self.context):
             return stage(self, *args, **kwargs)
         stop = _start()
@@ -68,7 +68,7 @@ def profiling_enabled() -> bool:
     return bool(os.environ.get("ENABLE_TORCH_PROFILER"))
 
 
-def profiled(handler: ProfiledHandler, data: Rows) -> tuple[Any, "profile"]:  # Any: as BaseHandler.handle
+def profiled(handler: ProfiledHandler, data: Rows) -> tuple[Value, "profile"]:
     """Answer one batch with every stage recorded; returns the answer and the profiler."""
     from torch.profiler import profile  # noqa: PLC0415 - the decorator in this module times handlers without torch, too
 
@@ -78,7 +78,7 @@ def profiled(handler: ProfiledHandler, data: Rows) -> tuple[Any, "profile"]:  # 
     return output, profiler
 
 
-def _answer(handler: ProfiledHandler, data: Rows) -> Any:  # Any: as above
+def _answer(handler: ProfiledHandler, data: Rows) -> Value:
     from torch.profiler import record_function  # noqa: PLC0415 - as above
 
     with record_function("preprocess"):

@@ -17,16 +17,14 @@ from marpack.torchserve.labels import named
 from marpack.torchserve.targets import TargetDifference
 from marpack.worker.handlers.base import BaseHandler, Deferred
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
-from marpack.worker.handlers.interfaces import HandlerContext, Rows
+from marpack.worker.handlers.interfaces import HandlerContext, Rows, Value
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.timing import timed
 from marpack.worker.handlers.transforms import Compose, ImageNet, ToTensor
 
 _RGB_HINT = 'convert it before sending: Image.open(path).convert("RGB"); or in your own preprocess; or target: marpack'
 _WIDE = ("I", "F")  # modes with more than 8 bits per channel; I;16 and its kin begin alike
-Value = Any  # what a field of a row holds: bytearray, str, or decoded JSON
-# Any: tensors boxes [M, 4], labels [M], scores [M]
-Detections = dict[str, Any]
+Detections = dict[str, torch.Tensor]  # boxes [M, 4], labels [M], scores [M]
 
 
 class Processing(Protocol):
@@ -158,7 +156,7 @@ class VisionHandler(BaseHandler, ABC):
                 images.append(tensor_of(picture, self, to_rgb=to_rgb))
         return stacked(images).to(self.device)
 
-    def get_insights(self, tensor_data: torch.Tensor, _: Any, target: Any = 0) -> Any:  # Any: Captum's target
+    def get_insights(self, tensor_data: torch.Tensor, _: Value, target: Value = 0) -> Value:
         """Return the attributions of every input number, nested as [N, C, H, W]."""
         return self.ig.attribute(tensor_data, target=target, n_steps=15).tolist()
 
@@ -210,7 +208,7 @@ class ImageSegmenter(VisionHandler):
     _marpack_options = ("resize", "crop")
     image_processing = ImageNet()
 
-    def postprocess(self, data: Any) -> Any:  # Any: the model's {"out": logits}; nested lists
+    def postprocess(self, data: dict[str, torch.Tensor]) -> Value:
         """Turn `{"out": logits [N, K, H, W]}` into nested lists [N, H, W, 2] of class number and probability."""
         with explained_output('{"out": logits [N, K, H, W]}', data):
             logits = data["out"]
@@ -234,7 +232,7 @@ class ObjectDetector(VisionHandler):
             return [_kept(found, mask, self.mapping) for found, mask in zip(data, sure, strict=False)]
 
 
-def _kept(found: Detections, sure: Any, mapping: dict[str, str] | None) -> list[dict[str, Any]]:  # Any: a mask [M]
+def _kept(found: Detections, sure: torch.Tensor, mapping: dict[str, str] | None) -> list[dict[str, Any]]:
     boxes, labels, scores = (found[key][sure].tolist() for key in ("boxes", "labels", "scores"))
     return [
         named([[box]], mapping, [[label]])[0] | {"score": score}

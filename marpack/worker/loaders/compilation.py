@@ -29,11 +29,11 @@ def watch() -> None:
         callback_handler.register_end_callback(_end)
 
 
-def _begin(_args: Any) -> None:  # Any: torch's own record of the trigger
+def _begin(_args: object) -> None:
     _started.append(time.perf_counter())
 
 
-def _end(_args: Any) -> None:  # Any: as above
+def _end(_args: object) -> None:
     if _started:
         add_timing("compile", (time.perf_counter() - _started.pop()) * 1000)
     _note_breaks()

@@ -85,13 +85,13 @@ def load(model_dir: str, model_file: str, read: Callable[[], Any] | None) -> Any
     return model
 
 
-def fill(model: Any, state: Any) -> None:  # Any: whatever the file held
+def fill(model: Any, state: object) -> None:  # Any: the author's class
     """Load a state_dict into a model; if it does not fit, note the first tensors that don't."""
     with Explained(partial(_note_misfit, model, state)):
         model.load_state_dict(state)
 
 
-def _note_misfit(model: Any, state: Any, _: Exception) -> None:  # Any: as above
+def _note_misfit(model: object, state: object, _: Exception) -> None:
     if not isinstance(state, Mapping):
         message = f"the weights hold a {type(state).__name__}, not a state_dict"
         note("not-a-state-dict", message, stage="initialize", hint="save it as torch.save(model.state_dict(), path)")
@@ -100,7 +100,7 @@ def _note_misfit(model: Any, state: Any, _: Exception) -> None:  # Any: as above
         note("state-dict-misfit", message, stage="initialize", hint=hint)
 
 
-def misfit(wanted: Mapping[str, Any], given: Mapping[Any, Any]) -> tuple[str, str]:  # Any: tensors, mostly
+def misfit(wanted: Mapping[str, object], given: Mapping[object, object]) -> tuple[str, str]:
     """Tell in one sentence where a state_dict misses a model, and in another how to mend it."""
     missing = [name for name in wanted if name not in given]
     unknown = [str(name) for name in given if name not in wanted]
@@ -119,7 +119,7 @@ def _shapes(name: str, wanted: object, given: object) -> str | None:
     return None if model == file else f"{name}: model {model}, file {file}"
 
 
-def _way_out(missing: list[str], unknown: list[str], given: Mapping[Any, Any]) -> str:
+def _way_out(missing: list[str], unknown: list[str], given: Mapping[object, object]) -> str:
     for nest in _NESTS:
         if isinstance(given.get(nest), Mapping):
             return f'this is a training checkpoint: torch.save(checkpoint["{nest}"], path) saves the state_dict alone'

@@ -60,7 +60,7 @@ def _restore(before: str | None) -> None:
         os.environ[_FORCE] = before
 
 
-def load_exported(job: Job) -> Any:  # Any: a GraphModule, called with what it was exported with
+def load_exported(job: Job) -> torch.nn.Module:
     """Load a program to the device and return its module."""
     with weights_only(job.path, trust=job.trust_pickle):
         program = torch.export.load(job.path)

@@ -53,6 +53,6 @@ def load_state(kind: WeightsFormat, job: Job) -> Any:  # Any: a state_dict, if a
     return _call(STATES.get(kind, _STATE), job)
 
 
-def _call(loader: str, job: Job) -> Any:  # Any: as above
+def _call(loader: str, job: Job) -> Any:
     module, _, function = loader.partition(":")
     return getattr(importlib.import_module(module), function)(job)

@@ -4,7 +4,7 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
@@ -12,11 +12,12 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 from marpack.torchserve.diagnostics import note
 from marpack.worker.loaders.registry import Job
 
+File = str | os.PathLike[str] | IO[bytes]
 _SHOWN = 5
 _ZIP = b"PK\x03\x04"
 
 
-def read(path: Any, map_location: torch.device | str | None, *, trust: bool = False) -> Any:
+def read(path: File, map_location: torch.device | str | None, *, trust: bool = False) -> Any:
     """Load a torch.save file to a device, mapped instead of read where its layout allows.
 
     Args:
@@ -35,7 +36,7 @@ def read(path: Any, map_location: torch.device | str | None, *, trust: bool = Fa
         raise
 
 
-def _mappable(path: Any) -> bool:  # Any: as read
+def _mappable(path: object) -> bool:
     """Say whether torch takes the file for a zip, and every record lies in it as it does in memory."""
     if not isinstance(path, str | os.PathLike):
         return False
@@ -46,7 +47,7 @@ def _mappable(path: Any) -> bool:  # Any: as read
         return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
 
 
-def _note_globals(path: Any) -> None:  # Any: as read
+def _note_globals(path: object) -> None:
     if not isinstance(path, str | os.PathLike):
         return
     try:
@@ -64,6 +65,6 @@ def _note_globals(path: Any) -> None:  # Any: as read
     )
 
 
-def load_job(job: Job) -> Any:  # Any: as read
+def load_job(job: Job) -> Any:
     """Load a torch.save file to the device."""
     return read(str(job.path), job.device, trust=job.trust_pickle)
