@@ -47,7 +47,7 @@ SCENES = {
     "check": Scene("digits", ("marpack check",), before="marpack build"),
     "init": Scene(
         "image_classifier",
-        ("ls", "marpack init --yes", "marpack build"),
+        ("ls", "marpack init", "marpack build"),
         before="rm -rf samples marpack.yaml README.md train.py",
     ),
     "mistakes": Scene(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from marpack.errors import UsageError
 
 if TYPE_CHECKING:
     from marpack.project.scaffold.proposal import Answers
-    from marpack.project.scaffold.survey import Survey
     from marpack.render.init import InitReport
 
 # What describes a project to be, and says nothing where the project is an archive's.
@@ -34,7 +32,7 @@ _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler"
 @click.option("--handler", metavar="NAME|FILE", help="A built-in, file.py, or file.py:function.")
 @click.option("--labels", metavar="FILE", type=click.Path(path_type=Path), help="The labels [those in DIR].")
 @click.option("--target", type=click.Choice(["torchserve", "marpack"]), help="Who will serve it [torchserve].")
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing; take what is proposed.")
+@click.option("-y", "--yes", is_flag=True, hidden=True)  # nothing is asked; for scripts from when it was
 @click.option("-f", "--force", is_flag=True, help="Replace files that are there already.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 def init(folder: Path | None, *, archive: str | None, as_json: bool, **options: Any) -> None:  # Any: click's
@@ -88,12 +86,9 @@ def _from_template(folder: Path, options: dict[str, Any], *, quiet: bool) -> Ini
     from marpack.render.templates import folder as templates
 
     found = survey(_checked(folder))
-    answers = _answers(folder, options)
-    proposal = propose(folder, found, answers, templates())
+    proposal = propose(folder, found, _answers(folder, options), templates())
     if not quiet:
         show_survey(found, proposal)
-    if not options["yes"] and sys.stdin.isatty() and sys.stderr.isatty():
-        proposal = propose(folder, found, _ask(folder, found, answers), templates())
     files = assemble(proposal, templates(), for_new=options["force"] or FILE_NAME not in found.names)
     placed = place(folder, files, replace=options["force"])
     return report_of(folder, proposal.name, placed, template=proposal.template.name, findings=proposal.findings)
@@ -133,33 +128,3 @@ def _inside(folder: Path, path: Path | None) -> str | None:
     if path is None or (folder / path).exists():
         return path.as_posix() if path else None
     return Path(os.path.relpath(path, folder)).as_posix()
-
-
-def _ask(folder: Path, found: Survey, answers: Answers) -> Answers:
-    """Ask for what no flag says, each with what marpack would take."""
-    import msgspec
-
-    from marpack.project.scaffold.proposal import propose
-    from marpack.project.scaffold.template import load_template, template_names
-    from marpack.render.templates import folder as templates
-
-    proposal = propose(folder, found, answers, templates())
-    asked: dict[str, Any] = {}  # Any: fields of Answers
-    if answers.template is None and not found.handlers:
-        for name in template_names(templates()):
-            click.echo(f"  {name:17}{load_template(templates(), name).title}", err=True)
-        click.echo(f"  ({proposal.template.name} is proposed: {proposal.fit.reason})", err=True)
-        choice = click.Choice(template_names(templates()))
-        asked["template"] = _prompt("Template", proposal.template.name, choice)
-        proposal = propose(folder, found, msgspec.structs.replace(answers, **asked), templates())
-    if answers.weights is None and len(found.weights) > 1:
-        asked["weights"] = _prompt("Weights", proposal.weights, click.Choice([each.name for each in found.weights]))
-    if answers.name is None:
-        asked["name"] = _prompt("Name of the model", proposal.name, str)
-    asked["version"] = _prompt("Version", answers.version, str)
-    return msgspec.structs.replace(answers, **asked)
-
-
-def _prompt(question: str, default: str, kind: Any) -> str:  # Any: click's parameter types
-    answer: str = click.prompt(question, default=default, type=kind, show_choices=False, err=True)
-    return answer

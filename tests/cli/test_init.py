@@ -1,17 +1,14 @@
-"""`marpack init`, as one types it: what it writes, asks and leaves alone, and the sentence for each mistake."""
+"""`marpack init`, as one types it: what it writes and leaves alone, and the sentence for each mistake."""
 
 import json
-import os
-import pty
-import select
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli.running import Terminal
 from days import by_day
 from msgspec import Struct
 
@@ -231,58 +228,18 @@ def test_an_archives_project_never_lands_on_something_else(here: Path, init: Ini
     assert Path("probe/handler.py").exists()
 
 
-# --- asking ---
+# --- on a terminal ---
 
 
-def ask(folder: Path, *answers: str, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Run `marpack init` on a terminal, give each answer when it waits for one, and return code and screen."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(folder)
-        os.environ["COLUMNS"] = "100"
-        os.execv(sys.executable, [sys.executable, "-m", "marpack", "init", *arguments])
-    screen, waiting, deadline = b"", list(answers), time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if screen.endswith(b"]: ") and waiting:
-            os.write(terminal, f"{waiting.pop(0)}\n".encode())
-            screen += b"\n"
-        if not select.select([terminal], [], [], 0.5)[0]:
-            continue
-        try:
-            screen += os.read(terminal, 4096)
-        except OSError:
-            break
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), screen.decode()
+def test_nothing_is_asked(here: Path):
+    with Terminal("init", cwd=here) as terminal:
+        assert terminal.end() == 0
+        assert "next    marpack build" in terminal.seen
+    assert load_project(here).handler == "image_classifier"
 
 
-def test_on_a_terminal_it_asks_and_proposes(here: Path):
-    code, screen = ask(here, "custom", "mine", "")
-    assert code == 0, screen
-    assert "(image_classifier is proposed: there are no weights yet)" in screen
-    project = load_project(here)
-    assert (project.name, project.version, project.handler) == ("mine", "1.0", "handler.py")
-
-
-def test_a_wrong_answer_is_asked_again(here: Path):
-    code, screen = ask(here, "resnet", "onnx", "", "")
-    assert code == 0, screen
-    assert "'resnet' is not one of" in screen
-    assert load_project(here).weights == "model.onnx"
-
-
-def test_of_several_weights_it_asks_which(here: Path):
-    for name in ("a.pt", "b.pt"):
-        shutil.copy(WEIGHTS, here / name)
-    code, screen = ask(here, "image_classifier", "b.pt", "n", "")
-    assert code == 0, screen
-    assert load_project(here).weights == "b.pt"
-    assert "there are also" not in screen
-
-
-def test_yes_asks_nothing(here: Path):
-    code, screen = ask(here, arguments=("--yes",))
-    assert code == 0, screen
-    assert "]:" not in screen
+def test_yes_is_still_taken(here: Path, init: Init):
+    assert init("--yes").code == 0
 
 
 # --- mistakes ---

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
-from marpack.findings import Finding
+from marpack.findings import Finding, Severity
 from marpack.project.label_files import count_classes, count_labels, labels_member
 from marpack.project.members import OFFERED, EntryPoint, near_built_in
-from marpack.project.scaffold.fitting import Chosen, Fit, fit, own_samples, suitability_warnings, toy_samples
+from marpack.project.scaffold.fitting import Chosen, Fit, fit, own_samples, toy_samples
 from marpack.project.scaffold.placing import Source
 from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, read_weights
 from marpack.project.scaffold.template import Template, load_template, render
@@ -46,11 +45,6 @@ class Answers(Struct, frozen=True, kw_only=True):
     model_file: str | None = None
     labels: str | None = None
     target: Target | None = None
-
-    @property
-    def named(self) -> frozenset[str]:
-        """The fields that the author says something about."""
-        return frozenset(key for key, value in msgspec.structs.asdict(self).items() if value is not None)
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
@@ -119,8 +113,17 @@ def propose(folder: Path, found: Survey, answers: Answers, templates: Path) -> P
         samples=samples,
         brought=brought,
         made=tuple(_made(handler, found, answers)),
-        findings=tuple(suitability_warnings(found, weights, labels, named=answers.named)),
+        findings=tuple(_passed_over(found, weights, answers)),
     )
+
+
+def _passed_over(found: Survey, weights: Weights | None, answers: Answers) -> Iterator[Finding]:
+    """Yield what names the weights that were not taken, where the author left the choice."""
+    others = ", ".join(each.name for each in found.weights if weights and each.name != weights.name)
+    if weights and others and answers.weights is None:
+        message = f"{weights.name} was taken; there are also {others}"
+        hint = "--weights names another"
+        yield Finding(code="more-weights", severity=Severity.WARNING, message=message, hint=hint)
 
 
 def suggested_name(folder: Path, weights: str | None) -> str:

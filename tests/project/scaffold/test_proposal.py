@@ -94,26 +94,13 @@ def test_an_eager_model_gets_its_class(folder, templates, saved):
     assert (proposal.model_file, proposal.findings) == ("net.py", ())
 
 
-@pytest.mark.parametrize(
-    ("weights", "called", "code"),
-    [
-        ("state_dict", "model.pt", "no-model-file"),
-        ("pickled", "model.pt", "pickled-module"),
-        ("pictures", "model.pth", "weights-suffix"),
-    ],
-)
-def test_what_no_server_would_load_is_said_with_a_way_out(folder, templates, saved, weights, called, code):
-    put(folder, saved, weights, called)
-    (finding,) = proposed(folder, templates).findings
-    assert (finding.code, bool(finding.hint)) == (code, True)
-
-
-def test_labels_that_are_too_few_and_weights_that_are_too_many_are_said(folder, templates, saved):
+def test_weights_that_were_not_taken_are_named(folder, templates, saved):
     put(folder, saved, "pictures")
     put(folder, saved, "few", "old.pt")
-    (folder / "labels.txt").write_text("a\nb\n")
-    assert [finding.code for finding in proposed(folder, templates).findings] == ["labels-count", "more-weights"]
-    assert [finding.code for finding in proposed(folder, templates, weights="model.pt").findings] == ["labels-count"]
+    (finding,) = proposed(folder, templates).findings
+    assert finding.code == "more-weights"
+    assert finding.message == "model.pt was taken; there are also old.pt"
+    assert proposed(folder, templates, weights="model.pt").findings == ()
 
 
 @pytest.mark.parametrize(("weights", "numbers"), [("numbers", 13), ("onnx", 3)])
