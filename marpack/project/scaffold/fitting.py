@@ -16,10 +16,9 @@ _STAND_IN = "samples/stand-in"
 
 
 class Fit(Struct, frozen=True, kw_only=True):
-    """A template, and what speaks for it."""
+    """A template, and what is known of the model that speaks for it."""
 
     template: str
-    reason: str
     pictures: bool = False  # it takes pictures of three channels
     gray: bool = False  # of one
     classes: int | None = None  # that it tells apart
@@ -34,24 +33,22 @@ def fit(found: Survey, weights: Weights | None, labels: int | None) -> Fit:
         labels: How many labels there are.
     """
     if weights is None:
-        return Fit(template="image_classifier", reason="there are no weights yet")
+        return Fit(template="image_classifier")
     channels, classes = _channels(weights), labels or count_classes(weights.contents)
     if weights.kind is WeightsFormat.ONNX:
-        reason = "it is an ONNX model"
-        return Fit(template="onnx", reason=reason, pictures=channels == 3, gray=channels == 1, classes=classes)
+        return Fit(template="onnx", pictures=channels == 3, gray=channels == 1, classes=classes)
     arguments, result = _signature(weights)
     if found.vocabulary and (arguments > 1 or weights.kind is not WeightsFormat.TORCHSCRIPT):
-        return Fit(template="text_classifier", reason=f"there is a {found.vocabulary}", classes=classes)
+        return Fit(template="text_classifier", classes=classes)
     if "List[Dict[str, Tensor]]" in result:
-        return Fit(template="object_detector", reason=f"its forward returns {result}")
+        return Fit(template="object_detector")
     if result == "Dict[str, Tensor]":
-        return Fit(template="image_segmenter", reason=f"its forward returns {result}")
+        return Fit(template="image_segmenter")
     if channels == 3:
-        reason = "its first layer takes pictures of three channels"
-        return Fit(template="image_classifier", reason=reason, pictures=True, classes=classes)
+        return Fit(template="image_classifier", pictures=True, classes=classes)
     if channels == 1:
-        return Fit(template="custom", reason="its first layer takes gray pictures", gray=True, classes=classes)
-    return Fit(template="custom", reason="nothing tells what it takes", classes=classes)
+        return Fit(template="custom", gray=True, classes=classes)
+    return Fit(template="custom", classes=classes)
 
 
 def _channels(weights: Weights) -> int | None:

@@ -1,4 +1,4 @@
-"""What an answer shows: class bars, boxes, a mask, a heat map, words, a picture, or its text."""
+"""What an answer shows: class bars, boxes, a mask, a heat map, a picture, or its text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,6 @@ from marpack.runner.results import Result
 
 _MAX_BARS = 12
 _MAX_BOXES = 200
-_MAX_WORDS = 2_000
 _MAX_TEXT = 4_000  # characters
 _LABEL_KEYS, _SCORE_KEYS = ("label", "class", "name"), ("score", "probability", "confidence")
 
@@ -35,20 +34,12 @@ class Box(Struct, frozen=True):
     hue: int  # degrees, the same for the same label
 
 
-class Word(Struct, frozen=True):
-    """One word of an explanation."""
-
-    text: str
-    weight: float  # -1 … 1, of the word that weighs most
-
-
 class Drawing(Struct, frozen=True, kw_only=True):
     """Everything that can be shown of one answer; what is empty is left out."""
 
     bars: tuple[Bar, ...] = ()
     boxes: tuple[Box, ...] = ()
     overlay: Overlay | None = None
-    words: tuple[Word, ...] = ()
     picture: Picture | None = None
     text: str = ""
     more: int = 0  # of bars, boxes or characters, beyond those shown
@@ -75,13 +66,7 @@ def drawing_of(result: Result, answer: Any, scene: DrawingContext) -> Drawing:  
         return Drawing(picture=picture) if picture else Drawing(text=f"{len(result.raw):,} bytes")
     if not result.ok or answer is None:
         return _text(result.body)
-    return (
-        _boxes(answer, scene)
-        or _bars(answer, scene)
-        or _words(answer)
-        or _overlay(answer, scene)
-        or _text(result.body)
-    )  # fmt: skip
+    return _boxes(answer, scene) or _bars(answer, scene) or _overlay(answer, scene) or _text(result.body)
 
 
 def _text(text: str) -> Drawing:
@@ -127,38 +112,21 @@ def _first(item: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 
 def _boxes(answer: Any, scene: DrawingContext) -> Drawing | None:
-    """Draw what a detector found: `[{label: [x1, y1, x2, y2], "score": s}, …]`, or {boxes, labels, scores}."""
+    """Draw what a detector found: `[{label: [x1, y1, x2, y2], "score": s}, …]`."""
     if scene.picture is None:
         return None
-    found = _parallel(answer) if isinstance(answer, dict) else _listed(answer)
+    found = _listed(answer)
     if not found:
         return None
     boxes = tuple(_box(label, score, corners, scene) for label, score, corners in found[:_MAX_BOXES])
     return Drawing(boxes=boxes, more=max(0, len(found) - _MAX_BOXES))
 
 
-_Found = list[tuple[str, float | None, list[float]]]
-
-
-def _parallel(answer: Mapping[str, Any]) -> _Found:
-    boxes = answer.get("boxes")
-    if not isinstance(boxes, list) or not all(_is_box(box) for box in boxes):
-        return []
-    labels, scores = answer.get("labels"), answer.get("scores")
-    return [
-        (
-            str(labels[index]) if isinstance(labels, list) and index < len(labels) else "",
-            scores[index] if isinstance(scores, list) and index < len(scores) and _is_number(scores[index]) else None,
-            box,
-        )
-        for index, box in enumerate(boxes)
-    ]
-
-
-def _listed(answer: Any) -> _Found:
+def _listed(answer: Any) -> list[tuple[str, float | None, list[float]]]:
+    """Return label, score and corners of each thing found."""
     if not isinstance(answer, list) or not answer or not all(isinstance(item, dict) for item in answer):
         return []
-    found: _Found = []
+    found = []
     for item in answer:
         named = [(key, value) for key, value in item.items() if _is_box(value)]
         score = _first(item, _SCORE_KEYS)
@@ -191,30 +159,6 @@ def _box(label: str, score: float | None, corners: list[float], scene: DrawingCo
 
 def _percent(value: float, whole: int) -> float:
     return round(100 * value / max(whole, 1), 3)
-
-
-def _words(answer: Any) -> Drawing | None:
-    """Draw `{"words": […], "importances": […]}`, if the importances are those of words."""
-    if isinstance(answer, list) and len(answer) == 1:
-        (answer,) = answer
-    if not isinstance(answer, dict):
-        return None
-    words, weights = answer.get("words"), answer.get("importances")
-    if not isinstance(words, list) or not isinstance(weights, list) or not 0 < len(words) <= len(weights):
-        return None
-    # Pairs of words, which come after the single ones, have nowhere to stand.
-    sums = [_sum(weight) for weight in weights[: len(words)]]
-    maximum = max((abs(weight) for weight in sums), default=0) or 1
-    shown = tuple(
-        Word(str(word), round(weight / maximum, 3)) for word, weight in zip(words[:_MAX_WORDS], sums, strict=False)
-    )
-    return Drawing(words=shown, more=max(0, len(words) - _MAX_WORDS))
-
-
-def _sum(weight: Any) -> float:
-    if isinstance(weight, list):
-        return sum(map(_sum, weight))
-    return float(weight) if _is_number(weight) else 0.0
 
 
 def _overlay(answer: Any, scene: DrawingContext) -> Drawing | None:

@@ -43,47 +43,35 @@ _PACKAGES = ("marpack", "torch", "torchvision", "onnxruntime", "numpy", "pillow"
 
 
 class TimeSeries:
-    """A stream of numbers in as many columns as can be seen; each column keeps its mean and its most."""
+    """A stream of numbers in as many columns as can be seen, each the most of `stride` numbers."""
 
     def __init__(self) -> None:
-        self._columns: list[tuple[float, float, int]] = []  # sum, most, count
-        self._stride = 1  # numbers in a full column
+        self.columns: list[float] = []
+        self.stride = 1
+        self._count = 0
 
     def add(self, value: float) -> None:
         """Take one number in."""
-        if self._columns and self._columns[-1][2] < self._stride:
-            total, maximum, count = self._columns[-1]
-            self._columns[-1] = total + value, max(maximum, value), count + 1
-            return
-        if len(self._columns) == _MAX_COLUMNS:
-            self._halve()
-        self._columns.append((value, value, 1))
-
-    def _halve(self) -> None:
-        pairs = zip(self._columns[::2], self._columns[1::2], strict=True)
-        self._columns = [(one[0] + two[0], max(one[1], two[1]), one[2] + two[2]) for one, two in pairs]
-        self._stride *= 2
-
-    @property
-    def merged(self) -> bool:
-        """Whether a column stands for more than one number."""
-        return self._stride > 1
-
-    def points(self) -> list[tuple[float, float]]:
-        """Return mean and most of each column."""
-        return [(total / count, maximum) for total, maximum, count in self._columns]
+        if self._count % self.stride:
+            self.columns[-1] = max(self.columns[-1], value)
+        else:
+            if len(self.columns) == _MAX_COLUMNS:
+                self.columns = list(map(max, self.columns[::2], self.columns[1::2]))
+                self.stride *= 2
+            self.columns.append(value)
+        self._count += 1
 
 
 def stage_plot(stages: Mapping[str, Percentiles], course: TimeSeries) -> str:
     """Return an SVG of each stage's percentiles, and of how long the inputs took one after the other."""
     if not stages:
         return "<p>No input reached the handler.</p>"
-    points = course.points()
-    height = _HEAD + _ROW * len(stages) + (_COURSE + 36 if len(points) > 1 else 4)
+    drawn = len(course.columns) > 1
+    height = _HEAD + _ROW * len(stages) + (_COURSE + 36 if drawn else 4)
     lines = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="milliseconds per stage">']
     lines += _spreads(stages)
-    if len(points) > 1:
-        lines += _course(points, _HEAD + _ROW * len(stages) + 14, merged=course.merged)
+    if drawn:
+        lines += _course(course, _HEAD + _ROW * len(stages) + 14)
     return "\n".join([*lines, "</svg>"])
 
 
@@ -104,21 +92,20 @@ def _spreads(stages: Mapping[str, Percentiles]) -> Iterable[str]:
         yield f'<text x="{_WIDTH}" y="{middle + 4}" text-anchor="end">{reported} ms</text>'
 
 
-def _course(points: list[tuple[float, float]], top: float, *, merged: bool) -> Iterable[str]:
-    longest = max(maximum for _, maximum in points) or 1
-    step = _WIDTH / len(points)
+def _course(course: TimeSeries, top: float) -> Iterable[str]:
+    longest = max(course.columns) or 1
+    step = _WIDTH / len(course.columns)
     base = top + _COURSE
     yield f'<text x="0" y="{top - 1}">each input in turn, up to {_milliseconds(longest)} ms</text>'
-    for column, (mean, maximum) in enumerate(points):
-        for value, opacity in ((maximum, ".35"), (mean, "1")):
-            height = max((_COURSE - 8) * value / longest, 0.5)
-            yield (
-                f'<rect class="s0" x="{column * step:.2f}" y="{base - height:.1f}" width="{max(step - 0.4, 0.4):.2f}"'
-                f' height="{height:.1f}" opacity="{opacity}"/>'
-            )
+    for column, value in enumerate(course.columns):
+        height = max((_COURSE - 8) * value / longest, 0.5)
+        yield (
+            f'<rect class="s0" x="{column * step:.2f}" y="{base - height:.1f}" width="{max(step - 0.4, 0.4):.2f}"'
+            f' height="{height:.1f}"/>'
+        )
     yield f'<line class="axis" x1="0" x2="{_WIDTH}" y1="{base}" y2="{base}"/>'
-    if merged:
-        yield f'<text x="0" y="{base + 14}">bright: the mean, pale: the slowest</text>'
+    if course.stride > 1:
+        yield f'<text x="0" y="{base + 14}">the slowest of {course.stride} at a time</text>'
 
 
 def _milliseconds(milliseconds: float) -> str:
@@ -296,19 +283,14 @@ def _stage_times(stages: Mapping[str, float]) -> str:
 
 
 def _environment() -> list[tuple[str, str]]:
-    facts = [("python", platform.python_version()), ("system", platform.platform()), ("processor", _processor())]
+    facts = [
+        ("python", platform.python_version()),
+        ("system", platform.platform()),
+        ("processor", platform.processor() or platform.machine()),
+    ]
     for package in _PACKAGES:
         try:
             facts.append((package, metadata.version(package)))
         except metadata.PackageNotFoundError:
             continue
     return facts
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.machine()
