@@ -171,11 +171,7 @@ class SampleRunner:
 
     def _start(self, load: Load, first: Worker | None) -> LocalPool:
         pool = LocalPool(load, self._settings, first=first)
-        try:
-            pool.start()
-        except BaseException:
-            pool.kill()
-            raise
+        pool.start()
         return pool
 
     def send(self, requests: Sequence[Named], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Self
 
 from msgspec import Struct
@@ -121,21 +122,19 @@ class Worker:
 
     def finish(self, *, timeout: float | None = None) -> Loaded:
         """Wait for what `begin` asked for; raises as `load` does."""
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.kill)
             message = self._awaited(timeout)
-        except BaseException:
-            self.kill()
-            raise
-        self._logs.drain()
-        self.logs = self._logs.take()
-        if isinstance(message, Loaded):
-            self.loaded = message
-            return message
-        ended = self.process.how_it_ended()
-        self.kill()
-        if isinstance(message, LoadFailed):
-            raise LoadError(message, self.logs, where=self._where)
-        raise WorkerError(f"the worker {ended} while loading the model", where=self._where, hint=_last_words(self.logs))
+            self._logs.drain()
+            self.logs = self._logs.take()
+            if isinstance(message, LoadFailed):
+                raise LoadError(message, self.logs, where=self._where)
+            if not isinstance(message, Loaded):
+                what = f"the worker {self.process.how_it_ended()} while loading the model"
+                raise WorkerError(what, where=self._where, hint=_last_words(self.logs))
+            undo.pop_all()
+        self.loaded = message
+        return message
 
     def _awaited(self, timeout: float | None) -> FromWorker | None:
         while not self.over:

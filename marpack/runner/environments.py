@@ -16,7 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -77,13 +78,13 @@ def isolated(
         if on_start is not None:
             on_start()
         started = time.perf_counter()
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
+        discard = partial(shutil.rmtree, folder, ignore_errors=True)
+        discard()
+        with ExitStack() as undo:
+            undo.callback(discard)
             _make(folder)
             _install(python, requirements, environ)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+            undo.pop_all()
         made = {"requirements": requirements.read_text("utf-8", "replace"), "python": sys.version, "base": sys.prefix}
         (folder / _MADE).write_bytes(msgspec.json.encode(made))
     return Environment(str(python), key, time.perf_counter() - started)
@@ -114,7 +115,8 @@ def _make(folder: Path) -> None:
 
 def _install(python: Path, requirements: Path, environ: Mapping[str, str]) -> None:
     uv = shutil.which("uv", path=environ.get("PATH"))
-    command = _with_uv(uv, python, requirements) if uv else _with_pip(python, requirements)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check", "--no-input"]
+    command = _with_uv(uv, python, requirements) if uv else [*pip, "-r", requirements.name]
     done = subprocess.run(  # noqa: S603 - no shell; what is installed is what the user asked for
         command,
         cwd=requirements.parent,
@@ -129,11 +131,6 @@ def _install(python: Path, requirements: Path, environ: Mapping[str, str]) -> No
         hint = "correct it, or run without --env isolated"
         what = f"the archive's requirements cannot be installed by {'uv' if uv else 'pip'}"
         raise IsolationError(what, where=requirements.name, output=output, hint=hint)
-
-
-def _with_pip(python: Path, requirements: Path) -> list[str]:
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check"]
-    return [*pip, "--no-input", "-r", requirements.name]
 
 
 def _with_uv(uv: str, python: Path, requirements: Path) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, Protocol, Self
 
 from msgspec import Struct
@@ -123,13 +124,16 @@ class LocalPool:
     def start(self) -> Loaded:
         """Load the model in every worker; return what the first says of it.
 
-        Raises LoadError and WorkerError.
+        Raises LoadError and WorkerError, with every worker ended.
         """
-        self._workers = [_Feed(self._spawn()) for _ in range(self._settings.workers)]
-        for feed in self._workers:
-            feed.worker.begin(self._load)
-        for feed in self._workers:
-            self.loads.append(feed.worker.finish(timeout=self._settings.startup_timeout))
+        with ExitStack() as undo:
+            undo.callback(self.kill)
+            self._workers.extend(_Feed(self._spawn()) for _ in range(self._settings.workers))
+            for feed in self._workers:
+                feed.worker.begin(self._load)
+            for feed in self._workers:
+                self.loads.append(feed.worker.finish(timeout=self._settings.startup_timeout))
+            undo.pop_all()
         self.load_logs = self._workers[0].worker.logs
         return self.loads[0]
 

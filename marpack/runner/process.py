@@ -35,6 +35,7 @@ class WorkerProcess:
         self.logs = logs
         self.marker = marker  # printed by the worker between two batches
         self.exit = _exit_descriptor(process.pid)
+        self._killed = False
 
     @classmethod
     def start(
@@ -129,6 +130,9 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and everything it started, at once."""
+        if self._killed:  # the number may be another's by now
+            return
+        self._killed = True
         # The group may outlive its leader: what the handler forked must go, too.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

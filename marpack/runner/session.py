@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,24 +74,24 @@ class Session:
 
         """
         settings, listener = settings or PoolSettings(), listener or LoadProgress()
-        # Started first: its imports overlap with the opening of the archive.
-        first = settings.spawn() if isinstance(settings, PoolSettings) else None
-        archive: Archive | None = None
-        pool: ModelPool | None = None
-        try:
+        first = None
+        with ExitStack() as undo:
+            if isinstance(settings, PoolSettings):
+                first = settings.spawn()  # first of all: its imports overlap with the opening of the archive
+                undo.callback(first.kill)
             resolved = resolver(source)
             archive = open_archive(resolved.path, cache=cache)
+            undo.callback(archive.close)
             listener.opened(resolved, archive)
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
             load = replace(options, model_dir=str(archive.materialize()), target=chosen)
             pool = _pool(settings, archive, load, model_config(archive), first)
+            undo.callback(pool.kill)
             with listener.loading():
                 loaded = pool.start()
-            return cls(resolved, archive, load, pool, loaded)
-        except BaseException:
-            _end(first, pool, archive)
-            raise
+            undo.pop_all()
+        return cls(resolved, archive, load, pool, loaded)
 
     @property
     def digest(self) -> str | None:
@@ -115,15 +115,6 @@ def _pool(
     if not isinstance(settings, PoolSettings):
         return settings(archive, load, config)
     return LocalPool(load, settings.as_served(config), first=first)
-
-
-def _end(first: Worker | None, pool: ModelPool | None, archive: Archive | None) -> None:
-    if pool is not None:
-        pool.kill()
-    elif first is not None:
-        first.kill()
-    if archive is not None:
-        archive.close()
 
 
 def target_of(resolved: ResolvedSource, archive: Archive) -> Target:
