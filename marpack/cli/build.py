@@ -19,6 +19,7 @@ from marpack.render.layout import clean, fact
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from marpack.cli.options import Options
     from marpack.project.preflight import PlanResult
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
@@ -130,7 +131,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     )
 
 
-def _plan(project: str | None, options: dict[str, Any]) -> PlanResult:  # Any: see build
+def _plan(project: str | None, options: Options) -> PlanResult:
     given = [flag for name, flag in _FLAGS.items() if options[name] is not None]
     form = Format(options["archive_format"]) if options["archive_format"] else None
     created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
@@ -143,7 +144,7 @@ def _plan(project: str | None, options: dict[str, Any]) -> PlanResult:  # Any: s
 
 def _plan_project(
     folder: str,
-    options: dict[str, Any],  # Any: see build
+    options: Options,
     form: Format | None,
     created_on: str | None,
 ) -> PlanResult:
@@ -157,7 +158,7 @@ def _plan_project(
     )
 
 
-def _plan_flags(options: dict[str, Any], form: Format | None, created_on: str | None) -> PlanResult:  # Any: see build
+def _plan_flags(options: Options, form: Format | None, created_on: str | None) -> PlanResult:
     from marpack.project.flags import Flags, plan_flags
 
     missing = [_FLAGS[name] for name in ("model_name", "version", "handler") if options[name] is None]

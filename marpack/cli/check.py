@@ -15,6 +15,7 @@ from marpack.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from marpack.cli.options import Options
     from marpack.findings import Finding
     from marpack.gate.against import Comparison, VariantRunner
     from marpack.gate.candidate import CheckOptions
@@ -47,7 +48,7 @@ def check(source: str | None, **options: Any) -> None:  # Any: click gives each 
     click.get_current_context().exit(answer(source, options))
 
 
-def _gate(source: str | None, options: dict[str, Any]) -> int:
+def _gate(source: str | None, options: Options) -> int:
     from marpack.gate.check import CheckSelection
     from marpack.render.output import expect_writable
 
@@ -82,7 +83,7 @@ def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection,
             lines.stop()
 
 
-def _write(report: GateReport, options: dict[str, Any]) -> None:
+def _write(report: GateReport, options: Options) -> None:
     """Write the report in every form that was asked for, and the verdict on stdout."""
     from marpack.render.output import write_whole
 
@@ -108,7 +109,7 @@ def _write(report: GateReport, options: dict[str, Any]) -> None:
         show_verdict(report)
 
 
-def across(source: str | None, options: dict[str, Any]) -> int:
+def across(source: str | None, options: Options) -> int:
     """Compare, show, and return the exit code: 0 if every input is answered alike, else 1."""
     from marpack.gate.against import VariantRunner
     from marpack.runner.session import misplaced
@@ -134,7 +135,7 @@ def across(source: str | None, options: dict[str, Any]) -> int:
     return ExitCode.OK if comparison.alike else ExitCode.SHORT
 
 
-def _ways(source: str | None, options: dict[str, Any]) -> tuple[_Way, _Way]:
+def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
     device, compiled = options["device"], options["compile"]
     if options["against"] is not None:
         other = options["against"]
@@ -155,7 +156,7 @@ def _serving(source: str | None, settings: CheckOptions) -> Session:
     )
 
 
-def _inputs(servings: list[Session], options: dict[str, Any]) -> Callable[[], Iterable[Input]]:
+def _inputs(servings: list[Session], options: Options) -> Callable[[], Iterable[Input]]:
     """Return what makes the inputs, from the first one on each time: those named, else the samples of the first."""
     from marpack.gate.sample_runner import packed_samples
     from marpack.runner.inputs import RequestDefaults, file_inputs
@@ -176,7 +177,7 @@ def _run(
     comparing: VariantRunner,
     inputs: Callable[[], Iterable[Input]],
     findings: tuple[Finding, ...],
-    options: dict[str, Any],
+    options: Options,
 ) -> Comparison:
     from marpack.render.check import AcrossLines
 
@@ -191,7 +192,7 @@ def _run(
     return comparing.comparison(findings=findings, interrupted=interrupted)
 
 
-def _show(comparison: Comparison, options: dict[str, Any]) -> None:
+def _show(comparison: Comparison, options: Options) -> None:
     if options["as_json"]:
         from marpack.render.output import show
 

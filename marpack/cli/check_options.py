@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from marpack.cli.options import chosen_limits, limit_options, seconds, size, tolerance
+from marpack.cli.options import Options, chosen_limits, limit_options, seconds, size, tolerance
 from marpack.cli.run_options import GroupedOption
 from marpack.errors import UsageError
 
@@ -74,7 +74,7 @@ def check_options(command: _Decorated) -> _Decorated:
     return command
 
 
-def is_across(options: dict[str, Any]) -> bool:
+def is_across(options: Options) -> bool:
     """Say whether two ways of answering are to be compared.
 
     Raises UsageError where more than one pair is named, and for options that only one of the two uses has.
@@ -105,7 +105,7 @@ def pair_of(text: str, option: str) -> tuple[str, str]:
     return values[0], values[1]
 
 
-def check_options_of(options: dict[str, Any], *, device: str, compiled: str | None) -> CheckOptions:
+def check_options_of(options: Options, *, device: str, compiled: str | None) -> CheckOptions:
     """Return how an archive is to be examined. Raises UsageError for what is no device and no switch."""
     import os
     from pathlib import Path

@@ -12,6 +12,7 @@ from marpack.cli.completion import template_names
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
+    from marpack.cli.options import Options
     from marpack.project.scaffold.proposal import Answers
     from marpack.render.init import InitReport
 
@@ -59,7 +60,7 @@ def init(folder: Path | None, *, archive: str | None, as_json: bool, **options: 
         show_init(report)
 
 
-def _from_archive(archive: str, folder: Path | None, options: dict[str, Any]) -> InitReport:  # Any: click's
+def _from_archive(archive: str, folder: Path | None, options: Options) -> InitReport:
     from marpack.archive.reader import open_archive
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.reclaim import reclaim
@@ -77,7 +78,7 @@ def _from_archive(archive: str, folder: Path | None, options: dict[str, Any]) ->
     return report_of(target, found.name, placed, template=None, findings=found.findings)
 
 
-def _from_template(folder: Path, options: dict[str, Any], *, quiet: bool) -> InitReport:  # Any: click's
+def _from_template(folder: Path, options: Options, *, quiet: bool) -> InitReport:
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.proposal import assemble, propose
     from marpack.project.scaffold.survey import survey
@@ -107,7 +108,7 @@ def _new(folder: Path) -> Path:
     return folder
 
 
-def _answers(folder: Path, options: dict[str, Any]) -> Answers:  # Any: click's
+def _answers(folder: Path, options: Options) -> Answers:
     from marpack.project.scaffold.proposal import Answers
     from marpack.torchserve.targets import Target
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from marpack.archive.protocol import Limits
 
+Options = dict[str, Any]  # Any: click gives each option its own type
+
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _MAX_BYTES = 1 << 62

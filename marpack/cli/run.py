@@ -18,6 +18,7 @@ from marpack.errors import ExitCode, MarpackError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from marpack.cli.options import Options
     from marpack.cli.run_output import RunOutput
     from marpack.gate.recording import Recorder
     from marpack.runner.client import Worker
@@ -42,8 +43,6 @@ _SHARE = 10  # a look takes at most a tenth of the time
 _SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
 
 _State = dict[str, tuple[int, int, int]]  # path → inode, size, time
-_FILES_ONLY = ("recorded", "form", "content_type", "headers", "explain", "describe", "envelope")
-_HINT = "a sample is the bytes of a file, sent as marpack run --input sends it"
 
 
 @click.command(cls=RunCommand, help=_HELP)
@@ -55,7 +54,7 @@ def run(source: str | None, **options: Any) -> None:  # Any: click gives each op
     click.get_current_context().exit(_act(source, options))
 
 
-def _act(source: str | None, options: dict[str, Any]) -> int:
+def _act(source: str | None, options: Options) -> int:
     if options["watch"]:
         return watch(source, options)
     if options["repeat"]:
@@ -67,7 +66,7 @@ def _act(source: str | None, options: dict[str, Any]) -> int:
 
 def answer(
     source: str | None,
-    options: dict[str, Any],
+    options: Options,
     *,
     until: Callable[[], bool] = lambda: False,
     launch: Callable[[], Worker] | None = None,
@@ -133,7 +132,7 @@ def _answer_all(
     return output.end(session)
 
 
-def watch(source: str | None, options: dict[str, Any]) -> int:
+def watch(source: str | None, options: Options) -> int:
     """Answer every input, again and again, until Ctrl-C; return the exit code of an interruption.
 
     The next round's worker imports torch while this round's answers.
@@ -157,7 +156,7 @@ def watch(source: str | None, options: dict[str, Any]) -> int:
 
 
 def _round(
-    source: str | None, options: dict[str, Any], watched: Watch, spares: SpareWorkers, since: float | None
+    source: str | None, options: Options, watched: Watch, spares: SpareWorkers, since: float | None
 ) -> list[str]:
     """Answer every input once, and return what changed thereafter; a change meanwhile ends it early."""
     from marpack.render.console import show_error, talk
@@ -194,7 +193,7 @@ def _tell_changes(changed: list[str]) -> None:
     talk().rule(f"{names}{more} changed at {time.strftime('%H:%M:%S')}", style="dim")
 
 
-def _paths(source: str | None, options: dict[str, Any]) -> list[Path]:
+def _paths(source: str | None, options: Options) -> list[Path]:
     """Return what is watched: the source, and the files that are inputs."""
     named = [Path(name) for name in options["inputs"]]
     fields = (field.partition("=")[2] for field in options["form"])
@@ -203,7 +202,7 @@ def _paths(source: str | None, options: dict[str, Any]) -> list[Path]:
     return [Path(source or "."), *(path for path in named if path.is_file())]
 
 
-def _outputs(options: dict[str, Any]) -> list[Path]:
+def _outputs(options: Options) -> list[Path]:
     return [Path(options["report"])] if options["report"] else []
 
 
@@ -267,19 +266,14 @@ def _files(path: Path) -> Iterator[str]:
         yield from (f"{root}/{name}" for name in names if not name.startswith(".") and not name.endswith(_SKIPPED))
 
 
-def recorder_of(source: str | None, options: dict[str, Any]) -> Recorder:
+def recorder_of(source: str | None, options: Options) -> Recorder:
     """Return what records the answers; without inputs, those to the project's samples are asked for.
 
-    Raises UsageError for options that no sample can keep, ProjectError if the source is no project.
+    Raises UsageError if there are none, ProjectError if the source is no project.
     """
-    from pathlib import Path
-
     from marpack.gate.recording import Recorder
     from marpack.project.load import load_project
 
-    wrong = next((name for name in _FILES_ONLY if options[name]), None)
-    if wrong is not None:
-        raise UsageError(f"--record does not go with --{_spelt(wrong)}", hint=_HINT)
     project = load_project(Path(source if source is not None else "."))
     if not options["inputs"] and not options["data"]:
         options["inputs"] = tuple(_path(project.folder, sample.input) for sample in project.samples)
@@ -292,10 +286,6 @@ def _path(folder: Path, name: str) -> str:
     """Return the path of a sample, spelt so that it stands for a file and nothing else."""
     path = str(folder / name)
     return f"./{path}" if path.startswith(("-", "@")) else path
-
-
-def _spelt(name: str) -> str:
-    return {"recorded": "requests", "headers": "header"}.get(name, name).replace("_", "-")
 
 
 def finish(recorder: Recorder, code: int) -> int:

@@ -10,6 +10,7 @@ from marpack.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from marpack.cli.options import Options
     from marpack.findings import Finding
     from marpack.runner.benchmark import BenchmarkFigures, BenchmarkPlan
     from marpack.runner.inputs import Input
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_COUNT = 10_000  # inputs: they are all held in memory
 
 
-def benchmark(source: str | None, options: dict[str, Any]) -> int:
+def benchmark(source: str | None, options: Options) -> int:
     """Time the inputs; return the exit code, 1 where some fell short or memory grows."""
     from marpack.cli.run_options import inputs_of
     from marpack.cli.run_output import tell_findings
@@ -64,9 +65,7 @@ def _held(inputs: Any) -> list[Input]:  # Any: an iterator
     return held
 
 
-def _measure(
-    session: Session, inputs: list[Input], options: dict[str, Any], findings: list[Finding]
-) -> BenchmarkFigures:
+def _measure(session: Session, inputs: list[Input], options: Options, findings: list[Finding]) -> BenchmarkFigures:
     from marpack.render.output import show
     from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
     from marpack.runner.benchmark import measure
@@ -83,7 +82,7 @@ def _measure(
     return figures
 
 
-def _plan(session: Session, options: dict[str, Any], inputs: int) -> BenchmarkPlan:
+def _plan(session: Session, options: Options, inputs: int) -> BenchmarkPlan:
     from marpack.inspection.text_members import model_config
     from marpack.runner.benchmark import BenchmarkPlan, sizes_up_to
     from marpack.torchserve.model_config import batch_size_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from marpack.cli.options import seconds, size
+from marpack.cli.options import Options, seconds, size
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -141,28 +141,41 @@ def run_options(command: _Decorated) -> _Decorated:
 
 
 # Option → those that it does not go with, and why.
-_APART = {
-    "in_process": (
+_APART = (
+    (
+        "in_process",
         ("workers", "timeout", "startup_timeout", "max_memory", "watch", "repeat"),
         "it runs the handler in this one process",
     ),
-    "isolated": (("in_process", "watch"), "it needs a process with another environment"),
-    "recorded": (("inputs", "data", "form", "kind"), "it holds whole requests"),
-    "as_json": (("jsonl",), "they are two forms of one output"),
-    "repeat": (("output", "report", "resume", "jsonl", "watch", "show_data"), "a benchmark keeps no answers"),
-    "watch": (("as_json", "jsonl", "resume", "output"), "its answers are for the eye"),
-    "record": (("watch", "repeat", "resume"), "every answer is written down once"),
+    ("isolated", ("in_process", "watch"), "it needs a process with another environment"),
+    ("recorded", ("inputs", "data", "form", "kind"), "it holds whole requests"),
+    ("as_json", ("jsonl",), "they are two forms of one output"),
+    ("repeat", ("output", "report", "resume", "jsonl", "watch", "show_data"), "a benchmark keeps no answers"),
+    ("watch", ("as_json", "jsonl", "resume", "output"), "its answers are for the eye"),
+    ("record", ("watch", "repeat", "resume"), "every answer is written down once"),
+    (
+        "record",
+        ("recorded", "form", "content_type", "headers", "explain", "describe", "envelope"),
+        "a sample is the bytes of a file, sent as marpack run --input sends it",
+    ),
+)
+_SPELT = {
+    "recorded": "requests",
+    "as_json": "json",
+    "inputs": "input",
+    "kind": "type",
+    "headers": "header",
+    "isolated": "env isolated",
 }
-_SPELT = {"recorded": "requests", "as_json": "json", "inputs": "input", "kind": "type", "isolated": "env isolated"}
 
 
-def check(options: dict[str, Any]) -> None:
+def check(options: Options) -> None:
     """Raise UsageError for options that do not go together, or too few of them."""
     if not any(options[name] for name in ("inputs", "data", "form", "recorded", "record")):
         raise UsageError("there is nothing to answer", hint="name inputs: marpack run --input FILE…")
     given = {**options, "in_process": options["in_process"] or options["pdb"], "workers": options["workers"] > 1}
     given["isolated"] = options["env"] == "isolated"
-    for name, (others, why) in _APART.items():
+    for name, others, why in _APART:
         other = next((other for other in others if given[name] and given[other]), None)
         if other is not None:
             hint = f"leave one of them out: {why}"
@@ -173,7 +186,7 @@ def check(options: dict[str, Any]) -> None:
         raise UsageError("results go into a file of their own", hint="name a file")
 
 
-def spelt(name: str, options: dict[str, Any]) -> str:
+def spelt(name: str, options: Options) -> str:
     """Return an option as it was given."""
     if name == "in_process" and options["pdb"]:
         name = "pdb"
@@ -191,7 +204,7 @@ def header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def inputs_of(options: dict[str, Any], results_log: ResultsLog | None = None) -> Iterator[Input]:
+def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterator[Input]:
     """Return the inputs, in order, less those that the results log holds.
 
     Raises UsageError for what is not there, before anything is loaded; only names are held, not contents.
@@ -227,7 +240,7 @@ def _unanswered(inputs: Iterator[Input], results_log: ResultsLog | None) -> Iter
     return inputs if results_log is None else results_log.unanswered(inputs)
 
 
-def count_of(options: dict[str, Any]) -> int | None:
+def count_of(options: Options) -> int | None:
     """Return how many inputs there are, or None where only reading them would tell."""
     from marpack.runner import sources
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
+    from marpack.cli.options import Options
     from marpack.errors import HandlerError
     from marpack.findings import Finding
     from marpack.render.run_json import ReportStream, RunHead
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class RunOutput:
     """Takes a run's results and passes each to everyone who asked for it."""
 
-    def __init__(self, options: dict[str, Any], results_log: ResultsLog | None = None) -> None:
+    def __init__(self, options: Options, results_log: ResultsLog | None = None) -> None:
         """Open what results go to, so that what cannot be written is said before a model is loaded."""
         from marpack.render.run import Lines
         from marpack.runner.body_files import BodyFolder

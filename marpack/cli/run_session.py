@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive
+    from marpack.cli.options import Options
     from marpack.findings import Finding
     from marpack.project.source import ResolvedSource
     from marpack.runner.client import Worker
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def open_session(
     source: str | None,
-    options: dict[str, Any],
+    options: Options,
     stack: ExitStack,
     *,
     on_findings: Callable[[Iterable[Finding]], None],
@@ -73,7 +74,7 @@ def open_session(
     return session
 
 
-def _load(options: dict[str, Any], device: Device) -> Load:
+def _load(options: Options, device: Device) -> Load:
     from marpack.torchserve.messages import MAX_BODY, Load
 
     return Load(
@@ -88,7 +89,7 @@ def _load(options: dict[str, Any], device: Device) -> Load:
     )
 
 
-def _settings(options: dict[str, Any], device: Device, launch: Callable[[], Worker] | None) -> PoolSettings:
+def _settings(options: Options, device: Device, launch: Callable[[], Worker] | None) -> PoolSettings:
     from marpack.runner.pool import PoolSettings
 
     return PoolSettings(
@@ -101,7 +102,7 @@ def _settings(options: dict[str, Any], device: Device, launch: Callable[[], Work
     )
 
 
-def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None], ResolvedSource]:
+def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], ResolvedSource]:
     if options["unpacked"]:
         from marpack.project.source import unpacked
 
@@ -112,7 +113,7 @@ def _resolver(options: dict[str, Any], stack: ExitStack) -> Callable[[str | None
     return partial(resolve, bar=byte_bar)
 
 
-def _pool_maker(options: dict[str, Any], settings: PoolSettings) -> PoolMaker | None:
+def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
     """Return what makes the pool, where it is not workers of this environment."""
     if options["in_process"] or options["pdb"]:
         import sys

@@ -130,8 +130,8 @@ class Worker:
             if isinstance(message, LoadFailed):
                 raise LoadError(message, self.logs, where=self._where)
             if not isinstance(message, Loaded):
-                what = f"the worker {self.process.how_it_ended()} while loading the model"
-                raise WorkerError(what, where=self._where, hint=_last_words(self.logs))
+                ended, hint = self.process.how_it_ended(), _last_words(self.logs)
+                raise WorkerError(f"the worker {ended} while loading the model", where=self._where, hint=hint)
             undo.pop_all()
         self.loaded = message
         return message
