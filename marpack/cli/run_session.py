@@ -141,9 +141,9 @@ def _isolated_python(archive: Archive) -> str:
     import sys
 
     from marpack.render.console import talk
-    from marpack.runner.environments import IsolationError, isolated, requirements_text
+    from marpack.runner.environments import IsolationError, has_requirements, isolated
 
-    if requirements_text(archive) is None:
+    if not has_requirements(archive):
         talk().print("[dim]the archive has no requirements: this environment is used as it is[/]")
         return sys.executable
     path = archive.materialize() / str(archive.manifest.model.requirements_file)

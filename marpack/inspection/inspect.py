@@ -23,6 +23,7 @@ from marpack.inspection.facts import (
 from marpack.inspection.handler import handler_facts
 from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
+from marpack.inspection.requirements import logical_lines
 from marpack.inspection.text_members import (
     Signed,
     config_facts,
@@ -30,7 +31,6 @@ from marpack.inspection.text_members import (
     is_elsewhere,
     label_facts,
     read_text,
-    requirement_lines,
     signed_index,
     too_costly,
 )
@@ -145,7 +145,7 @@ def inspect(
         handler=handler_facts(manifest.model.handler, read),
         labels=labels,
         config=config,
-        requirements=requirement_lines(read(manifest.model.requirements_file) or b""),
+        requirements=tuple(text for _, text in logical_lines(read(manifest.model.requirements_file) or b"")),
         weights=tuple(item.weights for item in looked if item.weights),
         pickles=pickles,
         verified=_verified(archive, signed, sums) if verify else None,

@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import PurePosixPath
 
@@ -101,7 +101,9 @@ _URL = re.compile(r"^(\w+\+)?[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 def canonical(name: str) -> str:
     """Return a distribution's name in the index's own spelling (PEP 503)."""
-    return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
+    from packaging.utils import canonicalize_name  # noqa: PLC0415 - looking at most archives asks for no name
+
+    return canonicalize_name(name)
 
 
 def providers(top: str) -> frozenset[str]:
@@ -141,9 +143,37 @@ class Line(Struct, frozen=True):
     reason: str = ""  # why it is wrong
 
 
+def read_requirements(first: str, read: Callable[[str], bytes | None]) -> Iterator[tuple[str, Line]]:
+    """Yield every line of a requirements file and of those that it includes, with the file it stands in.
+
+    Args:
+        first: The file's name.
+        read: Returns a file's bytes, or None for one that is not there, or not to be looked into.
+    """
+    files = [first]
+    for name in files:  # grows while it is walked
+        for line in read_lines(read(name) or b""):
+            yield name, line
+            inner = beside(name, line.text)
+            if line.sort is LineKind.INCLUDE and inner not in files:
+                files.append(inner)
+
+
+def beside(file: str, text: str) -> str:
+    """Return the name of what a line of a requirements file names, as seen from where that file lies."""
+    folder = file.rpartition("/")[0]
+    bare = text.strip("\"'").removeprefix("./")
+    return f"{folder}/{bare}" if folder else bare
+
+
 def read_lines(data: bytes) -> list[Line]:
     """Parse a requirements file; never raises."""
-    return [_line(number, text) for number, text in _logical(_decode(data)) if text]
+    return [_line(number, text) for number, text in logical_lines(data)]
+
+
+def logical_lines(data: bytes) -> list[tuple[int, str]]:
+    """Return the lines that ask for something, joined at their backslashes, with the number of their first."""
+    return [(number, text) for number, text in _logical(_decode(data)) if text]
 
 
 def _decode(data: bytes) -> str:

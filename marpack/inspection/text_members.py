@@ -141,9 +141,3 @@ def _as_json(value: Any) -> Any:  # Any: what a YAML document may hold, and what
     if isinstance(value, list | tuple | set):
         return [_as_json(item) for item in value]
     return value if isinstance(value, _PLAIN) else str(value)
-
-
-def requirement_lines(data: bytes) -> tuple[str, ...]:
-    """Return the lines of a requirements.txt that ask for something."""
-    lines = (line.partition(" #")[0].strip() for line in data.decode("utf-8-sig", "replace").splitlines())
-    return tuple(line for line in lines if line and not line.startswith("#"))

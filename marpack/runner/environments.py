@@ -30,7 +30,7 @@ from packaging.version import InvalidVersion
 from marpack.archive.protocol import Archive
 from marpack.errors import HandlerError
 from marpack.findings import Finding, Severity
-from marpack.inspection.requirements import Line, LineKind, read_lines
+from marpack.inspection.requirements import Line, LineKind, read_lines, read_requirements
 
 _BORROWED = "marpack-borrowed.pth"
 _MADE = "made.json"
@@ -136,24 +136,15 @@ def _install(python: Path, requirements: Path, environ: Mapping[str, str]) -> No
 def _with_uv(uv: str, python: Path, requirements: Path) -> list[str]:
     """Return uv's command; it does not look at borrowed packages, so it is told to leave out those that will do."""
     overrides = python.parents[1] / "borrowed.txt"
-    kept = [name for name in ("torch", "marpack") if _will_do(name, requirements.read_text("utf-8", "replace"))]
+    kept = [name for name in ("torch", "marpack") if _will_do(name, requirements)]
     overrides.write_text("".join(f"{name}; python_version < '0'\n" for name in kept))
     return [uv, "pip", "install", "--python", str(python), "--overrides", str(overrides), "-r", requirements.name]
 
 
-def _will_do(package: str, requirements: str) -> bool:
+def _will_do(package: str, requirements: Path) -> bool:
     installed = _version(package)
-    if installed is None:
-        return False
-    asked = (_requirement_in(line) for line in requirements.splitlines())
-    return all(each.specifier.contains(installed, prereleases=True) for each in asked if each and each.name == package)
-
-
-def _requirement_in(line: str) -> Requirement | None:
-    try:
-        return Requirement(line.partition(" #")[0].strip())
-    except InvalidRequirement:
-        return None
+    asked = (_parsed(line.text) for line in read_lines(requirements.read_bytes()) if line.name == package)
+    return installed is not None and all(each is None or _holds(each, installed) for each in asked)
 
 
 @contextmanager
@@ -190,18 +181,15 @@ def count_requirements(archive: Archive) -> int:
 
 
 def _lines(archive: Archive) -> Iterator[tuple[str, Line]]:
-    """Yield every line of the requirements file and of those that it includes, with the file it stands in."""
     first = archive.manifest.model.requirements_file
-    files = [first] if first else []
-    for name in files:  # grows while it is walked
-        if name not in archive.entries or archive.entries[name].size > _MAX_BYTES:
-            continue
-        with archive.open(name) as file:
-            lines = read_lines(file.read())
-        for line in lines:
-            yield name, line
-            if line.sort is LineKind.INCLUDE and line.text not in files:
-                files.append(line.text)
+    return read_requirements(first, lambda name: _bytes_of(archive, name)) if first else iter(())
+
+
+def _bytes_of(archive: Archive, name: str | None) -> bytes | None:
+    if name is None or name not in archive.entries or archive.entries[name].size > _MAX_BYTES:
+        return None
+    with archive.open(name) as file:
+        return file.read()
 
 
 def _unmet(line: Line) -> str | None:
@@ -227,20 +215,16 @@ def _parsed(text: str) -> Requirement | None:
         return None
 
 
-def _holds(requirement: Requirement, installed: str | None) -> bool:
+def _holds(requirement: Requirement, installed: str) -> bool:
     try:
-        return installed is None or requirement.specifier.contains(installed, prereleases=True)
+        return requirement.specifier.contains(installed, prereleases=True)
     except InvalidVersion:  # one that no specifier can be held against
         return True
 
 
-def requirements_text(archive: Archive) -> str | None:
-    """Return the text of the file that the manifest names, or None where there is none."""
-    name = archive.manifest.model.requirements_file
-    if name is None or name not in archive.entries or archive.entries[name].size > _MAX_BYTES:
-        return None
-    with archive.open(name) as file:
-        return file.read().decode("utf-8", "replace")
+def has_requirements(archive: Archive) -> bool:
+    """Say whether an archive has a requirements file that can be read."""
+    return _bytes_of(archive, archive.manifest.model.requirements_file) is not None
 
 
 def requirement_notes(archive: Archive) -> Iterator[Finding]:

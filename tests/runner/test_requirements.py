@@ -56,3 +56,9 @@ def test_they_are_counted(make_mar):
         assert count_requirements(archive) == 2
     with open_archive(make_mar("x = 1")) as archive:
         assert count_requirements(archive) == 0
+
+
+def test_an_included_file_is_looked_for_beside_the_one_that_includes_it(make_mar):
+    files = {"deps/all.txt": "-r ./more.txt\n", "deps/more.txt": "nobody-at-all\n", "more.txt": "nobody-else\n"}
+    with open_archive(make_mar("x = 1", files=files, requirementsFile="deps/all.txt")) as archive:
+        assert [finding.message for finding in unmet(archive)] == ["nobody-at-all is not installed here"]

@@ -1,7 +1,7 @@
 import pytest
 
 from marpack.archive.reader import open_archive
-from marpack.runner.environments import requirement_notes, requirements_text
+from marpack.runner.environments import has_requirements, requirement_notes
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_what_this_environment_does_not_meet_is_noted(make_mar, text: str, told:
 
 def test_an_archive_without_requirements_has_none(make_mar):
     with open_archive(make_mar("")) as archive:
-        assert requirements_text(archive) is None
+        assert not has_requirements(archive)
     with open_archive(make_mar("", name="gone", requirementsFile="gone.txt")) as archive:
-        assert requirements_text(archive) is None
+        assert not has_requirements(archive)

@@ -35,7 +35,7 @@ from marpack.inspection.lint.labels import LabelsCheck
 from marpack.inspection.lint.manifest import check_manifest
 from marpack.inspection.lint.model_config import ModelConfig, check_keys, read_config
 from marpack.inspection.lint.model_loading import LoadingStrategy, check_model_file, loader_of
-from marpack.inspection.lint.requirements import Requirements, read_requirements
+from marpack.inspection.lint.requirements import Requirements, requirements_of
 from marpack.inspection.lint.shadows import check_shadows
 from marpack.inspection.lint.weights import WeightsCheck
 from marpack.torchserve.targets import Target
@@ -128,7 +128,7 @@ def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHS
 def _subject(files: Files, manifest: Manifest, target: Target) -> LintContext | Finding:
     library = Library(files)
     config = read_config(files, manifest)
-    requirements = read_requirements(files, manifest)
+    requirements = requirements_of(files, manifest)
     try:
         handler = find_handler(files, manifest)
         entry = decide(handler, library)

@@ -9,7 +9,7 @@ from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files
-from marpack.inspection.requirements import Line, LineKind, read_lines
+from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
 
 MAX_REQUIREMENTS = 1 << 20  # bytes
 MANIFEST = "MAR-INF/MANIFEST.json: model.requirementsFile"
@@ -60,7 +60,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-def read_requirements(files: Files, manifest: Manifest) -> Requirements:
+def requirements_of(files: Files, manifest: Manifest) -> Requirements:
     """Read the archive's requirements, the files that they include too."""
     first = manifest.model.requirements_file
     if not first:
@@ -72,8 +72,8 @@ def read_requirements(files: Files, manifest: Manifest) -> Requirements:
     findings = [IGNORED.note("the server installs these only with install_py_dep_per_model=true", first)]
     names: set[str] = set()
     unnamed = False
-    for member, line in _lines(files, first, findings):
-        findings += _check(files, member, line)
+    for member, line in read_requirements(first, lambda name: _bytes_of(files, name, findings)):
+        findings.extend(_check(files, member, line))
         names |= {line.name} if line.name else set()
         unnamed = (
             unnamed or (line.sort in (LineKind.REQUIREMENT, LineKind.PATH) and line.name is None) or _is_address(line)
@@ -81,21 +81,12 @@ def read_requirements(files: Files, manifest: Manifest) -> Requirements:
     return Requirements(names=frozenset(names), unnamed=unnamed, findings=tuple(findings))
 
 
-def _lines(files: Files, first: str, findings: list[Finding]) -> Iterator[tuple[str, Line]]:
-    """Yield the lines of a file and of those it includes, each file once."""
-    seen, waiting = {first}, [first]
-    while waiting:
-        member = waiting.pop(0)
-        data = files.read(member, MAX_REQUIREMENTS) or b""
-        if len(data) > MAX_REQUIREMENTS:
-            findings.append(TOO_LARGE.note(f"it is larger than {MAX_REQUIREMENTS >> 20} MiB", member))
-            continue
-        for line in read_lines(data):
-            yield member, line
-            inner = _beside(member, line.text)
-            if line.sort is LineKind.INCLUDE and inner in files and inner not in seen:
-                seen.add(inner)
-                waiting.append(inner)
+def _bytes_of(files: Files, member: str, findings: list[Finding]) -> bytes | None:
+    data = files.read(member, MAX_REQUIREMENTS) if member in files else None
+    if data is None or len(data) <= MAX_REQUIREMENTS:
+        return data
+    findings.append(TOO_LARGE.note(f"it is larger than {MAX_REQUIREMENTS >> 20} MiB", member))
+    return None
 
 
 def _check(files: Files, member: str, line: Line) -> Iterator[Finding]:
@@ -114,7 +105,7 @@ def _is_missing(files: Files, member: str, text: str) -> bool:
     return (
         "://" not in text
         and "${" not in text
-        and _beside(member, text) not in files
+        and beside(member, text) not in files
         and not _is_packed_folder(files, text)
     )
 
@@ -126,9 +117,3 @@ def _is_packed_folder(files: Files, text: str) -> bool:
 
 def _is_address(line: Line) -> bool:
     return bool(re.match(r"(\w+\+)?\w+://", line.text)) and "egg=" not in line.text
-
-
-def _beside(member: str, text: str) -> str:
-    folder = member.rpartition("/")[0]
-    bare = text.strip("\"'").removeprefix("./")
-    return f"{folder}/{bare}" if folder else bare
