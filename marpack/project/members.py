@@ -16,9 +16,9 @@ from marpack.findings import Finding, Severity
 from marpack.project.plan import PlannedMember, Role
 from marpack.project.schema import FILE_NAME, FileMapping, Project
 from marpack.torchserve.stock import BUILT_INS, HandlerName
+from marpack.weights.kind import SUFFIXES
 
 _LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})
-WEIGHTS_SUFFIXES = (".pt", ".pth", ".pt2", ".safetensors", ".onnx", ".so", ".bin", ".ckpt", ".gguf")
 _MADE = (".mar", ".gz")
 _LARGE = 1 << 20  # bytes: members of this size lie beside the weights, so that the archive's tail stays small
 OFFERED = tuple(name for name, row in BUILT_INS.items() if row.offered)
@@ -201,7 +201,7 @@ def _is_same(one: Path | bytes, other: Path | bytes) -> bool:
 
 
 def _role_of(name: str, source: Path | bytes) -> Role:
-    if name.endswith(WEIGHTS_SUFFIXES):
+    if name.endswith(SUFFIXES):
         return Role.WEIGHTS
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     return Role.WEIGHTS if size >= _LARGE else Role.FILE

@@ -5,10 +5,10 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.weights import legacy, onnx, safetensors, torchscript
+from marpack.weights import legacy, onnx, torchscript
 from marpack.weights.detect import Recognized
 from marpack.weights.exported import library_facts
-from marpack.weights.kind import WeightsFormat
+from marpack.weights.kind import FORMATS, WeightsFormat
 from marpack.weights.onnx import Port, ProtobufError
 from marpack.weights.pickle_machine import Global, PickledCall, PickledDict
 from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
@@ -59,14 +59,15 @@ def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> WeightsSummary:
             return _exported(found.zip, frugal=frugal)
         case WeightsFormat.AOTI_PACKAGE if found.zip:
             return _package(found.zip)
-        case WeightsFormat.SAFETENSORS:
-            header = safetensors.read_header(file)
-            return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
         case WeightsFormat.ONNX:
             return _onnx(file)
         case WeightsFormat.ELF:
             return WeightsSummary(kind=found.kind, facts=library_facts(file))
-    return WeightsSummary(kind=found.kind)
+    reader = FORMATS[found.kind].reader
+    if reader is None:
+        return WeightsSummary(kind=found.kind)
+    header = reader.read_header(file)
+    return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=dict(header.metadata))
 
 
 def _saved(found: Recognized) -> WeightsSummary:

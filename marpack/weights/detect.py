@@ -4,13 +4,11 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from marpack.weights import legacy, onnx, safetensors
-from marpack.weights.kind import WeightsFormat
+from marpack.weights import legacy
+from marpack.weights.kind import FORMATS, WeightsFormat
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.torch_zip import TorchZip, saved_kind
 from marpack.weights.zip_entries import NotZipError
-
-__all__ = ["Recognized", "WeightsFormat", "detect", "recognize"]
 
 _LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 
@@ -43,9 +41,8 @@ def recognize(file: BinaryIO) -> Recognized:
         return _recognize_zip(file)
     if legacy.looks_like(file, head):
         return _recognize_legacy(file)
-    if safetensors.looks_like(file):
-        return Recognized(kind=WeightsFormat.SAFETENSORS)
-    return Recognized(kind=WeightsFormat.ONNX if onnx.looks_like(file) else WeightsFormat.UNKNOWN)
+    known = (kind for kind, row in FORMATS.items() if row.reader and row.reader.looks_like(file))
+    return Recognized(kind=next(known, WeightsFormat.UNKNOWN))
 
 
 def _recognize_zip(file: BinaryIO) -> Recognized:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from marpack.weights.detect import WeightsFormat, detect
+from marpack.weights.detect import detect
+from marpack.weights.kind import WeightsFormat
 
 
 def kind_of(path: Path) -> WeightsFormat:

@@ -17,7 +17,8 @@ from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.syntax import walk
 from marpack.torchserve.targets import Target
 from marpack.weights import legacy
-from marpack.weights.detect import Recognized, WeightsFormat, recognize
+from marpack.weights.detect import Recognized, recognize
+from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.pickle_machine import PickledCall, PickledDict
 from marpack.weights.zip_entries import NotZipError
 
@@ -115,15 +116,8 @@ ONNX_RUNTIME = Code(
     "List onnxruntime in requirements.txt, or use a server image that has it.",
 )
 
-_NO_MODELS = (WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS, WeightsFormat.PICKLED_MODULE, WeightsFormat.UNKNOWN)
 _EAGER = "a state_dict for the model file"
 _TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
-# Suffix → (what the server takes it for, the method that loads it).
-_BY_SUFFIX = {
-    ".pt": (WeightsFormat.TORCHSCRIPT, "_load_torchscript_model"),
-    ".onnx": (WeightsFormat.ONNX, "initialize"),
-    ".so": (WeightsFormat.ELF, "_load_torch_export_aot_compile"),
-}
 
 
 def check_state(found: Recognized, library: Library, model: Module | None, where: str) -> Iterator[Finding]:
@@ -240,9 +234,9 @@ class WeightsCheck:
             yield from self._by_marpack(kind)
         elif self._eager:
             yield from self._as_state(kind, requirements)
-        elif self._suffix in _BY_SUFFIX:
+        elif self._suffix in SERVED:
             yield from self._by_suffix(kind, config, requirements)
-        elif kind in _NO_MODELS and kind is not WeightsFormat.UNKNOWN:
+        elif FORMATS[kind].needs_class:
             yield self._misfit(kind, "TorchScript in a .pt file", self._loader.severity)
         else:
             message = f"the server has no loader for '{self._suffix}' files: 'No model weights could be loaded'"
@@ -264,9 +258,9 @@ class WeightsCheck:
         """Judge by content alone, as marpack's own runtime loads."""
         if kind is WeightsFormat.PICKLED_MODULE:
             yield PICKLED.warning("it is a whole pickled model, which is loaded only on trust", self._name)
-        elif self._eager and kind not in (WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS):
+        elif self._eager and FORMATS[kind].state is None:
             yield self._misfit(kind, _EAGER, self._weigh("_load_pickled_model"))
-        elif not self._eager and kind in _NO_MODELS:
+        elif not self._eager and FORMATS[kind].model is None:
             yield self._misfit(kind, "a whole model", self._loader.severity)
 
     def _as_state(self, kind: WeightsFormat, requirements: Requirements) -> Iterator[Finding]:
@@ -277,9 +271,9 @@ class WeightsCheck:
             yield self._misfit(kind, _EAGER, severity)
 
     def _by_suffix(self, kind: WeightsFormat, config: ModelConfig, requirements: Requirements) -> Iterator[Finding]:
-        needed, method = _BY_SUFFIX[self._suffix]
+        needed = SERVED[self._suffix]
         if kind is not needed:
-            yield self._misfit(kind, str(needed), self._weigh(method))
+            yield self._misfit(kind, str(needed), self._weigh(FORMATS[needed].served_by or "initialize"))
         if needed is WeightsFormat.ELF and not config.aot_compile:
             message = "the model config does not set pt2.export.aot_compile"
             yield AOT.weigh(self._loader.severity, message, self._name)
@@ -308,9 +302,10 @@ class WeightsCheck:
             return UNKNOWN.weigh(lighter, "it is of no format that is known", self._name)
         if kind is WeightsFormat.PICKLED_MODULE:
             return PICKLED.weigh(severity, f"it is a whole pickled model; {needed} is needed", self._name)
-        if kind in _NO_MODELS and not self._eager:
-            return NEED_MODEL_FILE.weigh(severity, f"it is {_article(kind)}, and there is no model file", self._name)
-        return CONTENT.weigh(severity, f"it is {_article(kind)}; {needed} is needed", self._name)
+        row = FORMATS[kind]
+        if row.needs_class and not self._eager:
+            return NEED_MODEL_FILE.weigh(severity, f"it is {row.title}, and there is no model file", self._name)
+        return CONTENT.weigh(severity, f"it is {row.title}; {needed} is needed", self._name)
 
 
 def _no_weights(head: bytes, name: str, severity: Severity) -> Iterator[Finding]:
@@ -323,10 +318,3 @@ def _no_weights(head: bytes, name: str, severity: Severity) -> Iterator[Finding]
         yield NO_WEIGHTS.weigh(severity, "it is a web page, not the weights", name, "download it again")
     elif all(byte in _TEXT for byte in head):
         yield NO_WEIGHTS.weigh(severity, "it is a text, not the weights", name)
-
-
-def _article(kind: WeightsFormat) -> str:
-    if kind in (WeightsFormat.TORCHSCRIPT, WeightsFormat.ONNX):
-        return str(kind)
-    words = "safetensors file" if kind is WeightsFormat.SAFETENSORS else str(kind)
-    return f"{'an' if words[0] in 'AEIO' else 'a'} {words}"

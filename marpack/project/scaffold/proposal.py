@@ -19,17 +19,10 @@ from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, read_we
 from marpack.project.scaffold.template import Template, load_template, render
 from marpack.torchserve.stock import TOPK
 from marpack.torchserve.targets import Target
-from marpack.weights.kind import WeightsFormat
+from marpack.weights.kind import FORMATS, WeightsFormat
 
 _PLAIN_STEMS = re.compile(
     r"(?i)(model|weights?|state_?dict|checkpoint|best|last|final|net|pytorch_model|traced|scripted)"
-)
-_SERVED = (
-    WeightsFormat.TORCHSCRIPT,
-    WeightsFormat.STATE_DICT,
-    WeightsFormat.PICKLED_MODULE,
-    WeightsFormat.ONNX,
-    WeightsFormat.ELF,
 )
 _TOY_LABELS = ("labels.txt", "toy-labels.txt")
 
@@ -202,13 +195,14 @@ def _check_handler(folder: Path, handler: str) -> None:
 
 
 def _model_file(found: Survey, weights: Weights | None) -> str | None:
-    is_eager = weights is not None and weights.kind in {WeightsFormat.STATE_DICT, WeightsFormat.SAFETENSORS}
-    return next(iter(found.model_files), None) if is_eager else None
+    if weights is None or FORMATS[weights.kind].state is None:
+        return None
+    return next(iter(found.model_files), None)
 
 
 def _target(weights: Weights | None) -> Target | None:
     """Return marpack where the server could not load the weights, whatever they are called."""
-    return None if weights is None or weights.kind in _SERVED else Target.MARPACK
+    return Target.MARPACK if weights is not None and FORMATS[weights.kind].marpack_only else None
 
 
 def _toy_files(template: Template, found: Survey) -> dict[str, bytes]:

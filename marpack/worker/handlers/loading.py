@@ -16,7 +16,7 @@ from marpack.errors import WeightsError
 from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
 from marpack.torchserve.targets import HandlerSettings, TargetDifference, settings_for
-from marpack.weights.detect import WeightsFormat
+from marpack.weights.kind import WeightsFormat
 from marpack.worker.handlers.interfaces import DeviceHandler, Document, LoadableHandler
 from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
 from marpack.worker.loaders.diagnosis import import_torchvision, kind_of, note_cause, way_out

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from marpack.errors import MarpackError
 from marpack.torchserve.diagnostics import attempt, note
-from marpack.weights.detect import WeightsFormat, detect
+from marpack.weights.detect import detect
+from marpack.weights.kind import SERVED, WeightsFormat
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zip_entries import NotZipError
 
@@ -37,12 +38,7 @@ _AS_STATE_DICT = {
     WeightsFormat.AOTI_PACKAGE: "save model.state_dict(), not the compiled package",
     WeightsFormat.ELF: "save model.state_dict(), not the compiled library",
 }
-_BY_SUFFIX = {
-    ".pt": WeightsFormat.TORCHSCRIPT,
-    ".pth": WeightsFormat.TORCHSCRIPT,
-    ".onnx": WeightsFormat.ONNX,
-    ".so": WeightsFormat.ELF,
-}
+_BY_SUFFIX = {**SERVED, ".pth": WeightsFormat.TORCHSCRIPT}  # which authors call so, and the server does not know
 _WAYS = {WeightsFormat.TORCHSCRIPT: _AS_TORCHSCRIPT, WeightsFormat.STATE_DICT: _AS_STATE_DICT}
 _NO_LOADER = {
     WeightsFormat.TORCHSCRIPT: "name the file .pt",

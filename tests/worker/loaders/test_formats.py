@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
 
 from marpack.errors import WeightsError
-from marpack.weights.detect import WeightsFormat
+from marpack.weights.kind import WeightsFormat
 from marpack.worker.loaders import eager, pt2, registry, torch_save
 from marpack.worker.loaders import onnx as onnx_loader
 from marpack.worker.loaders.diagnosis import kind_of
