@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 import msgspec
 from msgspec import Meta, Struct
 
-from marpack.archive.protocol import INDEX_NAME
+from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
 
 FORMAT = 1  # of this file; a reader refuses a later one, since it may define the digest anew
@@ -60,3 +60,23 @@ class Index(Struct, frozen=True, kw_only=True):
 def archive_digest(index: bytes) -> str:
     """Return the archive's digest, `sha256:<hex>`, from the bytes of its MAR-INF/marpack.json."""
     return f"sha256:{hashlib.sha256(index).hexdigest()}"
+
+
+def index_bytes(archive: Archive) -> bytes | None:
+    """Return an archive's MAR-INF/marpack.json as it stands, None where there is none. Raises DamagedArchiveError."""
+    if INDEX_NAME not in archive.entries:
+        return None
+    with archive.open(INDEX_NAME) as file:
+        return file.read()
+
+
+def index_of(archive: Archive) -> Index | None:
+    """Return an archive's index, None where there is none. Raises DamagedArchiveError."""
+    data = index_bytes(archive)
+    return None if data is None else Index.from_json(data)
+
+
+def digest_of(archive: Archive) -> str | None:
+    """Return an archive's digest, None where it has no index. Raises DamagedArchiveError."""
+    data = index_bytes(archive)
+    return None if data is None else archive_digest(data)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
+from marpack.archive.index import digest_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
@@ -18,7 +19,7 @@ from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.pool import PoolSettings
-from marpack.runner.session import Device, digest_of, target_of
+from marpack.runner.session import Device, target_of
 from marpack.torchserve.messages import MAX_BODY, Load
 from marpack.torchserve.targets import Target
 

@@ -17,6 +17,7 @@ from marpack.gate.compare import NOTHING, TOLERANCE, value_of
 from marpack.gate.expectations import shape_of, shortfalls
 from marpack.project.amending import amend
 from marpack.project.schema import RANGE, Expectation, Project, TextExpectation
+from marpack.runner.inputs import suffix_of_type
 from marpack.runner.results import AnsweredInput, Result
 
 _MAX_COUNT = 24  # values of one answer that are recorded
@@ -27,7 +28,6 @@ _DIGITS = 6  # of a recorded number
 _INT64 = 1 << 63
 _NO = object()  # nothing can be said of this value
 _FOLDER = "samples"
-_SUFFIXES = {"application/json": ".json", "text/plain": ".txt", "image/png": ".png", "image/jpeg": ".jpg"}
 
 
 def expectation_of(result: Result) -> Expectation | None:
@@ -175,7 +175,7 @@ class Recorder:
         if "://" in name:
             return f"{_FOLDER}/{PurePosixPath(urlsplit(name).path).name or 'sample'}", False
         digest = hashlib.sha256(data).hexdigest()[:8]
-        return f"{_FOLDER}/recorded-{digest}{_SUFFIXES.get(content_type, '')}", False
+        return f"{_FOLDER}/recorded-{digest}{suffix_of_type(content_type) or ''}", False
 
     def _free(self, name: str, data: bytes) -> bool:
         """Say whether a file may be written: nothing else is there, nor is about to be."""

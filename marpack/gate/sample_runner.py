@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.archive.index import Index
+from marpack.archive.index import index_of
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import MarpackError
 from marpack.findings import Finding
@@ -80,10 +80,8 @@ def packed_samples(archive: Archive, shape: RequestDefaults | None = None) -> Pa
 
     Raises DamagedArchiveError.
     """
-    if INDEX_NAME not in archive.entries:
-        return PackedSamples()
-    with archive.open(INDEX_NAME) as file:
-        listed = Index.from_json(file.read()).samples
+    index = index_of(archive)
+    listed = index.samples if index else ()
     found = [_sample(archive, number, item, shape or RequestDefaults()) for number, item in enumerate(listed)]
     return PackedSamples(
         tuple(item for item in found if isinstance(item, PackedSample)),

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from marpack.archive.index import Index, archive_digest
+from marpack.archive.index import Index, archive_digest, index_bytes
 from marpack.archive.protocol import INDEX_NAME, Archive, Method
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
@@ -32,10 +32,9 @@ class Signed(Struct, frozen=True):
 
 def signed_index(archive: Archive) -> Signed:
     """Read MAR-INF/marpack.json; one that cannot be read is a finding."""
-    if INDEX_NAME not in archive.entries:
+    data = index_bytes(archive)
+    if data is None:
         return Signed()
-    with archive.open(INDEX_NAME) as file:
-        data = file.read()
     digest = archive_digest(data)
     try:
         return Signed(digest, Index.from_json(data))

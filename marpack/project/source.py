@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.index import Index, Member
+from marpack.archive.index import Member, index_of
 from marpack.archive.manifest import Manifest
-from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, no_progress
+from marpack.archive.protocol import MANIFEST_NAME, no_progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, NoProjectError, UsageError
 from marpack.project.output_path import plain_refusals
@@ -94,8 +94,11 @@ def is_stale(plan: Plan) -> bool:
     """
     try:
         written = plan.output.stat().st_mtime_ns
-        index, manifest = _read(plan.output)
-    except (OSError, ArchiveError, KeyError):
+        with open_archive(plan.output) as archive:
+            index, manifest = index_of(archive), archive.manifest
+    except (OSError, ArchiveError):
+        return True
+    if index is None:
         return True
     if _undated(manifest) != _undated(plan.manifest):
         return True
@@ -105,13 +108,6 @@ def is_stale(plan: Plan) -> bool:
     if members.keys() != {member.name for member in plan.members}:
         return True
     return any(_differs(member, members[member.name], written) for member in plan.members)
-
-
-def _read(path: Path) -> tuple[Index, Manifest]:
-    with open_archive(path) as archive:
-        with archive.open(INDEX_NAME) as file:
-            index = Index.from_json(file.read())
-        return index, archive.manifest
 
 
 def _undated(manifest: Manifest) -> Manifest:

@@ -2,26 +2,16 @@
 
 import hashlib
 import json
-import mimetypes
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from marpack.errors import OutputError, UsageError
+from marpack.runner.inputs import suffix_of_type
 from marpack.runner.results import Result
-from marpack.torchserve.frontend.headers import bare_type
 
 _MAX_LENGTH = 180  # bytes of a file's name, before its number and suffix
-# Types for which the standard table has no suffix, or not the usual one.
-_SUFFIXES = {
-    "application/json": ".json",
-    "image/jpeg": ".jpg",
-    "image/webp": ".webp",
-    "text/plain": ".txt",
-    "text/markdown": ".md",
-    "audio/wav": ".wav",
-}
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", ".png"),
     (b"\xff\xd8\xff", ".jpg"),
@@ -94,9 +84,8 @@ def file_name(name: str) -> str:
 
 def suffix_of(content_type: str | None, body: bytes) -> str:
     """Return the suffix of a body: by the type that its handler gave it, else by what it holds."""
-    kind = bare_type(content_type or "").strip().lower()
-    known = _SUFFIXES.get(kind) or mimetypes.guess_extension(kind)
-    if known is not None and kind != "application/octet-stream":
+    known = suffix_of_type(content_type or "")
+    if known is not None:
         return known
     found = next((suffix for magic, suffix in _MAGIC if body.startswith(magic)), None)
     if found is not None:

@@ -12,19 +12,21 @@ from msgspec import Struct
 from marpack.errors import UsageError
 from marpack.runner.client import BatchResult
 from marpack.torchserve.frontend.forms import FORM_TYPE, receive
-from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
+from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError, bare_type
 from marpack.torchserve.frontend.http_response import refusal
 from marpack.torchserve.messages import MAX_BODY, Part, Request, Response, Trouble
 
-# Types that the standard table of suffixes lacks or that systems disagree on.
+# Types that the standard table of suffixes lacks or that systems disagree on, both ways.
 _TYPES = {
     ".json": "application/json",
     ".txt": "text/plain",
     ".csv": "text/csv",
     ".md": "text/markdown",
     ".webp": "image/webp",
+    ".jpg": "image/jpeg",
     ".npy": "application/octet-stream",
 }
+_SUFFIXES = {kind: suffix for suffix, kind in _TYPES.items()} | {"audio/wav": ".wav"}
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -232,3 +234,9 @@ def type_of(path: str, data: bytes) -> str:
 def type_of_suffix(suffix: str) -> str | None:
     """Return the content type that a suffix such as ".png" stands for, if it does."""
     return _TYPES.get(suffix) or mimetypes.guess_type(f"x{suffix}")[0]
+
+
+def suffix_of_type(content_type: str) -> str | None:
+    """Return the suffix of files of a type; None where the type says nothing of what they hold."""
+    kind = bare_type(content_type).strip().lower()
+    return None if kind == "application/octet-stream" else _SUFFIXES.get(kind) or mimetypes.guess_extension(kind)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
-from marpack.archive.index import Index, archive_digest
+from marpack.archive.index import digest_of, index_of
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError
@@ -121,13 +121,13 @@ def target_of(resolved: ResolvedSource, archive: Archive) -> Target:
     """Return whose behaviour to show: the project's word, else the archive's, else the server's."""
     if resolved.project is not None:
         return Target(resolved.project.target)
-    if INDEX_NAME not in archive.entries:
+    index = index_of(archive)
+    if index is None:
         return Target.TORCHSERVE
-    reported = _index(archive).target
-    if reported not in set(Target):
-        message = f"the index of members names the target {reported!r}, which there is not"
+    if index.target not in set(Target):
+        message = f"the index of members names the target {index.target!r}, which there is not"
         raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}")
-    return Target(reported)
+    return Target(index.target)
 
 
 def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
@@ -143,19 +143,6 @@ def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
             where=f"{archive.source}!{MANIFEST_NAME}",
             hint="build it with --runtime python, or try it on a server built with that backend",
         )
-
-
-def digest_of(archive: Archive) -> str | None:
-    """Return the SHA-256 of an archive's marpack.json, or None where there is none."""
-    if INDEX_NAME not in archive.entries:
-        return None
-    with archive.open(INDEX_NAME) as file:
-        return archive_digest(file.read())
-
-
-def _index(archive: Archive) -> Index:
-    with archive.open(INDEX_NAME) as file:
-        return Index.from_json(file.read())
 
 
 class Device(Struct, frozen=True):

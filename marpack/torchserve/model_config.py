@@ -1,5 +1,6 @@
-"""The model config as the server reads it: YAML, batch size, seconds."""
+"""The manifest and the model config as the server reads them: JSON; YAML, batch size, seconds."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,13 @@ def get_yaml_config(yaml_file_path: str) -> Any:  # Any: whatever the YAML says;
 
     with Path(yaml_file_path).open() as file:
         return yaml.safe_load(file)
+
+
+def read_manifest(model_dir: str) -> dict[str, Any]:  # Any: JSON
+    """Return the manifest as the plain dict that handlers see, read in the locale's encoding as on the server."""
+    with Path(model_dir, "MAR-INF", "MANIFEST.json").open() as file:
+        manifest: dict[str, Any] = json.load(file)  # Any: as above
+    return manifest
 
 
 class ConfigError(Exception):

@@ -1,10 +1,8 @@
 """A model folder → an initialised service, step by step as the server's worker takes them (contract §2)."""
 
-import json
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from marpack.torchserve import diagnostics
@@ -14,7 +12,7 @@ from marpack.torchserve.envelopes import envelope_of
 from marpack.torchserve.frontend.http_response import Sequences
 from marpack.torchserve.messages import Load, Loaded, LoadFailed
 from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
-from marpack.torchserve.model_config import batch_size_of, read_config
+from marpack.torchserve.model_config import batch_size_of, read_config, read_manifest
 from marpack.torchserve.targets import HandlerSettings, TargetDifference, keep_settings
 from marpack.torchserve.ts import finder
 from marpack.torchserve.ts.entry_point import HandlerEntry, find_entry
@@ -132,10 +130,3 @@ class HandlerLoader:
             device=None if device is None else str(device),
             loses_answers=loses_answers,
         )
-
-
-def read_manifest(model_dir: str) -> dict[str, Any]:
-    """Return the manifest as the plain dict that handlers see."""
-    with Path(model_dir, "MAR-INF", "MANIFEST.json").open() as file:
-        manifest: dict[str, Any] = json.load(file)
-    return manifest

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.index import Index
+from marpack.archive.index import Index, index_of
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import MODEL_NAME
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
@@ -44,7 +44,7 @@ def reclaim(archive: Archive, templates: Path) -> Reclaimed:
     Raises ManifestError for a manifest that is missing or malformed, DamagedArchiveError for an index that is.
     """
     manifest = archive.manifest
-    index = _index(archive)
+    index = index_of(archive) or Index(members=())
     kept = [name for name in archive.entries if not name.startswith(_META)]
     name = manifest.model.name if MODEL_NAME.fullmatch(manifest.model.name) else "model"
     places = {member: _place_of(member, name) for member in kept}
@@ -59,13 +59,6 @@ def reclaim(archive: Archive, templates: Path) -> Reclaimed:
 
 def _open(archive: Archive, member: str) -> BinaryIO:
     return archive.open(member)
-
-
-def _index(archive: Archive) -> Index:
-    if INDEX_NAME not in archive.entries:
-        return Index(members=())
-    with archive.open(INDEX_NAME) as file:
-        return Index.from_json(file.read())
 
 
 def _project(manifest: Manifest, index: Index, places: dict[str, str], archive: Archive) -> dict[str, Any]:  # Any: YAML

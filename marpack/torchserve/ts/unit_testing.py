@@ -1,15 +1,13 @@
 """`ts.service` and `ts.model_loader`, which handlers' own tests use."""
 
-import json
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from marpack.torchserve.context import SERVER_VERSION, Context, Handle, RequestProcessor
 from marpack.torchserve.envelopes import envelope_of
 from marpack.torchserve.metrics_cache import MetricsCacheYamlImpl
-from marpack.torchserve.model_config import get_yaml_config
+from marpack.torchserve.model_config import get_yaml_config, read_manifest
 from marpack.torchserve.streaming import ChunkMessage, create_predict_response
 from marpack.torchserve.ts.entry_point import find_entry
 
@@ -133,8 +131,7 @@ class ModelLoaderFactory:
 
 
 def _manifest(model_dir: str) -> dict[str, Any] | None:
-    path = Path(model_dir, "MAR-INF", "MANIFEST.json")
-    if not path.exists():
+    try:
+        return read_manifest(model_dir)
+    except FileNotFoundError:
         return None
-    manifest: dict[str, Any] = json.loads(path.read_text())
-    return manifest
