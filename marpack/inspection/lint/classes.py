@@ -7,10 +7,19 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from marpack.findings import Finding
+from marpack.inspection.lint.bindings import Binding, Expression, Imported, Own, Scope, Value, scope_of
+from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.lint.scope import Binding, Expression, Imported, Own, Scope, Value, scope_of
-from marpack.inspection.syntax import dotted_name
+from marpack.inspection.syntax import dotted_name, refusal
 from marpack.torchserve import stock as ts
+
+ARGUMENTS = Code(
+    "Handler",
+    "class-needs-arguments",
+    "The server constructs the handler's class, and the model's, without arguments; this one cannot do without.",
+    "Give every parameter of `__init__` a default, or read it from the model config in `initialize`.",
+)
 
 # Modules whose classes have none of a handler's methods.
 _PLAIN_MODULES = ("abc", "typing", "typing_extensions", "enum", "torch.nn", "dataclasses")
@@ -229,3 +238,23 @@ def _merge(rows: list[list[Class]]) -> list[Class]:
         merged.append(head)
         rows = [rest for row in rows if (rest := [item for item in row if item != head])]
     return merged
+
+
+def check_constructing(library: Library, cls: LocalClass, role: str) -> Iterator[Finding]:
+    """Yield why a class cannot be constructed without arguments.
+
+    Args:
+        library: Resolves the bases.
+        cls: The class.
+        role: What the class is for, for the message: "handler" or "model".
+    """
+    if cls.node.keywords:
+        return  # a metaclass may do what it likes
+    for name in ("__new__", "__init__"):
+        found = library.find(cls, name)
+        if found is None or found.function is None or not isinstance(found.owner, LocalClass):
+            continue
+        why = refusal(found.function, 0, method=True)
+        if why:
+            message = f"the {role} class {cls.node.name} is made without arguments, but {name} {why}"
+            yield ARGUMENTS.error(message, found.owner.module.at(found.function))

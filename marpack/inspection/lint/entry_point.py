@@ -8,11 +8,10 @@ from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
+from marpack.inspection.lint.bindings import Binding, Count, Imported, Own, Value, count, odd_line
 from marpack.inspection.lint.classes import Class, Library, LocalClass, ServerClass, absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import NOT_LOOKED_INTO, Files, Found, Located, Module, broken
-from marpack.inspection.lint.own_classes import Count, count, odd_line
-from marpack.inspection.lint.scope import Binding, Imported, Own, Value
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import INSTALLED, HandlerName, is_standard, never_found
 
@@ -283,7 +282,7 @@ def _is_no_function(library: Library, module: Module, value: Value) -> bool:
 
 
 def _class(library: Library, module: Module) -> EntryDecision:
-    counted = count(module)
+    counted = count(module.scope)
     one = counted.the_one
     if one is not None:
         return EntryDecision(kind=EntryKind.CLASS, module=module, cls=LocalClass(module, one))
@@ -298,7 +297,7 @@ def _class(library: Library, module: Module) -> EntryDecision:
 def _many(module: Module, counted: Count) -> EntryDecision:
     listed = ", ".join(counted.names[:6]) + (", …" if len(counted.names) > 6 else "")
     message = f"it has {counted.low} classes of its own ({listed}) where the server wants exactly one, and no 'handle'"
-    where = module.at(odd_line(module, counted, "handle"))
+    where = module.at(odd_line(module.scope, counted, "handle"))
     return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(MANY_CLASSES.error(message, where),))
 
 

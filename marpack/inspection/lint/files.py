@@ -7,10 +7,10 @@ from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
-from marpack.errors import LimitExceededError, MarpackError
+from marpack.errors import MarpackError
 from marpack.findings import Finding, Severity
+from marpack.inspection.lint.bindings import Scope, scope_of
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.scope import Scope, scope_of
 from marpack.inspection.syntax import MAX_SOURCE, Broken, parse
 
 _INIT = "__init__"
@@ -214,7 +214,7 @@ class Files:
             return tree
         try:
             return Module(dotted, member, tree, scope_of(tree), package)
-        except (RecursionError, LimitExceededError):
+        except RecursionError:
             return Broken("it is nested too deeply, and was not looked into", certain=False)
 
     def _unreadable(self, name: str, error: Exception) -> None:

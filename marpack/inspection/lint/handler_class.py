@@ -5,13 +5,12 @@ from collections.abc import Iterator
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
-from marpack.inspection.lint.classes import Library, LocalClass, ServerClass, UnknownClass
+from marpack.inspection.lint.classes import Library, LocalClass, ServerClass, UnknownClass, check_constructing
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.entry_point import MANIFEST, EntryDecision, EntryKind
 from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.model_loading import LoadingStrategy, is_servers_own
-from marpack.inspection.lint.own_classes import check_constructing
 from marpack.inspection.syntax import bound_arguments, dotted_name, is_async, is_generator, own_nodes, refusal, walk
 from marpack.torchserve import stock as ts
 from marpack.torchserve.targets import Target, TargetDifference

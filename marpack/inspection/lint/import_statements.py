@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from marpack.inspection.lint.scope import truth
+from marpack.inspection.lint.bindings import truth
 from marpack.inspection.syntax import dotted_name, walk
 
 

@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
+from marpack.inspection.lint.bindings import Imported
 from marpack.inspection.lint.classes import Library, absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.entry_point import Absent, lookup
 from marpack.inspection.lint.files import Files, Found, Located, Module, broken
 from marpack.inspection.lint.import_statements import Certainty, Import, brings_modules, imports_of
 from marpack.inspection.lint.requirements import Requirements
-from marpack.inspection.lint.scope import Imported
 from marpack.inspection.requirements import provided, usual_provider
 from marpack.inspection.syntax import Broken
 from marpack.torchserve import stock as ts

@@ -10,6 +10,7 @@ from marpack.archive.manifest import Manifest
 from marpack.errors import LimitExceededError
 from marpack.findings import Finding
 from marpack.inspection.lint import (
+    classes,
     compiling,
     entry_point,
     files,
@@ -19,7 +20,6 @@ from marpack.inspection.lint import (
     manifest,
     model_config,
     model_loading,
-    own_classes,
     requirements,
     shadows,
     weights,
@@ -64,7 +64,7 @@ _RULES: tuple[ModuleType, ...] = (
     files,
     entry_point,
     handler_class,
-    own_classes,
+    classes,
     model_loading,
     imports,
     shadows,

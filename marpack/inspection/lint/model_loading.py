@@ -9,12 +9,19 @@ from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.classes import Attribute, Class, Library, LocalClass, PlainClass, ServerClass
+from marpack.inspection.lint.bindings import Count, Expression, count, odd_line
+from marpack.inspection.lint.classes import (
+    Attribute,
+    Class,
+    Library,
+    LocalClass,
+    PlainClass,
+    ServerClass,
+    check_constructing,
+)
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.entry_point import EntryDecision, EntryKind
 from marpack.inspection.lint.files import Files, Module, broken
-from marpack.inspection.lint.own_classes import Count, check_constructing, count, odd_line
-from marpack.inspection.lint.scope import Expression
 from marpack.inspection.syntax import dotted_name, own_nodes, walk
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import never_found
@@ -111,7 +118,7 @@ def check_model_file(files: Files, library: Library, manifest: Manifest, severit
 
 
 def _check_class(library: Library, module: Module, severity: Severity) -> Iterator[Finding]:
-    counted = count(module)
+    counted = count(module.scope)
     one = counted.the_one
     if one is None:
         yield _not_one(module, counted, severity)
@@ -125,7 +132,7 @@ def _not_one(module: Module, counted: Count, severity: Severity) -> Finding:
     listed = ", ".join(counted.names[:6]) + (", …" if len(counted.names) > 6 else "")
     if counted.low > 1:
         message = f"it has {counted.low} classes of its own ({listed}) where the server wants exactly one"
-        return MANY_CLASSES.weigh(severity, message, module.at(odd_line(module, counted, "forward")))
+        return MANY_CLASSES.weigh(severity, message, module.at(odd_line(module.scope, counted, "forward")))
     if counted.high == 0:
         return NO_CLASS.weigh(severity, "it has no class of its own", module.member)
     return UNDECIDED.note(f"only running it would tell how many classes it has ({listed})", module.member)
@@ -155,7 +162,7 @@ def check_keys_of_state(library: Library, model: Module, keys: Iterable[str], wh
         keys: The state_dict's keys.
         where: The weights file's name.
     """
-    one = count(model).the_one
+    one = count(model.scope).the_one
     bases = library.order(LocalClass(model, one)) if one else []
     if one is None or not all(isinstance(base, LocalClass | PlainClass) for base in bases):
         return

@@ -7,6 +7,7 @@ from inspection.lint.weights_files import weights
 SCRIPT = {"model.pt": weights("script")}
 SERIALIZED = {"serialized_file": "model.pt"}
 EAGER = {"serialized_file": "model.pt", "model_file": "model.py"}
+NEWLINE = "\n"
 
 
 def handler(name: str, source: str, *expected: str, **options: object) -> Case:
@@ -44,7 +45,7 @@ COUNTING = [
     handler("function-asking-for-types", f"def kind(x): return type(x).__name__\nlabel = kind(1)\n{CLASS}"),
     handler("chosen-class", f"{CLASS}Chosen = Handler if Handler else None\n", "N handler-undecided handler.py", fails=True),
     handler("wrapped-class", f"def wrap(cls): return cls\n{CLASS}Other = wrap(Handler)\n", "N handler-undecided handler.py", fails=True),
-    handler("registered-class", f"NETS = dict(a=int)\nChosen = NETS['a']\n{CLASS}", "N handler-undecided handler.py"),
+    handler("registered-class", f"NETS = dict(a=int)\nChosen = NETS['a']\n{CLASS}"),
     handler("instance", f"{CLASS}_service = Handler()\n"),
     handler("main-guard", f"{CLASS}if __name__ == '__main__':\n    class Demo: pass\n"),
     handler("type-checking", f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    class T: pass\n{CLASS}"),
@@ -100,15 +101,8 @@ CALLING = [
             "E class-needs-arguments handler.py:2"),
     handler("new-needs-argument", CLASS.replace("class Handler:", "class Handler:\n    def __new__(cls, x): return 1"),
             "E class-needs-arguments handler.py:2"),
-    handler("needs-field", f"from dataclasses import dataclass\n@dataclass\n{CLASS}    x: int\n",
-            "E class-needs-arguments handler.py:3"),
     handler("field-with-default", f"from dataclasses import dataclass\n@dataclass\n{CLASS}    x: int = 1\n"),
     handler("optional-argument", CLASS.replace("class Handler:", "class Handler:\n    def __init__(self, x=1): pass")),
-    handler("abstract", "import abc\nclass H(abc.ABC):\n    @abc.abstractmethod\n    def more(self): ...\n"
-            "    def initialize(self, c): pass\n    def handle(self, d, c): return [1]\n",
-            "E class-abstract handler.py:4"),
-    handler("abstract-without-abc", "import abc\nclass H:\n    @abc.abstractmethod\n    def more(self): ...\n"
-            "    def initialize(self, c): pass\n    def handle(self, d, c): return [1]\n"),
     handler("initialize-takes-nothing", CLASS.replace("(self, context)", "(self)"), "E handler-signature handler.py:2"),
     handler("handle-without-self", CLASS.replace("(self, data, context)", "(data, context)"),
             "E handler-signature handler.py:5"),
@@ -217,4 +211,19 @@ MODELS = [
          ("N model-many-classes model.py:11",), model={"model_file": "model.py"}),
 ]  # fmt: skip
 
-CASES = [*COUNTING, *CALLING, *FILES, *MODELS]
+# What stands in a branch is unsure, whatever the branch; what no branch touches, or comes after it, is sure.
+FORKS = [
+    handler("fork-untouched", f"{CLASS}import sys\nif sys.argv:\n    x = 1\nelse:\n    x = 2\n"),
+    handler("fork-overwritten", f"import sys\nif sys.argv:\n    class Handler: pass\nelse:\n    Handler = 1\n{CLASS}"),
+    handler("fork-never-taken", f"if False:\n    class Extra: pass\nelse:\n    x = 1\n{CLASS}"),
+    handler("fork-deleted", f"import sys\nclass Extra: pass\n{CLASS}if sys.argv:\n    del Extra\n", "N handler-undecided handler.py"),
+    handler("fork-under-with", f"import contextlib\nwith contextlib.suppress(ImportError):\n    {CLASS.replace(NEWLINE, NEWLINE + '    ')}",
+            "N handler-undecided handler.py"),
+    handler("fork-try-or-raise", "try:\n    def handle(data, context): return [1]\nexcept ImportError:\n    raise\n",
+            "N handler-undecided handler.py:2"),
+    handler("fork-either-way", "import sys\nif sys.argv:\n    def handle(data, context): return [1]\nelse:\n    raise SystemExit\n",
+            "N handler-undecided handler.py:3"),
+    handler("fork-of-a-name", f"import sys\n{FUNCTION}if sys.argv:\n    handle = handle\n", "N handler-undecided handler.py:2"),
+]  # fmt: skip
+
+CASES = [*COUNTING, *CALLING, *FILES, *MODELS, *FORKS]
