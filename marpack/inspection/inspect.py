@@ -1,10 +1,12 @@
 """Archive → facts: members, weights, pickles, integrity; nothing of it is run."""
 
+import ast
 from collections.abc import Iterator
 from functools import partial
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.archive.index import Index
 from marpack.archive.protocol import Archive, Progress
@@ -13,6 +15,7 @@ from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
 from marpack.inspection.facts import (
     ConfigFacts,
+    HandlerFacts,
     Inspection,
     LabelFacts,
     MemberFacts,
@@ -20,7 +23,9 @@ from marpack.inspection.facts import (
     Verified,
     WeightsFacts,
 )
-from marpack.inspection.handler import handler_facts
+from marpack.inspection.lint.classes import Library, LocalClass
+from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide, find_handler, search_path
+from marpack.inspection.lint.files import Files
 from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
 from marpack.inspection.requirements import logical_lines
@@ -30,6 +35,7 @@ from marpack.inspection.text_members import (
     distrusted_texts,
     is_elsewhere,
     label_facts,
+    open_text,
     read_text,
     signed_index,
     too_costly,
@@ -42,6 +48,11 @@ from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import StoredTensor
 
 _LARGEST = 10
+# BaseHandler's methods that archives override, in the order they run (contract §6).
+_STAGES = (
+    "initialize", "preprocess", "inference", "postprocess", "handle",
+    "explain_handle", "get_insights", "describe_handle", "get_device",
+)  # fmt: skip
 
 
 def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:
@@ -142,7 +153,7 @@ def inspect(
         target=index.target if signed.index else None,
         samples=len(index.samples),
         members=tuple(_members(archive, index, sums)),
-        handler=handler_facts(manifest.model.handler, read),
+        handler=handler_facts(archive),
         labels=labels,
         config=config,
         requirements=tuple(text for _, text in logical_lines(read(manifest.model.requirements_file) or b"")),
@@ -156,6 +167,44 @@ def inspect(
             *distrusted_texts(labels, config, archive.source),
         ),
     )
+
+
+def handler_facts(archive: Archive) -> HandlerFacts:
+    """Return what the manifest's `handler` names, as the server will find it."""
+    files = Files(archive.entries, partial(open_text, archive), search_path(archive.manifest))
+    found = find_handler(files, archive.manifest)
+    if found.member is None:
+        return HandlerFacts(entry_point=archive.manifest.model.handler)
+    known = HandlerFacts(entry_point=archive.manifest.model.handler, file=found.member)
+    try:
+        return _entry(known, found, Library(files))
+    except RecursionError:
+        return replace(known, problem="it is nested too deeply, and was not looked into")
+
+
+def _entry(known: HandlerFacts, found: HandlerFile, library: Library) -> HandlerFacts:
+    entry = decide(found, library)
+    if entry.kind is EntryKind.FUNCTION:
+        return replace(known, function=entry.name)
+    if not isinstance(entry.cls, LocalClass):
+        return replace(known, problem=_told([*found.findings, *entry.findings]))
+    if not answers(library, entry.cls):
+        return replace(known, problem=f"the class {entry.cls.node.name} has no method 'handle'")
+    local = [base for base in library.order(entry.cls) if isinstance(base, LocalClass)]
+    return replace(
+        known,
+        class_name=entry.cls.node.name,
+        bases=tuple(ast.unparse(base) for base in entry.cls.node.bases),
+        stages=tuple(stage for stage in _STAGES if any(stage in base.scope.names for base in local)),
+    )
+
+
+def _told(findings: list[Finding]) -> str:
+    """Return the last finding's sentence, with its line."""
+    if not findings:
+        return "it cannot be read"
+    line = (findings[-1].where or "").rpartition(":")[2]
+    return f"line {line}: {findings[-1].message}" if line.isdecimal() else findings[-1].message
 
 
 def _members(archive: Archive, index: Index, sums: dict[str, str | Finding]) -> Iterator[MemberFacts]:

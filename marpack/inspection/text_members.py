@@ -1,7 +1,8 @@
 """The small text members: labels, model config, requirements, the digest index."""
 
 from collections.abc import Iterator
-from typing import Any
+from io import BytesIO
+from typing import Any, BinaryIO
 
 from msgspec import Struct
 
@@ -51,6 +52,14 @@ def read_text(archive: Archive, name: str | None) -> bytes | None:
             return file.read(_TEXT_LIMIT)
     except DamagedArchiveError:  # which `look` makes a finding of
         return None
+
+
+def open_text(archive: Archive, name: str) -> BinaryIO:
+    """Open what `read_text` returns; KeyError where it returns nothing."""
+    data = read_text(archive, name)
+    if data is None:
+        raise KeyError(name)
+    return BytesIO(data)
 
 
 def is_elsewhere(archive: Archive) -> bool:

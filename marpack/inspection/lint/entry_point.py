@@ -9,7 +9,7 @@ from msgspec import Struct
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.bindings import Binding, Count, Imported, Own, Value, count, odd_line
-from marpack.inspection.lint.classes import Class, Library, LocalClass, ServerClass, absolute
+from marpack.inspection.lint.classes import Class, Library, LocalClass, ServerClass, UnknownClass, absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import NOT_LOOKED_INTO, Files, Found, Located, Module, broken
 from marpack.torchserve import stock as ts
@@ -94,6 +94,7 @@ UNDECIDED = Code(
 class HandlerFile(Struct, frozen=True, kw_only=True):
     """Where the handler comes from; with neither a module nor a built-in, nothing more can be told."""
 
+    member: str | None = None  # the packed source file, parsed or not
     module: Module | None = None
     built_in: str | None = None  # the class that answers, by its dotted name
     function: str | None = None  # after the colon
@@ -120,21 +121,19 @@ def find_handler(files: Files, manifest: Manifest) -> HandlerFile:
     if dotted in ts.BUILT_INS:
         message = f"the packed {located.member} takes the place of the built-in {dotted}"
         notes.append(SHADOWED.note(message, located.member))
-    found = _packed(files, located)
-    return HandlerFile(module=found.module, function=name.function or None, findings=(*notes, *found.findings))
-
-
-def _packed(files: Files, located: Located) -> HandlerFile:
-    if located.kind is Found.NAMESPACE:
-        message = f"'{located.dotted}' is a folder without __init__.py, which holds no handler"
-        return HandlerFile(findings=(MISSING.error(message, MANIFEST),))
     if located.kind is not Found.SOURCE:
-        message = "it is compiled, so its entry point was not looked into"
-        return HandlerFile(findings=(NOT_LOOKED_INTO.note(message, located.member),))
+        return HandlerFile(findings=(*notes, _no_source(located)))
     module = files.module(located.dotted, located.member, package=located.package)
     if isinstance(module, Module):
-        return HandlerFile(module=module)
-    return HandlerFile(findings=(broken(located.member, module),) if module else ())
+        return HandlerFile(member=located.member, module=module, function=name.function or None, findings=tuple(notes))
+    trouble = [broken(located.member, module)] if module else []
+    return HandlerFile(member=located.member, findings=(*notes, *trouble))
+
+
+def _no_source(located: Located) -> Finding:
+    if located.kind is Found.NAMESPACE:
+        return MISSING.error(f"'{located.dotted}' is a folder without __init__.py, which holds no handler", MANIFEST)
+    return NOT_LOOKED_INTO.note("it is compiled, so its entry point was not looked into", located.member)
 
 
 def _not_packed(files: Files, name: HandlerName) -> HandlerFile:
@@ -304,7 +303,9 @@ def _many(module: Module, counted: Count) -> EntryDecision:
 def _none(library: Library, module: Module) -> EntryDecision:
     message = "it has neither a function 'handle' nor a class of its own"
     imported = (name for name, binding in module.scope.names.items() if isinstance(binding.only, Imported))
-    handler = next((name for name in islice(imported, 100) if _is_handler(library, module, name)), None)
+    handler = next(
+        (name for name in islice(imported, 100) if answers(library, library.class_of(module, ast.Name(name)))), None
+    )
     hint = None
     if handler:
         message += f"; the imported {handler} does not count"
@@ -314,11 +315,12 @@ def _none(library: Library, module: Module) -> EntryDecision:
     )
 
 
-def _is_handler(library: Library, module: Module, name: str) -> bool:
-    found = library.class_of(module, ast.Name(name, ast.Load()))
-    return isinstance(found, ServerClass) or (
-        isinstance(found, LocalClass) and library.find(found, "handle") is not None
-    )
+def answers(library: Library, cls: Class | None) -> bool:
+    """Tell whether a class has `handle`; where it inherits from one that nobody here knows, by that one's name."""
+    found = library.find(cls, "handle") if isinstance(cls, LocalClass | ServerClass) else None
+    if found is not None and isinstance(found.owner, UnknownClass):
+        return found.owner.text.endswith(("Handler", "Classifier", "Segmenter", "Detector"))
+    return found is not None
 
 
 def _without_function(entry: EntryDecision, found: HandlerFile) -> EntryDecision:

@@ -1,7 +1,7 @@
 """An archive's members as rules read them, and where `import` finds a module among them."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import BinaryIO, Protocol
 
@@ -165,11 +165,11 @@ class Module(Struct, frozen=True):
 class Files:
     """The members of one archive."""
 
-    def __init__(self, view: MemberView, roots: tuple[str, ...] = ("",)) -> None:
-        self.members = ModuleIndex(view.names())
+    def __init__(self, names: Iterable[str], read: Callable[[str], BinaryIO], roots: tuple[str, ...] = ("",)) -> None:
+        self.members = ModuleIndex(names)
         self.roots = roots  # the server's search path inside the archive
         self.findings: list[Finding] = []
-        self._view = view
+        self._open = read
         self._modules: dict[str, Module | Broken | None] = {}
         self._room = MAX_SOURCES
 
@@ -179,7 +179,7 @@ class Files:
     def open(self, name: str) -> BinaryIO | None:
         """Open a member; None, and a finding, if it cannot be read."""
         try:
-            return self._view.open(name)
+            return self._open(name)
         except (OSError, KeyError, MarpackError) as error:
             self._unreadable(name, error)
             return None

@@ -117,7 +117,7 @@ def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHS
 
     Never raises for what the members hold; a member that cannot be read is a finding.
     """
-    files = Files(view, search_path(manifest))
+    files = Files(view.names(), view.open, search_path(manifest))
     lint_context = _subject(files, manifest, target)
     if isinstance(lint_context, Finding):
         return [*files.findings, lint_context]

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from marpack.inspection.handler import handler_facts
+from marpack.inspection.lint.bindings import count
+from marpack.inspection.lint.classes import Library, LocalClass
+from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide
+from marpack.inspection.lint.files import Files, Module
 from marpack.inspection.syntax import Broken, parse
 from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.label_files import count_labels
@@ -78,7 +81,7 @@ def survey(folder: Path) -> Survey:
     code = [name for name in names if name.endswith(".py") and not _NOT_HANDLERS.fullmatch(Path(name).name)]
     return Survey(
         weights=tuple(_weights(folder, names)),
-        handlers=tuple(entry for name in code for entry in _entries(folder, name)),
+        handlers=tuple(_handlers(folder, code)),
         model_files=tuple(name for name in code if _models(folder / name) == 1),
         labels=tuple(_labels(folder, names)),
         configs=tuple(name for name in names if _is_config(folder / name)),
@@ -129,20 +132,38 @@ def _rank(weights: Weights) -> tuple[int, int]:
     return order.index(weights.kind) if weights.kind in order else len(order), -weights.size
 
 
-def _entries(folder: Path, name: str) -> Iterator[str]:
+def _handlers(folder: Path, code: list[str]) -> Iterator[str]:
+    by_folder: dict[str, Files] = {}  # each finds what lies beside it before what lies at the project's root
+    for name in code:
+        here = name[: name.rfind("/") + 1]
+        if here not in by_folder:
+            by_folder[here] = Files(code, lambda member: (folder / member).open("rb"), (here, ""))
+        yield from _entries(by_folder[here], name)
+
+
+def _entries(files: Files, name: str) -> Iterator[str]:
     """Yield the ways into a file, as marpack.yaml names them."""
-    source = (folder / name).read_bytes()
-    facts = handler_facts(Path(name).name, lambda _: source)
-    if facts.problem is None and (facts.class_name or facts.function):
+    module = files.module(Path(name).stem, name)
+    if not isinstance(module, Module):
+        return
+    if _is_handler(module, Library(files)):
         yield name
         return
-    tree = parse(source)
-    if not isinstance(tree, Broken):
-        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        yield from (f"{name}:{function.name}" for function in functions if _answers(function))
+    functions = [node for node in module.tree.body if isinstance(node, ast.FunctionDef)]
+    yield from (f"{name}:{function.name}" for function in functions if _takes_batch(function))
 
 
-def _answers(function: ast.FunctionDef) -> bool:
+def _is_handler(module: Module, library: Library) -> bool:
+    """Tell whether the server finds an entry in a file, or would, were its one handler the only class."""
+    try:
+        classes = [LocalClass(module, node) for _, node in count(module.scope).certain]
+        is_function = decide(HandlerFile(module=module), library).kind is EntryKind.FUNCTION
+        return is_function or sum(answers(library, cls) for cls in classes) == 1
+    except RecursionError:
+        return False
+
+
+def _takes_batch(function: ast.FunctionDef) -> bool:
     """Tell whether a function takes a batch and a context."""
     return [argument.arg for argument in function.args.args][1:] in (["context"], ["ctx"])
 
