@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from marpack.findings import Finding
 
@@ -206,3 +207,28 @@ def located(where: str) -> Iterator[None]:
     except MarpackError as error:
         error.where = error.where or where
         raise
+
+
+def nearest(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the name that a misspelt one probably means; neither a long text nor many names cost much."""
+    import difflib  # noqa: PLC0415 - only who has misspelt a name waits for it
+
+    few = islice(names, 500)  # comparing takes 10 µs each
+    return next(iter(difflib.get_close_matches(text, few, n=1, cutoff=cutoff)), None) if len(text) <= 80 else None
+
+
+def did_you_mean(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return a hint that names what was probably meant."""
+    found = nearest(text, names, cutoff)
+    return f"did you mean {found}?" if found else None
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """Return a text on one line, and of so many characters at most."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def first_line(error: BaseException, most: int = 200) -> str:
+    """Return the first line of what an error says, shortened; its type's name where it says nothing."""
+    return shortened(str(error).strip().partition("\n")[0], most) or type(error).__name__

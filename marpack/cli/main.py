@@ -102,10 +102,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say which one was probably meant."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
+            from marpack.errors import nearest
 
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            tip = f" Did you mean '{near[0]}'?" if near else ""
+            near = nearest(args[0], COMMANDS)
+            tip = f" Did you mean '{near}'?" if near else ""
             ctx.fail(f"No such command '{args[0]}'.{tip}")
         return super().resolve_command(ctx, args)
 

@@ -1,12 +1,11 @@
 """`check`: every check in order, each after those it stands on, and the verdict they add up to."""
 
-import difflib
 import time
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, to_builtins
 
-from marpack.errors import ArchiveError, MarpackError, UsageError
+from marpack.errors import ArchiveError, MarpackError, UsageError, did_you_mean
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import CHECKS, Check
@@ -58,8 +57,7 @@ class CheckSelection(Struct, frozen=True):
 def _known(name: str) -> None:
     names = [each.name for each in CHECKS]
     if name not in names:
-        near = difflib.get_close_matches(name.lower(), names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the checks are {', '.join(names)}"
+        hint = did_you_mean(name.lower(), names) or f"the checks are {', '.join(names)}"
         raise UsageError(f"there is no check named {name!r}", hint=hint)
 
 

@@ -9,6 +9,7 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
+from marpack.errors import shortened
 from marpack.runner.results import Result
 from marpack.weights.contents import read_contents
 from marpack.weights.detect import Recognized, recognize
@@ -111,7 +112,7 @@ def largest_difference(left: Result, right: Result) -> float | None:
 def _bytes_differ(left: Result, right: Result) -> str:
     if "base64" in (left.body_encoding, right.body_encoding):
         return f"the body is other bytes ({len(right.raw)}, not {len(left.raw)})"
-    return f"the body is {_shortened(right.body)}, not {_shortened(left.body)}"
+    return f"the body is {shortened(right.body, 40)}, not {shortened(left.body, 40)}"
 
 
 def _differ(left: Any, right: Any, path: str, tolerance: float) -> Iterator[str]:
@@ -123,7 +124,7 @@ def _differ(left: Any, right: Any, path: str, tolerance: float) -> Iterator[str]
     elif isinstance(left, list) and isinstance(right, list):
         yield f"{path or 'the answer'} has {len(right)} items, not {len(left)}"
     elif not _alike(left, right, tolerance):
-        yield f"{path or 'the answer'} is {_shortened(json.dumps(right))}, not {_shortened(json.dumps(left))}"
+        yield f"{path or 'the answer'} is {shortened(json.dumps(right), 40)}, not {shortened(json.dumps(left), 40)}"
 
 
 def _tables_differ(left: dict[str, Any], right: dict[str, Any], path: str, tolerance: float) -> Iterator[str]:
@@ -173,8 +174,3 @@ def _numbers(left: Any, right: Any) -> Iterator[tuple[float, float]]:
             yield from _numbers(first, second)
     elif _is_number(left) and _is_number(right) and not (math.isnan(left) or math.isnan(right)):
         yield (0.0, 0.0) if left == right else (float(left), float(right))
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 40 else f"{line[:39]}…"

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from marpack.errors import shortened
 from marpack.gate.compare import NOTHING, value_of
 from marpack.project.schema import RANGE, Expectation, TextExpectation
 from marpack.runner.results import Result
@@ -50,7 +51,7 @@ def shortfalls(expected: Expectation, result: Result) -> list[str]:
     """Return one sentence per point in which an answer is not what was expected; no expectation expects 2xx."""
     short = list(_status(expected.status, result))
     if expected.body is not None and result.raw != expected.body.encode():
-        short.append(f"the body is {_shortened(result.body)}, expected exactly {_shortened(expected.body)}")
+        short.append(f"the body is {shortened(result.body)}, expected exactly {shortened(expected.body)}")
     if expected.text is not None:
         short += _text(expected.text, result)
     if expected.json is not UNSET or expected.shape is not None:
@@ -73,16 +74,16 @@ def _text(expected: str | TextExpectation, result: Result) -> Iterator[str]:
     contains = wanted.contains or []
     for piece in [contains] if isinstance(contains, str) else contains:
         if piece not in body:
-            yield f"the body does not contain {_shortened(piece)!r}: {_shortened(body)}"
+            yield f"the body does not contain {shortened(piece)!r}: {shortened(body)}"
     why = unmatched(wanted.regex, result.raw) if wanted.regex is not None else None
     if why is not None:
-        yield f"the regular expression {_shortened(str(wanted.regex))!r} {why}: {_shortened(body)}"
+        yield f"the regular expression {shortened(str(wanted.regex))!r} {why}: {shortened(body)}"
 
 
 def _structured(expected: Expectation, result: Result) -> Iterator[str]:
     value = value_of(result)
     if value is NOTHING:
-        yield f"the body is no JSON: {_shortened(result.body)}"
+        yield f"the body is no JSON: {shortened(result.body)}"
         return
     try:
         if expected.json is not UNSET:
@@ -139,7 +140,7 @@ def _object(expected: dict[str, Any], value: Any, path: str) -> Iterator[str]:
         if key in value:
             yield from _subset(inner, value[key], place)
         else:
-            yield f"{place} is missing: there are {_shortened(', '.join(value)) or 'no keys'}"
+            yield f"{place} is missing: there are {shortened(', '.join(value)) or 'no keys'}"
 
 
 def _list(expected: list[Any], value: Any, path: str) -> Iterator[str]:
@@ -177,9 +178,4 @@ def _near(value: float, wanted: float, tolerance: float) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return _shortened(json.dumps(value))
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 80 else f"{line[:79]}…"
+    return shortened(json.dumps(value))

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from marpack.errors import first_line
+
 MAX_SOURCE = 256 << 10  # bytes; a parse takes up to half a second and 150 MB for these, and no hand has written more
 
 # The parser joins dotted names piece by piece, so that a long one costs memory by its square.
@@ -47,7 +49,7 @@ def _odd_codec(data: bytes) -> Broken | None:
     try:
         name, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except (SyntaxError, ValueError) as error:
-        return Broken(f"its encoding is unknown or contradicts its bytes: {_first_line(error)}", 1)
+        return Broken(f"its encoding is unknown or contradicts its bytes: {first_line(error)}", 1)
     if codecs.lookup(name).name in _ODD_CODECS:
         return Broken(f"it is written in the encoding {name}, and was not looked into", certain=False)
     return None
@@ -63,12 +65,7 @@ def _parse(data: bytes) -> ast.Module | Broken:
     except (RecursionError, MemoryError):
         return Broken("it is nested too deeply, and was not looked into", certain=False)
     except ValueError as error:  # null bytes, bytes that are not of its encoding
-        return Broken(_first_line(error))
-
-
-def _first_line(error: Exception) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return text.splitlines()[0][:200] if text else type(error).__name__
+        return Broken(first_line(error))
 
 
 def walk(tree: ast.AST) -> Iterator[ast.AST]:

@@ -1,6 +1,5 @@
 """marpack.yaml → Project: read into the schema, with every problem of it in one go."""
 
-import difflib
 import types
 from enum import Enum
 from pathlib import Path
@@ -10,7 +9,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from marpack.archive.names import quoted
-from marpack.errors import NoProjectError, ProjectError
+from marpack.errors import NoProjectError, ProjectError, did_you_mean
 from marpack.findings import Finding, Severity
 from marpack.inspection.yaml_document import Document, read_document
 from marpack.project.output_path import plain_refusals
@@ -86,8 +85,7 @@ class SchemaReader:
         return value if fits else _WRONG
 
     def _unknown(self, key: str, path: str, known: list[str]) -> None:
-        near = difflib.get_close_matches(key.lower(), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
+        hint = did_you_mean(key.lower(), known) or f"known keys: {', '.join(known)}"
         self._report("unknown-key", f"there is no key {key}", path, hint)
 
     def _missing(self, key: str, path: str) -> None:
@@ -98,8 +96,8 @@ class SchemaReader:
         wanted = " or ".join(dict.fromkeys(_word(option) for option in options))
         is_text = isinstance(value, str)
         actual = quoted(value) if is_text else _WORDS.get(type(value), "something else")
-        near = difflib.get_close_matches(value, _choices(options), n=1) if is_text else []
-        self._report("wrong-type", f"{path} must be {wanted}, not {actual}", path, _did_you_mean(near))
+        hint = did_you_mean(value, _choices(options)) if is_text else None
+        self._report("wrong-type", f"{path} must be {wanted}, not {actual}", path, hint)
 
     def _report(self, code: str, message: str, path: str, hint: str | None) -> None:
         where = self.document.place(path)
@@ -134,10 +132,6 @@ def _word(option: Any) -> str:  # Any: a type's form
     if _choices((option,)):
         return " or ".join(_choices((option,)))
     return _WORDS.get(get_origin(option) or option, "something else")
-
-
-def _did_you_mean(near: list[str]) -> str | None:
-    return f"did you mean {near[0]}?" if near else None
 
 
 @plain_refusals()

@@ -1,6 +1,5 @@
 """A plan's members while they come together: files, folders, globs, the handler's entry point."""
 
-import difflib
 import glob
 import os
 import stat
@@ -11,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from marpack.archive.names import check_member_name
-from marpack.errors import UnsafeArchiveError
+from marpack.errors import UnsafeArchiveError, nearest
 from marpack.findings import Finding, Severity
 from marpack.project.plan import PlannedMember, Role
 from marpack.project.schema import FILE_NAME, FileMapping, Project
@@ -174,8 +173,8 @@ class MemberCollector:
         if path.is_symlink():
             self.error("missing-file", f"{path} is a symlink that leads nowhere", where)
             return
-        near = difflib.get_close_matches(path.name, _siblings(path), n=1)
-        hint = f"did you mean {path.parent / near[0]}?" if near else "put the file there, or correct the path"
+        near = nearest(path.name, _siblings(path))
+        hint = f"did you mean {path.parent / near}?" if near else "put the file there, or correct the path"
         self.error("missing-file", f"{path} is not there", where, hint)
 
     def _report_collision(self, name: str, source: Path | bytes, before: PlannedMember, where: str) -> None:
@@ -289,4 +288,4 @@ class EntryPoint(Struct, frozen=True):
 
 def near_built_in(text: str) -> str | None:
     """Return the built-in that a misspelt name probably means."""
-    return next(iter(difflib.get_close_matches(text, OFFERED, n=1)), None)
+    return nearest(text, OFFERED)

@@ -1,15 +1,11 @@
 """A finding's code, which every rule declares for itself; and the name that was probably meant."""
 
-import difflib
 from collections.abc import Iterable
-from itertools import islice
 
 from msgspec import Struct
 
+from marpack.errors import did_you_mean
 from marpack.findings import Finding, Severity
-
-_MAX_LENGTH = 80  # characters
-_MAX_COUNT = 500  # names; comparing takes 10 µs each
 
 
 class Code(Struct, frozen=True):
@@ -37,15 +33,6 @@ class Code(Struct, frozen=True):
         return self.weigh(Severity.NOTE, message, where, hint)
 
 
-def near(text: str, names: Iterable[str]) -> str | None:
-    """Return the name most like a misspelt one, if any is."""
-    if not 2 <= len(text) <= _MAX_LENGTH:
-        return None
-    choices = (name for name in names if abs(len(name) - len(text)) <= 1 + len(text) // 2)
-    return next(iter(difflib.get_close_matches(text, list(islice(choices, _MAX_COUNT)), n=1, cutoff=0.7)), None)
-
-
 def suggestion(text: str, names: Iterable[str]) -> str | None:
     """Return a hint that names what was probably meant."""
-    found = near(text, names)
-    return f"did you mean {found}?" if found else None
+    return did_you_mean(text, names, cutoff=0.7)

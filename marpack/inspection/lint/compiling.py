@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.codes import Code, near
+from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.model_loading import LoadingStrategy
 from marpack.torchserve.targets import Target, TargetDifference
@@ -125,8 +125,7 @@ class CompileCheck:
         for key, value in options.items():
             where = self._config.at(*path, key)
             if key not in _OPTIONS:
-                meant = near(str(key), _OPTIONS)
-                hint = f"did you mean {meant}?" if meant else None
+                hint = suggestion(str(key), _OPTIONS)
                 yield OPTION.weigh(self._skips, f"torch.compile takes no '{str(key)[:40]}'", where, hint)
             elif not isinstance(value, _OPTIONS[key]):
                 yield OPTION.weigh(self._skips, f"torch.compile's '{key}' cannot be {_kind(value)}", where)
@@ -140,8 +139,7 @@ class CompileCheck:
         if isinstance(backend, str):
             yield from self._backend(backend, (*path, "backend"))
         if isinstance(mode, str) and mode not in _MODES and backend in (None, "inductor"):
-            meant = near(mode, _MODES)
-            hint = f"did you mean {meant}?" if meant else None
+            hint = suggestion(mode, _MODES)
             message = f"torch.compile has no mode '{mode[:40]}'"
             yield OPTION.weigh(self._skips, message, self._config.at(*path, "mode"), hint)
 
@@ -149,8 +147,7 @@ class CompileCheck:
         where = self._config.at(*path)
         known = [member.value for member in PT2Backend]
         if backend not in known:
-            meant = near(backend, set(known) - _GONE)
-            hint = f"did you mean {meant}?" if meant else None
+            hint = suggestion(backend, set(known) - _GONE)
             message = f"the server does not know the backend '{backend[:40]}', and runs the model uncompiled"
             yield BACKEND.weigh(self._skips, message, where, hint)
         elif backend in _GONE:

@@ -9,8 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
+from marpack.errors import nearest
 from marpack.findings import Finding
-from marpack.inspection.lint.codes import Code, near
+from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import Files
 from marpack.inspection.lint.yaml_tree import MAX_YAML, YamlProblem, YamlTree, read_yaml
 
@@ -298,8 +299,7 @@ def _check_choice(name: str, where: str, value: Any, wanted: AllowedValues) -> I
     elif value.lower() in wanted.lenient:
         yield RANGE.note(f"'{name}: {value}' counts as not set: the frontend knows {', '.join(wanted.words)}", where)
     elif value.lower() not in wanted.words:
-        meant = near(value.lower(), wanted.words)
-        hint = f"did you mean {meant}?" if meant else None
+        hint = suggestion(value.lower(), wanted.words)
         yield RANGE.warning(f"'{name}' is {_shown(value)}; the server knows {', '.join(wanted.words)}", where, hint)
 
 
@@ -310,7 +310,7 @@ def _is_whole(value: Any) -> bool:  # Any: YAML's
 def _check_spelling(config: ModelConfig, key: str) -> Iterator[Finding]:
     known = (*SERVER_KEYS, *HANDLER_KEYS)
     plain = {_plain(name): name for name in known}
-    meant = plain.get(_plain(key)) or plain.get(near(_plain(key), plain) or "")
+    meant = plain.get(_plain(key)) or plain.get(nearest(_plain(key), plain, 0.7) or "")
     if meant:
         yield UNKNOWN_KEY.warning(f"the server does not read '{key}'", config.at(key), f"did you mean {meant}?")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from marpack.errors import HandlerError
+from marpack.errors import HandlerError, first_line
 from marpack.torchserve.diagnostics import add_timing, attempt, note
 from marpack.torchserve.ts_util import PT2Backend, check_valid_pt2_backend
 
@@ -113,7 +113,8 @@ def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what
     began = time.perf_counter()
     result: Any = attempt(lambda: torch.compile(model, **options))
     if isinstance(result, Exception):  # the server goes on whatever torch.compile raises
-        return _uncompiled(model, f"torch.compile refuses: {_shortened(result)}", _way_out(model, options), strict)
+        what = f"torch.compile refuses: {first_line(result, _MAX_LENGTH)}"
+        return _uncompiled(model, what, _way_out(model, options), strict)
     add_timing("compile", (time.perf_counter() - began) * 1000)
     watch()
     return result
@@ -136,11 +137,6 @@ def _uncompiled(model: Any, reason: str, hint: str, strict: bool) -> Any:
         raise CompileError(reason, where="model-config.yaml: pt2", hint=hint)
     note("not-compiled", f"{reason}; the model runs uncompiled", stage="initialize", hint=hint)
     return model
-
-
-def _shortened(error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
-    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
 def _way_out(model: Any, options: Options) -> str:
