@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from marpack.cli.build import BuildReport
 from marpack.gate.against import Comparison
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
 from marpack.project.schema import FILE_NAME, ProjectFile
+from marpack.render.build import BuildReport
 from marpack.render.run import BenchmarkReport
 from marpack.render.run_json import RunFailure, RunReport
 from marpack.runner.results import Result

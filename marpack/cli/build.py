@@ -1,4 +1,4 @@
-"""The command `marpack build`, and what it shows."""
+"""The command `marpack build`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
-from msgspec.structs import replace
-from rich.filesize import decimal
 
 from marpack.cli.completion import sources
 from marpack.errors import ProjectError, UsageError
-from marpack.findings import Finding, Severity
-from marpack.project.plan import Built, Format
-from marpack.render.layout import clean, fact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from marpack.cli.options import Options
+    from marpack.project.plan import Format
     from marpack.project.preflight import PlanResult
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
@@ -36,20 +29,6 @@ _FLAGS = {
     "requirements_file": "--requirements-file",
     "config_file": "--config-file",
 }
-
-
-class BuildReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of `marpack build --json`; of a build that failed only `error` and `findings`."""
-
-    path: str | None = None
-    format: Format | None = None
-    size: int | None = None  # bytes on disk
-    digest: str | None = None  # "sha256:…"
-    members: int | None = None
-    seconds: float | None = None
-    modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
-    findings: tuple[Finding, ...] = ()
-    error: str | None = None
 
 
 class LikeArgparse(click.Command):
@@ -100,6 +79,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     PROJECT is a folder with a marpack.yaml. In its place, the flags of torch-model-archiver do what they do there.
     """
     from marpack.project.packing import plan_size, write
+    from marpack.render.build import BuildReport, built_lines, show_warnings
     from marpack.render.layout import show_page
     from marpack.render.output import show
     from marpack.render.progress import byte_bar
@@ -132,6 +112,8 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
 
 
 def _plan(project: str | None, options: Options) -> PlanResult:
+    from marpack.project.plan import Format
+
     given = [flag for name, flag in _FLAGS.items() if options[name] is not None]
     form = Format(options["archive_format"]) if options["archive_format"] else None
     created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
@@ -160,6 +142,7 @@ def _plan_project(
 
 def _plan_flags(options: Options, form: Format | None, created_on: str | None) -> PlanResult:
     from marpack.project.flags import Flags, plan_flags
+    from marpack.project.plan import Format
 
     missing = [_FLAGS[name] for name in ("model_name", "version", "handler") if options[name] is None]
     if missing:
@@ -189,29 +172,3 @@ def _created_on(epoch: str | None) -> str | None:
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"SOURCE_DATE_EPOCH is '{epoch}', which is no number of seconds since 1970") from None
     return moment.strftime("%d/%m/%Y %H:%M:%S")
-
-
-def built_lines(built: Built, modules: Iterable[str]) -> Iterator[str]:
-    """Yield path, size, digest and time, and what was packed by itself."""
-    yield fact("built", click.style(clean(str(built.path)), bold=True))
-    yield fact("size", f"{decimal(built.size)} in {built.members} members")
-    yield fact("digest", built.digest)
-    yield fact("time", _duration(built.seconds))
-    names = ", ".join(modules)
-    if names:
-        yield fact("also", f"{clean(names)} {click.style('(imported, so packed)', dim=True)}")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
-
-
-def show_warnings(findings: Iterable[Finding]) -> None:
-    """Print a build's warnings on stderr, and its notes in a line each."""
-    noticed = [replace(one, hint=None) if one.severity is Severity.NOTE else one for one in findings]
-    if not noticed:
-        return
-    # Imported where it is needed: it takes longer than building a small archive.
-    from marpack.render.console import show_findings, talk
-
-    show_findings(noticed, talk())
