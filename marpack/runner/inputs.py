@@ -12,7 +12,7 @@ from msgspec import Struct
 from marpack.errors import UsageError
 from marpack.runner.client import BatchResult
 from marpack.torchserve.frontend.forms import FORM_TYPE, receive
-from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError, bare_type
+from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError, UnreadFormError, bare_type
 from marpack.torchserve.frontend.http_response import refusal
 from marpack.torchserve.messages import MAX_BODY, Part, Request, Response, Trouble
 
@@ -108,11 +108,14 @@ def why_refused(error: FormError) -> Trouble:
             stage="receive",
             hint="send less than 8,192 bytes of them, under ASCII names without blanks",
         )
+    if isinstance(error, UnreadFormError):
+        hint = "send each file in a field of its own"
+        return Trouble(kind="unread-form", message=error.message, stage="receive", hint=hint)
     return Trouble(
         kind="refused-form",
         message="the server's frontend refuses this form; no handler gets to see it",
         stage="receive",
-        hint="send a form that is whole, with named fields",
+        hint="send a form that is whole, with named fields, in UTF-8",
     )
 
 

@@ -3,7 +3,16 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import UsageError
-from marpack.runner.inputs import RequestDefaults, data_inputs, file_inputs, form_input, read_input, type_of
+from marpack.runner.inputs import (
+    RequestDefaults,
+    data_inputs,
+    file_inputs,
+    form_input,
+    read_input,
+    type_of,
+    why_refused,
+)
+from marpack.torchserve.frontend.headers import FormError, UnreadFormError
 from marpack.torchserve.messages import Part
 
 
@@ -114,3 +123,8 @@ def test_pipes_and_files_of_unknown_length_are_read_to_their_end(tmp_path: Path)
     writer.start()
     assert read_input(str(tmp_path / "fifo")) == b"x" * 300_000
     writer.join()
+
+
+def test_a_form_that_only_the_server_reads_is_not_blamed_on_the_server():
+    assert why_refused(UnreadFormError("multipart/mixed within a form: marpack does not read it")).kind == "unread-form"
+    assert why_refused(FormError("broken")).kind == "refused-form"

@@ -12,6 +12,7 @@ from marpack.torchserve.frontend.headers import (
     BAD_ESCAPE,
     FormError,
     TooLargeError,
+    UnreadFormError,
     bare_type,
     check_fields,
     kept_name,
@@ -110,7 +111,7 @@ class _Decoder:
                 self._fields[name] = cleaned(item(header, 1))
             elif name == "content-type":
                 if item(header, 1).lower() == _MIXED:
-                    raise FormError(f"{_MIXED} within a form: marpack does not read it")
+                    raise UnreadFormError(f"{_MIXED} within a form: marpack does not read it")
                 self._read_types(header[1:])
 
     def _reads_empty_line(self) -> bool:

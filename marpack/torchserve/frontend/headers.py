@@ -23,6 +23,10 @@ class FormError(ValueError):
         self.kind = kind
 
 
+class UnreadFormError(FormError):
+    """A form that the server reads and marpack does not (contract §13)."""
+
+
 class HeadError(FormError):
     """A request whose head the frontend cannot read, or does not want to."""
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marpack.torchserve.frontend.forms import parts_of
-from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.frontend.headers import FormError, UnreadFormError
 from marpack.torchserve.frontend.http_response import refusal
 from marpack.torchserve.frontend.multipart_headers import _CHARSETS, part_type
 from marpack.torchserve.messages import Part
@@ -208,7 +208,7 @@ def test_values_end_before_the_delimiter_of_a_line_and_a_cut_body_counts_as_far_
 
 
 def test_a_mixed_section_is_refused():
-    with pytest.raises(FormError, match="multipart/mixed within a form"):
+    with pytest.raises(UnreadFormError, match="multipart/mixed within a form"):
         parts_of(MULTIPART, multipart(f"{NAMED}\r\nContent-Type: multipart/mixed; boundary=II\r\n\r\n--II--"))
 
 
