@@ -9,7 +9,8 @@ from marpack.archive.zip_records import DEFLATED, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
 from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_stream import OPCODE_LIMIT, Stream, read_pickle
+from marpack.weights.pickle_machine import OPCODE_LIMIT, read_pickle
+from marpack.weights.pickle_stream import Stream
 from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, stored
 

@@ -8,8 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.weights.pickle_machine import Global
-from marpack.weights.pickle_stream import Stream
+from marpack.weights.pickle_stream import Global, Stream
 from marpack.weights.weights_only import disallowed, loads_weights_only
 
 # Whole modules, whose functions reach out of the process, run code or load more of it.

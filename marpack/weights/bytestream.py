@@ -1,12 +1,9 @@
 """A seekable file read through one small window: what is skipped is never read."""
 
-from struct import Struct
 from typing import BinaryIO
 
 _SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
-
 _FARTHEST = (1 << 62) - 1  # bytes; no file is longer
-_FOUR = Struct("<I").unpack_from
 
 
 class TruncatedError(Exception):
@@ -42,42 +39,12 @@ class ByteStream:
         self.at = 0
         return len(self.data) >= count
 
-    def take(self, count: int) -> bytes:
-        """Return the next `count` bytes. Raises TruncatedError."""
-        start, end = self.at, self.at + count
-        if end > len(self.data):
-            if not self.fill(count):
-                raise TruncatedError
-            start, end = 0, count
-        self.at = end
-        return self.data[start:end]
-
     def byte(self) -> int:
         """Return the next byte. Raises TruncatedError."""
         if self.at >= len(self.data) and not self.fill(1):
             raise TruncatedError
         self.at += 1
         return self.data[self.at - 1]
-
-    def four(self) -> int:
-        """Return the next four bytes as a little-endian number. Raises TruncatedError."""
-        start = self.at
-        if start + 4 > len(self.data):
-            return int.from_bytes(self.take(4), "little")
-        self.at = start + 4
-        number: int = _FOUR(self.data, start)[0]
-        return number
-
-    def line(self, limit: int = 4096) -> bytes:
-        r"""Return the bytes up to the next newline, without it. Raises TruncatedError past `limit`."""
-        end = self.data.find(b"\n", self.at)
-        if end < 0:
-            self.fill(limit)
-            end = self.data.find(b"\n", self.at)
-        if end < 0:
-            raise TruncatedError
-        start, self.at = self.at, end + 1
-        return self.data[start:end]
 
     def skip(self, count: int) -> None:
         """Jump over `count` bytes, reading one of them to be sure that they are there. Raises TruncatedError."""

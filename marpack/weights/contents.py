@@ -10,7 +10,7 @@ from marpack.weights.detect import Recognized
 from marpack.weights.exported import library_facts
 from marpack.weights.kind import FORMATS, WeightsFormat
 from marpack.weights.onnx import Port, ProtobufError
-from marpack.weights.pickle_machine import Global, PickledCall, PickledDict
+from marpack.weights.pickle_stream import Global, PickledCall, PickledDict
 from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.torchscript import ScriptMethod

@@ -5,7 +5,8 @@ from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from marpack.weights.pickle_stream import Stream, read_pickle
+from marpack.weights.pickle_machine import read_pickle
+from marpack.weights.pickle_stream import Stream
 from marpack.weights.tensors import StoredTensor
 
 _MAGIC = 0x1950A86A20F9469CFC6C

@@ -1,20 +1,81 @@
-"""One pickle, read to its STOP without being run: what it would make, import and call."""
+"""What stands in a pickle: its inert values, what they would import and call, and how it spells them."""
 
-from typing import BinaryIO
+import re
+from math import prod
 
 from msgspec import Struct
 
-from marpack.weights.bytestream import ByteStream, TruncatedError
-from marpack.weights.pickle_machine import WRAPPER, BrokenPickleError, Global, PickleMachine
-from marpack.weights.pickle_opcodes import ACTIONS
+WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
+_DTYPE = re.compile(r"[a-zA-Z](\d+)")
+_WIDTHS = {"U": 4}  # bytes per counted unit of a dtype; 1 for all others
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)")
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
-OPCODE_LIMIT = 10_000_000  # a vocabulary of three million words needs about as many
+
+class BrokenPickleError(Exception):
+    """A real unpickler would raise here; private to the readers of this package."""
+
+
+class Global(Struct, frozen=True):
+    """A name that the pickle imports."""
+
+    module: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The dotted path, as messages and allow-lists spell it."""
+        return f"{self.module}.{self.name}"
+
+
+class PickledCall(Struct, eq=False):
+    """The result of a call that the pickle asks for, with what is put into it afterwards."""
+
+    function: object
+    args: object
+    items: list[tuple[object, object]] = []
+    values: list[object] = []
+    state: object = None
+
+    def made_by(self, path: str) -> bool:
+        """Tell whether the call was of the global `path`."""
+        return isinstance(self.function, Global) and self.function.path == path
+
+
+class PickledDict(Struct, eq=False):
+    """A dict of the pickle: pairs in order, keys unhashed."""
+
+    items: list[tuple[object, object]] = []
+
+    def get(self, key: object) -> object:
+        """Return the last value under a plain key, or None."""
+        found = None
+        for name, value in self.items:
+            if type(name) is type(key) and name == key:
+                found = value
+        return found
+
+
+class Persistent(Struct, frozen=True):
+    """Something kept outside the pickle, as torch keeps its storages."""
+
+    key: object
+
+
+class Skipped(Struct, frozen=True):
+    """A string or byte string too long to be of interest."""
+
+    length: int  # bytes
+
+
+class Unknown(Struct, frozen=True):
+    """A value that only running the pickle would show."""
 
 
 class Stream(Struct, frozen=True, kw_only=True):
     """What one pickle would do, from its first opcode to its STOP, or as far as it gets."""
 
-    root: object  # the value it makes, see `marpack.weights.pickle_machine`; None when it breaks off
+    root: object  # the value it makes; None when it breaks off
     imports: tuple[Global, ...]  # in the order they are met, each once
     calls: int  # REDUCE, NEWOBJ, NEWOBJ_EX, OBJ and INST
     computed: bool  # a name to import is itself computed: no honest pickler writes that
@@ -39,55 +100,40 @@ class Stream(Struct, frozen=True, kw_only=True):
         return self.problem is not None and not self.too_long and not self.imports and not self.computed
 
 
-def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, joblib: bool = False) -> Stream:
-    """Read the pickle that starts at `offset`, opcode by opcode; never raises on its content.
+def decimal(line: bytes) -> int:
+    """Return a number written in decimals; 00 and 01 are False and True."""
+    return line == b"01" if line in (b"00", b"01") else int(line.rstrip(b"L"))
 
-    Args:
-        file: Seekable.
-        offset: Bytes from the file's start.
-        limit: How many opcodes are read.
-        joblib: Read it as joblib.load does, with raw arrays between the opcodes.
+
+def unquoted(line: bytes) -> str:
+    """Return a text written in quotes, with backslashes. Raises BrokenPickleError."""
+    line = line.strip()
+    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
+        raise BrokenPickleError("a quoted string has no quotes")
+    return _ESCAPE.sub(_unescaped, line[1:-1].decode("latin-1"))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] == "x":
+        return chr(int(code[1:], 16))
+    return chr(int(code, 8) & 0xFF) if code[0] in "01234567" else _LETTERS.get(code, code)
+
+
+def array_bytes(state: object) -> tuple[int | None, bool]:
+    """Return how long the array behind joblib's wrapper is, and whether padding, and a byte that counts it, precede it.
+
+    The length is None for objects, which follow as a pickle of their own. Raises ValueError when the state tells none.
     """
-    machine = PickleMachine(ByteStream(file, offset), joblib=joblib)
-    used = bytearray(256)
-    count, problem = _run(machine, used, limit)
-    return Stream(
-        root=machine.stack[-1] if problem is None else None,
-        imports=tuple(machine.imports),
-        calls=machine.calls,
-        computed=machine.computed,
-        indirect=machine.indirect,
-        storages=frozenset(machine.storages),
-        payloads=tuple(machine.payloads),
-        codes=frozenset(code for code in range(256) if used[code]),
-        opcodes=count,
-        start=offset,
-        end=machine.source.position,
-        problem=problem,
-        too_long=count >= limit and machine.running,
-    )
-
-
-def _run(machine: PickleMachine, used: bytearray, limit: int) -> tuple[int, str | None]:
-    """Execute up to STOP; return the number of opcodes, and what went wrong if anything did."""
-    source, actions, count = machine.source, ACTIONS, 0
-    try:
-        while machine.running and count < limit:
-            if source.at >= len(source.data) and not source.fill(1):
-                return count, "it ends before its STOP"
-            code = source.data[source.at]
-            source.at += 1
-            count += 1
-            used[code] = 1
-            actions[code](machine)
-    except TruncatedError:
-        return count, "it ends in the middle of an opcode"
-    except BrokenPickleError as error:
-        return count, str(error)
-    except IndexError:
-        return count, "its stack runs empty"
-    except KeyError:
-        return count, "it asks for a value that it never kept"
-    except (ValueError, OverflowError):
-        return count, "an argument cannot be read"
-    return count, f"it has more than {limit:,} opcodes" if machine.running else None
+    fields = state if isinstance(state, PickledDict) else PickledDict()
+    match fields.get("shape"), fields.get("dtype"):
+        case tuple(shape), PickledCall(args=(str(code), *_)):
+            width = _DTYPE.fullmatch(code)
+        case _:
+            raise ValueError("no shape or dtype")
+    if code.startswith("O"):
+        return None, False
+    if width is None or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError("an unknown dtype or shape")
+    padded = fields.get("numpy_array_alignment_bytes") is not None
+    return prod(shape) * int(width[1]) * _WIDTHS.get(code[0], 1), padded

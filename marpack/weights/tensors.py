@@ -6,7 +6,7 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.weights.pickle_machine import Global, Persistent, PickledCall, PickledDict
+from marpack.weights.pickle_stream import Global, Persistent, PickledCall, PickledDict
 
 # Bytes per element, by the name torch prints after "torch."
 ITEM_SIZES = {

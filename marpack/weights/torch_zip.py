@@ -5,7 +5,8 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_stream import Stream, read_pickle
+from marpack.weights.pickle_machine import read_pickle
+from marpack.weights.pickle_stream import Stream
 from marpack.weights.weights_only import disallowed
 from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directory
 

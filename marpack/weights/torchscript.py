@@ -6,7 +6,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.weights.pickle_machine import Global, PickledCall
+from marpack.weights.pickle_stream import Global, PickledCall
 from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
 from marpack.weights.torch_zip import TorchZip
 

@@ -3,8 +3,7 @@
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterable, Iterator
 
-from marpack.weights.pickle_machine import Global
-from marpack.weights.pickle_stream import Stream
+from marpack.weights.pickle_stream import Global, Stream
 
 _DENSE = "BFloat16 Bool Byte Char Double Float Half Int Long Short"
 _STORAGES = f"{_DENSE} ComplexDouble ComplexFloat"

@@ -19,7 +19,7 @@ from marpack.torchserve.targets import Target
 from marpack.weights import legacy
 from marpack.weights.detect import Recognized, recognize
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
-from marpack.weights.pickle_machine import PickledCall, PickledDict
+from marpack.weights.pickle_stream import PickledCall, PickledDict
 from marpack.weights.zip_entries import NotZipError
 
 CHECKPOINT = Code(
