@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from marpack.torchserve.ts.table import BRINGS, ENGINES, INCIDENTAL, LOADED, LOGGERS, TABLE
+from marpack.torchserve.ts.table import ENGINES, LOADED, TABLE, brought_by, has_logger, incidental
 
 
 class NotProvidedError(ModuleNotFoundError):
@@ -52,7 +52,7 @@ class TsLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Import what the server's module does; there is no code, and names come on demand."""
-        for name in BRINGS.get(module.__name__, ()):
+        for name in brought_by(module.__name__):
             import_module(name)
 
 
@@ -70,13 +70,13 @@ class TsModule(ModuleType):
         return value
 
     def _found(self, name: str) -> Any:  # Any: as above
-        target = TABLE[self.__name__].get(name) or INCIDENTAL.get(self.__name__, {}).get(name)
+        target = TABLE[self.__name__].get(name) or incidental(self.__name__).get(name)
         if target is None and f"{self.__name__}.{name}" in LOADED:
             target = f"{self.__name__}.{name}"
         if target is not None:
             module, _, attribute = target.partition(":")
             return getattr(import_module(module), attribute) if attribute else import_module(module)
-        if name == "logger" and self.__name__ in LOGGERS:
+        if name == "logger" and has_logger(self.__name__):
             return logging.getLogger(self.__name__)
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
@@ -93,8 +93,8 @@ class TsModule(ModuleType):
 
     def __dir__(self) -> list[str]:
         inner = {name.rpartition(".")[2] for name in LOADED if name.rpartition(".")[0] == self.__name__}
-        logger = {"logger"} if self.__name__ in LOGGERS else set()
-        return sorted({*super().__dir__(), *TABLE[self.__name__], *INCIDENTAL.get(self.__name__, ()), *inner, *logger})
+        logger = {"logger"} if has_logger(self.__name__) else set()
+        return sorted({*super().__dir__(), *TABLE[self.__name__], *incidental(self.__name__), *inner, *logger})
 
 
 def install(*, installed_torchserve: bool = False) -> None:

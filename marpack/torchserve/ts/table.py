@@ -7,6 +7,8 @@ Handlers import what a module holds besides, too (`from ts.torch_handler.base_ha
 `import ts; ts.context.Context`), and `from … import *` takes all of it.
 """
 
+from functools import cache
+
 from marpack.torchserve.stock import BUILT_INS, base_modules, is_standard, names_held
 
 _CONTEXT = "marpack.torchserve.context"
@@ -191,9 +193,7 @@ LOADED = frozenset(
     """.split()  # noqa: SIM905 - as above
 )
 
-# Module → those that importing it imports, and so binds in their packages: their own follow.
-BRINGS: dict[str, tuple[str, ...]] = {
-    **{row.module: base_modules(row.dotted) for row in BUILT_INS.values() if row.ours},
+_BROUGHT = {
     "ts.torch_handler.base_handler": ("ts.handler_utils.timer",),
     "ts.torch_handler.text_handler": (
         "ts.torch_handler.base_handler",
@@ -204,20 +204,29 @@ BRINGS: dict[str, tuple[str, ...]] = {
     f"ts.torch_handler.request_envelope.{name}": ("ts.torch_handler.request_envelope.base",)
     for name in ("body", "json", "kserve", "kservev2")
 }
-
-
-_HOMES = {name: target for names in TABLE.values() for name, target in names.items()} | _ELSEWHERE
 _PACKAGES = frozenset({"packaging", "psutil", "torch", "ts", "yaml"})
 
 
-def _incidental(module: str) -> dict[str, str]:
-    """Return where the names are that the server's module holds besides its own: those that have a place here."""
+def brought_by(module: str) -> tuple[str, ...]:
+    """Return the modules that importing this one imports, and so binds in their packages; their own follow."""
+    if module in _BROUGHT:
+        return _BROUGHT[module]
+    row = next((row for row in BUILT_INS.values() if row.ours and row.module == module), None)
+    return base_modules(row.dotted) if row else ()
+
+
+@cache
+def incidental(module: str) -> dict[str, str]:
+    """Return where the names are that the server's module holds besides its own: those that have a place here.
+
+    As in TABLE: name → "module" or "module:attribute".
+    """
     held = names_held(module) - TABLE[module].keys() - {"logger"}
+    homes = {name: target for names in TABLE.values() for name, target in names.items()} | _ELSEWHERE
     places = {name: name for name in sorted(held) if is_standard(name) or name in _PACKAGES}
-    return places | {name: _HOMES[name] for name in sorted(held) if name in _HOMES}
+    return places | {name: homes[name] for name in sorted(held) if name in homes}
 
 
-# As TABLE: module → name → where it is, "module" or "module:attribute".
-INCIDENTAL = {module: _incidental(module) for module in TABLE}
-# Modules with a `logger` of their own.
-LOGGERS = frozenset(module for module in TABLE if "logger" in names_held(module))
+def has_logger(module: str) -> bool:
+    """Say whether the server's module has a `logger` of its own."""
+    return "logger" in names_held(module)

@@ -9,7 +9,7 @@ import pytest
 
 from marpack.torchserve import stock
 from marpack.torchserve.ts import finder
-from marpack.torchserve.ts.table import ENGINES, INCIDENTAL, TABLE
+from marpack.torchserve.ts.table import ENGINES, TABLE, incidental
 from marpack.worker.trouble import hint_for
 
 
@@ -38,7 +38,7 @@ def test_importing_names_costs_nothing_until_they_are_used():
 
 
 def names() -> list[tuple[str, str]]:
-    tables = (TABLE, INCIDENTAL)
+    tables = (TABLE, {module: incidental(module) for module in TABLE})
     return [(module, name) for table in tables for module, exports in table.items() for name in exports]
 
 
