@@ -126,21 +126,15 @@ def _distrusted(code: str, message: str, where: str) -> Finding:
 
 def _parsed(data: bytes) -> tuple[Any, str | None]:  # Any: JSON
     # Imported where it is needed: it takes as long as everything else that inspecting needs.
-    import yaml  # noqa: PLC0415
-
-    from marpack.inspection.yaml_document import MAX_BYTES, SAFE_LOADER, excess  # noqa: PLC0415
+    from marpack.inspection.yaml_document import MAX_BYTES, read_yaml  # noqa: PLC0415
 
     if len(data) > MAX_BYTES:
         return None, f"it is larger than {MAX_BYTES >> 10} KiB"
-    try:
-        if found := excess(data):
-            return None, f"line {found.line}: it {found.reason}"
-        return _as_json(yaml.load(data, Loader=SAFE_LOADER)), None  # noqa: S506 - one of the two safe loaders
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        return None, f"{line}{error.problem or 'this is not YAML'}"
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return None, f"it cannot be read: {str(error).splitlines()[0]}"
+    read = read_yaml(data)
+    if read.problem is None:
+        return _as_json(read.value), None
+    place = f"line {read.problem.line}" if read.problem.line else "it cannot be read"
+    return None, f"{place}: {read.problem.reason}"
 
 
 def _as_json(value: Any) -> Any:  # Any: what a YAML document may hold, and what JSON may

@@ -11,7 +11,7 @@ import yaml
 
 from marpack.archive.staging import replace_file
 from marpack.errors import ProjectError
-from marpack.inspection.yaml_document import parse_document
+from marpack.project.load import parse_document
 
 _WIDE = 110  # columns; a longer line is laid out over several
 _BY_HAND = "change the samples by hand"

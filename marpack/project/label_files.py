@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from marpack.errors import ProjectError
-from marpack.inspection.yaml_document import parse_document
+from marpack.project.load import parse_document
 from marpack.torchserve.labels import parse_labels
 from marpack.weights.contents import WeightsSummary
 

@@ -1,4 +1,4 @@
-"""marpack.yaml → Project: read into the schema, with every problem of it in one go."""
+"""A project's YAML files → values that know their lines; marpack.yaml → Project, with every problem of it in one go."""
 
 import types
 from enum import Enum
@@ -11,7 +11,7 @@ from msgspec import NODEFAULT, Struct
 from marpack.archive.names import quoted
 from marpack.errors import NoProjectError, ProjectError, did_you_mean
 from marpack.findings import Finding, Severity
-from marpack.inspection.yaml_document import Document, read_document
+from marpack.inspection.yaml_document import MAX_BYTES, YamlFault, YamlProblem, read_yaml
 from marpack.project.output_path import plain_refusals
 from marpack.project.schema import FILE_NAME, Project, ProjectFile
 
@@ -19,6 +19,74 @@ S = TypeVar("S", bound=Struct)
 
 _WORDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
 _WRONG = object()  # no value: the problem is reported already
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """One document's values; keys of `lines` and `texts` are dotted paths such as `files[0].from`."""
+
+    file: str
+    value: Any  # Any: whatever the author wrote
+    lines: dict[str, int]  # counted from 1
+    texts: dict[str, str]  # scalars as they are written: 1.10 stays 1.10
+
+    def place(self, key: str = "") -> str:
+        """Return where a key stands, as `path:line: key`."""
+        line = self.lines.get(key)
+        return self.file + (f":{line}" if line else "") + (f": {key}" if key else "")
+
+
+def read_document(path: Path) -> Document:
+    """Read one YAML file with the safe loader.
+
+    Raises ProjectError if it cannot be read, is no YAML, repeats a key, or is too deep or too large.
+    """
+    return parse_document(_text_of(path), file=str(path))
+
+
+def parse_document(text: str, *, file: str, as_text: bool = False) -> Document:
+    """Parse one YAML document; see `read_document`.
+
+    Args:
+        text: The document.
+        file: Its path, for messages.
+        as_text: Whether every scalar stays the text it is written as: `no` is a label, not false.
+    """
+    read = read_yaml(text, as_text=as_text)
+    if read.problem:
+        raise _unreadable(read.problem, text, file)
+    for key in read.duplicates:
+        message = f"the key {key.name} is there twice, first on line {key.first}"
+        raise ProjectError(message, where=f"{file}:{key.line}", hint="keep one of them")
+    return Document(file=file, value=read.value, lines=read.lines, texts=read.texts)
+
+
+def _unreadable(problem: YamlProblem, text: str, file: str) -> ProjectError:
+    where = f"{file}:{problem.line}" if problem.line else file
+    if problem.fault is YamlFault.EXCESS:
+        return ProjectError(f"the document asks for too much: {problem.reason}", where=where)
+    if problem.fault is YamlFault.VALUE:
+        return ProjectError(f"this is no plain YAML value: {problem.reason}", where=where)
+    row = text.splitlines()[problem.line - 1 : problem.line] if problem.line else []
+    tabbed = row and "\t" in row[0][: len(row[0]) - len(row[0].lstrip()) + 1]
+    hint = "indent with spaces: YAML takes no tabs" if tabbed else None
+    return ProjectError(f"this is not valid YAML: {problem.reason} {problem.context}".rstrip(), where=where, hint=hint)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ProjectError(f"it cannot be read: {error.strerror}", where=str(path)) from None
+    if len(data) > MAX_BYTES:
+        raise ProjectError(f"it is larger than {MAX_BYTES // 1024} KiB", where=str(path))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ProjectError("this is not a text file in UTF-8", where=str(path), hint="save it as UTF-8 text")
+    return text
 
 
 class SchemaReader:

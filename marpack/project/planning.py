@@ -14,8 +14,8 @@ from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import ProjectError
 from marpack.inspection.syntax import Broken, parse
-from marpack.inspection.yaml_document import parse_document
 from marpack.project.label_files import labels_member
+from marpack.project.load import parse_document
 from marpack.project.members import EntryPoint, MemberCollector, add_entries, near_built_in, tree
 from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role

@@ -4,7 +4,7 @@ The frontend takes a value of another type for none, and says so in its log only
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,8 +13,11 @@ from marpack.errors import nearest
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import Files
-from marpack.inspection.lint.yaml_tree import MAX_YAML, YamlProblem, YamlTree, read_yaml
 
+if TYPE_CHECKING:
+    from marpack.inspection.yaml_document import YamlDocument
+
+MAX_YAML = 64 << 10  # bytes; Python's own parser, which the worker uses, is slow: a second for these
 MANIFEST = "MAR-INF/MANIFEST.json: model.configFile"
 _FRONTEND_CHARACTERS = 3 << 20  # more, and the frontend reads none of it
 _FRONTEND_DEPTH = 50
@@ -125,12 +128,12 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
 
     member: str = ""
     values: dict[str, Any] = {}  # Any: whatever the YAML says
-    lines: dict[tuple[Any, ...], int] = {}  # Any: keys of the YAML
+    lines: dict[str, int] = {}  # dotted path of keys → line
     findings: tuple[Finding, ...] = ()
 
-    def at(self, *path: str) -> str:
+    def at(self, *path: object) -> str:
         """Return where a key stands: file:line."""
-        line = self.lines.get(path)
+        line = self.lines.get(".".join(map(str, path)))
         return f"{self.member}:{line}" if line else self.member
 
     @property
@@ -161,12 +164,13 @@ def read_config(files: Files, manifest: Manifest) -> ModelConfig:
         return ModelConfig(member=name)
     if len(data) > MAX_YAML:
         return ModelConfig(member=name, findings=(_too_large(files, name),))
+    from marpack.inspection.yaml_document import read_yaml  # noqa: PLC0415 - archives without a config need no PyYAML
+
     try:
-        read = read_yaml(data.decode("utf-8"))
+        return _judge(name, read_yaml(data.decode("utf-8"), as_server=True))
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         return ModelConfig(member=name, findings=(ENCODING.error("it is not UTF-8", f"{name}:{line}"),))
-    return _judge(name, read)
 
 
 def _too_large(files: Files, name: str) -> Finding:
@@ -176,11 +180,12 @@ def _too_large(files: Files, name: str) -> Finding:
     return NOT_LOOKED_INTO.note(f"it is larger than {MAX_YAML >> 10} KiB, and was not looked into", name)
 
 
-def _judge(name: str, read: YamlTree | YamlProblem) -> ModelConfig:
-    if isinstance(read, YamlProblem):
-        where = f"{name}:{read.line}" if read.line else name
-        code = BOMB if read.bomb else TAG if read.tag else SYNTAX
-        return ModelConfig(member=name, findings=(code.error(read.reason, where),))
+def _judge(name: str, read: "YamlDocument") -> ModelConfig:
+    problem = read.problem
+    if problem is not None:
+        code = BOMB if problem.fault == "excess" else TAG if "constructor for the tag" in problem.reason else SYNTAX
+        where = f"{name}:{problem.line}" if problem.line and code is not BOMB else name
+        return ModelConfig(member=name, findings=(code.error(f"{problem.context} {problem.reason}".strip(), where),))
     if not isinstance(read.value, dict):
         what = "empty" if read.value is None else f"a {type(read.value).__name__}, not a mapping"
         return ModelConfig(member=name, findings=(ROOT.error(f"it is {what}", name),))
@@ -188,13 +193,13 @@ def _judge(name: str, read: YamlTree | YamlProblem) -> ModelConfig:
     return ModelConfig(member=name, values=values, lines=read.lines, findings=tuple(_findings(name, read)))
 
 
-def _findings(name: str, read: YamlTree) -> Iterator[Finding]:
+def _findings(name: str, read: "YamlDocument") -> Iterator[Finding]:
     for key in read.value:
         if not isinstance(key, str):
-            where = f"{name}:{read.lines.get((key,), 1)}"
+            where = f"{name}:{read.lines.get(str(key), 1)}"
             yield KEY.error(f"the key {str(key)[:40]!r} is a {type(key).__name__}, not a string", where)
-    for key, line in read.duplicates[:20]:
-        yield TWICE.warning(f"'{key}' is there twice, and only the last one counts", f"{name}:{line}")
+    for key in read.duplicates[:20]:
+        yield TWICE.warning(f"'{key.name[:60]}' is there twice, and only the last one counts", f"{name}:{key.line}")
     if read.depth > _FRONTEND_DEPTH or read.aliases > _FRONTEND_ALIASES:
         yield TOO_MUCH.warning("it is deeper, or fuller of aliases, than the frontend reads, which ignores it", name)
 
