@@ -92,7 +92,8 @@ def flush() -> None:
 
 
 def _flush(stream: TextIO) -> None:
-    attempt(stream.flush)  # it fails where the author closed it, or put something of their own in its place
+    # It fails where the author closed it, and is not even there where they put something of their own in its place.
+    attempt(lambda: stream.flush())  # noqa: PLW0108 - looked up within the attempt
 
 
 class StdinError(WorkerDeath):
