@@ -3,7 +3,6 @@
 import codecs
 import itertools
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
@@ -12,10 +11,6 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-from marpack.torchserve.diagnostics import note
-
-logger = logging.getLogger(__name__)
 
 LABELS_NAME = "index_to_name.json"
 # Any: probabilities, or the detector's boxes
@@ -104,7 +99,9 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
     """
     path = Path(mapping_file_path)
     if not path.is_file():
-        logger.warning("%r is missing: answers will not name their classes", mapping_file_path)
+        import logging  # noqa: PLC0415 - looking reads labels, too, and logs nothing
+
+        logging.getLogger(__name__).warning("%r is missing: answers will not name their classes", mapping_file_path)
         return None
     with path.open() as file:  # the locale's encoding, as on the server
         mapping = json.load(file)
@@ -154,6 +151,8 @@ def named(values: Rows, mapping: dict[str, str] | None, classes: list[list[int]]
     try:
         return map_class_to_label(values, mapping, classes)
     except KeyError as error:
+        from marpack.torchserve.diagnostics import note  # noqa: PLC0415 - as above: looking notes nothing
+
         number = error.args[0]
         hint = f'add "{number}" to {LABELS_NAME}, or check that the labels belong to these weights'
         message = f"the model answers with class {number}, and {LABELS_NAME} names {len(mapping or ())} others"
