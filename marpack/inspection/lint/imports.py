@@ -1,5 +1,6 @@
 """Every import, followed: packed, the server's `ts`, installed with it, or missing."""
 
+import ast
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -7,15 +8,14 @@ import msgspec
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.bindings import Imported
+from marpack.inspection.lint.bindings import Imported, branches
 from marpack.inspection.lint.classes import Library, absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.entry_point import Absent, lookup
 from marpack.inspection.lint.files import Files, Found, Located, Module, broken
-from marpack.inspection.lint.import_statements import Certainty, Import, brings_modules, imports_of
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.requirements import provided, usual_provider
-from marpack.inspection.syntax import Broken
+from marpack.inspection.syntax import Broken, dotted_name, walk
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import INSTALLED, is_standard, never_found
 
@@ -83,6 +83,59 @@ SUBMODULE = Code(
 )
 
 
+_CATCHING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
+_PATH_CHANGERS = frozenset(
+    {"sys.path", "sys.meta_path", "sys.path_hooks", "sys.modules", "site.addsitedir", "os.system", "os.chdir"}
+)
+_UNPACKERS = frozenset({"extractall", "extract", "unpack_archive", "spec_from_file_location", "check_call"})
+
+
+def imports_of(tree: ast.Module) -> list[tuple[Imported, bool]]:
+    """Return a module's imports in the order of their lines, with whether they surely run, without those caught."""
+    found: list[tuple[Imported, bool]] = []
+    waiting: list[tuple[ast.stmt, bool]] = [(node, True) for node in tree.body]
+    while waiting:
+        node, sure = waiting.pop()
+        if isinstance(node, ast.Import):
+            found += [(Imported(alias.name, line=node.lineno), sure) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = (alias.name for alias in node.names)
+            found += [(Imported(node.module or "", name, node.level, node.lineno), sure) for name in names]
+        elif isinstance(node, ast.ClassDef):
+            waiting += [(item, sure) for item in node.body]
+        elif isinstance(node, ast.Try | ast.TryStar):
+            waiting += _tried(node, sure=sure)
+        else:
+            waiting += [(item, sure and certain) for body, certain in branches(node) for item in body]
+    return sorted(found, key=lambda item: item[0].line)
+
+
+def _tried(node: ast.Try | ast.TryStar, *, sure: bool) -> list[tuple[ast.stmt, bool]]:
+    caught = any(_catches(handler) for handler in node.handlers)
+    unsure = [*(item for handler in node.handlers for item in handler.body), *node.orelse]
+    tried = [(item, sure) for item in (*(() if caught else node.body), *node.finalbody)]
+    return tried + [(item, False) for item in unsure]
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Say whether a handler lets the module go on without what could not be imported."""
+    if any(isinstance(item, ast.Raise) for item in handler.body):
+        return False
+    if handler.type is None:
+        return True
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any((dotted_name(item) or "").rpartition(".")[2] in _CATCHING for item in types)
+
+
+def brings_modules(tree: ast.Module) -> bool:
+    """Say whether a module changes where imports are looked for, or unpacks or installs what they may find."""
+    names = (dotted_name(node) or f"?.{node.attr}" for node in walk(tree) if isinstance(node, ast.Attribute))
+    return any(
+        name in _PATH_CHANGERS or name.startswith("subprocess.") or name.rpartition(".")[2] in _UNPACKERS
+        for name in names
+    )
+
+
 def not_packed(files: Files, top: str, severity: Severity, where: str) -> Finding | None:
     """Return the finding for an import that must be the author's own and is not packed; None for any other.
 
@@ -115,7 +168,7 @@ def packed_tops(files: Files) -> list[str]:
     return sorted({name.split("/")[0].removesuffix(".py") for name in files.members.names if name.endswith(".py")})
 
 
-def check_ts_import(source: str, statement: Import, severity: Severity, where: str) -> Iterator[Finding]:
+def check_ts_import(source: str, statement: Imported, severity: Severity, where: str) -> Iterator[Finding]:
     """Yield what is wrong with an import from `ts`.
 
     Args:
@@ -150,8 +203,8 @@ class ImportSite(Struct, frozen=True):
     """One import, in the module where it stands."""
 
     module: Module
-    statement: Import
-    weight: Certainty  # of the statement and of the way that leads to it, the lighter one
+    statement: Imported
+    sure: bool  # that the statement runs, and all that lead to it
 
     @property
     def where(self) -> str:
@@ -161,7 +214,7 @@ class ImportSite(Struct, frozen=True):
     @property
     def severity(self) -> Severity:
         """How much it weighs that the import certainly fails where it runs."""
-        return Severity.ERROR if self.weight is Certainty.CERTAIN else Severity.WARNING
+        return Severity.ERROR if self.sure else Severity.WARNING
 
 
 class Imports:
@@ -171,20 +224,18 @@ class Imports:
         self._files = files
         self._library = library
         self._requirements = requirements
-        self._imports: dict[str, list[Import]] = {}
+        self._imports: dict[str, list[tuple[Imported, bool]]] = {}
         self._reached: list[Module] = []
 
     def check(self, starts: list[Module]) -> Iterator[Finding]:
         """Yield what is wrong with the imports of these modules, and of the packed ones that they lead to."""
         reached = self._follow(starts)
         self._reached = [module for module, _ in reached.values()]
-        for module, weight in reached.values():
-            for statement in dict.fromkeys(self._imports_of(module)):
-                need = ImportSite(module, statement, min(weight, statement.weight))
-                if need.weight is not Certainty.GUARDED:
-                    yield from self._check(need)
+        for module, sure in reached.values():
+            for statement, runs in dict.fromkeys(self._imports_of(module)):
+                yield from self._check(ImportSite(module, statement, sure and runs))
 
-    def _imports_of(self, module: Module) -> list[Import]:
+    def _imports_of(self, module: Module) -> list[tuple[Imported, bool]]:
         if module.member not in self._imports:
             self._imports[module.member] = imports_of(module.tree)
         return self._imports[module.member]
@@ -193,29 +244,28 @@ class Imports:
     def _bring_modules(self) -> bool:
         return any(brings_modules(module.tree) for module in self._reached)
 
-    def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, Certainty]]:
-        """Return every packed module that is imported, with how sure that is."""
-        reached: dict[str, tuple[Module, Certainty]] = {}
-        waiting = [(module, Certainty.CERTAIN) for module in starts]
+    def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, bool]]:
+        """Return every packed module that is imported, with whether that is sure."""
+        reached: dict[str, tuple[Module, bool]] = {}
+        waiting = [(module, True) for module in starts]
         while waiting:
-            module, weight = waiting.pop(0)
-            if module.member in reached and reached[module.member][1] >= weight:
+            module, sure = waiting.pop(0)
+            if module.member in reached and reached[module.member][1] >= sure:
                 continue
-            reached[module.member] = (module, weight)
-            for statement in self._imports_of(module):
-                lighter = min(weight, statement.weight)
-                waiting += [(inner, lighter) for inner in self._leads_to(module, statement)]
+            reached[module.member] = (module, sure)
+            for statement, runs in self._imports_of(module):
+                waiting += [(inner, sure and runs) for inner in self._leads_to(module, statement)]
         return reached
 
-    def _leads_to(self, module: Module, statement: Import) -> Iterator[Module]:
-        source = _source(module, statement)
+    def _leads_to(self, module: Module, statement: Imported) -> Iterator[Module]:
+        source = absolute(module, statement)
         for dotted in _prefixes(source, statement.name) if source else ():
             inner = None if _is_elsewhere(dotted) else self._library.packed(dotted)
             if inner is not None:
                 yield inner
 
     def _check(self, need: ImportSite) -> Iterator[Finding]:
-        source = _source(need.module, need.statement)
+        source = absolute(need.module, need.statement)
         if source is None:
             yield self._relative(need)
         elif source.partition(".")[0] == "ts" and not self._locate("ts"):
@@ -276,16 +326,11 @@ class Imports:
 
     def _unlisted(self, need: ImportSite, top: str) -> Finding:
         message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
-        light = need.weight is Certainty.DEFERRED or self._requirements.unnamed or self._bring_modules
+        light = not need.sure or self._requirements.unnamed or self._bring_modules
         severity = Severity.NOTE if light else Severity.WARNING
         listing = f"add {usual_provider(top)} to requirements.txt, or pack it"
         hint = suggestion(top, packed_tops(self._files)) or listing
         return UNLISTED.weigh(severity, message, need.where, hint)
-
-
-def _source(module: Module, statement: Import) -> str | None:
-    """Return the absolute name of the module that a statement imports from; None if there is no package for it."""
-    return absolute(module, Imported(statement.module, statement.name, statement.level))
 
 
 def _prefixes(source: str, name: str | None) -> Iterator[str]:
