@@ -4,12 +4,12 @@ The frontend takes a value of another type for none, and says so in its log only
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
-from marpack.errors import nearest
+from marpack.errors import nearest, shortened
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import Files
@@ -204,72 +204,39 @@ def _findings(name: str, read: "YamlDocument") -> Iterator[Finding]:
         yield TOO_MUCH.warning("it is deeper, or fuller of aliases, than the frontend reads, which ignores it", name)
 
 
-class IntegerRange(Struct, frozen=True):
-    """A whole number, of 32 bits in the frontend."""
-
-    minimum: int = 0
-
-
-class AllowedValues(Struct, frozen=True):
-    """One of a few words, upper or lower case."""
-
-    words: tuple[str, ...]
-    lenient: tuple[str, ...] = ()  # words that documents give, and the frontend treats as none
-
-
-Expected = IntegerRange | AllowedValues | type
-
-SERVER_KEYS: dict[str, Expected] = {
-    "minWorkers": IntegerRange(),
-    "maxWorkers": IntegerRange(),
-    "batchSize": IntegerRange(1),
-    "maxBatchDelay": IntegerRange(),
-    "responseTimeout": IntegerRange(1),
-    "startupTimeout": IntegerRange(1),
-    "maxRetryTimeoutInSec": IntegerRange(),
-    "clientTimeoutInMills": IntegerRange(),
-    "jobQueueSize": IntegerRange(),
-    "parallelLevel": IntegerRange(),
-    "sequenceMaxIdleMSec": IntegerRange(),
-    "sequenceTimeoutMSec": IntegerRange(),
-    "maxSequenceJobQueueSize": IntegerRange(),
-    "maxNumSequence": IntegerRange(),
-    "useJobTicket": bool,
-    "useVenv": bool,
-    "continuousBatching": bool,
-    "sequenceBatching": bool,
-    "asyncCommunication": bool,
-    "deviceType": AllowedValues(("cpu", "gpu"), ("neuron", "neuronx", "hpu", "xpu", "mps", "tpu")),
-    "parallelType": AllowedValues(("pp", "tp", "pptp", "custom")),
+_COUNTS = (
+    "minWorkers maxWorkers maxBatchDelay maxRetryTimeoutInSec clientTimeoutInMills jobQueueSize parallelLevel "
+    "sequenceMaxIdleMSec sequenceTimeoutMSec maxSequenceJobQueueSize maxNumSequence torchrun.node-rank"
+)
+_POSITIVE = (
+    "batchSize responseTimeout startupTimeout torchrun.nnodes torchrun.nproc-per-node torchrun.monitor-interval "
+    "torchrun.OMP_NUMBER_THREADS"
+)
+# What the server reads: whole numbers by their minimum (of 32 bits in the frontend), words in upper or lower case.
+_KEYS: dict[str, int | tuple[str, ...] | type] = {
+    **dict.fromkeys(_COUNTS.split(), 0),
+    **dict.fromkeys(_POSITIVE.split(), 1),
+    **dict.fromkeys(["useJobTicket", "useVenv", "continuousBatching", "sequenceBatching", "asyncCommunication"], bool),
+    "deviceType": ("cpu", "gpu"),
+    "parallelType": ("pp", "tp", "pptp", "custom"),
     "deviceIds": list,
     "torchrun": dict,
+    **dict.fromkeys(["torchrun.rdzv-backend", "torchrun.rdzv-endpoint", "torchrun.rdzv-conf"], str),
+    **dict.fromkeys(["handler", "pt2", "micro_batching", "deepspeed", "pippy", "dali"], object),  # the worker's
 }
-HANDLER_KEYS = ("handler", "pt2", "micro_batching", "deepspeed", "pippy", "dali")
-_TORCHRUN: dict[str, Expected] = {
-    "nnodes": IntegerRange(1),
-    "nproc-per-node": IntegerRange(1),
-    "monitor-interval": IntegerRange(1),
-    "node-rank": IntegerRange(),
-    "OMP_NUMBER_THREADS": IntegerRange(1),
-    "rdzv-backend": str,
-    "rdzv-endpoint": str,
-    "rdzv-conf": str,
-}
+_DOCUMENTED = ("neuron", "neuronx", "hpu", "xpu", "mps", "tpu")  # devices that the frontend treats as none
 _NAMES = {bool: "true or false", list: "a list of whole numbers", dict: "a mapping", str: "a string"}
 
 
 def check_keys(config: ModelConfig) -> Iterator[Finding]:
     """Yield the values that the server will not take, and the keys that it will not see."""
     for key, value in config.values.items():
-        if key in SERVER_KEYS:
-            yield from _check(config, (key,), value, SERVER_KEYS[key])
-        elif key not in HANDLER_KEYS:
-            yield from _check_spelling(config, key)
+        yield from _check(config, key, value) if key in _KEYS else _check_spelling(config, key)
     yield from _check_workers(config)
     yield from _check_sequences(config)
     torchrun = config.values.get("torchrun")
-    if isinstance(torchrun, dict):
-        yield from _check_torchrun(config, torchrun)
+    for key, value in torchrun.items() if isinstance(torchrun, dict) else ():
+        yield from _check_torchrun(config, key, value)
 
 
 def _check_sequences(config: ModelConfig) -> Iterator[Finding]:
@@ -279,42 +246,41 @@ def _check_sequences(config: ModelConfig) -> Iterator[Finding]:
         yield NO_IDLE_TIME.error(message, config.at("sequenceBatching"))
 
 
-def _check(
-    config: ModelConfig, path: tuple[str, ...], value: Any, wanted: Expected
-) -> Iterator[Finding]:  # Any: YAML's
-    name, where = ".".join(path), config.at(*path)
-    if isinstance(wanted, IntegerRange):
+def _check(config: ModelConfig, name: str, value: object) -> Iterator[Finding]:
+    wanted, where = _KEYS[name], config.at(name)
+    if isinstance(wanted, int):
         yield from _check_whole(name, where, value, wanted)
-    elif isinstance(wanted, AllowedValues):
+    elif isinstance(wanted, tuple):
         yield from _check_choice(name, where, value, wanted)
-    elif not isinstance(value, wanted) or (isinstance(value, list) and not all(_is_whole(item) for item in value)):
+    elif not isinstance(value, wanted) or (
+        wanted is list and isinstance(value, list) and not all(_is_whole(item) for item in value)
+    ):
         yield TYPE.warning(f"'{name}' is {_shown(value)}, not {_NAMES[wanted]}; the frontend ignores it", where)
 
 
-def _check_whole(name: str, where: str, value: Any, wanted: IntegerRange) -> Iterator[Finding]:  # Any: YAML's
+def _check_whole(name: str, where: str, value: object, minimum: int) -> Iterator[Finding]:
     if not _is_whole(value) or value > _MAX_INT:
         yield TYPE.warning(f"'{name}' is {_shown(value)}, not a whole number; the frontend ignores it", where)
-    elif value < wanted.minimum:
-        yield RANGE.warning(f"'{name}' is {value}, and must be at least {wanted.minimum}", where)
+    elif value < minimum:
+        yield RANGE.warning(f"'{name}' is {value}, and must be at least {minimum}", where)
 
 
-def _check_choice(name: str, where: str, value: Any, wanted: AllowedValues) -> Iterator[Finding]:  # Any: YAML's
+def _check_choice(name: str, where: str, value: object, words: tuple[str, ...]) -> Iterator[Finding]:
     if not isinstance(value, str):
-        yield TYPE.warning(f"'{name}' is {_shown(value)}, not one of {', '.join(wanted.words)}", where)
-    elif value.lower() in wanted.lenient:
-        yield RANGE.note(f"'{name}: {value}' counts as not set: the frontend knows {', '.join(wanted.words)}", where)
-    elif value.lower() not in wanted.words:
-        hint = suggestion(value.lower(), wanted.words)
-        yield RANGE.warning(f"'{name}' is {_shown(value)}; the server knows {', '.join(wanted.words)}", where, hint)
+        yield TYPE.warning(f"'{name}' is {_shown(value)}, not one of {', '.join(words)}", where)
+    elif name == "deviceType" and value.lower() in _DOCUMENTED:
+        yield RANGE.note(f"'{name}: {value}' counts as not set: the frontend knows {', '.join(words)}", where)
+    elif value.lower() not in words:
+        hint = suggestion(value.lower(), words)
+        yield RANGE.warning(f"'{name}' is {_shown(value)}; the server knows {', '.join(words)}", where, hint)
 
 
-def _is_whole(value: Any) -> bool:  # Any: YAML's
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_spelling(config: ModelConfig, key: str) -> Iterator[Finding]:
-    known = (*SERVER_KEYS, *HANDLER_KEYS)
-    plain = {_plain(name): name for name in known}
+    plain = {_plain(name): name for name in _KEYS if "." not in name}
     meant = plain.get(_plain(key)) or plain.get(nearest(_plain(key), plain, 0.7) or "")
     if meant:
         yield UNKNOWN_KEY.warning(f"the server does not read '{key}'", config.at(key), f"did you mean {meant}?")
@@ -330,19 +296,18 @@ def _check_workers(config: ModelConfig) -> Iterator[Finding]:
         yield WORKERS.warning(f"minWorkers is {minimum} and maxWorkers {maximum}", config.at("minWorkers"))
 
 
-def _check_torchrun(config: ModelConfig, torchrun: dict[Any, Any]) -> Iterator[Finding]:  # Any: YAML's
-    for key, value in torchrun.items():
-        where = config.at("torchrun", key)
-        if not isinstance(key, str):
-            yield TORCHRUN_KEY.error(f"the key {_shown(key)} is not a string, and the server refuses the model", where)
-        elif key in _TORCHRUN:
-            yield from _check(config, ("torchrun", key), value, _TORCHRUN[key])
-        else:
-            meant = next((name for name in _TORCHRUN if _plain(name) == _plain(key)), None)
-            hint = f"did you mean {meant}?" if meant else None
-            yield TORCHRUN_KEY.warning(f"the server does not pass on 'torchrun.{key}'", where, hint)
+def _check_torchrun(config: ModelConfig, key: object, value: object) -> Iterator[Finding]:
+    name, where = f"torchrun.{key}", config.at("torchrun", key)
+    if not isinstance(key, str):
+        yield TORCHRUN_KEY.error(f"the key {_shown(key)} is not a string, and the server refuses the model", where)
+    elif name in _KEYS:
+        yield from _check(config, name, value)
+    else:
+        meant = next((known for known in _KEYS if _plain(known) == _plain(name)), None)
+        hint = f"did you mean {meant.removeprefix('torchrun.')}?" if meant else None
+        yield TORCHRUN_KEY.warning(f"the server does not pass on '{name}'", where, hint)
 
 
-def _shown(value: Any) -> str:  # Any: YAML's
+def _shown(value: object) -> str:
     text = "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
+    return shortened(text, 41)
