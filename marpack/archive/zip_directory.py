@@ -6,6 +6,7 @@ here reads the same both ways: the members lie one after another from the first 
 
 import stat
 import struct
+from itertools import islice
 
 from msgspec import Struct
 
@@ -17,10 +18,11 @@ from marpack.archive.zip_records import (
     DESCRIPTOR,
     STORED,
     Header,
+    check_central,
     check_method,
     find_end,
-    parse_central,
-    parse_local,
+    iter_central,
+    read_local,
 )
 from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError
 
@@ -107,10 +109,14 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
     directory = data.read_at(end.offset, end.size)
     headers = []
     place = 0
-    for _ in range(end.entries):
-        header = parse_central(directory, place)
-        headers.append(header)
+    for header in islice(iter_central(directory), end.entries):
         place += header.length
+        if place > len(directory):
+            raise DamagedArchiveError("the zip's directory ends in the middle of a member's name")
+        check_central(header)
+        headers.append(header)
+    if len(headers) < end.entries:
+        raise DamagedArchiveError("the zip's directory is shorter than its number of members, or garbled")
     if place != len(directory):
         raise UnsafeArchiveError("the zip's directory holds more than its number of members says")
     return headers, end.offset
@@ -118,14 +124,14 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
 
 def _check_kind(header: Header) -> None:
     kind = stat.S_IFMT(header.mode)
-    label = f"the member {quoted(header.name)}"
     if kind in _KINDS:
-        raise UnsafeArchiveError(f"{label} is {_KINDS[kind]}", hint="pack the file itself")
+        raise UnsafeArchiveError(f"the member {quoted(header.name)} is {_KINDS[kind]}", hint="pack the file itself")
     folder = header.name.endswith("/")
     if folder != (kind == stat.S_IFDIR) and kind:
-        raise UnsafeArchiveError(f"{label} is a folder by its name or by its mode, but not by both")
+        what = "a folder by its name or by its mode, but not by both"
+        raise UnsafeArchiveError(f"the member {quoted(header.name)} is {what}")
     if folder and header.size:
-        raise UnsafeArchiveError(f"{label} is a folder with {header.size} bytes of data")
+        raise UnsafeArchiveError(f"the member {quoted(header.name)} is a folder with {header.size} bytes of data")
 
 
 def _check_sizes(header: Header) -> None:
@@ -161,27 +167,32 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
     """Walk the local headers in the file's order; return where each member's data begins, and who streams zip64."""
     offsets = {}
     streamed = []
-    place, before = 0, "the beginning"
+    place, before = 0, None
     for header in sorted(headers, key=lambda header: header.offset):
-        label = quoted(header.name)
-        if header.offset < place:
-            raise UnsafeArchiveError(f"the member {label} overlaps {before}")
-        if header.offset > place:
-            raise UnsafeArchiveError(f"{header.offset - place} bytes between {before} and {label} belong to no member")
-        local = parse_local(data, header)
+        if header.offset != place:
+            raise _misplaced(place, header.offset, before, header)
+        local = read_local(data, header)
         _check_agreement(header, local)
         offsets[header.name] = header.offset + local.length
-        place, before = offsets[header.name] + header.compressed_size, label
+        place, before = offsets[header.name] + header.compressed_size, header
         if place > end:
-            raise DamagedArchiveError(f"the member {label} runs into the zip's directory", hint=_FETCH)
+            raise DamagedArchiveError(f"the member {quoted(header.name)} runs into the zip's directory", hint=_FETCH)
         if header.flags & DESCRIPTOR:
             behind = _descriptor(data, header, place, end)
             place += behind
             if (local.zip64 or behind > _NARROW_DESCRIPTOR) and _is_narrow(header):
                 streamed.append(header.name)
     if place != end:
-        raise UnsafeArchiveError(f"{end - place} bytes between {before} and the zip's directory belong to no member")
+        raise _misplaced(place, end, before, None)
     return offsets, tuple(streamed)
+
+
+def _misplaced(place: int, begin: int, before: Header | None, after: Header | None) -> UnsafeArchiveError:
+    first = quoted(before.name) if before else "the beginning"
+    second = quoted(after.name) if after else "the zip's directory"
+    if begin < place:
+        return UnsafeArchiveError(f"the member {second} overlaps {first}")
+    return UnsafeArchiveError(f"{begin - place} bytes between {first} and {second} belong to no member")
 
 
 def _check_agreement(header: Header, local: Header) -> None:

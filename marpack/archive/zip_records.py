@@ -1,6 +1,7 @@
 """The records of a zip (PKWARE's APPNOTE 6.3), parsed one by one: what each says, not yet whether it is true."""
 
 import struct
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -14,7 +15,7 @@ END = struct.Struct("<4s4H2IH")
 END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR64 = struct.Struct("<4sIQI")
 LOCAL_MAGIC, CENTRAL_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"
-_END64_MAGIC, _LOCATOR64_MAGIC = b"PK\6\6", b"PK\6\7"
+END64_MAGIC, LOCATOR64_MAGIC = b"PK\6\6", b"PK\6\7"
 
 ENCRYPTED, DESCRIPTOR, UTF8_NAME = 1 << 0, 1 << 3, 1 << 11
 _DEFLATE_LEVEL = 0b110
@@ -25,6 +26,7 @@ _METHODS = {1: "shrink", 6: "implode", 9: "deflate64", 12: "bzip2", 14: "lzma", 
 
 _ZIP64_ID, _UNICODE_PATH_ID, _UNIX_ID, _ASI_UNIX_ID = 0x0001, 0x7075, 0x000D, 0x756E
 _MAX_COMMENT = 0xFFFF
+_REPACK = "pack it again: marpack build"
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 record"
 
 
@@ -39,9 +41,9 @@ class End(Struct, frozen=True):
 
 
 class Header(Struct, frozen=True):
-    """A member, as one of its two headers describes it."""
+    """A member, as one of its two headers describes it, nothing of it checked."""
 
-    name: str
+    name: str  # with marks in place of what is no UTF-8
     raw_name: bytes
     flags: int
     method: int
@@ -49,9 +51,11 @@ class Header(Struct, frozen=True):
     compressed_size: int
     size: int
     offset: int  # of the local header
-    mode: int  # Unix file type and permissions; 0 where none are recorded
-    length: int  # bytes of this header itself
-    zip64: bool  # sizes stand in a zip64 field
+    length: int  # bytes of this header itself; more than there are where it is cut off
+    extra: bytes
+    zip64: bool | None  # sizes stand in a zip64 field; None: there is one that does not fit
+    mode: int = 0  # Unix file type and permissions; 0 where none are recorded
+    disk: int = 0
 
 
 def find_end(data: ByteSource) -> End:
@@ -103,14 +107,15 @@ def _no_end(data: ByteSource) -> NotAnArchiveError | DamagedArchiveError:
 def _widen(data: ByteSource, end: End) -> End:
     """Return the end as the zip64 records tell it, if there are any."""
     place = end.limit - LOCATOR64.size
-    locator = data.read_at(place, LOCATOR64.size) if place >= 0 else b""
-    if not locator.startswith(_LOCATOR64_MAGIC):
+    locator = unpacked(LOCATOR64, LOCATOR64_MAGIC, data.read_at(place, LOCATOR64.size) if place >= 0 else b"")
+    if locator is None:
         return end
-    _, disk, offset, disks = LOCATOR64.unpack(locator)
+    disk, offset, disks = locator
     if disk or disks != 1 or offset != place - END64.size or offset < 0:
         raise DamagedArchiveError("the zip64 locator does not point at the record before it")
-    magic, length, _, _, disk, first, here, entries, size, start = END64.unpack(data.read_at(offset, END64.size))
-    if magic != _END64_MAGIC or length != END64.size - 12 or disk or first or here != entries:
+    record = unpacked(END64, END64_MAGIC, data.read_at(offset, END64.size)) or (0,) * 9
+    length, _, _, disk, first, here, entries, size, start = record
+    if length != END64.size - 12 or disk or first or here != entries:
         raise DamagedArchiveError("the zip64 end record is not one, or says the zip is split")
     narrow, wide = (end.entries, end.size, end.offset), (entries, size, start)
     if any(a not in (b, full) for a, b, full in zip(narrow, wide, (_FULL16, _FULL32, _FULL32), strict=True)):
@@ -118,112 +123,110 @@ def _widen(data: ByteSource, end: End) -> End:
     return End(entries, size, start, offset, end.comment)
 
 
-def parse_central(directory: bytes, place: int) -> Header:
-    """Parse one header of the central directory; raises ArchiveError naming the member."""
-    if place + CENTRAL.size > len(directory) or not directory.startswith(CENTRAL_MAGIC, place):
-        raise DamagedArchiveError("the zip's directory is shorter than its number of members, or garbled")
-    fields = CENTRAL.unpack_from(directory, place)
-    _, _, _, flags, method, _, _, crc, compressed, size, names, extras, comments, disk, _, attributes, offset = fields
-    names_at = place + CENTRAL.size
-    end = names_at + names + extras + comments
-    if end > len(directory):
-        raise DamagedArchiveError("the zip's directory ends in the middle of a member's name")
-    raw = directory[names_at : names_at + names]
-    name = decode_name(raw)
-    extra = parse_extra(directory[names_at + names : names_at + names + extras], name)
-    check_extra(extra, raw, name)
-    wide = widen(extra, (size, compressed, offset), name)
-    if disk:
-        raise DamagedArchiveError(f"the member {quoted(name)} says it lies in another part of a split zip")
-    return Header(
-        name, raw, flags, method, crc, wide[1], wide[0], wide[2], attributes >> 16, end - place, _ZIP64_ID in extra
-    )
+def unpacked(layout: struct.Struct, magic: bytes, data: bytes, place: int = 0) -> tuple[int, ...] | None:
+    """Return a record's fields, without the magic number before them; None where no such record begins."""
+    if place + layout.size > len(data) or not data.startswith(magic, place):
+        return None
+    return layout.unpack_from(data, place)[1:]
 
 
-def parse_local(data: ByteSource, member: Header) -> Header:
-    """Parse a member's local header; raises ArchiveError naming the member."""
-    label = quoted(member.name)
-    if member.offset + LOCAL.size > data.size:
-        raise DamagedArchiveError(f"the member {label} begins behind the end of the file")
-    head = data.read_at(member.offset, LOCAL.size)
-    magic, _, flags, method, _, _, crc, compressed, size, names, extras = LOCAL.unpack(head)
-    if magic != LOCAL_MAGIC:
-        raise DamagedArchiveError(f"the directory points at byte {member.offset} for {label}, where no member begins")
-    if member.offset + LOCAL.size + names + extras > data.size:
-        raise DamagedArchiveError(f"the local header of {label} runs past the end of the file")
-    rest = data.read_at(member.offset + LOCAL.size, names + extras)
-    extra = parse_extra(rest[names:], member.name)
-    check_extra(extra, rest[:names], member.name)
-    wide = widen(extra, (size, compressed), member.name)
-    length = LOCAL.size + names + extras
-    return Header(
-        member.name, rest[:names], flags, method, crc, wide[1], wide[0], member.offset, 0, length, _ZIP64_ID in extra
-    )
+def iter_central(directory: bytes) -> Iterator[Header]:
+    """Yield the records of a central directory, as far as they follow one another; the last may be cut off."""
+    place = 0
+    while fields := unpacked(CENTRAL, CENTRAL_MAGIC, directory, place):
+        _, _, flags, method, _, _, crc, compressed, size, names, extras, comments, disk, _, attributes, offset = fields
+        name_at = place + CENTRAL.size
+        extra_at = name_at + names
+        raw, extra = directory[name_at:extra_at], directory[extra_at : extra_at + extras]
+        (size, compressed, offset), zip64 = _widened(extra, size, compressed, offset)
+        name, mode, length = raw.decode("utf-8", "replace"), attributes >> 16, CENTRAL.size + names + extras + comments
+        yield Header(name, raw, flags, method, crc, compressed, size, offset, length, extra, zip64, mode, disk)
+        place += length
 
 
-def decode_name(raw: bytes) -> str:
-    """Return a name as the server reads it: UTF-8, whether or not a flag says so."""
+def check_central(header: Header) -> None:
+    """Refuse a record of the central directory that is garbled or gives a member two names; raises ArchiveError."""
     try:
-        return raw.decode("utf-8")
+        header.raw_name.decode("utf-8")  # as the server reads it, whether or not a flag says so
     except UnicodeDecodeError:
-        text = quoted(raw.decode("latin-1"))
+        text = quoted(header.raw_name.decode("latin-1"))
         raise UnsafeArchiveError(f"the member {text} has a name that is not UTF-8") from None
+    _check_extra(header)
+    if header.disk:
+        raise DamagedArchiveError(f"the member {quoted(header.name)} says it lies in another part of a split zip")
 
 
-def parse_extra(extra: bytes, name: str) -> dict[int, bytes]:
-    """Return the extra fields by their id; zero bytes at the end are padding."""
-    fields: dict[int, bytes] = {}
+def read_local(data: ByteSource, member: Header) -> Header:
+    """Read and check a member's local header; raises ArchiveError naming the member."""
+    name, offset = member.name, member.offset
+    if offset + LOCAL.size > data.size:
+        raise DamagedArchiveError(f"the member {quoted(name)} begins behind the end of the file")
+    fields = unpacked(LOCAL, LOCAL_MAGIC, data.read_at(offset, LOCAL.size))
+    if fields is None:
+        raise DamagedArchiveError(f"the directory points at byte {offset} for {quoted(name)}, where no member begins")
+    _, flags, method, _, _, crc, compressed, size, names, extras = fields
+    length = LOCAL.size + names + extras
+    if offset + length > data.size:
+        raise DamagedArchiveError(f"the local header of {quoted(name)} runs past the end of the file")
+    rest = data.read_at(offset + LOCAL.size, names + extras)
+    (size, compressed), zip64 = _widened(rest[names:], size, compressed)
+    header = Header(name, rest[:names], flags, method, crc, compressed, size, offset, length, rest[names:], zip64)
+    _check_extra(header)
+    return header
+
+
+def _widened(extra: bytes, *narrow: int) -> tuple[tuple[int, ...], bool | None]:
+    """Return 32-bit fields, those that are full taken from the zip64 field as far as it goes, and `Header.zip64`."""
+    wide = next((extra[begin:end] for kind, begin, end in _extra_fields(extra) if kind == _ZIP64_ID), None)
+    if wide is None:
+        return narrow, False
+    values = struct.iter_unpack("<Q", wide[: len(wide) // 8 * 8])
+    fits = len(wide) == 8 * narrow.count(_FULL32) > 0
+    return tuple(next(values, (field,))[0] if field == _FULL32 else field for field in narrow), fits or None
+
+
+def _extra_fields(extra: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield each extra field's id, and where its bytes begin and end; the last may end behind what is there."""
     place = 0
     while len(extra) - place >= 4:
         kind, length = struct.unpack_from("<2H", extra, place)
+        yield kind, place + 4, place + 4 + length
         place += 4 + length
-        if place > len(extra) or (kind and kind in fields):
+
+
+def _check_extra(header: Header) -> None:
+    """Refuse fields that are garbled, give the member another name, or make it a link; zeros at the end are padding."""
+    extra, name = header.extra, header.name
+    fields: dict[int, bytes] = {}
+    end = 0
+    for kind, begin, end in _extra_fields(extra):
+        if end > len(extra) or (kind and kind in fields):
             raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
-        fields[kind] = extra[place - length : place]
-    if extra[place:].strip(b"\0"):
+        fields[kind] = extra[begin:end]
+    if extra[end:].strip(b"\0"):
         raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
-    return fields
-
-
-def check_extra(extra: dict[int, bytes], raw: bytes, name: str) -> None:
-    """Refuse fields that give the member another name, or make it a link."""
-    other = extra.get(_UNICODE_PATH_ID, b"")[5:]
-    if other and other != raw:
-        raise UnsafeArchiveError(
-            f"the member {quoted(name)} has a second name, {quoted(other.decode('utf-8', 'replace'))}"
-        )
-    if len(extra.get(_UNIX_ID, b"")) > 12 or extra.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
+    other = fields.get(_UNICODE_PATH_ID, b"")[5:]
+    if other and other != header.raw_name:
+        second = quoted(other.decode("utf-8", "replace"))
+        raise UnsafeArchiveError(f"the member {quoted(name)} has a second name, {second}")
+    if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
         raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
-
-
-def widen(extra: dict[int, bytes], fields: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """Return 32-bit fields with those that are full taken from the zip64 field, in its fixed order."""
-    if _ZIP64_ID not in extra:
-        return fields
-    wide = extra[_ZIP64_ID]
-    full = [number for number, field in enumerate(fields) if field == _FULL32]
-    if not full or len(wide) != 8 * len(full):
+    if header.zip64 is None:
         raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
-    values = list(fields)
-    for number, value in zip(full, struct.unpack(f"<{len(full)}Q", wide), strict=True):
-        values[number] = value
-    return tuple(values)
 
 
 def check_method(member: Header) -> None:
     """Refuse what the server's reader (and ours) does not take; raises UnsafeArchiveError naming the member."""
-    label = f"the member {quoted(member.name)}"
     if member.flags & (ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or member.method == 99:
-        raise UnsafeArchiveError(f"{label} is encrypted", hint="pack it again without a password")
+        raise _refused(member, "is encrypted", "pack it again without a password")
     if member.method not in (STORED, DEFLATED):
         method = _METHODS.get(member.method, f"method {member.method}")
-        raise UnsafeArchiveError(
-            f"{label} is compressed with {method}; the server takes deflate or none",
-            hint="pack it again: marpack build",
-        )
+        raise _refused(member, f"is compressed with {method}; the server takes deflate or none", _REPACK)
     if member.flags & ~_KNOWN_FLAGS:
-        raise UnsafeArchiveError(f"{label} has unknown flags ({member.flags:#06x})")
+        raise _refused(member, f"has unknown flags ({member.flags:#06x})")
     if member.method == STORED and member.flags & DESCRIPTOR:
-        raise UnsafeArchiveError(
-            f"{label} is stored with its size behind it, which the server refuses", hint="pack it again: marpack build"
-        )
+        raise _refused(member, "is stored with its size behind it, which the server refuses", _REPACK)
+
+
+def _refused(member: Header, why: str, hint: str | None = None) -> UnsafeArchiveError:
+    return UnsafeArchiveError(f"the member {quoted(member.name)} {why}", hint=hint)

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from msgspec import Struct
 
 from marpack.archive.zip_records import (
-    CENTRAL,
-    CENTRAL_MAGIC,
     DEFLATED,
     END,
     END64,
+    END64_MAGIC,
     END_MAGIC,
     LOCAL,
     LOCAL_MAGIC,
     LOCATOR64,
+    LOCATOR64_MAGIC,
     STORED,
+    iter_central,
+    unpacked,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ ENTRY_LIMIT = 200_000
 _DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
 _TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
 _FARTHEST = 1 << 62  # bytes; a file cannot be longer
-_FULL = 0xFFFFFFFF  # "see the zip64 field"
 
 
 class _Readable(io.RawIOBase):
@@ -147,8 +148,7 @@ def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
         raise NotZipError(f"a directory of {count:,} members, {length:,} bytes")
     found: dict[ZipEntry, None] = {}
     for shift in {0: None, max(base, 0): None}:
-        file.seek(offset + shift)
-        found.update(dict.fromkeys(_records(file.read(length), shift)))
+        found.update(dict.fromkeys(_entries(_read(file, offset + shift, length), shift)))
     return tuple(entry for entry in found if not entry.name.endswith("/"))
 
 
@@ -156,11 +156,10 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
     if not 0 <= entry.header < _FARTHEST:
         raise NotZipError(f"{entry.name} lies outside the file")
-    file.seek(entry.header)
-    local = file.read(LOCAL.size)
-    if len(local) < LOCAL.size or local[:4] != LOCAL_MAGIC:
+    local = unpacked(LOCAL, LOCAL_MAGIC, _read(file, entry.header, LOCAL.size))
+    if local is None:
         raise NotZipError(f"{entry.name} has no local header")
-    *_, name_length, extra_length = LOCAL.unpack(local)
+    *_, name_length, extra_length = local
     start = entry.header + LOCAL.size + name_length + extra_length
     if entry.method == STORED:
         return stored(file, start, entry.size)
@@ -173,8 +172,7 @@ def _locate(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
     """Return the directory's offset, length and count, and how far the zip lies behind where it says."""
     tail_size = min(size, 2048)
     for wanted in (tail_size, min(size, _TAIL)):  # the comment is nearly always empty: a short read first
-        file.seek(size - wanted)
-        tail = file.read(wanted)
+        tail = _read(file, size - wanted, wanted)
         at = tail.rfind(END_MAGIC)
         if at >= 0 and at + END.size <= len(tail):
             break
@@ -182,56 +180,25 @@ def _locate(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
         raise NotZipError("no end record")
     _, _, _, _, count, length, offset, _ = END.unpack_from(tail, at)
     end = size - len(tail) + at
-    count, length, offset, end = _locate64(file, end) or (count, length, offset, end)
+    if locator := unpacked(LOCATOR64, LOCATOR64_MAGIC, _read(file, max(0, end - LOCATOR64.size), LOCATOR64.size)):
+        if locator[1] > end:
+            raise NotZipError("a zip64 end record outside the file")
+        end = locator[1]
+        record = unpacked(END64, END64_MAGIC, _read(file, end, END64.size))
+        if record is None:
+            raise NotZipError("a zip64 end record that is not there")
+        *_, count, length, offset = record
     if length > end or offset > end:
         raise NotZipError("a directory outside the file")
     return offset, length, count, end - length - offset
 
 
-def _locate64(file: BinaryIO, end: int) -> tuple[int, int, int, int] | None:
-    file.seek(max(0, end - LOCATOR64.size))
-    locator = file.read(LOCATOR64.size)
-    if len(locator) < LOCATOR64.size or not locator.startswith(b"PK\x06\x07"):
-        return None
-    _, _, where, _ = LOCATOR64.unpack(locator)
-    if where > end:
-        raise NotZipError("a zip64 end record outside the file")
-    file.seek(where)
-    record = file.read(END64.size)
-    if len(record) < END64.size or record[:4] != b"PK\x06\x06":
-        raise NotZipError("a zip64 end record that is not there")
-    *_, count, length, offset = END64.unpack(record)
-    return count, length, offset, where
+def _read(file: BinaryIO, offset: int, count: int) -> bytes:
+    file.seek(offset)
+    return file.read(count)
 
 
-def _records(data: bytes, base: int) -> Iterator[ZipEntry]:
-    at = 0
-    while at + CENTRAL.size <= len(data) and data[at : at + 4] == CENTRAL_MAGIC:
-        fields = CENTRAL.unpack_from(data, at)
-        method, crc, compressed, size = fields[4], fields[7], fields[8], fields[9]
-        name_length, extra_length, comment_length, header = fields[10], fields[11], fields[12], fields[16]
-        start = at + CENTRAL.size
-        extra = data[start + name_length : start + name_length + extra_length]
-        if _FULL in (compressed, size, header):
-            size, compressed, header = _wide(extra, size, compressed, header)
-        name = data[start : start + name_length].decode("utf-8", "replace")
-        yield ZipEntry(name, method, size, compressed, crc, header + base)
-        at = start + name_length + extra_length + comment_length
-
-
-def _wide(extra: bytes, *narrow: int) -> tuple[int, int, int]:
-    """Return the sizes and the offset, those that do not fit 32 bits from the zip64 field."""
-    wide = _zip64_values(extra)
-    size, compressed, header = (next(wide, value) if value == _FULL else value for value in narrow)
-    return size, compressed, header
-
-
-def _zip64_values(extra: bytes) -> Iterator[int]:
-    at = 0
-    while at + 4 <= len(extra):
-        tag, length = int.from_bytes(extra[at : at + 2], "little"), int.from_bytes(extra[at + 2 : at + 4], "little")
-        if tag == 1:
-            for start in range(at + 4, min(at + 4 + length, len(extra)) - 7, 8):
-                yield int.from_bytes(extra[start : start + 8], "little")
-            return
-        at += 4 + length
+def _entries(directory: bytes, base: int) -> Iterator[ZipEntry]:
+    for header in iter_central(directory):
+        offset = header.offset + base
+        yield ZipEntry(header.name, header.method, header.size, header.compressed_size, header.crc, offset)
