@@ -93,7 +93,7 @@ def _printable(name: str) -> bool:
     return name.isprintable() or not any(unicodedata.category(char) in _UNPRINTABLE for char in name)
 
 
-def _key(name: str) -> str:
+def folded(name: str) -> str:
     """Return what a file system that folds case and Unicode forms (and Python's import) makes of a name."""
     if name.isascii():
         return name.lower()
@@ -109,7 +109,7 @@ class _Seen:
 
     def add_folder(self, name: str) -> None:
         self._add_parent(name)
-        key = _key(name)
+        key = folded(name)
         if key in self._files:
             raise _clash(self._files[key], "is a file where another member needs a folder")
         if self._folders.setdefault(key, name) != name:
@@ -117,7 +117,7 @@ class _Seen:
 
     def add_file(self, name: str) -> None:
         self._add_parent(name)
-        key = _key(name)
+        key = folded(name)
         if key in self._folders:
             raise _clash(name, "is a file where another member needs a folder")
         before = self._files.get(key)
@@ -129,7 +129,7 @@ class _Seen:
 
     def _add_parent(self, name: str) -> None:
         parent = name.rpartition("/")[0]
-        if parent and self._folders.get(_key(parent)) != parent:
+        if parent and self._folders.get(folded(parent)) != parent:
             self.add_folder(parent)
 
 

@@ -3,13 +3,12 @@
 import glob
 import os
 import stat
-import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from marpack.archive.names import check_member_name
+from marpack.archive.names import check_member_name, folded
 from marpack.errors import UnsafeArchiveError, nearest
 from marpack.findings import Finding, Severity
 from marpack.project.plan import PlannedMember, Role
@@ -89,7 +88,7 @@ class MemberCollector:
             return False
         if self._is_reserved(name, role, where):
             return False
-        before = self._members.setdefault(_folded(name), PlannedMember(name, source, role or _role_of(name, source)))
+        before = self._members.setdefault(folded(name), PlannedMember(name, source, role or _role_of(name, source)))
         if before.name == name and _is_same(before.source, source):
             self.places.setdefault(name, str(source) if isinstance(source, Path) else where)
             return True
@@ -122,7 +121,7 @@ class MemberCollector:
 
     def holds(self, name: str) -> bool:
         """Say whether a name is taken."""
-        return _folded(name) in self._members
+        return folded(name) in self._members
 
     def members(self) -> tuple[PlannedMember, ...]:
         """Return what was taken, by name, and report names that are file and folder at once."""
@@ -161,7 +160,7 @@ class MemberCollector:
         self.findings.append(Finding(code=code, severity=severity, message=message, where=where, hint=hint))
 
     def _is_reserved(self, name: str, role: Role | None, where: str) -> bool:
-        if role is Role.META or _folded(name.partition("/")[0]) != "mar-inf":
+        if role is Role.META or folded(name.partition("/")[0]) != "mar-inf":
             return False
         self.error("reserved-name", f"{name} lies in MAR-INF/, which the archive keeps for itself", where)
         return True
@@ -186,11 +185,6 @@ class MemberCollector:
             where,
             "rename one of them: in an archive each name is there once",
         )
-
-
-def _folded(name: str) -> str:
-    """Return what a file system that folds case and Unicode forms makes of a name."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def _is_same(one: Path | bytes, other: Path | bytes) -> bool:

@@ -65,6 +65,7 @@ CLASHES = [
     (["straße", "STRASSE"], [], "only in case or Unicode form"),
     (["\u00e9.txt", "e\u0301.txt"], [], "only in case or Unicode form"),
     (["\ufb01le.py", "file.py"], [], "only in case or Unicode form"),
+    (["x\u00b2.py", "x2.py"], [], "only in case or Unicode form"),
     (["a", "a/b"], [], "'a' is a file where another member needs a folder"),
     (["a/b", "a"], [], "'a' is a file where another member needs a folder"),
     (["a/b", "A/c"], [], "differs from 'a' only in case"),

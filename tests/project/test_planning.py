@@ -262,6 +262,18 @@ ERRORS = {
             )
         ],
     ),
+    "names that differ in Unicode form": (
+        HEAD + "files: [{from: one, to: x\u00b2.txt}, {from: two, to: x2.txt}]\n",
+        {"one": "", "two": ""},
+        [
+            (
+                "4: files[1]",
+                "name-collision",
+                "two files would be x\u00b2.txt and x2.txt (one name where case does not count)"
+                " in the archive: one and two",
+            )
+        ],
+    ),
     "file and folder": (
         HEAD + "files: [{from: a, to: x}, {from: a, to: x/y}]\n",
         {"a": ""},

@@ -16,6 +16,7 @@ from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
+from marpack.weights.tensors import StoredTensor, Tensor
 from marpack.weights.torchscript import ScriptMethod
 
 Save = Callable[..., Path]
@@ -269,3 +270,29 @@ def test_a_library_tells_its_machine() -> None:
     assert contents.kind is WeightsFormat.ELF
     assert contents.facts["type"] == "shared object"
     assert contents.facts["machine"].endswith("64 bit")
+
+
+def test_an_exported_programs_tensors_lie_in_one_storage_by_bytes(tmp_path: Path) -> None:
+    class Halves(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            both = torch.arange(10.0)
+            self.register_buffer("both", both)
+            self.register_buffer("tail", both[4:])
+
+        def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+            return numbers * self.tail.sum() + self.both.sum()
+
+    torch.export.save(torch.export.export(Halves(), (torch.zeros(2),)), tmp_path / "halves.pt2")
+    stored = {each.tensor.name: each for each in contents_of(tmp_path / "halves.pt2").tensors}
+    assert (stored["both"].offset, stored["tail"].offset) == (0, 4 * 4)
+    assert stored["both"].storage == stored["tail"].storage
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "contiguous"),
+    [((2, 3), (3, 1), True), ((2, 3), (1, 2), False), ((1, 3), (99, 1), True), ((3, 1), (1, 99), True), ((), (), True)],
+)
+def test_the_stride_of_a_single_step_says_nothing(shape, stride, contiguous) -> None:
+    tensor = Tensor(name="t", dtype="float32", shape=shape)
+    assert StoredTensor(tensor=tensor, stride=stride).contiguous is contiguous
