@@ -157,6 +157,7 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_a_member_over_4_gib_is_zip64_and_stays_sparse(huge: Path) -> None:
     assert huge.stat().st_blocks * 512 < 16 << 20
     with zipfile.ZipFile(huge) as zipped:

@@ -34,6 +34,7 @@ def test_every_sentence_reads_as_one():
             assert "  " not in sentence, f"{kind}: {sentence}"
 
 
+@pytest.mark.nightly
 def test_printing_needs_no_more_than_the_package(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", "from tools.reference import PAGES; print(*(make()[:1] for make in PAGES.values()))"],

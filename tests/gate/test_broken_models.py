@@ -91,6 +91,7 @@ def test_only_the_check_that_names_the_fault_fails(check: str, code: str, make: 
     assert found[check][0] == code
 
 
+@pytest.mark.nightly
 def test_a_compiled_model_that_agrees_passes(tmp_path: Path):
     report = examine(modelled(tmp_path / "project", **COMPILED), timeout=120.0)
     assert failures(report) == {}

@@ -269,8 +269,10 @@ ERRORS = {
             (
                 "4: files[1]",
                 "name-collision",
-                "two files would be x\u00b2.txt and x2.txt (one name where case does not count)"
-                " in the archive: one and two",
+                (
+                    "two files would be x\u00b2.txt and x2.txt (one name where case does not count)"
+                    " in the archive: one and two"
+                ),
             )
         ],
     ),

@@ -123,6 +123,7 @@ def test_the_summary_comes_first_and_failures_can_be_singled_out(report: Path, b
     assert browser.value(shown) == 1
 
 
+@pytest.mark.nightly
 def test_a_thousand_inputs_open_at_once(make_mar, tmp_path: Path, photo: Path, browser: Browser):
     for number in range(1000):
         (photo.parent / f"{number:04}.jpg").hardlink_to(photo)

@@ -67,6 +67,7 @@ def test_requirements_are_installed_once_and_torch_is_borrowed(tmp_path: Path, r
         asked(sys.executable, "import quibble")  # nothing was installed here
 
 
+@pytest.mark.nightly
 def test_a_requirement_that_cannot_be_met_shows_what_pip_said(tmp_path: Path, requirements: Path, environ):
     requirements.write_text("quibble>=7\n")
     for _ in range(2):  # the second time, nothing half-made stands in the way
@@ -77,6 +78,7 @@ def test_a_requirement_that_cannot_be_met_shows_what_pip_said(tmp_path: Path, re
     assert [path.suffix for path in (tmp_path / "envs").iterdir()] == [".lock"]
 
 
+@pytest.mark.nightly
 def test_an_environment_that_was_not_finished_is_made_anew(tmp_path: Path, requirements: Path, environ):
     made = isolated(requirements, root=tmp_path / "envs", environ=environ)
     (tmp_path / "envs" / made.key / "made.json").unlink()

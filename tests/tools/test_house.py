@@ -118,6 +118,7 @@ def test_holding_a_package_that_breaks_a_bound(toy: Path, capsys: pytest.Capture
     assert "long modules: 1, where at most 0 may be.\n" in printed.err
 
 
+@pytest.mark.nightly
 def test_the_house_itself_can_be_measured() -> None:
     command = [sys.executable, "-m", "tools.house", "--json"]
     figures = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)

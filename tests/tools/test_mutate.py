@@ -196,6 +196,7 @@ def test_the_report_counts_by_room_and_shows_what_was_missed():
     )
 
 
+@pytest.mark.nightly
 def test_what_the_tests_start_runs_the_mutant_and_verdicts_are_kept(project: Path, monkeypatch, capsys):
     """The whole way, with a tiny project whose tests ask a child that is started as workers are."""
     for path in (project / mutate.PACKAGE).rglob("*.py"):
