@@ -55,6 +55,7 @@ class LocalFile:
         self._where = str(path)
         self._path = path.resolve()
         self.status = os.fstat(self._fd)
+        self.size = self.status.st_size  # bytes, when it was opened
         if not stat.S_ISREG(self.status.st_mode):
             self.close()
             raise NotAnArchiveError("this is neither a file nor a folder", where=str(path))
@@ -63,11 +64,6 @@ class LocalFile:
     def where(self) -> str:
         """The path as it was given."""
         return self._where
-
-    @property
-    def size(self) -> int:
-        """How many bytes the file had when it was opened."""
-        return self.status.st_size
 
     @property
     def identity(self) -> str:

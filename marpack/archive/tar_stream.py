@@ -145,9 +145,9 @@ def records(stream: GzipStream) -> Iterator[Record]:
         if header.kind == _GNU_LONG_NAME:
             long_name = data.rstrip(b"\0")
         elif header.kind == _PAX:
-            pax = _parse_pax(data, header.label)
+            pax = _parse_pax(data, header)
         elif header.kind == _PAX_GLOBAL:
-            _check_global(_parse_pax(data, header.label))
+            _check_global(_parse_pax(data, header))
         elif header.kind != _GNU_LONG_LINK:  # the link itself follows, and is refused by its name
             yield header.record(pax, long_name)
             pax, long_name = {}, None
@@ -196,16 +196,15 @@ class _Header:
         name = _text(long_name if long_name is not None else self.raw_name)
         if "path" in pax:
             name = pax["path"]
-        label = f"the member {quoted(name)}"
         if any(key.startswith("GNU.sparse") for key in pax):
-            raise UnsafeArchiveError(f"{label} is a sparse file", hint=_PACK)
+            raise UnsafeArchiveError(f"the member {quoted(name)} is a sparse file", hint=_PACK)
         if self.kind not in (*_FILES, _FOLDER):
             kind = _KINDS.get(self.kind, f"of the unknown type {self.kind!r}")
-            raise UnsafeArchiveError(f"{label} is {kind}", hint=_PACK)
-        size = _pax_size(pax["size"], label) if "size" in pax else self.size
+            raise UnsafeArchiveError(f"the member {quoted(name)} is {kind}", hint=_PACK)
+        size = _pax_size(pax["size"], name) if "size" in pax else self.size
         folder = self.kind == _FOLDER or name.endswith("/")
         if folder and size:
-            raise UnsafeArchiveError(f"{label} is a folder with {size} bytes of data")
+            raise UnsafeArchiveError(f"the member {quoted(name)} is a folder with {size} bytes of data")
         return Record(name, size, folder)
 
 
@@ -219,7 +218,7 @@ def _extended(stream: GzipStream, header: _Header) -> bytes:
     return data[: header.size]
 
 
-def _parse_pax(data: bytes, label: str) -> dict[str, str]:
+def _parse_pax(data: bytes, header: _Header) -> dict[str, str]:
     """Parse records of a length, a space, a key, "=", a value and a newline (pax)."""
     found: dict[str, str] = {}
     while data:
@@ -227,10 +226,10 @@ def _parse_pax(data: bytes, label: str) -> dict[str, str]:
         length = int(digits) if digits.isdigit() else 0
         key, equals, value = data[len(digits) + 1 : length - 1].partition(b"=")
         if not equals or data[length - 1 : length] != b"\n":
-            raise DamagedArchiveError(f"the extended header {label} is garbled")
+            raise DamagedArchiveError(f"the extended header {header.label} is garbled")
         name = _text(key)
         if name in found:
-            raise UnsafeArchiveError(f"the extended header {label} gives {quoted(name)} twice")
+            raise UnsafeArchiveError(f"the extended header {header.label} gives {quoted(name)} twice")
         found[name] = _text(value) if name in ("path", "size") else ""
         data = data[length:]
     return found
@@ -242,9 +241,9 @@ def _check_global(pax: dict[str, str]) -> None:
             raise UnsafeArchiveError(f"a global header of the tar sets {quoted(key)} for all members")
 
 
-def _pax_size(text: str, label: str) -> int:
+def _pax_size(text: str, name: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 20:
-        raise DamagedArchiveError(f"{label} has no readable size")
+        raise DamagedArchiveError(f"the member {quoted(name)} has no readable size")
     return int(text)
 
 

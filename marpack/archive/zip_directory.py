@@ -15,17 +15,24 @@ from marpack.archive.names import check_member_names, quoted
 from marpack.archive.protocol import Limits
 from marpack.archive.zip_records import (
     CENTRAL,
+    DEFLATED,
     DESCRIPTOR,
+    ENCRYPTED,
     STORED,
+    UTF8_NAME,
     Header,
-    check_central,
-    check_method,
     find_end,
     iter_central,
     read_local,
 )
 from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError
 
+_DEFLATE_LEVEL = 0b110
+_KNOWN_FLAGS = _DEFLATE_LEVEL | DESCRIPTOR | UTF8_NAME
+_STRONG_ENCRYPTION, _MASKED = 1 << 6, 1 << 13
+_METHODS = {1: "shrink", 6: "implode", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 99: "AES"}
+_REPACK = "pack it again: marpack build"
+_UNICODE_PATH_ID, _UNIX_ID, _ASI_UNIX_ID = 0x7075, 0x000D, 0x756E  # of extra fields
 _DESCRIPTOR_MAGIC = b"PK\7\x08"
 _NARROW_DESCRIPTOR = 16  # bytes, at most: magic, CRC and two sizes of 32 bits
 _FETCH = "copy or download the archive again"
@@ -66,7 +73,7 @@ def read_directory(data: ByteSource, limits: Limits) -> Directory:
     headers, end = _central(data, limits)
     for header in headers:
         _check_kind(header)
-        check_method(header)
+        _check_method(header)
         _check_sizes(header)
     _check_limits(headers, data.size, limits)
     files = [header for header in headers if not header.raw_name.endswith(b"/")]
@@ -107,19 +114,45 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
             f"the zip's directory ends {surplus} bytes too late: bytes were put before or into the zip"
         )
     directory = data.read_at(end.offset, end.size)
-    headers = []
+    headers = list(islice(iter_central(directory), end.entries))
     place = 0
-    for header in islice(iter_central(directory), end.entries):
+    for header in headers:
         place += header.length
         if place > len(directory):
             raise DamagedArchiveError("the zip's directory ends in the middle of a member's name")
-        check_central(header)
-        headers.append(header)
+        _check_central(header)
     if len(headers) < end.entries:
         raise DamagedArchiveError("the zip's directory is shorter than its number of members, or garbled")
     if place != len(directory):
         raise UnsafeArchiveError("the zip's directory holds more than its number of members says")
     return headers, end.offset
+
+
+def _check_central(header: Header) -> None:
+    """Refuse a record of the central directory that is garbled or gives a member two names; raises ArchiveError."""
+    try:
+        header.raw_name.decode("utf-8")  # as the server reads it, whether or not a flag says so
+    except UnicodeDecodeError:
+        text = quoted(header.raw_name.decode("latin-1"))
+        raise UnsafeArchiveError(f"the member {text} has a name that is not UTF-8") from None
+    _check_extra(header)
+    if header.disk:
+        raise DamagedArchiveError(f"the member {quoted(header.name)} says it lies in another part of a split zip")
+
+
+def _check_extra(header: Header) -> None:
+    """Refuse fields that are garbled, give the member another name, or make it a link."""
+    name, fields = header.name, header.extra
+    if header.garbled:
+        raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
+    other = fields.get(_UNICODE_PATH_ID, b"")[5:]
+    if other and other != header.raw_name:
+        second = quoted(other.decode("utf-8", "replace"))
+        raise UnsafeArchiveError(f"the member {quoted(name)} has a second name, {second}")
+    if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
+        raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
+    if header.zip64 is None:
+        raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
 
 
 def _check_kind(header: Header) -> None:
@@ -132,6 +165,23 @@ def _check_kind(header: Header) -> None:
         raise UnsafeArchiveError(f"the member {quoted(header.name)} is {what}")
     if folder and header.size:
         raise UnsafeArchiveError(f"the member {quoted(header.name)} is a folder with {header.size} bytes of data")
+
+
+def _check_method(member: Header) -> None:
+    """Refuse what the server's reader (and ours) does not take; raises UnsafeArchiveError naming the member."""
+    if member.flags & (ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or member.method == 99:
+        raise _refused(member, "is encrypted", "pack it again without a password")
+    if member.method not in (STORED, DEFLATED):
+        method = _METHODS.get(member.method, f"method {member.method}")
+        raise _refused(member, f"is compressed with {method}; the server takes deflate or none", _REPACK)
+    if member.flags & ~_KNOWN_FLAGS:
+        raise _refused(member, f"has unknown flags ({member.flags:#06x})")
+    if member.method == STORED and member.flags & DESCRIPTOR:
+        raise _refused(member, "is stored with its size behind it, which the server refuses", _REPACK)
+
+
+def _refused(member: Header, why: str, hint: str | None = None) -> UnsafeArchiveError:
+    return UnsafeArchiveError(f"the member {quoted(member.name)} {why}", hint=hint)
 
 
 def _check_sizes(header: Header) -> None:
@@ -172,6 +222,7 @@ def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[di
         if header.offset != place:
             raise _misplaced(place, header.offset, before, header)
         local = read_local(data, header)
+        _check_extra(local)
         _check_agreement(header, local)
         offsets[header.name] = header.offset + local.length
         place, before = offsets[header.name] + header.compressed_size, header

@@ -18,15 +18,10 @@ LOCAL_MAGIC, CENTRAL_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"
 END64_MAGIC, LOCATOR64_MAGIC = b"PK\6\6", b"PK\6\7"
 
 ENCRYPTED, DESCRIPTOR, UTF8_NAME = 1 << 0, 1 << 3, 1 << 11
-_DEFLATE_LEVEL = 0b110
-_KNOWN_FLAGS = _DEFLATE_LEVEL | DESCRIPTOR | UTF8_NAME
-_STRONG_ENCRYPTION, _MASKED = 1 << 6, 1 << 13
 STORED, DEFLATED = 0, 8
-_METHODS = {1: "shrink", 6: "implode", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 99: "AES"}
 
-_ZIP64_ID, _UNICODE_PATH_ID, _UNIX_ID, _ASI_UNIX_ID = 0x0001, 0x7075, 0x000D, 0x756E
+_ZIP64_ID = 0x0001
 _MAX_COMMENT = 0xFFFF
-_REPACK = "pack it again: marpack build"
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 record"
 
 
@@ -52,8 +47,9 @@ class Header(Struct, frozen=True):
     size: int
     offset: int  # of the local header
     length: int  # bytes of this header itself; more than there are where it is cut off
-    extra: bytes
-    zip64: bool | None  # sizes stand in a zip64 field; None: there is one that does not fit
+    extra: dict[int, bytes]  # fields by their id, the first of each
+    garbled: bool  # one of them is cut off, or there twice
+    zip64: bool | None  # sizes stand in a field of that name; None: there is one that does not fit
     mode: int = 0  # Unix file type and permissions; 0 where none are recorded
     disk: int = 0
 
@@ -137,27 +133,16 @@ def iter_central(directory: bytes) -> Iterator[Header]:
         _, _, flags, method, _, _, crc, compressed, size, names, extras, comments, disk, _, attributes, offset = fields
         name_at = place + CENTRAL.size
         extra_at = name_at + names
-        raw, extra = directory[name_at:extra_at], directory[extra_at : extra_at + extras]
+        raw = directory[name_at:extra_at]
+        extra, garbled = _parse_extra(directory[extra_at : extra_at + extras])
         (size, compressed, offset), zip64 = _widened(extra, size, compressed, offset)
         name, mode, length = raw.decode("utf-8", "replace"), attributes >> 16, CENTRAL.size + names + extras + comments
-        yield Header(name, raw, flags, method, crc, compressed, size, offset, length, extra, zip64, mode, disk)
+        yield Header(name, raw, flags, method, crc, compressed, size, offset, length, extra, garbled, zip64, mode, disk)
         place += length
 
 
-def check_central(header: Header) -> None:
-    """Refuse a record of the central directory that is garbled or gives a member two names; raises ArchiveError."""
-    try:
-        header.raw_name.decode("utf-8")  # as the server reads it, whether or not a flag says so
-    except UnicodeDecodeError:
-        text = quoted(header.raw_name.decode("latin-1"))
-        raise UnsafeArchiveError(f"the member {text} has a name that is not UTF-8") from None
-    _check_extra(header)
-    if header.disk:
-        raise DamagedArchiveError(f"the member {quoted(header.name)} says it lies in another part of a split zip")
-
-
 def read_local(data: ByteSource, member: Header) -> Header:
-    """Read and check a member's local header; raises ArchiveError naming the member."""
+    """Read a member's local header; raises DamagedArchiveError naming the member."""
     name, offset = member.name, member.offset
     if offset + LOCAL.size > data.size:
         raise DamagedArchiveError(f"the member {quoted(name)} begins behind the end of the file")
@@ -169,15 +154,15 @@ def read_local(data: ByteSource, member: Header) -> Header:
     if offset + length > data.size:
         raise DamagedArchiveError(f"the local header of {quoted(name)} runs past the end of the file")
     rest = data.read_at(offset + LOCAL.size, names + extras)
-    (size, compressed), zip64 = _widened(rest[names:], size, compressed)
-    header = Header(name, rest[:names], flags, method, crc, compressed, size, offset, length, rest[names:], zip64)
-    _check_extra(header)
-    return header
+    extra, garbled = _parse_extra(rest[names:])
+    (size, compressed), zip64 = _widened(extra, size, compressed)
+    raw = rest[:names]
+    return Header(name, raw, flags, method, crc, compressed, size, offset, length, extra, garbled, zip64)
 
 
-def _widened(extra: bytes, *narrow: int) -> tuple[tuple[int, ...], bool | None]:
+def _widened(extra: dict[int, bytes], *narrow: int) -> tuple[tuple[int, ...], bool | None]:
     """Return 32-bit fields, those that are full taken from the zip64 field as far as it goes, and `Header.zip64`."""
-    wide = next((extra[begin:end] for kind, begin, end in _extra_fields(extra) if kind == _ZIP64_ID), None)
+    wide = extra.get(_ZIP64_ID)
     if wide is None:
         return narrow, False
     values = struct.iter_unpack("<Q", wide[: len(wide) // 8 * 8])
@@ -185,48 +170,13 @@ def _widened(extra: bytes, *narrow: int) -> tuple[tuple[int, ...], bool | None]:
     return tuple(next(values, (field,))[0] if field == _FULL32 else field for field in narrow), fits or None
 
 
-def _extra_fields(extra: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield each extra field's id, and where its bytes begin and end; the last may end behind what is there."""
-    place = 0
-    while len(extra) - place >= 4:
-        kind, length = struct.unpack_from("<2H", extra, place)
-        yield kind, place + 4, place + 4 + length
-        place += 4 + length
-
-
-def _check_extra(header: Header) -> None:
-    """Refuse fields that are garbled, give the member another name, or make it a link; zeros at the end are padding."""
-    extra, name = header.extra, header.name
+def _parse_extra(data: bytes) -> tuple[dict[int, bytes], bool]:
+    """Return `Header.extra` and `Header.garbled`; zeros at the end are padding."""
     fields: dict[int, bytes] = {}
-    end = 0
-    for kind, begin, end in _extra_fields(extra):
-        if end > len(extra) or (kind and kind in fields):
-            raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
-        fields[kind] = extra[begin:end]
-    if extra[end:].strip(b"\0"):
-        raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
-    other = fields.get(_UNICODE_PATH_ID, b"")[5:]
-    if other and other != header.raw_name:
-        second = quoted(other.decode("utf-8", "replace"))
-        raise UnsafeArchiveError(f"the member {quoted(name)} has a second name, {second}")
-    if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
-        raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
-    if header.zip64 is None:
-        raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
-
-
-def check_method(member: Header) -> None:
-    """Refuse what the server's reader (and ours) does not take; raises UnsafeArchiveError naming the member."""
-    if member.flags & (ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or member.method == 99:
-        raise _refused(member, "is encrypted", "pack it again without a password")
-    if member.method not in (STORED, DEFLATED):
-        method = _METHODS.get(member.method, f"method {member.method}")
-        raise _refused(member, f"is compressed with {method}; the server takes deflate or none", _REPACK)
-    if member.flags & ~_KNOWN_FLAGS:
-        raise _refused(member, f"has unknown flags ({member.flags:#06x})")
-    if member.method == STORED and member.flags & DESCRIPTOR:
-        raise _refused(member, "is stored with its size behind it, which the server refuses", _REPACK)
-
-
-def _refused(member: Header, why: str, hint: str | None = None) -> UnsafeArchiveError:
-    return UnsafeArchiveError(f"the member {quoted(member.name)} {why}", hint=hint)
+    place, garbled = 0, False
+    while len(data) - place >= 4:
+        kind, length = struct.unpack_from("<2H", data, place)
+        place += 4 + length
+        garbled = garbled or place > len(data) or (kind and kind in fields)
+        fields.setdefault(kind, data[place - length : place])
+    return fields, garbled or bool(data[place:].strip(b"\0"))

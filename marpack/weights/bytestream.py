@@ -21,6 +21,7 @@ class ByteStream:
         self._window = _SMALLEST
         self.data = b""
         self.at = 0
+        self.fill(1)
 
     @property
     def position(self) -> int:

@@ -101,6 +101,9 @@ class Onnx(Struct, frozen=True, kw_only=True):
 
 def looks_like(file: BinaryIO) -> bool:
     """Tell whether the whole file reads as an ONNX model: known fields, an IR version and one graph."""
+    file.seek(0)
+    if int.from_bytes(file.read(1)) & 7 not in _MODEL.values():  # no field begins so: most files go no further
+        return False
     seen: list[int] = []
     try:
         for field in fields(file, 0, file.seek(0, 2)):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
 from struct import Struct
-from typing import BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
 from marpack.weights.pickle_stream import (
@@ -27,6 +27,7 @@ OPCODE_LIMIT = 10_000_000  # a vocabulary of three million words needs about as 
 _LONGEST_TEXT = 4096  # bytes; longer strings are jumped over, longer lines are none
 _LATEST_PROTOCOL = 5
 _MAX_PAYLOADS = 10_000
+_1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 _IMPORTABLE = re.compile(r"""[^\s:()\[\]{}"'=#,;]+""")  # no module or class has another name
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
 _COMPUTED = (PickledCall, Persistent, Unknown)  # what may turn out to be anything at all
@@ -76,10 +77,10 @@ class _Machine:
     def __init__(self, source: ByteStream, *, joblib: bool) -> None:
         self.source = source
         self.joblib = joblib
-        self.frames: list[tuple[list[object], list[list[object]], dict[str, object]]] = []
+        self.frames: list[tuple[list[object], list[list[object]], dict[bytes, object]]] = []
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
-        self.memo: dict[str, object] = {}  # by text: one could choose numbers whose hashes all collide
+        self.memo: dict[bytes, object] = {}  # see `key`
         self.imports: dict[Global, None] = {}
         self.calls = 0
         self.computed = False
@@ -124,15 +125,12 @@ class _Machine:
         source.at += size
         return source.data[source.at - size : source.at]
 
-    def number(self, width: int) -> int:
-        """Read an unsigned number of so many bytes; 0: one in decimals, on a line of its own."""
-        if not width:
-            return int(self.line())
+    def number(self, layout: Struct) -> Any:  # Any: an int or a float, as the layout has it
         source = self.source
-        if source.at + width > len(source.data) and not source.fill(width):
+        if source.at + layout.size > len(source.data) and not source.fill(layout.size):
             raise TruncatedError
-        source.at += width
-        return int.from_bytes(source.data[source.at - width : source.at], "little")
+        source.at += layout.size
+        return layout.unpack_from(source.data, source.at - layout.size)[0]
 
     def line(self) -> bytes:
         source = self.source
@@ -147,18 +145,15 @@ class _Machine:
     def push(self, value: object = None) -> None:
         self.stack.append(value)
 
-    def push_number(self, width: int) -> None:
-        self.stack.append(self.number(width))
-
-    def push_packed(self, layout: Struct) -> None:
-        self.stack.append(layout.unpack(self.take(layout.size))[0])
+    def push_number(self, layout: Struct) -> None:
+        self.stack.append(self.number(layout))
 
     def push_line(self, decode: Decode) -> None:
         self.stack.append(decode(self.line()))
 
-    def push_text(self, form: tuple[int, Decode]) -> None:
-        width, decode = form
-        size = self.number(width)
+    def push_text(self, form: tuple[Struct, Decode]) -> None:
+        layout, decode = form
+        size = self.number(layout)
         if decode is bytes:
             self.note_file(size)
         if size > _LONGEST_TEXT:
@@ -197,14 +192,19 @@ class _Machine:
     def duplicate(self) -> None:
         self.stack.append(self.stack[-1])
 
-    def put(self, width: int) -> None:
-        self.memo[str(self.number(width))] = self.stack[-1]
+    def key(self, size: int) -> bytes:
+        """Read a place in the memo: in bytes, as one could choose numbers whose hashes all collide."""
+        number = self.take(size) if size else int(self.line()).to_bytes(_LONGEST_TEXT, "little")
+        return number.rstrip(b"\0")
 
-    def get(self, width: int) -> None:
-        self.stack.append(self.memo[str(self.number(width))])
+    def put(self, size: int) -> None:
+        self.memo[self.key(size)] = self.stack[-1]
+
+    def get(self, size: int) -> None:
+        self.stack.append(self.memo[self.key(size)])
 
     def memoize(self) -> None:
-        self.memo[str(len(self.memo))] = self.stack[-1]
+        self.memo[len(self.memo).to_bytes(8, "little").rstrip(b"\0")] = self.stack[-1]
 
     def push_new(self, kind: Callable[[], object]) -> None:
         self.stack.append(kind())
@@ -250,8 +250,8 @@ class _Machine:
         name, module = self.stack.pop(), self.stack.pop()
         self.note(module, name)
 
-    def push_extension(self, width: int) -> None:
-        self.note("copyreg", f"extension {self.number(width)}")  # a number registered by some other code
+    def push_extension(self, layout: Struct) -> None:
+        self.note("copyreg", f"extension {self.number(layout)}")  # a number registered by some other code
 
     def call(self, function: object, args: object) -> None:
         """Push what a call would return."""
@@ -314,7 +314,7 @@ class _Machine:
             self.running = False
 
     def check_protocol(self) -> None:
-        if self.number(1) > _LATEST_PROTOCOL:
+        if self.number(_1) > _LATEST_PROTOCOL:
             raise BrokenPickleError("its protocol does not exist")
 
     def refuse(self, why: str) -> None:
@@ -325,21 +325,21 @@ class _Machine:
 
     # By their byte, as the standard library's pickletools documents them; some methods take an operand from here
     OPCODES: ClassVar[dict[bytes, tuple[Callable[..., object], *tuple[object, ...]]]] = {
-        b"N": (push,), b")": (push, ()), b"\x88": (push, True), b"\x89": (push, False), b"K": (push_number, 1),
-        b"M": (push_number, 2), b"J": (push_packed, Struct("<i")), b"G": (push_packed, Struct(">d")),
+        b"N": (push,), b")": (push, ()), b"\x88": (push, True), b"\x89": (push, False), b"K": (push_number, _1),
+        b"M": (push_number, _2), b"J": (push_number, Struct("<i")), b"G": (push_number, Struct(">d")),
         b"I": (push_line, decimal), b"L": (push_line, decimal), b"F": (push_line, float), b"S": (push_line, unquoted),
-        b"V": (push_line, _raw), b"\x8a": (push_text, (1, _signed)), b"\x8b": (push_text, (4, _signed)),
-        b"U": (push_text, (1, _latin)), b"T": (push_text, (4, _latin)), b"\x8c": (push_text, (1, _utf8)),
-        b"X": (push_text, (4, _utf8)), b"\x8d": (push_text, (8, _utf8)), b"C": (push_text, (1, bytes)),
-        b"B": (push_text, (4, bytes)), b"\x8e": (push_text, (8, bytes)), b"\x96": (push_text, (8, bytes)),
+        b"V": (push_line, _raw), b"\x8a": (push_text, (_1, _signed)), b"\x8b": (push_text, (_4, _signed)),
+        b"U": (push_text, (_1, _latin)), b"T": (push_text, (_4, _latin)), b"\x8c": (push_text, (_1, _utf8)),
+        b"X": (push_text, (_4, _utf8)), b"\x8d": (push_text, (_8, _utf8)), b"C": (push_text, (_1, bytes)),
+        b"B": (push_text, (_4, bytes)), b"\x8e": (push_text, (_8, bytes)), b"\x96": (push_text, (_8, bytes)),
         b"(": (mark,), b"0": (pop,), b"1": (popped,), b"2": (duplicate,), b"\x94": (memoize,),
         b"p": (put, 0), b"q": (put, 1), b"r": (put, 4), b"g": (get, 0), b"h": (get, 1), b"j": (get, 4),
         b"]": (push_new, list), b"}": (push_new, PickledDict), b"\x8f": (push_new, list),  # \x8f: EMPTY_SET
         b"t": (push_tuple, 0), b"\x85": (push_tuple, 1), b"\x86": (push_tuple, 2), b"\x87": (push_tuple, 3),
         b"l": (collect, list), b"d": (collect, _dict), b"\x91": (collect, list),  # \x91: FROZENSET
         b"a": (extend, 1), b"e": (extend,), b"\x90": (extend,), b"s": (update, 2), b"u": (update,),  # \x90: ADDITEMS
-        b"c": (push_global,), b"\x93": (push_named,), b"\x82": (push_extension, 1), b"\x83": (push_extension, 2),
-        b"\x84": (push_extension, 4), b"R": (reduce,), b"\x81": (reduce,), b"\x92": (reduce_with_keywords,),
+        b"c": (push_global,), b"\x93": (push_named,), b"\x82": (push_extension, _1), b"\x83": (push_extension, _2),
+        b"\x84": (push_extension, _4), b"R": (reduce,), b"\x81": (reduce,), b"\x92": (reduce_with_keywords,),
         b"o": (make_object,), b"i": (make_instance,), b"b": (build,), b"Q": (persist,), b"P": (persist_line,),
         b".": (stop,), b"\x80": (check_protocol,), b"\x97": (refuse, "it needs buffers from outside"),
         b"\x95": (take, 8), b"\x98": (take, 0),  # FRAME and READONLY_BUFFER say nothing that we need

@@ -1,6 +1,7 @@
 """What stands in a pickle: its inert values, what they would import and call, and how it spells them."""
 
 import re
+from functools import cached_property
 from math import prod
 
 from msgspec import Struct
@@ -16,13 +17,13 @@ class BrokenPickleError(Exception):
     """A real unpickler would raise here; private to the readers of this package."""
 
 
-class Global(Struct, frozen=True):
+class Global(Struct, frozen=True, dict=True):
     """A name that the pickle imports."""
 
     module: str
     name: str
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The dotted path, as messages and allow-lists spell it."""
         return f"{self.module}.{self.name}"

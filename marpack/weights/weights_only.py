@@ -74,4 +74,5 @@ def _is_script(module: str) -> bool:
 def _renamed(item: Global) -> Global:
     """Return a Python 2 name as Python 3 imports it: `__builtin__.eval` is `builtins.eval`."""
     module, name = NAME_MAPPING.get((item.module, item.name), (item.module, item.name))
-    return Global(IMPORT_MAPPING.get(module, module), name)
+    renamed = Global(IMPORT_MAPPING.get(module, module), name)
+    return item if renamed == item else renamed

@@ -2,7 +2,6 @@
 
 import io
 import zlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from msgspec import Struct
@@ -148,7 +147,10 @@ def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
         raise NotZipError(f"a directory of {count:,} members, {length:,} bytes")
     found: dict[ZipEntry, None] = {}
     for shift in {0: None, max(base, 0): None}:
-        found.update(dict.fromkeys(_entries(_read(file, offset + shift, length), shift)))
+        for header in iter_central(_read(file, offset + shift, length)):
+            place = header.offset + shift
+            entry = ZipEntry(header.name, header.method, header.size, header.compressed_size, header.crc, place)
+            found[entry] = None
     return tuple(entry for entry in found if not entry.name.endswith("/"))
 
 
@@ -156,10 +158,10 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
     if not 0 <= entry.header < _FARTHEST:
         raise NotZipError(f"{entry.name} lies outside the file")
-    local = unpacked(LOCAL, LOCAL_MAGIC, _read(file, entry.header, LOCAL.size))
-    if local is None:
+    local = _read(file, entry.header, LOCAL.size)
+    if len(local) < LOCAL.size or not local.startswith(LOCAL_MAGIC):
         raise NotZipError(f"{entry.name} has no local header")
-    *_, name_length, extra_length = local
+    *_, name_length, extra_length = LOCAL.unpack(local)
     start = entry.header + LOCAL.size + name_length + extra_length
     if entry.method == STORED:
         return stored(file, start, entry.size)
@@ -196,9 +198,3 @@ def _locate(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
 def _read(file: BinaryIO, offset: int, count: int) -> bytes:
     file.seek(offset)
     return file.read(count)
-
-
-def _entries(directory: bytes, base: int) -> Iterator[ZipEntry]:
-    for header in iter_central(directory):
-        offset = header.offset + base
-        yield ZipEntry(header.name, header.method, header.size, header.compressed_size, header.crc, offset)
