@@ -12,7 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -118,7 +118,8 @@ class Cache:
         import tempfile  # noqa: PLC0415 - as in default_root: looking into an archive extracts nothing
 
         folder = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=self.root))
-        try:
+        with ExitStack() as undo:
+            undo.callback(_delete, folder)
             (folder / "lock").touch()
             self._hold(folder)
             model = folder / "model"
@@ -127,9 +128,7 @@ class Cache:
                 findings = extract(model, progress)
             stamp = TreeState(folder=folder.name, boot=_boot(), files=tuple(_files(str(model))), findings=findings)
             _replace(self._stamp_path(key), msgspec.json.encode(stamp))
-        except BaseException:
-            _delete(folder)
-            raise
+            undo.pop_all()
         return Cached(model, findings)
 
     def _prepare(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from hashlib import sha512
 from queue import SimpleQueue
@@ -53,11 +54,10 @@ class Hasher:
 
         """
         buffer = self._buffer()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._free.put, buffer)
             block = memoryview(buffer)[: fill(memoryview(buffer)[:maximum])]
-        except BaseException:
-            self._free.put(buffer)
-            raise
+            undo.pop_all()
         if at_once:
             sha.update(block)
             self._free.put(buffer)

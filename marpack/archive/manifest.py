@@ -33,8 +33,7 @@ MAX_DEPTH = 32
 
 _AGAIN = "build the archive again: marpack build"
 
-# Any: a parsed JSON value, whatever its author wrote.
-_Object = dict[str, Any]
+_Object = dict[str, object]
 
 
 class ManifestModel(Struct, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ class ManifestModel(Struct, frozen=True, kw_only=True):
     config_file: str | None = None
     envelope: str | None = None
     description: str | None = None
-    extra: dict[str, Any] = {}  # Any: whatever JSON the archive's author wrote
+    extra: dict[str, object] = {}
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -59,7 +58,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     runtime: str = "python"
     created_on: str | None = None
     archiver_version: str | None = None
-    extra: dict[str, Any] = {}  # Any: whatever JSON the archive's author wrote
+    extra: dict[str, object] = {}
 
     @classmethod
     def from_json(cls, data: bytes, *, where: str = "MAR-INF/MANIFEST.json") -> "Manifest":
@@ -106,7 +105,7 @@ def _parse(data: bytes, where: str) -> _Object:
     return top
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> _Object:  # Any: JSON values
+def _unique(pairs: list[tuple[str, object]]) -> _Object:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -127,7 +126,7 @@ def _finite(text: str) -> float:
 
 
 def _check_depth(top: _Object, where: str) -> None:
-    level: list[Any] = [top]  # Any: JSON values
+    level: list[object] = [top]
     for _ in range(MAX_DEPTH):
         level = [inner for value in level for inner in _inside(value)]
         if not level:
@@ -135,24 +134,24 @@ def _check_depth(top: _Object, where: str) -> None:
     raise ManifestError(f"the manifest is nested more than {MAX_DEPTH} levels deep", where=where)
 
 
-def _inside(value: Any) -> list[Any]:  # Any: JSON values
+def _inside(value: object) -> list[object]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
 
 
 def _object(top: _Object, key: str, where: str) -> _Object:
-    if top.get(key) is None:
+    found = top.get(key)
+    if found is None:
         raise ManifestError(
             f"the manifest has no '{key}'", where=where, hint="the server needs it (see docs/format.md)"
         )
-    if not isinstance(top[key], dict):
-        raise ManifestError(f"'{key}' is {_kind(top[key])}, not an object", where=f"{where}: {key}")
-    found: _Object = top[key]
+    if not isinstance(found, dict):
+        raise ManifestError(f"'{key}' is {_kind(found)}, not an object", where=f"{where}: {key}")
     return found
 
 
-def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> _Object:
+def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> dict[str, Any]:  # Any: of each its own
     """Return a struct's fields from a JSON object; a null known key is kept as an extra, for the way back."""
     known = {name: _text(table[key], prefix + key, where) for key, name in keys.items() if _has_text(table, key)}
     for needed in ("modelName", "handler") if prefix else ():
@@ -168,7 +167,7 @@ def _fields(table: _Object, keys: dict[str, str], where: str, prefix: str) -> _O
     return {**known, "extra": extra}
 
 
-def _check_runtime(value: Any, where: str) -> None:  # Any: a JSON value
+def _check_runtime(value: object, where: str) -> None:
     """Refuse a runtime that the server does not register; a missing one is python, and python is so in any case."""
     if value is None or (str(value) not in RUNTIMES and str(value).lower() not in ("python", "python3")):
         reported = "null" if value is None else repr(str(value)[:40])
@@ -181,7 +180,7 @@ def _has_text(table: _Object, key: str) -> bool:
     return key != "model" and table.get(key) is not None
 
 
-def _text(value: Any, key: str, where: str) -> str:  # Any: a JSON value
+def _text(value: object, key: str, where: str) -> str:
     """Return a string; a number stands for its digits, and a boolean for its word, as they do for the server."""
     if isinstance(value, int | float) and not (isinstance(value, bool) and key.endswith(_NO_BOOLEANS)):
         return json.dumps(value)
@@ -192,7 +191,7 @@ def _text(value: Any, key: str, where: str) -> str:  # Any: a JSON value
     return value
 
 
-def _kind(value: Any) -> str:  # Any: a JSON value
+def _kind(value: object) -> str:
     kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
     return kinds.get(type(value), "null")
 

@@ -1,5 +1,6 @@
 """Opening an archive, whatever its form; the form is told by content, never by name."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from marpack.archive.bytesource import LocalFile
@@ -32,16 +33,17 @@ def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
         from marpack.archive.folder import FolderArchive  # noqa: PLC0415 - nearly every archive is a .mar
 
         return FolderArchive(str(path), path, limits=limits)
-    data = LocalFile(path)
-    try:
+    with ExitStack() as undo:
+        data = LocalFile(path)
+        undo.callback(data.close)
         if data.size >= 2 and data.read_at(0, 2) == _GZIP:
             from marpack.archive.tar_reader import TarArchive  # noqa: PLC0415 - as for folders
 
-            return TarArchive(str(path), data, limits=limits, cache=cache)
-        return ZipArchive(str(path), data, limits=limits, cache=cache)
-    except BaseException:
-        data.close()
-        raise
+            archive: Archive = TarArchive(str(path), data, limits=limits, cache=cache)
+        else:
+            archive = ZipArchive(str(path), data, limits=limits, cache=cache)
+        undo.pop_all()
+    return archive
 
 
 def _is_folder(path: Path) -> bool:

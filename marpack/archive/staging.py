@@ -43,10 +43,8 @@ def staged_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
                 _give_name(file, temporary)
             _refuse_file(target, replace=replace)  # it may have appeared meanwhile
             _move_file(file, temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
         finally:
+            temporary.unlink(missing_ok=True)
             with suppress(OSError):  # a full disk is told of again by the buffer's last flush
                 file.close()
 
@@ -69,10 +67,8 @@ def staged_folder(target: Path, *, replace: bool) -> Iterator[Path]:
             yield temporary
             _refuse_folder(target, replace=replace)
             _move_folder(temporary, target)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
         finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # what cannot be removed now, the next build tries again
             os.close(lock)
 
 
@@ -111,11 +107,10 @@ def _parents(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except BaseException:
+    finally:
         for each in made:
-            with suppress(OSError):  # somebody else put something there
+            with suppress(OSError):  # there is something in it, as the output if nothing failed
                 each.rmdir()
-        raise
 
 
 def _prefix(target: Path) -> str:
@@ -193,7 +188,7 @@ def _move_file(file: BinaryIO, temporary: Path, target: Path) -> None:
 
 
 def _move_folder(temporary: Path, target: Path) -> None:
-    """Rename a complete folder, and remove the one that was there."""
+    """Rename a complete folder; the one that was there takes its place."""
     with suppress(OSError):  # there is a folder with something in it
         temporary.rename(target)
         return
@@ -204,7 +199,6 @@ def _move_folder(temporary: Path, target: Path) -> None:
     if not _exchange(temporary, target):
         _take_turns(temporary, target)
     _sync_folder(target.parent)
-    shutil.rmtree(temporary, ignore_errors=True)  # what cannot be removed now, the next build tries again
 
 
 def _take_turns(temporary: Path, target: Path) -> None:
@@ -264,10 +258,9 @@ def replace_file(file: Path, data: bytes) -> None:
             os.fsync(new.fileno())
         Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
         Path(name).replace(target)
-    except BaseException:
-        with suppress(OSError):
+    finally:
+        with suppress(OSError):  # it has become the file
             Path(name).unlink()
-        raise
 
 
 def _umask() -> int:

@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO, Protocol
 
 from marpack.archive.zip_records import DEFLATED, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
@@ -54,8 +54,8 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int = EXPANDED_LIMIT) -> Itera
         if head.startswith(magic):
             raise WrappingError(f"it is compressed with {name}, which marpack does not read")
     if found := _expander(head):
-        name, start = found
-        if data := _expanded(file, start, limit):
+        name, start, damage = found
+        if data := _expanded(file, start, damage, limit):
             yield name, io.BytesIO(data)
     elif head[257:262] == b"ustar":
         yield from _tar_members(file)
@@ -63,30 +63,42 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int = EXPANDED_LIMIT) -> Itera
         yield from _objects(file, head)
 
 
-def _expander(head: bytes) -> tuple[str, Callable[[], Any]] | None:  # Any: the three engines share no base class
+class _Engine(Protocol):
+    """What the three engines share."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, limit: int, /) -> bytes: ...
+
+
+def _expander(head: bytes) -> tuple[str, Callable[[], _Engine], type[Exception]] | None:
     if head.startswith((b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")):
         import zlib  # noqa: PLC0415 - each engine is rare
 
-        return "inflated", lambda: zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, whichever it is
+        return "inflated", lambda: zlib.decompressobj(zlib.MAX_WBITS | 32), zlib.error  # gzip or zlib
     if head.startswith(b"BZh"):
         import bz2  # noqa: PLC0415
 
-        return "bz2", bz2.BZ2Decompressor
+        return "bz2", bz2.BZ2Decompressor, OSError
     if head.startswith((b"\xfd7zXZ", b"\x5d\0\0")):
         import lzma  # noqa: PLC0415
 
-        return "lzma", lzma.LZMADecompressor
+        return "lzma", lzma.LZMADecompressor, lzma.LZMAError
     return None
 
 
-def _expanded(file: BinaryIO, start: Callable[[], Any], limit: int) -> bytes:  # Any: as above
+def _expanded(file: BinaryIO, start: Callable[[], _Engine], damage: type[Exception], limit: int) -> bytes:
     """Return what a file expands to, up to where it is damaged. Raises WrappingError when that is too much."""
     file.seek(0)
     engine, out, pending = start(), bytearray(), b""
     while chunk := pending or file.read(_CHUNK):
         try:
             out += engine.decompress(chunk, limit + 1 - len(out))
-        except Exception:  # noqa: BLE001 - zlib.error, OSError, LZMAError: nobody else can expand it further, either
+        except damage:  # nobody else can expand it further, either
             break
         if len(out) > limit:
             raise WrappingError(f"it expands to over {limit:,} bytes")

@@ -1,9 +1,9 @@
 """torch.export and AOTInductor packages, from the JSON beside them; a library's ELF header."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import unpack_from
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -55,9 +55,18 @@ class _Graph(Struct):
     tensor_values: dict[str, _Meta] = {}
 
 
+class _User(Struct):
+    arg: object = None  # one of a dozen kinds, by its name
+
+
+class _Spec(Struct):
+    user_input: _User | None = None
+    user_output: _User | None = None
+
+
 class _Signature(Struct):
-    input_specs: list[dict[str, Any]] = []  # Any: one of a dozen kinds, of which user_input interests us
-    output_specs: list[dict[str, Any]] = []  # Any: as above
+    input_specs: list[_Spec] = []
+    output_specs: list[_Spec] = []
 
 
 class _Module(Struct):
@@ -106,8 +115,8 @@ def read_program(file: TorchZip, *, maximum: int = _JSON_LIMIT) -> Exported:
     known = program.graph_module.graph.tensor_values
     signature = program.graph_module.signature
     return Exported(
-        inputs=tuple(_port(spec, known) for spec in _users(signature.input_specs, "user_input")),
-        outputs=tuple(_port(spec, known) for spec in _users(signature.output_specs, "user_output")),
+        inputs=tuple(_ports((spec.user_input for spec in signature.input_specs), known)),
+        outputs=tuple(_ports((spec.user_output for spec in signature.output_specs), known)),
         tensors=tensors,
         torch_version=program.torch_version,
     )
@@ -118,20 +127,17 @@ def _decode(file: TorchZip, name: str, kind: type[T]) -> T:
         return msgspec.json.decode(member.read(_JSON_LIMIT), type=kind)
 
 
-def _users(specs: list[dict[str, Any]], key: str) -> Iterator[dict[str, Any]]:  # Any: see _Signature
-    for spec in specs:
-        argument = spec.get(key, {}).get("arg")
-        if isinstance(argument, dict):
-            yield argument
-
-
-def _port(argument: dict[str, Any], known: dict[str, _Meta]) -> Port:  # Any: see _Signature
-    kind, value = next(iter(argument.items()), ("", None))
-    name = value.get("name") if isinstance(value, dict) else None
-    if kind != "as_tensor" or name not in known:
-        return Port(name=str(name or value), dtype=None)
-    meta = known[name]
-    return Port(name=name, dtype=_DTYPES.get(meta.dtype), shape=tuple(size.known for size in meta.sizes))
+def _ports(users: Iterable[_User | None], known: dict[str, _Meta]) -> Iterator[Port]:
+    for user in users:
+        if user is None or not isinstance(user.arg, dict):
+            continue
+        kind, value = next(iter(user.arg.items()), ("", None))
+        name = value.get("name") if isinstance(value, dict) else None
+        if kind == "as_tensor" and name in known:
+            meta = known[name]
+            yield Port(name=name, dtype=_DTYPES.get(meta.dtype), shape=tuple(size.known for size in meta.sizes))
+        else:
+            yield Port(name=str(name or value), dtype=None)
 
 
 def _tensors(file: TorchZip) -> Iterator[StoredTensor]:

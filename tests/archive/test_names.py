@@ -66,6 +66,8 @@ CLASHES = [
     (["\u00e9.txt", "e\u0301.txt"], [], "only in case or Unicode form"),
     (["\ufb01le.py", "file.py"], [], "only in case or Unicode form"),
     (["x\u00b2.py", "x2.py"], [], "only in case or Unicode form"),
+    (["\u210c.py", "h.py"], [], "only in case or Unicode form"),  # a letter-like symbol: a form first, then a case
+    (["\u0390", "\u03aa\u0301"], [], "only in case or Unicode form"),  # cases that are other forms again
     (["a", "a/b"], [], "'a' is a file where another member needs a folder"),
     (["a/b", "a"], [], "'a' is a file where another member needs a folder"),
     (["a/b", "A/c"], [], "differs from 'a' only in case"),
