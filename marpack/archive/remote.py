@@ -4,13 +4,16 @@ import base64
 import http.client
 import re
 from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from email.message import Message
+from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
-from urllib.request import OpenerDirector, Request, urlopen
+from urllib.request import OpenerDirector, Request
 
 from msgspec import Struct
 
@@ -32,7 +35,8 @@ _HANDLERS = (
     request.UnknownHandler,
 )
 _DOWNLOAD = "download it, and name the file"
-_MAX_INPUT = 1 << 30  # bytes of one input
+MAX_INPUT = 1 << 30  # bytes of one input
+Refuse = Callable[[str], MarpackError]  # what stands in the error → the error
 
 
 class FetchedRange(Struct, frozen=True):
@@ -127,9 +131,47 @@ def open_remote(address: str) -> RemoteFile:
 
     Raises NotAnArchiveError when there is nothing to read, MissingExtraError when reading it takes another package.
     """
-    if address.lower().startswith(("http://", "https://")):
-        return RemoteFile(public_address(address), HttpFetch(address))
-    return RemoteFile(public_address(address), FileSystemFetch(address))
+    body = HttpFetch if _is_http(address) else FileSystemFetch
+    return RemoteFile(public_address(address), body(address))
+
+
+def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
+    """Return the bytes at an address, an input's; raises UsageError if there are none to be had, or over `maximum`."""
+    check_address(address)
+    where, expected = public_address(address), None
+    refuse, failing = partial(UsageError, where=where), "the input cannot be fetched"
+    if _is_http(address):
+        with _answered(address, {}, refuse, failing) as answer:
+            expected = answer.length
+            data: bytes = answer.read(maximum + 1)
+    else:
+        import fsspec  # noqa: PLC0415 - only such inputs need it
+
+        with _from_file_system(address, refuse, failing, "the inputs"), fsspec.open(address) as file:
+            data = file.read(maximum + 1)
+    if len(data) > maximum:
+        raise UsageError(f"the input is larger than {maximum:,} bytes", where=where, hint=_DOWNLOAD)
+    if expected is not None and len(data) < expected:
+        raise UsageError(f"the connection broke off after {len(data):,} of {expected:,} bytes", where=where)
+    return data
+
+
+def check_address(address: str) -> None:
+    """Raise UsageError for a kind of address that nothing here can read; nothing is asked of anyone."""
+    if _is_http(address):
+        return
+    import fsspec  # noqa: PLC0415 - as above
+
+    try:
+        fsspec.get_filesystem_class(address.partition("://")[0])
+    except ImportError as error:
+        raise _missing(address, error, "the inputs") from error
+    except ValueError as error:
+        raise UsageError("nothing here can read such an address", where=public_address(address)) from error
+
+
+def _is_http(address: str) -> bool:
+    return address.lower().startswith(("http://", "https://"))
 
 
 def public_address(address: str) -> str:
@@ -148,14 +190,11 @@ class FileSystemFetch:
         import fsspec  # noqa: PLC0415 - it takes longer to import than a local archive to inspect
 
         self._where = public_address(address)
-        scheme = address.partition("://")[0]
-        try:
+        refuse = partial(_unreachable, where=self._where)
+        self._reach = partial(_from_file_system, address, refuse, "it cannot be fetched", "the archive")
+        with self._reach():
             self._files, self._path = fsspec.core.url_to_fs(address)
             info = self._files.info(self._path)
-        except ImportError as error:
-            raise _missing(scheme, error) from None
-        except Exception as error:
-            raise _unreachable(error, self._where) from error
         if info.get("type") == "directory" or not isinstance(info.get("size"), int):
             raise NotAnArchiveError("this is no file", where=self._where, hint="name the archive itself")
         self._size: int = info["size"]
@@ -167,36 +206,43 @@ class FileSystemFetch:
 
     def part(self, start: int, stop: int) -> FetchedRange:
         """Return a range; see `Fetch`."""
-        try:
+        with self._reach():
             data: bytes = self._files.cat_file(self._path, start=start, end=stop)
-        except Exception as error:
-            raise _unreachable(error, self._where) from error
         return FetchedRange(data, start, self._size, self._version)
 
 
-def _missing(scheme: str, error: ImportError) -> MarpackError:
+def _missing(address: str, error: ImportError, what: str) -> MarpackError:
+    scheme = address.partition("://")[0]
     need = f"reading {scheme}:// addresses"
     if scheme in ("s3", "s3a"):
         return MissingExtraError("s3fs", "s3", need)
-    return UsageError(f"{need} takes another package: {error}", hint="pip install it, or download the archive")
+    hint = f"pip install it, or download {what}"
+    return UsageError(f"{need} takes another package: {error}", where=public_address(address), hint=hint)
 
 
-def _unreachable(error: Exception, where: str) -> NotAnArchiveError:
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return NotAnArchiveError(f"it cannot be fetched: {text}", where=where, hint="check the address, or download it")
+def _unreachable(text: str, where: str, hint: str = "check the address, or download it") -> NotAnArchiveError:
+    return NotAnArchiveError(text, where=where, hint=hint)
+
+
+@contextmanager
+def _from_file_system(address: str, refuse: Refuse, failing: str, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong in one of fsspec's file systems into an error of ours, without what is secret."""
+    try:
+        yield
+    except ImportError as error:
+        raise _missing(address, error, what) from None
+    except Exception as error:  # every file system has errors of its own
+        first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise refuse(f"{failing}: {first.replace(address, public_address(address))}") from error
 
 
 class HttpFetch:
     """Ranges over http and https; see `marpack.archive.remote.Fetch`."""
 
     def __init__(self, address: str) -> None:
-        """Note where to ask; nothing is asked yet. Raises NotAnArchiveError for what is no address."""
+        """Note where to ask; nothing is asked yet."""
+        self._address = address
         self._where = public_address(address)
-        try:
-            self._address, self._credentials = _split_credentials(address)
-        except ValueError as error:
-            raise self._unreachable(f"this is no address: {error}") from None
-        self._opener = _opener()
 
     def last(self, count: int) -> FetchedRange:
         """Return the last bytes; see `Fetch`. Raises NotAnArchiveError."""
@@ -212,20 +258,9 @@ class HttpFetch:
         return piece
 
     def _ask(self, wanted: str) -> FetchedRange:
-        headers = {"Range": wanted, "Accept-Encoding": "identity", "User-Agent": f"marpack/{__version__}"}
-        try:
-            question = Request(self._address, headers=headers)  # noqa: S310 - the opener knows no other scheme
-            if self._credentials:  # for this host only, not for where it redirects to
-                question.add_unredirected_header("Authorization", self._credentials)
-            with self._opener.open(question, timeout=_TIMEOUT) as answer:
-                return self._piece(answer)
-        except HTTPError as error:
-            with error:
-                raise self._unreachable(f"the server answers {error.code} {error.reason}") from None
-        except URLError as error:
-            raise self._unreachable(f"the server cannot be reached: {error.reason}") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise self._unreachable(f"the connection fails: {str(error) or type(error).__name__}") from None
+        headers = {"Range": wanted, "Accept-Encoding": "identity"}
+        with _answered(self._address, headers, self._unreachable, "the connection fails") as answer:
+            return self._piece(answer)
 
     def _piece(self, answer: http.client.HTTPResponse) -> FetchedRange:
         version = _version(answer.headers)
@@ -241,7 +276,30 @@ class HttpFetch:
         return FetchedRange(data, 0, len(data), version)
 
     def _unreachable(self, what: str, hint: str = "check the address") -> NotAnArchiveError:
-        return NotAnArchiveError(what, where=self._where, hint=hint)
+        return _unreachable(what, self._where, hint)
+
+
+@contextmanager
+def _answered(
+    address: str, headers: dict[str, str], refuse: Refuse, failing: str
+) -> Iterator[http.client.HTTPResponse]:
+    """Ask for an address; its user and password go to its host alone, not to where that redirects to."""
+    try:
+        plain, credentials = _split_credentials(address)
+        question = Request(plain, headers={**headers, "User-Agent": f"marpack/{__version__}"})  # noqa: S310 - see _opener
+        if credentials:
+            question.add_unredirected_header("Authorization", credentials)
+        with _opener().open(question, timeout=_TIMEOUT) as answer:
+            yield answer
+    except HTTPError as error:
+        with error:
+            raise refuse(f"the server answers {error.code} {error.reason}") from None
+    except URLError as error:
+        raise refuse(f"the server cannot be reached: {error.reason}") from None
+    except http.client.InvalidURL:  # whose text shows the query
+        raise refuse("this is no address") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise refuse(f"{failing}: {str(error) or type(error).__name__}") from None
 
 
 def _opener() -> OpenerDirector:
@@ -264,64 +322,3 @@ def _split_credentials(address: str) -> tuple[str, str | None]:
         return address, None
     token = base64.b64encode(unquote(user).encode()).decode()
     return urlunsplit(parts._replace(netloc=host)), f"Basic {token}"
-
-
-def fetch(address: str) -> bytes:
-    """Return the bytes at an address; raises UsageError if there are none to be had."""
-    check_address(address)
-    return _over_http(address) if _is_http(address) else _through_fsspec(address)
-
-
-def check_address(address: str) -> None:
-    """Raise UsageError for a kind of address that nothing here can read; nothing is asked of anyone."""
-    if _is_http(address):
-        return
-    import fsspec  # noqa: PLC0415 - only such inputs need it
-
-    scheme = address.partition("://")[0]
-    need = f"reading {scheme}:// addresses"
-    try:
-        fsspec.get_filesystem_class(scheme)
-    except ImportError as error:
-        if scheme in {"s3", "s3a"}:
-            raise MissingExtraError("s3fs", "s3", need) from None
-        hint = "pip install it, or download the inputs"
-        raise UsageError(f"{need} takes another package: {error}", where=public_address(address), hint=hint) from error
-    except ValueError as error:
-        raise UsageError("nothing here can read such an address", where=public_address(address)) from error
-
-
-def _is_http(address: str) -> bool:
-    return urlsplit(address).scheme in {"http", "https"}
-
-
-def _over_http(address: str) -> bytes:
-    where = public_address(address)
-    question = Request(address, headers={"User-Agent": f"marpack/{__version__}"})  # noqa: S310 - http or https
-    try:
-        with urlopen(question, timeout=_TIMEOUT) as answer:  # noqa: S310 - as above
-            expected: int | None = answer.length
-            data: bytes = answer.read(_MAX_INPUT + 1)
-    except HTTPError as error:
-        raise UsageError(f"the server answers {error.code} {error.reason}", where=where) from None
-    except URLError as error:
-        raise UsageError(f"the server cannot be reached: {error.reason}", where=where) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise UsageError(f"the input cannot be fetched: {str(error) or type(error).__name__}", where=where) from None
-    if len(data) > _MAX_INPUT:
-        raise UsageError("the input is larger than a gibibyte", where=where, hint="download it, and name the file")
-    if expected is not None and len(data) < expected:
-        raise UsageError(f"the connection broke off after {len(data):,} of {expected:,} bytes", where=where)
-    return data
-
-
-def _through_fsspec(address: str) -> bytes:
-    import fsspec  # noqa: PLC0415 - as above
-
-    try:
-        with fsspec.open(address, "rb") as file:
-            data: bytes = file.read()
-    except Exception as error:  # every file system has errors of its own
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"the input cannot be fetched: {first}", where=public_address(address)) from error
-    return data

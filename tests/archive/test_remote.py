@@ -1,6 +1,8 @@
+import base64
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import fsspec
 import pytest
@@ -12,7 +14,15 @@ from marpack.runner.sources import check_sources
 
 
 class Answers(BaseHTTPRequestHandler):
+    asked: ClassVar[list[tuple[str, str | None]]] = []  # path and credentials
+
     def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("Authorization")))
+        if self.path == "/moved.png":
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/a.png")
+            self.end_headers()
+            return
         if self.path.startswith("/gone.png"):
             self.send_error(404)
             return
@@ -51,6 +61,31 @@ def test_a_server_that_is_not_there_is_said():
     with pytest.raises(UsageError, match="cannot be reached") as caught:
         fetch("http://user:secret@127.0.0.1:1/x?token=secret")
     assert "secret" not in str(caught.value)
+
+
+def test_credentials_are_for_the_host_they_are_given_for(site: str):
+    Answers.asked.clear()
+
+    assert fetch(f"{site.replace('//', '//user:se%40cret@')}/moved.png") == b"hello"
+
+    token = base64.b64encode(b"user:se@cret").decode()
+    assert Answers.asked == [("/moved.png", f"Basic {token}"), ("/a.png", None)]
+
+
+@pytest.mark.parametrize("address", ["http://user:secret@host:port/x", "http://user:secret@host/a b?key=secret"])
+def test_what_is_no_address_is_not_shown_either(address: str):
+    with pytest.raises(UsageError, match="this is no address") as caught:
+        fetch(address)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_input_has_a_largest_size(site: str):
+    with fsspec.open("memory://inputs/five.txt", "wb") as file:
+        file.write(b"hello")
+    for address in (f"{site}/a.png", "memory://inputs/five.txt"):
+        assert fetch(address, 5) == b"hello"
+        with pytest.raises(UsageError, match="larger than 4 bytes"):
+            fetch(address, 4)
 
 
 def test_other_addresses_go_through_fsspec():
