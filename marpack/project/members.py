@@ -86,9 +86,10 @@ class MemberCollector:
         except UnsafeArchiveError as error:
             self.error("member-name", error.what, where, "rename the file")
             return False
-        if self._is_reserved(name, role, where):
+        key = folded(name)
+        if self._is_reserved(name, key, role, where):
             return False
-        before = self._members.setdefault(folded(name), PlannedMember(name, source, role or _role_of(name, source)))
+        before = self._members.setdefault(key, PlannedMember(name, source, role or _role_of(name, source)))
         if before.name == name and _is_same(before.source, source):
             self.places.setdefault(name, str(source) if isinstance(source, Path) else where)
             return True
@@ -159,8 +160,8 @@ class MemberCollector:
     def _report(self, severity: Severity, code: str, message: str, where: str | None, hint: str | None) -> None:
         self.findings.append(Finding(code=code, severity=severity, message=message, where=where, hint=hint))
 
-    def _is_reserved(self, name: str, role: Role | None, where: str) -> bool:
-        if role is Role.META or folded(name.partition("/")[0]) != "mar-inf":
+    def _is_reserved(self, name: str, key: str, role: Role | None, where: str) -> bool:
+        if role is Role.META or key.partition("/")[0] != "mar-inf":
             return False
         self.error("reserved-name", f"{name} lies in MAR-INF/, which the archive keeps for itself", where)
         return True
