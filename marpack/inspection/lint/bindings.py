@@ -1,6 +1,6 @@
 """What running a body of Python would leave bound to which name, and how many classes of its own among these.
 
-Told from the syntax tree alone. What is bound in a branch (`if`, `try`, `with`, a loop, `match`) is unsure.
+Decided from the syntax tree alone. What is bound in a branch (`if`, `try`, `with`, a loop, `match`) is unsure.
 """
 
 import ast

@@ -1,15 +1,13 @@
 """A handler initialised on real weights, a request to ask it with, and the notes it leaves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from marpack.torchserve import diagnostics
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.messages import Trouble
 from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
 
 
@@ -33,21 +31,6 @@ class Averages(torch.nn.Module):
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
         scale = torch.arange(self.classes, dtype=torch.float32)
         return pictures.mean((1, 2, 3))[:, None] * scale[None, :]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_notes() -> Iterator[None]:
-    diagnostics.drain_notes()
-    diagnostics.drain_timings()
-    yield
-    diagnostics.drain_notes()
-    diagnostics.drain_timings()
-
-
-@pytest.fixture
-def notes() -> Callable[[], dict[str, Trouble]]:
-    """What was noted since the last call, by kind."""
-    return lambda: {trouble.kind: trouble for trouble in diagnostics.drain_notes()}
 
 
 @pytest.fixture

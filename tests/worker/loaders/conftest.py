@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from marpack.torchserve import diagnostics
-from marpack.torchserve.messages import Trouble
 from marpack.worker.loaders.registry import Job
 
 MODEL_FILE = """
@@ -23,21 +21,6 @@ class Doubler(torch.nn.Module):
     def forward(self, numbers):
         return self.layer(numbers)
 """
-
-
-@pytest.fixture(autouse=True)
-def _fresh_notes() -> Iterator[None]:
-    diagnostics.drain_notes()
-    diagnostics.drain_timings()
-    yield
-    diagnostics.drain_notes()
-    diagnostics.drain_timings()
-
-
-@pytest.fixture
-def notes() -> Callable[[], dict[str, Trouble]]:
-    """What was noted since the last call, by kind."""
-    return lambda: {trouble.kind: trouble for trouble in diagnostics.drain_notes()}
 
 
 @pytest.fixture
