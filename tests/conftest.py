@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = ["conformance.counting"]
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile marpack anew
 
 MakeMar = Callable[..., Path]
 

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-COMMAND = [sys.executable, "-m", "marpack"]
+from command import command
+
+COMMAND = [sys.executable, "-m", "marpack"]  # with workers of its own
 
 
 def marpack(
@@ -20,7 +22,7 @@ def marpack(
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **(env or {})}
     done = subprocess.run(
-        [*COMMAND, *args], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=120, env=environment
+        command(*args), cwd=cwd, input=stdin, capture_output=True, text=True, timeout=120, env=environment
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -36,10 +38,10 @@ def results(*args: str, code: int = 0, **options: Any) -> list[dict[str, Any]]:
 class Terminal:
     """A command on a terminal of its own, which is typed into and read from."""
 
-    def __init__(self, *args: str, cwd: Path | None = None, columns: int = 80) -> None:
+    def __init__(self, *args: str, cwd: Path | None = None, columns: int = 80, forked: bool = True) -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [*COMMAND, *args],
+            command(*args) if forked else [*COMMAND, *args],
             cwd=cwd,
             stdin=theirs,
             stdout=theirs,

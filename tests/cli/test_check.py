@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from command import command
 from gate.archives import HANDLER, archive, project
 
 # Sleeps over the first batch of more than one, and leaves a file that says so.
@@ -25,7 +26,7 @@ def marpack(
     *args: str, cwd: Path | None = None, code: int = 0, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "marpack", "check", *args],
+        command("check", *args),
         cwd=cwd, capture_output=True, text=True, timeout=120, env=os.environ | (environment or {}),
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.running import Terminal, marpack, results
+from days import by_day
 
 HANDLER = textwrap.dedent(
     """
@@ -202,23 +203,24 @@ def test_inputs_are_watched_and_wrong_usage_still_ends_at_once(mar: str, tmp_pat
         assert terminal.end() == 130
 
 
+@pytest.mark.nightly
 def test_each_rounds_worker_has_torch_before_there_is_a_model(project: Path):
     asks = HANDLER.replace("{os.getpid()}", "0 torch {HAD_TORCH}")
     (project / "handler.py").write_text("import sys\nHAD_TORCH = 'torch' in sys.modules\n" + asks)
-    with Terminal("run", "--watch", "--data", "a", cwd=project) as terminal:
+    with Terminal("run", "--watch", "--data", "a", cwd=project, forked=False) as terminal:
         for number in range(3):  # saved faster than torch can be imported: the next worker is waited for
             terminal.wait_for(rf"a from {number} torch True[\s\S]*Ctrl-C ends", seconds=120)
             change(project, f"from {number} torch", f"from {number + 1} torch")
         terminal.wait_for("a from 3 torch True")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_worker_outlives_a_watch(project: Path, number: signal.Signals):
-    with Terminal("run", "--watch", "--workers", "2", "--data", "a", cwd=project) as terminal:
+@pytest.mark.parametrize("sign", by_day(["SIGINT", "SIGTERM", "SIGKILL"], "SIGKILL"))
+def test_no_worker_outlives_a_watch(project: Path, sign: str):
+    with Terminal("run", "--watch", "--workers", "2", "--data", "a", cwd=project, forked=False) as terminal:
         terminal.wait_for(r"a from[\s\S]*Ctrl-C ends", seconds=60)
         workers = children(terminal.process.pid)
         assert len(workers) == 2  # the spare ones
-        terminal.process.send_signal(number)
+        terminal.process.send_signal(signal.Signals[sign])
         terminal.end()
     until = time.monotonic() + 30
     while any(Path(f"/proc/{worker}").exists() for worker in workers):

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from command import command
 from gate.archives import HANDLER, project
 
 REFUSAL = """
@@ -18,9 +18,7 @@ REFUSING = HANDLER.replace("        vowels", f"{REFUSAL}        vowels")
 
 
 def marpack(*args: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "marpack", *args], cwd=cwd, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run(command(*args), cwd=cwd, capture_output=True, text=True, timeout=120)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

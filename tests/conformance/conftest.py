@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def _asked(session: pytest.Session) -> Iterable[Probe]:
 
 
 @pytest.fixture(scope="session")
-def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Probe], Rehearsal]]:
+def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Probe], Rehearsal]:
     """Ask marpack a probe, once a session."""
     done: dict[str, Rehearsal | Exception] = {}
     folder: Path = tmp_path_factory.mktemp("rehearsals")
@@ -48,8 +48,7 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pr
             raise said
         return said
 
-    yield ask
-    workers.close()
+    return ask
 
 
 def _rehearsed(probe: Probe, folder: Path, workers: Workers) -> Rehearsal | Exception:

@@ -1,19 +1,25 @@
 """A fork server: workers that need not import torch again, for tests that start hundreds of them.
 
 Run as a script it is the server's own process, which imports torch once and forks a worker when asked: one that has
-nothing of any model yet, and loads one as every other worker does.
+nothing of any model yet, and loads one as every other worker does. It has a socket with a name, so that commands, too,
+can ask it: for each of them it forks a process that forks that one's workers and waits for their ends.
 """
 
+import atexit
 import contextlib
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Self
 
 from msgspec import Struct
@@ -21,9 +27,6 @@ from msgspec import Struct
 from marpack.errors import WorkerError
 from marpack.runner.process import WorkerProcess
 from marpack.torchserve.messages import Pipe
-from marpack.worker.__main__ import end, main, preload
-
-_GRACE = 2.0  # seconds that the server is given to end by itself
 
 
 class Fork(Struct, frozen=True, tag=True):
@@ -31,6 +34,7 @@ class Fork(Struct, frozen=True, tag=True):
 
     marker: bytes
     max_memory: int  # bytes; 0: no bound
+    environment: dict[str, str]
 
 
 class Forked(Struct, frozen=True, tag=True):
@@ -47,51 +51,55 @@ class Exited(Struct, frozen=True, tag=True):
 
 
 class ForkServer:
-    """One process that has torch imported, and the workers forked from it."""
+    """A process that has torch imported, as one of those who ask it for workers sees it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, max_memory: int | None) -> None:
+    def __init__(self, address: str, process: subprocess.Popen[bytes] | None = None) -> None:
+        """Ask the server at an address.
+
+        Args:
+            address: The path of its socket.
+            process: The server, if it is to end with this.
+        """
+        self.address = address
         self._process = process
-        self._sock = sock
-        self._max_memory = max_memory
-        self._pipe = Pipe(sock, Forked | Exited)
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.connect(address)
+        self._pipe = Pipe(self._sock, Forked | Exited)
         self._ended: dict[int, int] = {}  # pid → code
 
     @classmethod
-    def start(cls, *, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> Self:
-        """Start the server, which imports torch while the caller goes on.
-
-        Args:
-            environment: Of the workers; None: this process's.
-            max_memory: Bytes of data a worker may have; None: no bound.
-
-        Raises WorkerError if it cannot be started.
-        """
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
-        try:
+    def start(cls) -> Self:
+        """Start a server, which imports torch while the caller goes on; it ends with the caller."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "COVERAGE"))}
+        address = str(Path(tempfile.mkdtemp(prefix="forks-"), "socket"))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
             process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-P", __file__, str(listener.fileno())],
+                stdin=subprocess.PIPE,  # closed when we are gone, however that comes
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=None if environment is None else dict(environment),
+                pass_fds=(listener.fileno(),),
+                env=environment | {"OMP_NUM_THREADS": "1"},
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
-        except OSError as error:
-            ours.close()
-            raise WorkerError(f"the fork server could not be started: {error}", where=sys.executable) from error
-        finally:
-            theirs.close()
-        return cls(process, ours, max_memory)
+        return cls(address, process)
 
-    def launch(self) -> WorkerProcess:
-        """Return a worker's process, which waits for a model; raises WorkerError if the server is gone."""
+    def launch(self, *, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> WorkerProcess:
+        """Return a worker's process, which waits for a model.
+
+        Args:
+            environment: The worker's; None: this process's.
+            max_memory: Bytes of data it may have; None: no bound.
+
+        Raises WorkerError if the server is gone.
+        """
         ours, theirs = socket.socketpair()
         logs, log_end = os.pipe()
         marker = f"\x1e{secrets.token_hex(8)}\x1e".encode()
         try:
             socket.send_fds(self._sock, [b"F"], [theirs.fileno(), log_end])
-            self._pipe.send(Fork(marker, self._max_memory or 0))
+            self._pipe.send(Fork(marker, max_memory or 0, dict(os.environ if environment is None else environment)))
             pid = self._forked()
         except OSError as error:
             ours.close()
@@ -105,7 +113,7 @@ class ForkServer:
     def _forked(self) -> int:
         while not isinstance(message := self._pipe.receive(), Forked):
             if message is None:
-                raise ConnectionResetError(f"exit code {self._process.wait()}")
+                raise ConnectionResetError("it has closed its end")
             self._note(message)
         return message.pid
 
@@ -127,19 +135,26 @@ class ForkServer:
         return self._ended[pid]
 
     def close(self) -> None:
-        """End the server; its workers are ended by those who asked for them."""
+        """Ask no more; a server of our own ends. The workers are ended by those who asked for them."""
         self._sock.close()
-        try:
-            self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            with self._process:
+                self._process.kill()
+            shutil.rmtree(Path(self.address).parent)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@cache
+def shared() -> ForkServer:
+    """Return the server that all tests of this process share, started when it is first asked for."""
+    server = ForkServer.start()
+    atexit.register(server.close)
+    return server
 
 
 class ForkedChild:
@@ -160,7 +175,7 @@ class ForkedChild:
 
 
 class _Forker:
-    """The server's own process: forks workers and says how each of them ended."""
+    """A child of the server's, for one who asks: forks workers and says how each of them ended."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -205,6 +220,8 @@ class _Forker:
 
     def _become_worker(self, asked: Fork, sock: int, prints: int) -> None:
         """Go on as `python -m marpack.worker` would, and never return."""
+        from marpack.worker.__main__ import end, main
+
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -214,6 +231,8 @@ class _Forker:
             os.dup2(prints, 1)
             os.dup2(prints, 2)
             os.close(prints)
+            os.environ.clear()
+            os.environ.update(asked.environment)
             code = main(sock, asked.marker, asked.max_memory)
         finally:
             end(code)
@@ -224,7 +243,22 @@ class _Forker:
                 self._pipe.send(Exited(ended[0], os.waitstatus_to_exitcode(ended[1])))
 
 
+def listen(listener: socket.socket) -> None:
+    """Fork a process for each who asks, until stdin is closed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # they are not waited for
+    while select.select([listener, 0], [], [])[0] == [listener]:
+        sock, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            _Forker(sock).run()
+            os._exit(0)
+        sock.close()
+
+
 if __name__ == "__main__":
+    from marpack.worker.__main__ import preload  # not needed by those who ask
+
     preload()
-    _Forker(socket.socket(fileno=int(sys.argv[1]))).run()
-    end(0)
+    listen(socket.socket(fileno=int(sys.argv[1])))
+    os._exit(0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.archives import pack
-from conformance.forking import ForkServer
+from conformance.forking import shared
 from conformance.probe import Batch, Call, Probe, Step
 from conformance.recording import Reply, arranged
 from conformance.requests import request_of
@@ -44,18 +44,11 @@ class Workers:
     def __init__(self) -> None:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "COVERAGE"))}
         self._environment = plain | {"OMP_NUM_THREADS": "1"}
-        self._forks: ForkServer | None = None
 
     def start(self, probe: Probe) -> Worker:
         if probe.environment:
             return Worker.spawn(environment=self._environment | probe.environment)
-        if self._forks is None:
-            self._forks = ForkServer.start(environment=self._environment)
-        return Worker(self._forks.launch())
-
-    def close(self) -> None:
-        if self._forks is not None:
-            self._forks.close()
+        return Worker(shared().launch(environment=self._environment))
 
 
 def rehearse(probe: Probe, folder: Path, workers: Workers) -> Rehearsal:

@@ -1,4 +1,5 @@
 import os
+import signal
 import textwrap
 import time
 from collections.abc import Iterator
@@ -79,7 +80,8 @@ def test_a_worker_killed_at_once_is_gone_at_once(server: ForkServer):
 
 def test_a_server_that_is_gone_is_said():
     server = ForkServer.start()
-    server._process.kill()
+    server.launch().kill()
+    os.killpg(server._process.pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match="fork server is gone"):
         server.launch()
     server.close()

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from shlex import quote
 
 import pytest
 import yaml
+from command import command
 from days import by_day
 from docs.blocks import Block, Step, blocks, missing, setup, steps
 
@@ -23,6 +25,11 @@ RUN = {"console", "sh", "python"}
 PARSED = {"yaml": yaml.safe_load, "json": json.loads, "toml": tomllib.loads}
 KNOWN = RUN | set(PARSED) | {"bash", "text", "ini", "dockerfile"}
 ELSEWHERE = {"pip", "make", "torchserve", "curl", "kubectl", "gsutil", "gcloud", "aws", "docker", "python", "git"}
+PYTHON = f'exec {quote(sys.executable)} "$@"'
+MARPACK = f"""case $1 in
+run | check) exec {{}} "$@" ;;
+*) exec {quote(sys.executable)} -m marpack "$@" ;;
+esac"""
 INTERACTIVE = re.compile(r"marpack run .*(--in-process|--pdb|--watch)")
 IN_CI = re.compile(r"^\s*- (?:run: )?(marpack .*)$", re.MULTILINE)
 
@@ -75,9 +82,9 @@ def session(tmp_path: Path) -> Session:
     shutil.copytree(ROOT / "examples", tmp_path / "work" / "examples", ignore=ignored)
     programs = tmp_path / "bin"
     programs.mkdir()
-    for program, module in (("marpack", "marpack"), ("python", "")):
+    for program, script in (("marpack", MARPACK.format(" ".join(map(quote, command("run")[:-1])))), ("python", PYTHON)):
         path = programs / program
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {f"-m {module} " if module else ""}"$@"\n')
+        path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
     return Session(tmp_path / "work", programs)
 

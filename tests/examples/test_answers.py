@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import command
 
 pytestmark = pytest.mark.usefixtures("uncovered")
 
@@ -24,8 +24,8 @@ COUNTS = {"ninety-eight": "ninety nine\none hundred\none hundred one\none hundre
 
 def answers(project: Path, *flags: str) -> dict[str, dict[str, Any]]:
     """Return what `marpack run` says of each sample, by the file's stem."""
-    command = [sys.executable, "-m", "marpack", "run", "--input", "samples/", "--json", *flags]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
+    asked = command("run", "--input", "samples/", "--json", *flags)
+    done = subprocess.run(asked, cwd=project, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode in {0, 1}, done.stderr  # 1: a sample that is refused, as it should be
     return {Path(result["input"]).stem: result for result in json.loads(done.stdout)["results"]}
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ pytestmark = pytest.mark.usefixtures("uncovered")
 REPOSITORY = Path(__file__).parents[2]
 DIGITS = REPOSITORY / "examples" / "digits"
 
-pytest.importorskip("sklearn", reason="training needs marpack[examples]")
+if find_spec("sklearn") is None:
+    pytest.skip("training needs marpack[examples]", allow_module_level=True)
 
 
 QUICK = ["batches_and_metrics", "function_handler", "onnx", "safetensors_compile", "text_classifier", "torch_export"]

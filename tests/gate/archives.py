@@ -1,14 +1,12 @@
 """Archives for the gate: a healthy one, and everything needed to break one thing in it."""
 
-import atexit
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from conformance.forking import ForkServer
+from conformance.forking import shared
 
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckSelection, check
@@ -93,16 +91,9 @@ def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
     return write(plan_project(load_project(project(folder, handler, **options)), check=False)).path
 
 
-@cache
-def _forks() -> ForkServer:
-    server = ForkServer.start()
-    atexit.register(server.close)
-    return server
-
-
 def launch() -> Worker:
     """Return a worker that waits for a model, forked from a process that has torch imported."""
-    return Worker(_forks().launch())
+    return Worker(shared().launch())
 
 
 def examine(source: Path, *, choice: CheckSelection | None = None, **settings: Any) -> GateReport:

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from command import command
 from render.browser import Browser
 
 HANDLER = textwrap.dedent(
@@ -48,8 +49,8 @@ def report(make_mar, tmp_path: Path, photo: Path, png: bytes) -> Path:
 
 
 def run(archive: str, folder: Path, *args: str, code: int = 0) -> Path:
-    command = [sys.executable, "-m", "marpack", "run", archive, *args, "--report", "out.html"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    asked = command("run", archive, *args, "--report", "out.html")
+    done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == code, done.stdout + done.stderr
     return folder / "out.html"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -66,7 +66,7 @@ class Case:
     """What a table of tests holds per row."""
 
     name: str
-    files: Mapping[str, str | bytes]
+    files: Mapping[str, str | bytes | Callable[[], bytes]]  # the last: what makes them
     expected: tuple[str, ...] = ()  # "E code member:line", in any order
     model: Mapping[str, str] = field(default_factory=dict)  # fields of the manifest's model
     runtime: str = "python"
@@ -82,7 +82,8 @@ class Case:
 
     @property
     def members(self) -> dict[str, bytes]:
-        return {name: text.encode() if isinstance(text, str) else text for name, text in self.files.items()}
+        made = {name: content() if callable(content) else content for name, content in self.files.items()}
+        return {name: content.encode() if isinstance(content, str) else content for name, content in made.items()}
 
     def findings(self) -> list[Finding]:
         return lint(Members(self.members), self.manifest, target=self.target)

@@ -2,7 +2,7 @@
 # ruff: noqa: E501 - a row of these tables is a line
 
 from inspection.lint.case import BASE, CLASS, FUNCTION, NET, Case
-from inspection.lint.weights_files import weights
+from inspection.lint.weights_files import bytes_of, weights
 
 from marpack.torchserve.targets import Target
 
@@ -233,7 +233,7 @@ WEIGHTS = [
          "base.py": NET.replace("Net", "Base"), "model.pt": weights("state_dict")}, model=EAGER),
     Case("weights-unknown", {"handler.py": BASE, MODEL: b"\0hello" * 100}, ("W weights-unknown model.pt",), model=SERIALIZED,
          fails=True),
-    Case("weights-truncated", {"handler.py": BASE, MODEL: weights("script")[:-200]}, ("W weights-unknown model.pt",),
+    Case("weights-truncated", {"handler.py": BASE, MODEL: lambda: bytes_of("script")[:-200]}, ("W weights-unknown model.pt",),
          model=SERIALIZED, fails=True),
     alone("own", "state_dict", "model.bin", "N weights-need-model-file model.bin", handler=OWN, answers=False),
     alone("own-safetensors", "safetensors", "model.safetensors", "N weights-need-model-file model.safetensors", handler=OWN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ NEED = "N requirements-need-setting requirements.txt"
 def style(name: str, handler: str, *expected: str, packed: dict[str, str] | None = None, **model: str) -> Case:
     """Return an archive of a folder's files and of these weights, whose kinds are given by member."""
     folder = FOLDER / name
-    files: dict[str, str | bytes] = {
+    files: dict[str, str | bytes | Callable[[], bytes]] = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
     for member, kind in (packed or {}).items():

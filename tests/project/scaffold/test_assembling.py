@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import command
 from days import by_day
 
 from marpack.project.load import load_project
@@ -48,9 +49,9 @@ def test_every_variant_parses_and_is_formatted(template, weights, labels, tmp_pa
     for path in folder.glob("*.py"):
         ast.parse(path.read_text())
     ruff = [sys.executable, "-m", "ruff"]
-    for command in (["check", "--select", "E,F,I,W"], ["format", "--check"]):
+    for asked in (["check", "--select", "E,F,I,W"], ["format", "--check"]):
         done = subprocess.run(
-            [*ruff, *command, "--isolated", "--line-length", "120", "."], cwd=folder, capture_output=True, text=True
+            [*ruff, *asked, "--isolated", "--line-length", "120", "."], cwd=folder, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout
 
@@ -58,9 +59,7 @@ def test_every_variant_parses_and_is_formatted(template, weights, labels, tmp_pa
 @pytest.mark.parametrize("weights", by_day([*OWN, "pictures", "onnx"], "pictures", "onnx"))
 def test_own_weights_answer_their_stand_in(weights, tmp_path, templates, saved):
     folder = started(tmp_path / "p", saved[weights], templates)
-    done = subprocess.run(
-        [sys.executable, "-m", "marpack", "run", "--input", "samples/"], cwd=folder, capture_output=True, text=True
-    )
+    done = subprocess.run(command("run", "--input", "samples/"), cwd=folder, capture_output=True, text=True)
     if weights == "gray":  # whose size nobody can tell from the weights, but any will do for this net
         assert "SIDE = 28" in (folder / "handler.py").read_text()
     assert done.returncode == 0, done.stdout + done.stderr

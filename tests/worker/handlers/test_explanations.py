@@ -1,5 +1,6 @@
 import builtins
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ from marpack.errors import MissingExtraError
 from marpack.torchserve.context import RequestProcessor
 from marpack.worker.handlers.vision import ImageClassifier
 
-pytest.importorskip("captum")
+if find_spec("captum") is None:
+    pytest.skip("explanations need marpack[explain]", allow_module_level=True)
 
 
 @pytest.fixture

@@ -107,6 +107,7 @@ def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
     assert "compile" not in diagnostics.drain_timings()
 
 
+@pytest.mark.nightly
 def test_inductor_answers_as_eager_does(net):
     torch._dynamo.reset()
     model = compiled(net, {"backend": "inductor"}, strict=True)
