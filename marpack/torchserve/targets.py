@@ -48,7 +48,7 @@ class TargetDifference(Enum):
     )
     TEXT_BATCHES = (
         "text_classifier with several requests in a batch",
-        "503 Prediction failed",
+        "503 number of batch response mismatched",
         "batched with real offsets",
     )
     MANIFEST_ENVELOPE = (

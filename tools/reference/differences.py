@@ -8,7 +8,7 @@ def differences() -> str:
     """Return every point in which target marpack differs from the server."""
     rows = "\n".join(f"| {each.what} | {each.torchserve} | {each.marpack} |" for each in TargetDifference)
     return page(
-        "# The contract, and the two targets",
+        "# The two targets",
         "marpack answers as TorchServe 0.12, the last release, answers: same rows into the handler, same bytes and"
         " status out, its failures included. That is `target: torchserve`, the default. What marpack adds, it adds"
         " *beside* the answer: the true traceback, the reason, the way out.",
