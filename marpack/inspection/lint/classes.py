@@ -15,7 +15,6 @@ from marpack.inspection.syntax import dotted_name, refusal
 from marpack.torchserve import stock as ts
 
 ARGUMENTS = Code(
-    "Handler",
     "class-needs-arguments",
     "The server constructs the handler's class, and the model's, without arguments; this one cannot do without.",
     "Give every parameter of `__init__` a default, or read it from the model config in `initialize`.",
@@ -200,10 +199,10 @@ class Library:
 
     def packed(self, dotted: str) -> Module | None:
         """Return a packed module by its dotted name."""
-        located = self._files.members.locate(dotted, self._files.roots)
+        located = self._files.locate(dotted)
         if located is None or not located.member.endswith(".py"):
             return None
-        module = self._files.module(dotted, located.member, package=located.package)
+        module = self._files.module(located)
         return module if isinstance(module, Module) else None
 
 

@@ -11,7 +11,6 @@ from marpack.findings import Finding, Severity
 class Code(Struct, frozen=True):
     """One thing that static checks can find; `docs/findings.md` is printed from all of these."""
 
-    chapter: str  # its heading in the document
     name: str  # kebab-case, never changed once published
     cause: str  # a sentence: what stands in the archive, and what the server makes of it
     fix: str  # a sentence in the imperative; the finding's hint where it has none of its own

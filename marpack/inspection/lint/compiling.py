@@ -5,43 +5,36 @@ from typing import Any
 
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.codes import Code, suggestion
-from marpack.inspection.lint.model_config import ModelConfig
-from marpack.inspection.lint.model_loading import LoadingStrategy
-from marpack.torchserve.targets import Target, TargetDifference
+from marpack.inspection.lint.model_loading import LintContext
+from marpack.torchserve.targets import TargetDifference
 from marpack.torchserve.ts_util import PT2Backend
 
 SHAPE = Code(
-    "Model config",
     "pt2-shape",
     "The pt2 section is in none of its spellings, and BaseHandler's `initialize` fails on it.",
     "Write `pt2: {compile: {enable: true, backend: inductor}}`.",
 )
 BACKEND = Code(
-    "Model config",
     "pt2-backend",
     "The pt2 section names a backend that the server does not know; it runs the model uncompiled, without a word.",
     "Name a backend that the server knows: inductor, eager, aot_eager, onnxrt, openvino, tensorrt, ipex, hpu_backend.",
 )
 GONE = Code(
-    "Model config",
     "pt2-backend-gone",
     "The server knows the backend, but torch has dropped it; compiling fails and the model runs uncompiled.",
     "Name a backend that torch still has, such as inductor.",
 )
 NEEDS = Code(
-    "Model config",
     "pt2-backend-needs",
     "The backend comes with a package that a stock server does not have; without it the model runs uncompiled.",
     "List the package in requirements.txt, or use a server image that has it.",
 )
 OPTION = Code(
-    "Model config",
     "pt2-option",
     "torch.compile does not take an option as it is; compiling fails and the model runs uncompiled.",
     "Use fullgraph, dynamic, backend, mode, options or disable; and mode or options, not both.",
 )
 OFF = Code(
-    "Model config",
     "pt2-off",
     "The pt2 section is there, and compiles nothing.",
     "Write `enable: true`, or leave the section out.",
@@ -69,12 +62,11 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 class CompileCheck:
     """The pt2 section of one model config."""
 
-    def __init__(self, config: ModelConfig, loader: LoadingStrategy, target: Target) -> None:
-        self._config = config
+    def __init__(self, context: LintContext) -> None:
+        self._config, loader = context.config, context.loader
         self._fails = loader.severity  # how much a failing `initialize` weighs
-        better = target.has(TargetDifference.PT2_ERRORS) and not loader.own_way
-        lighter = Severity.NOTE if loader.own_way else Severity.WARNING
-        self._skips = Severity.ERROR if better else lighter  # how much it weighs to run uncompiled
+        better = context.target.has(TargetDifference.PT2_ERRORS) and not loader.own_way
+        self._skips = Severity.ERROR if better else loader.warning  # how much it weighs to run uncompiled
 
     def check(self) -> Iterator[Finding]:
         """Yield why the section fails, or compiles nothing."""

@@ -18,73 +18,61 @@ from marpack.torchserve.stock import INSTALLED, HandlerName, is_standard, never_
 MANIFEST = "MAR-INF/MANIFEST.json: model.handler"
 
 MISSING = Code(
-    "Handler",
     "handler-missing",
     "The handler's file is not in the archive, and no built-in handler has its name; the worker dies.",
     "Pack the file at the archive's root, or name a built-in handler.",
 )
 UNKNOWN = Code(
-    "Handler",
     "handler-unknown",
     "The handler is neither a packed module nor a built-in; it works only where it is installed on the server.",
     "Pack the module, or name a built-in handler.",
 )
 FILE_NAME = Code(
-    "Handler",
     "handler-file-name",
     "The server imports the handler by its file's name up to `.py`, and a dot in it means a package.",
     "Rename the file to a plain name such as handler.py.",
 )
 SHADOWED = Code(
-    "Handler",
     "handler-shadows-built-in",
     "A packed module has the name of a built-in handler and takes its place.",
     "Rename the module if the built-in is meant.",
 )
 OWN_MODULE = Code(
-    "Handler",
     "handler-never-found",
     "A module of this name is loaded in every Python, so the packed file is never imported.",
     "Rename the file to a plain name such as handler.py.",
 )
 NO_HANDLER = Code(
-    "Handler",
     "handler-not-a-handler",
     "The name is a module of the server's that holds no handler.",
     "Name a built-in handler, or a packed file.",
 )
 NEEDS = Code(
-    "Handler",
     "handler-needs-engine",
     "The built-in handler needs a package that a stock server does not have.",
     "List the package in requirements.txt, or use a server image that has it.",
 )
 NO_ENTRY = Code(
-    "Handler",
     "handler-no-entry",
     "The handler's module has neither the function nor a class of its own; imported classes do not count.",
     "Define `handle(data, context)`, or one class with `initialize` and `handle`.",
 )
 MANY_CLASSES = Code(
-    "Handler",
     "handler-many-classes",
     "The handler's module has more than one class of its own; dataclasses, enums, exceptions and aliases count too.",
     "Move all but the handler's class into another packed module and import them: imported classes do not count.",
 )
 FUNCTION_MISSING = Code(
-    "Handler",
     "handler-function-missing",
     "The function after the colon does not exist; the server takes the module's one class instead, without a word.",
     "Name a function of the module, or leave the colon out.",
 )
 NOT_CALLABLE = Code(
-    "Handler",
     "handler-not-callable",
     "The module's entry point is not a function, and the server calls it as one with `None` and the context.",
     "Let the name stand for a function `handle(data, context)`.",
 )
 UNDECIDED = Code(
-    "Handler",
     "handler-undecided",
     "Only running the module would tell what its entry point is.",
     "Define the handler's class or function at the module's top level, under no condition.",
@@ -114,7 +102,7 @@ def find_handler(files: Files, manifest: Manifest) -> HandlerFile:
     if never_found(dotted.partition(".")[0]):
         finding = OWN_MODULE.error(f"the server imports Python's own module '{dotted}' instead", MANIFEST)
         return HandlerFile(findings=(finding,))
-    located = files.members.locate(dotted, files.roots) if dotted else None
+    located = files.locate(dotted) if dotted else None
     if located is None:
         return _not_packed(files, name)
     notes = []
@@ -123,7 +111,7 @@ def find_handler(files: Files, manifest: Manifest) -> HandlerFile:
         notes.append(SHADOWED.note(message, located.member))
     if located.kind is not Found.SOURCE:
         return HandlerFile(findings=(*notes, _no_source(located)))
-    module = files.module(located.dotted, located.member, package=located.package)
+    module = files.module(located)
     if isinstance(module, Module):
         return HandlerFile(member=located.member, module=module, function=name.function or None, findings=tuple(notes))
     trouble = [broken(located.member, module)] if module else []
@@ -150,11 +138,11 @@ def _missing(files: Files, name: HandlerName) -> Finding:
     path, base, dotted = name.path, name.base, name.module
     if not dotted:
         return MISSING.error("the manifest names no handler", MANIFEST)
-    if "." in dotted and base in files.members.files_in(""):
+    if "." in dotted and base in files.files_in(""):
         return FILE_NAME.error(f"'{base}' cannot be imported: its name has a dot before .py", base)
     if ts.has_module(f"ts.torch_handler.{dotted}"):
         return NO_HANDLER.error(f"'{dotted}' is a module of the server's without a handler in it", MANIFEST)
-    elsewhere = sorted(name for name in files.members.names if name.endswith(f"/{dotted}.py"))
+    elsewhere = sorted(name for name in files.names if name.endswith(f"/{dotted}.py"))
     if elsewhere:
         message = f"'{path}' is packed as {elsewhere[0]}, where the server does not look"
         return MISSING.error(message, MANIFEST, "pack it at the archive's root")
@@ -165,7 +153,7 @@ def _missing(files: Files, name: HandlerName) -> Finding:
 
 
 def _near(files: Files, path: str, dotted: str) -> str | None:
-    packed = [name for name in files.members.files_in("") if name.endswith(".py")]
+    packed = [name for name in files.files_in("") if name.endswith(".py")]
     choices = packed if path.endswith(".py") else [*ts.BUILT_INS, *(name.removesuffix(".py") for name in packed)]
     return suggestion(path if path.endswith(".py") else dotted, choices)
 

@@ -3,44 +3,37 @@
 import ast
 from collections.abc import Iterator
 
-from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
 from marpack.inspection.lint.classes import Library, LocalClass, ServerClass, UnknownClass, check_constructing
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.entry_point import MANIFEST, EntryDecision, EntryKind
-from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.lint.model_config import ModelConfig
-from marpack.inspection.lint.model_loading import LoadingStrategy, is_servers_own
+from marpack.inspection.lint.entry_point import MANIFEST, EntryKind
+from marpack.inspection.lint.files import Module
+from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.syntax import bound_arguments, dotted_name, is_async, is_generator, own_nodes, refusal, walk
 from marpack.torchserve import stock as ts
-from marpack.torchserve.targets import Target, TargetDifference
+from marpack.torchserve.targets import TargetDifference
 
 ASYNC = Code(
-    "Handler",
     "handler-async",
     "An async `handle` gives a coroutine, which is no list: 503. Only under asyncCommunication is it awaited.",
     "Make it a plain function, or set `asyncCommunication: true` in the model config.",
 )
 SYNC = Code(
-    "Handler",
     "handler-not-async",
     "Under asyncCommunication the server awaits what `handle` returns, and a plain function's list cannot be awaited.",
     "Make `handle` an async function, or drop asyncCommunication from the model config.",
 )
 GENERATOR = Code(
-    "Handler",
     "handler-generator",
     "A `handle` with `yield` gives a generator, which is no list, so every request is a 503.",
     "Return a list with one element per request; stream with send_intermediate_predict_response.",
 )
 NO_ANSWER = Code(
-    "Handler",
     "handler-returns-nothing",
     "`handle`, or the `postprocess` that answers for it, never returns a value; None is no list: 503.",
     "Return a list with one element per request.",
 )
 NO_LIST = Code(
-    "Handler",
     "handler-returns-no-list",
     "A return of `handle`, or of `postprocess` for it, gives something that is not a list: 503.",
     "Return a list with one element per request: `return [answer]`.",
@@ -57,25 +50,21 @@ _NOT_LISTS = {
 }
 _CONSTANTS = {str: "a string", bytes: "bytes", int: "a number", float: "a number", bool: "a boolean"}
 NO_METHOD = Code(
-    "Handler",
     "handler-method-missing",
     "The handler's class has no `handle` or no `initialize`, and the server needs both; the worker dies.",
     "Define the method, or derive the class from ts.torch_handler.base_handler.BaseHandler.",
 )
 SIGNATURE = Code(
-    "Handler",
     "handler-signature",
     "The server calls `handle(data, context)` and `initialize(context)`, and this one takes something else.",
     "Give it the parameters that the server passes.",
 )
 STAGE = Code(
-    "Handler",
     "handler-stage",
     "BaseHandler's `handle` calls preprocess, inference and postprocess with one argument, and awaits none of them.",
     "Take one argument (the context is self.context), or override `handle` too.",
 )
 BASE_UNKNOWN = Code(
-    "Handler",
     "handler-base-unknown",
     "The handler's class derives from one that is not packed, so its methods cannot be told.",
     "Pack the base class's module if the server does not have it.",
@@ -86,31 +75,23 @@ TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
 FILE = "source_vocab.pt"
 
 MISSING = Code(
-    "Weights",
     "vocabulary-missing",
     "The text handlers load source_vocab.pt from the archive's root, and it is not there; the worker dies.",
     "Pack the vocabulary as source_vocab.pt: torch.save({token: index}, 'source_vocab.pt').",
 )
 BATCHES = Code(
-    "Weights",
     "text-batches",
     "The server's text classifier handles one request at a time; a batch of several is a 503 for each of them.",
     "Set batchSize to 1, override `preprocess` and `inference`, or build with target: marpack.",
 )
 
 
-def check_answer(module: Module, function: ast.AST, *, awaited: bool) -> Iterator[Finding]:
-    """Yield what is wrong with the way a `handle` answers.
-
-    Args:
-        module: Where it stands.
-        function: Its definition.
-        awaited: Whether the model config asks for asyncCommunication.
-    """
+def _check_answer(module: Module, function: ast.AST, *, awaited: bool) -> Iterator[Finding]:
+    """Yield what is wrong with the way a `handle` answers; a decorator may make anything of it."""
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return
     if bound_arguments(function, method=False) is None:
-        return  # a decorator may make anything of it
+        return
     where = module.at(function)
     if is_generator(function):
         yield GENERATOR.error(f"'{function.name}' yields, so it gives a generator where the server wants a list", where)
@@ -147,10 +128,15 @@ def _no_list(value: ast.expr) -> str | None:
     return _NOT_LISTS.get(type(value))
 
 
-def check_entry(entry: EntryDecision, library: Library, *, awaited: bool) -> Iterator[Finding]:
+def check_entry(context: LintContext) -> Iterator[Finding]:
     """Yield what the server will stumble over when it makes, initialises and calls the handler."""
+    entry, library, awaited = context.entry, context.library, context.config.awaited
     if entry.kind is EntryKind.FUNCTION and entry.function is not None and entry.of is not None:
-        yield from _check_function(entry, awaited=awaited)
+        why = refusal(entry.function, 2, method=False)
+        if why:
+            message = f"the server calls '{entry.name}' with data and context, but it {why}"
+            yield SIGNATURE.error(message, entry.of.at(entry.function))
+        yield from _check_answer(entry.of, entry.function, awaited=awaited)
     if entry.kind is EntryKind.CLASS and isinstance(entry.cls, ServerClass):
         yield from _check_built_in(entry.cls, awaited=awaited)
     if entry.kind is EntryKind.CLASS and isinstance(entry.cls, LocalClass):
@@ -160,23 +146,13 @@ def check_entry(entry: EntryDecision, library: Library, *, awaited: bool) -> Ite
         yield from _check_answering(library, entry.cls, awaited=awaited)
 
 
-def _check_function(entry: EntryDecision, *, awaited: bool) -> Iterator[Finding]:
-    assert entry.function is not None and entry.of is not None  # noqa: S101, PT018 - for the type checker
-    why = refusal(entry.function, 2, method=False)
-    if why:
-        message = f"the server calls '{entry.name}' with data and context, but it {why}"
-        yield SIGNATURE.error(message, entry.of.at(entry.function))
-    yield from check_answer(entry.of, entry.function, awaited=awaited)
-
-
 def _check_built_in(cls: ServerClass, *, awaited: bool) -> Iterator[Finding]:
     name = cls.dotted.rpartition(".")[2]
     if awaited and name not in _ASYNC_HANDLERS:
         yield SYNC.error(f"the built-in {name} is not async, but the model config sets asyncCommunication", MANIFEST)
     if not awaited and name in _ASYNC_HANDLERS:
-        yield ASYNC.error(
-            f"the built-in {name} is async, and the model config does not set asyncCommunication", MANIFEST
-        )
+        message = f"the built-in {name} is async, and the model config does not set asyncCommunication"
+        yield ASYNC.error(message, MANIFEST)
 
 
 def _check_method(library: Library, cls: LocalClass, name: str, arguments: tuple[str, ...]) -> Iterator[Finding]:
@@ -216,14 +192,12 @@ def _check_answering(library: Library, cls: LocalClass, *, awaited: bool) -> Ite
         return
     if isinstance(found.owner, ServerClass):
         if awaited and found.owner.dotted.rpartition(".")[2] not in _ASYNC_HANDLERS:
-            yield SYNC.error(
-                "the inherited 'handle' is not async, but the model config sets asyncCommunication",
-                cls.module.at(cls.node),
-            )
+            message = "the inherited 'handle' is not async, but the model config sets asyncCommunication"
+            yield SYNC.error(message, cls.module.at(cls.node))
         if found.owner.dotted == ts.BASE:
             yield from _check_stages(library, cls)
     elif isinstance(found.owner, LocalClass) and found.function:
-        yield from check_answer(found.owner.module, found.function, awaited=awaited)
+        yield from _check_answer(found.owner.module, found.function, awaited=awaited)
 
 
 def _check_stages(library: Library, cls: LocalClass) -> Iterator[Finding]:
@@ -238,25 +212,25 @@ def _check_stages(library: Library, cls: LocalClass) -> Iterator[Finding]:
         elif is_async(found.function):
             yield STAGE.error(f"'{name}' is async, and BaseHandler's handle does not await it", where)
         elif name == "postprocess":  # whose answer is handle's
-            yield from check_answer(found.owner.module, found.function, awaited=False)
+            yield from _check_answer(found.owner.module, found.function, awaited=False)
 
 
-def check_batches(config: ModelConfig, library: Library, loader: LoadingStrategy, target: Target) -> Iterator[Finding]:
+def check_batches(context: LintContext) -> Iterator[Finding]:
     """Yield that the server will fill batches which its own text classifier cannot take."""
-    size = config.values.get("batchSize")
-    if not isinstance(size, int) or size < 2 or target.has(TargetDifference.TEXT_BATCHES) or loader.cls is None:
+    size, owner = context.config.values.get("batchSize"), context.owner("preprocess")
+    if not isinstance(size, int) or size < 2 or context.target.has(TargetDifference.TEXT_BATCHES):
         return
-    found = library.find(loader.cls, "preprocess")
-    if found is not None and isinstance(found.owner, ServerClass) and found.owner.dotted.endswith(".TextClassifier"):
+    if isinstance(owner, ServerClass) and owner.dotted.endswith(".TextClassifier"):
         message = f"the text classifier takes one request at a time, and the batch size is {size}"
-        yield BATCHES.warning(message, config.at("batchSize"))
+        yield BATCHES.warning(message, context.config.at("batchSize"))
 
 
-def check_vocabulary(files: Files, manifest: Manifest, library: Library, loader: LoadingStrategy) -> Iterator[Finding]:
+def check_vocabulary(context: LintContext) -> Iterator[Finding]:
     """Yield that the vocabulary is missing, where the server's text handler would load it."""
-    if loader.own_way or loader.cls is None or ServerClass(TEXT_HANDLER) not in library.order(loader.cls):
+    loader = context.loader
+    if loader.own_way or loader.cls is None or ServerClass(TEXT_HANDLER) not in context.library.order(loader.cls):
         return
-    named = manifest.model.extra.get("sourceVocab")
+    named = context.manifest.model.extra.get("sourceVocab")
     name = named if isinstance(named, str) and named else FILE
-    if name not in files and (named or is_servers_own(library, loader, "get_source_vocab_path")):
+    if name not in context.files and (named or context.is_servers_own("get_source_vocab_path")):
         yield MISSING.weigh(loader.severity, f"the text handler's vocabulary '{name}' is not in the archive", name)

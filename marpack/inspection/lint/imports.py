@@ -9,24 +9,22 @@ from msgspec import Struct
 
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.bindings import Imported, branches
-from marpack.inspection.lint.classes import Library, absolute
+from marpack.inspection.lint.classes import absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.entry_point import Absent, lookup
 from marpack.inspection.lint.files import Files, Found, Located, Module, broken
-from marpack.inspection.lint.requirements import Requirements
+from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.requirements import provided, usual_provider
 from marpack.inspection.syntax import Broken, dotted_name, walk
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import INSTALLED, is_standard, never_found
 
 NOT_PACKED = Code(
-    "Imports",
     "import-not-packed",
     "A module that looks like the author's own is imported, and it is not at the archive's root, where Python looks.",
     "Pack the file at the archive's root.",
 )
 HANDLER_MODULE = Code(
-    "Imports",
     "import-handler-module",
     "The server's handlers are imported from ts.torch_handler; by themselves their names are not found.",
     "Import from ts.torch_handler.",
@@ -40,43 +38,36 @@ _HOMELY = (
     "backbone encoder decoder losses train training settings src lib"
 )
 NO_MODULE = Code(
-    "Imports",
     "ts-module-missing",
     "TorchServe 0.12 has no such module.",
     "Import it from where TorchServe 0.12 has it.",
 )
 NO_NAME = Code(
-    "Imports",
     "ts-name-missing",
     "TorchServe 0.12 has the module, but not the name.",
     "Import it from where TorchServe 0.12 has it.",
 )
 NEEDS = Code(
-    "Imports",
     "ts-needs-engine",
     "A module of the server's needs a package that a stock server does not have.",
     "List the package in requirements.txt, or use a server image that has it.",
 )
 RELATIVE = Code(
-    "Imports",
     "import-relative",
     "The server imports the handler and the model file as top-level modules, where relative imports have no package.",
     "Import the packed module by its own name: `from model import Net`.",
 )
 UNLISTED = Code(
-    "Imports",
     "import-unlisted",
     "An import is neither Python's own, nor packed, nor listed in the requirements, nor on a stock server.",
     "List its distribution in requirements.txt, or pack the module.",
 )
 NAME_MISSING = Code(
-    "Imports",
     "import-name-missing",
     "A name is imported from a packed module that does not have it.",
     "Define the name there, or mend its spelling.",
 )
 SUBMODULE = Code(
-    "Imports",
     "import-submodule-missing",
     "A module is imported from a packed package that does not hold it.",
     "Pack the module, or mend its name.",
@@ -137,14 +128,7 @@ def brings_modules(tree: ast.Module) -> bool:
 
 
 def not_packed(files: Files, top: str, severity: Severity, where: str) -> Finding | None:
-    """Return the finding for an import that must be the author's own and is not packed; None for any other.
-
-    Args:
-        files: The members, none of which answers the import.
-        top: The top-level module.
-        severity: How much it weighs.
-        where: Where the import stands.
-    """
+    """Return the finding for an import that must be the author's own and is not packed; None for any other."""
     if top in ts.BUILT_INS:
         hint = f"write ts.torch_handler.{top}"
         return HANDLER_MODULE.weigh(severity, f"'{top}' is found only as ts.torch_handler.{top}", where, hint)
@@ -158,25 +142,18 @@ def not_packed(files: Files, top: str, severity: Severity, where: str) -> Findin
 
 def _elsewhere(files: Files, top: str) -> str | None:
     """Return where a module lies in a folder that is no package of its own."""
-    found = sorted(name for name in files.members.names if name.endswith((f"/{top}.py", f"/{top}/__init__.py")))
-    loose = (name for name in found if "__init__.py" not in files.members.files_in(name.partition("/")[0] + "/"))
+    found = sorted(name for name in files.names if name.endswith((f"/{top}.py", f"/{top}/__init__.py")))
+    loose = (name for name in found if "__init__.py" not in files.files_in(name.partition("/")[0] + "/"))
     return next(loose, None)
 
 
 def packed_tops(files: Files) -> list[str]:
     """Return the names that can be imported from the archive's root."""
-    return sorted({name.split("/")[0].removesuffix(".py") for name in files.members.names if name.endswith(".py")})
+    return sorted({name.split("/")[0].removesuffix(".py") for name in files.names if name.endswith(".py")})
 
 
 def check_ts_import(source: str, statement: Imported, severity: Severity, where: str) -> Iterator[Finding]:
-    """Yield what is wrong with an import from `ts`.
-
-    Args:
-        source: The module's absolute name.
-        statement: The import.
-        severity: How much it weighs that the import fails.
-        where: Where it stands.
-    """
+    """Yield what is wrong with an import from `ts`."""
     if not ts.has_module(source):
         hint = suggestion(source, ts.modules())
         yield NO_MODULE.weigh(severity, f"TorchServe 0.12 has no module '{source}'", where, hint)
@@ -220,16 +197,17 @@ class ImportSite(Struct, frozen=True):
 class Imports:
     """Follows imports from module to module and asks of each whether the server will find it."""
 
-    def __init__(self, files: Files, library: Library, requirements: Requirements) -> None:
-        self._files = files
-        self._library = library
-        self._requirements = requirements
+    def __init__(self, context: LintContext) -> None:
+        self._files = context.files
+        self._library = context.library
+        self._requirements = context.requirements
+        self._starts = [module for module in (context.handler.module, context.model_file) if module is not None]
         self._imports: dict[str, list[tuple[Imported, bool]]] = {}
         self._reached: list[Module] = []
 
-    def check(self, starts: list[Module]) -> Iterator[Finding]:
-        """Yield what is wrong with the imports of these modules, and of the packed ones that they lead to."""
-        reached = self._follow(starts)
+    def check(self) -> Iterator[Finding]:
+        """Yield what is wrong with the imports of handler and model file, and of the modules that they lead to."""
+        reached = self._follow(self._starts)
         self._reached = [module for module, _ in reached.values()]
         for module, sure in reached.values():
             for statement, runs in dict.fromkeys(self._imports_of(module)):
@@ -277,7 +255,7 @@ class Imports:
             yield from [finding] if finding else []
 
     def _locate(self, dotted: str) -> Located | None:
-        return self._files.members.locate(dotted, self._files.roots)
+        return self._files.locate(dotted)
 
     def _relative(self, need: ImportSite) -> Finding:
         dots = "." * need.statement.level + need.statement.module
@@ -289,7 +267,7 @@ class Imports:
         if located is None:
             return None if self._is_provided(top.dotted) else self._no_submodule(need, source)
         if located.kind is Found.SOURCE:
-            module = self._files.module(located.dotted, located.member, package=located.package)
+            module = self._files.module(located)
             if isinstance(module, Broken):
                 return broken(located.member, module, need.severity)
             return self._check_name(need, source, module) if module else None

@@ -6,79 +6,67 @@ from collections.abc import Iterator
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint.classes import Library, LocalClass, ServerClass
+from marpack.inspection.lint.classes import LocalClass, ServerClass
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.files import Files
-from marpack.inspection.lint.model_loading import LoadingStrategy
+from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.syntax import walk
 from marpack.torchserve.labels import LABELS_NAME, LabelsFault, json_kind, parse_labels
 from marpack.torchserve.stock import TOPK, built_in_of
-from marpack.torchserve.targets import Target, TargetDifference
+from marpack.torchserve.targets import TargetDifference
 
 MAX_LABELS = 16 << 20  # bytes
 
 ENCODING = Code(
-    "Labels",
     "labels-encoding",
     "The labels file is not UTF-8, or begins with a byte-order mark; the server cannot decode it.",
     "Save the file as UTF-8 without a byte-order mark.",
 )
 SYNTAX = Code(
-    "Labels",
     "labels-syntax",
     "The labels file is not valid JSON; the worker dies.",
     "Mend the line; `python -m json.tool index_to_name.json` shows the same error.",
 )
 TOO_LARGE = Code(
-    "Labels",
     "labels-unchecked",
     "The labels file is larger than any hand has written, and was not looked into.",
     "Check that it is the file you mean.",
 )
 SHAPE = Code(
-    "Labels",
     "labels-shape",
     "The labels file is not an object of class index to label; the worker dies.",
     'Write {"0": "cat", "1": "dog"}.',
 )
 VALUE = Code(
-    "Labels",
     "labels-value",
     "A label is neither a string nor a list that ends in one; the worker dies.",
     'Write labels as strings: {"0": "cat"}.',
 )
 KEY = Code(
-    "Labels",
     "labels-key",
     "A key of the labels file is not a class index, so no prediction finds it.",
     'Write the index first, as a plain number in quotes: {"0": "cat"}.',
 )
 GAP = Code(
-    "Labels",
     "labels-gap",
     "Class indices between 0 and the largest have no label; predicting one of them is a 503.",
     "Name every class from 0 to the last.",
 )
 TWICE = Code(
-    "Labels",
     "labels-duplicate-key",
     "A class index stands twice in the labels file; the last label counts.",
     "Keep one of the two.",
 )
 SAME = Code(
-    "Labels",
     "labels-duplicate",
     "Classes share a label; where two of them are in one answer, they collapse into one entry.",
     "Give every class a label of its own.",
 )
 FEW = Code(
-    "Labels",
     "labels-few",
     "image_classifier answers with the five most probable classes, and with fewer than five every request is a 503.",
     "Derive a class from ImageClassifier and set topk, or build with target: marpack.",
 )
 MISNAMED = Code(
-    "Labels",
     "labels-misnamed",
     "A file that looks like labels is packed under a name, or in a folder, where the server does not look.",
     "Pack it as index_to_name.json at the archive's root.",
@@ -94,11 +82,12 @@ _FAULTS = {LabelsFault.ENCODING: ENCODING, LabelsFault.SYNTAX: SYNTAX, LabelsFau
 class LabelsCheck:
     """The labels of one archive, and who uses them."""
 
-    def __init__(self, files: Files, library: Library, loader: LoadingStrategy, target: Target) -> None:
-        self._files = files
-        self._library = library
-        self._loader = loader
-        self._target = target
+    def __init__(self, context: LintContext) -> None:
+        self._context = context
+        self._files = context.files
+        self._loader = context.loader
+        owner = context.owner("postprocess")
+        self._classifier = built_in_of(owner.dotted) if isinstance(owner, ServerClass) else None
 
     def check(self) -> Iterator[Finding]:
         """Yield what the server's loader, and then the predictions, will stumble over."""
@@ -116,33 +105,21 @@ class LabelsCheck:
             yield _FAULTS[labels.fault].weigh(self._loader.severity, labels.problem, where)
             return
         for key in labels.duplicates[:10]:
-            yield TWICE.weigh(self._at_most(Severity.WARNING), f"'{key[:40]}' is there twice", LABELS_NAME)
+            yield TWICE.weigh(self._loader.warning, f"'{key[:40]}' is there twice", LABELS_NAME)
         yield from self._names(list(labels.names.values())) if labels.listed else self._mapping(labels.names)
 
-    def _at_most(self, severity: Severity) -> Severity:
-        return Severity.NOTE if self._loader.own_way else severity
-
-    @property
-    def _used_by_index(self) -> bool:
-        """Whether the server's own classifiers look every class up."""
-        found = self._library.find(self._loader.cls, "postprocess") if self._loader.cls else None
-        owner = found.owner if found else None
-        built_in = built_in_of(owner.dotted) if isinstance(owner, ServerClass) else None
-        return built_in is not None and built_in.classifies
-
     def _misnamed(self) -> Iterator[Finding]:
-        alike = (name for name in self._files.members.names if _ALIKE.fullmatch(name.lower().rpartition("/")[2]))
+        alike = (name for name in self._files.names if _ALIKE.fullmatch(name.lower().rpartition("/")[2]))
         name = min(alike, default=None)
         if name and not self._loader.own_way:
-            yield MISNAMED.note(
-                f"'{name}' looks like labels, and the server reads only {LABELS_NAME} at the root", name
-            )
+            message = f"'{name}' looks like labels, and the server reads only {LABELS_NAME} at the root"
+            yield MISNAMED.note(message, name)
 
     def _mapping(self, labels: dict[str, Any]) -> Iterator[Finding]:  # Any: JSON
         yield from self._values(labels)
         wrong = [key for key in labels if not _INDEX.fullmatch(key)]
         if wrong:
-            yield KEY.weigh(self._at_most(Severity.WARNING), self._key_message(labels, wrong), _at(wrong[0]))
+            yield KEY.weigh(self._loader.warning, self._key_message(labels, wrong), _at(wrong[0]))
         else:
             yield from self._gaps({int(key) for key in labels})
         yield from self._same(list(labels.values()))
@@ -164,14 +141,15 @@ class LabelsCheck:
         if len(wrong) > 3:
             yield VALUE.weigh(self._loader.severity, f"{len(wrong) - 3} more labels are no strings", LABELS_NAME)
         if not labels:
-            yield GAP.weigh(self._at_most(Severity.WARNING), "it names no class at all", LABELS_NAME)
+            yield GAP.weigh(self._loader.warning, "it names no class at all", LABELS_NAME)
 
     def _gaps(self, indices: set[int]) -> Iterator[Finding]:
         missing = max(indices, default=-1) + 1 - len(indices)
         if not missing:
             return
         first = next(index for index in range(len(indices) + 1) if index not in indices)
-        severity = self._at_most(Severity.WARNING) if self._used_by_index else Severity.NOTE
+        looked_up = self._classifier is not None and self._classifier.classifies
+        severity = self._loader.warning if looked_up else Severity.NOTE
         more = f" and {missing - 1} more classes have" if missing > 1 else " has"
         yield GAP.weigh(severity, f"class {first}{more} no label", LABELS_NAME)
 
@@ -179,7 +157,7 @@ class LabelsCheck:
         wrong = next((name for name in names if not isinstance(name, str)), None)
         if wrong is not None or None in names:
             message = f"a label is {json_kind(wrong)}, not a string"
-            yield VALUE.weigh(self._at_most(Severity.WARNING), message, _at("object_type_names"))
+            yield VALUE.weigh(self._loader.warning, message, _at("object_type_names"))
         yield from self._same([name for name in names if isinstance(name, str)])
         yield from self._few(len(names))
 
@@ -191,20 +169,13 @@ class LabelsCheck:
             yield SAME.note(f"{counted[duplicates[0]]} classes are called '{duplicates[0][:40]}'{more}", LABELS_NAME)
 
     def _few(self, number: int) -> Iterator[Finding]:
-        if not 0 < number < TOPK or self._target.has(TargetDifference.TOPK_CLAMPED) or not self._answers_topk():
+        cls, context = self._loader.cls, self._context
+        if not 0 < number < TOPK or context.target.has(TargetDifference.TOPK_CLAMPED) or cls is None:
             return
-        message = f"there are {number} labels, and the image classifier answers with the top {TOPK}"
-        yield FEW.weigh(self._at_most(Severity.WARNING), message, LABELS_NAME)
-
-    def _answers_topk(self) -> bool:
-        """Say whether the classifier is the server's, with its own number of classes to answer with."""
-        cls = self._loader.cls
-        found = self._library.find(cls, "postprocess") if cls else None
-        if cls is None or found is None or not isinstance(found.owner, ServerClass):
-            return False
-        own = [base for base in self._library.order(cls) if isinstance(base, LocalClass)]
-        built_in = built_in_of(found.owner.dotted)
-        return built_in is not None and built_in.topk is not None and not any(_sets_topk(base) for base in own)
+        topk = self._classifier is not None and self._classifier.topk is not None
+        if topk and not any(isinstance(base, LocalClass) and _sets_topk(base) for base in context.library.order(cls)):
+            message = f"there are {number} labels, and the image classifier answers with the top {TOPK}"
+            yield FEW.weigh(self._loader.warning, message, LABELS_NAME)
 
 
 def _sets_topk(base: LocalClass) -> bool:

@@ -11,31 +11,26 @@ WHERE = "MAR-INF/MANIFEST.json"
 ENVELOPES = ("base", "body", "json", "kserve", "kservev2")
 
 NAME = Code(
-    "Manifest",
     "model-name",
     "The model's name does not begin with a letter or digit and go on with those, '_', '-' and '.'.",
     "Rename the model.",
 )
 RUNTIME = Code(
-    "Manifest",
     "runtime-unknown",
     "The server refuses a manifest whose runtime is not python, python3 or LSP.",
     "Set the runtime to python.",
 )
 LSP = Code(
-    "Manifest",
     "runtime-lsp",
     "LSP is the C++ backend, which neither the pip package nor the images hold; a stock server starts no worker.",
     "Set the runtime to python, or use a server built with the C++ backend.",
 )
 ENVELOPE = Code(
-    "Manifest",
     "envelope-ignored",
     "TorchServe takes the envelope from its own config.properties (service_envelope), never from the manifest.",
     "Set service_envelope on the server.",
 )
 ENVELOPE_UNKNOWN = Code(
-    "Manifest",
     "envelope-unknown",
     "The manifest's envelope is none that TorchServe has.",
     "Use body, json, kserve or kservev2.",

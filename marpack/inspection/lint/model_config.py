@@ -24,97 +24,81 @@ _FRONTEND_DEPTH = 50
 _FRONTEND_ALIASES = 50  # of lists and mappings
 
 MISSING = Code(
-    "Model config",
     "config-missing",
     "The manifest's model config is not in the archive; every worker dies looking for it.",
     "Pack the file at the archive's root, or leave configFile out.",
 )
 ENCODING = Code(
-    "Model config",
     "config-encoding",
     "The model config is not UTF-8, and the worker cannot decode it.",
     "Save the file as UTF-8.",
 )
 SYNTAX = Code(
-    "Model config",
     "config-syntax",
     "The model config is not valid YAML; the frontend ignores it, and the worker dies.",
     "Mend the line; indent with spaces, never with tabs.",
 )
 TAG = Code(
-    "Model config",
     "config-tag",
     "The model config holds a tag that makes an object; both of the server's readers refuse it, as they should.",
     "Write plain values, without '!' tags.",
 )
 BOMB = Code(
-    "Model config",
     "config-bomb",
     "The model config is small to write and endless to expand (aliases of aliases); it can stall a worker.",
     "Write the values out.",
 )
 ROOT = Code(
-    "Model config",
     "config-root",
     "The model config is empty, or no mapping of names to values; the server refuses to register the model.",
     "Write `key: value` lines, or leave configFile out.",
 )
 KEY = Code(
-    "Model config",
     "config-key",
     "A key of the model config is not a string; the server refuses to register the model.",
     "Put the key in quotes.",
 )
 TWICE = Code(
-    "Model config",
     "config-duplicate-key",
     "A key stands twice in the model config; the last one counts.",
     "Keep one of the two.",
 )
 TOO_MUCH = Code(
-    "Model config",
     "config-beyond-frontend",
     "The model config is larger, deeper or fuller of aliases than the frontend reads; it ignores all of it silently.",
     "Shorten the config: at most 3 MiB, 50 levels, 50 aliases.",
 )
 NOT_LOOKED_INTO = Code(
-    "Model config",
     "config-unchecked",
     "The model config is larger than any hand has written, and was not looked into.",
     "Move what is not the server's into a file of its own.",
 )
 TYPE = Code(
-    "Model config",
     "config-type",
     "A value of the model config is of another type than the server wants; the frontend ignores it.",
     'Write the value as the type that is wanted: 8, not "8"; true, not "true".',
 )
 RANGE = Code(
-    "Model config",
     "config-range",
     "A value of the model config is outside what the server takes; the frontend ignores it, or takes the nearest.",
     "Write a value that the server takes.",
 )
 NO_IDLE_TIME = Code(
-    "Model config",
     "sequence-idle-time",
     "The model config asks for sequences, but not how long one may be idle: every request fails.",
     "Set `sequenceMaxIdleMSec`, in milliseconds, or drop `sequenceBatching`.",
 )
 UNKNOWN_KEY = Code(
-    "Model config",
     "config-unknown-key",
     "A key of the model config is spelled almost like one that the server reads; keys of one's own are fine.",
     "Mend the key's spelling.",
 )
 WORKERS = Code(
-    "Model config",
     "config-workers",
     "minWorkers is larger than maxWorkers.",
     "Let minWorkers be at most maxWorkers.",
 )
 TORCHRUN_KEY = Code(
-    "Model config",
     "config-torchrun-key",
     "A key under torchrun is not one that the server passes on.",
     "Use one that it does, such as nnodes, nproc-per-node, rdzv-backend or OMP_NUMBER_THREADS.",

@@ -4,8 +4,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding, Severity
@@ -20,58 +20,53 @@ from marpack.inspection.lint.classes import (
     check_constructing,
 )
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.entry_point import EntryDecision, EntryKind
+from marpack.inspection.lint.entry_point import EntryDecision, EntryKind, HandlerFile
 from marpack.inspection.lint.files import Files, Module, broken
-from marpack.inspection.syntax import dotted_name, own_nodes, walk
+from marpack.inspection.lint.model_config import ModelConfig
+from marpack.inspection.lint.requirements import Requirements
+from marpack.inspection.syntax import Broken, dotted_name, own_nodes, walk
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import never_found
+from marpack.torchserve.targets import Target
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.modelFile"
 
 MISSING = Code(
-    "Model file",
     "model-file-missing",
     "The model file is not in the archive.",
     "Pack the file at the archive's root, or leave modelFile out.",
 )
 FILE_NAME = Code(
-    "Model file",
     "model-file-name",
     "The server imports the model file by its name up to the first dot, from the archive's root.",
     "Rename the file to a plain name such as model.py, and pack it at the root.",
 )
 NO_CLASS = Code(
-    "Model file",
     "model-no-class",
     "The model file has no class of its own; imported classes do not count.",
     "Define the model's class in the model file: class Model(Imported): pass.",
 )
 MANY_CLASSES = Code(
-    "Model file",
     "model-many-classes",
     "The model file has more than one class of its own, and the server wants exactly one.",
     "Move the building blocks into another packed module and import them: imported classes do not count.",
 )
 UNDECIDED = Code(
-    "Model file",
     "model-undecided",
     "Only running the model file would tell how many classes it has.",
     "Define the model's class at the module's top level, under no condition.",
 )
 NO_MODULE = Code(
-    "Model file",
     "model-not-a-module",
     "The model's class is no torch.nn.Module, so it has no load_state_dict, to or eval.",
     "Derive the class from torch.nn.Module.",
 )
 UNEXPECTED = Code(
-    "Weights",
     "weights-unexpected-key",
     "The state_dict has tensors for a layer that the model file's class never mentions; load_state_dict refuses them.",
     "Save the state_dict of the class that is packed.",
 )
 LACKING = Code(
-    "Weights",
     "weights-missing-key",
     "The model file's class has a layer that the state_dict has no tensors for; load_state_dict refuses it.",
     "Save the state_dict of the class that is packed.",
@@ -85,16 +80,55 @@ _FILLED = frozenset(
 _UNSEEN = frozenset({"setattr", "add_module", "register_module", "__setattr__", "load_state_dict"})
 
 
-def check_model_file(files: Files, library: Library, manifest: Manifest, severity: Severity) -> Iterator[Finding]:
-    """Yield why the server cannot make the model of the model file.
+class LoadingStrategy(Struct, frozen=True, kw_only=True):
+    """How sure it is that BaseHandler's rules for model, labels and compiling apply."""
 
-    Args:
-        files: The members.
-        library: Resolves bases.
-        manifest: Names the file.
-        severity: How much it weighs; less than an error where the handler loads the model by itself.
-    """
-    name = manifest.model.model_file
+    severity: Severity = Severity.NOTE  # ERROR: they do; WARNING: they seem to; NOTE: the handler has its own way
+    cls: Class | None = None
+
+    @property
+    def own_way(self) -> bool:
+        """Whether the handler loads by itself, or nobody can tell."""
+        return self.severity is Severity.NOTE
+
+    @property
+    def warning(self) -> Severity:
+        """How much it weighs that one of these rules is broken, and the server may cope."""
+        return lighter(self.severity, Severity.WARNING)
+
+
+class LintContext(Struct, frozen=True, kw_only=True):
+    """One archive with all that the rules need to know of it, worked out once."""
+
+    files: Files
+    manifest: Manifest
+    target: Target
+    library: Library
+    config: ModelConfig
+    requirements: Requirements
+    handler: HandlerFile
+    entry: EntryDecision
+    loader: LoadingStrategy
+
+    @property
+    def model_file(self) -> Module | None:
+        """The model file, parsed, if there is one."""
+        name = self.manifest.model.model_file
+        return self.library.packed(name.partition(".")[0]) if name and name in self.files else None
+
+    def is_servers_own(self, method: str) -> bool:
+        """Say whether a method of the handler's is the server's, for certain, and not overridden."""
+        return isinstance(self.owner(method), ServerClass)
+
+    def owner(self, method: str) -> Class | None:
+        """Return the class that the handler, where it loads as BaseHandler does, has a method from."""
+        found = self.library.find(self.loader.cls, method) if self.loader.cls is not None else None
+        return found.owner if found else None
+
+
+def check_model_file(context: LintContext) -> Iterator[Finding]:
+    """Yield why the server cannot make the model of the model file."""
+    name, files, severity = context.manifest.model.model_file, context.files, context.loader.severity
     if not name:
         return
     if name not in files:
@@ -103,18 +137,15 @@ def check_model_file(files: Files, library: Library, manifest: Manifest, severit
     dotted = name.split(".")[0]
     if "/" in name or name != f"{dotted}.py":
         yield FILE_NAME.weigh(severity, f"the server imports '{dotted}', which is not '{name}'", name)
-        return
-    if never_found(dotted):
+    elif never_found(dotted):
         yield FILE_NAME.weigh(severity, f"the server imports Python's own module '{dotted}' instead", name)
-        return
-    module = library.packed(dotted)
-    if module is not None:
-        yield from _check_class(library, module, severity)
-        return
-    located = files.members.locate(dotted, files.roots)
-    tree = files.module(dotted, located.member) if located and located.member == name else None
-    if tree is not None and not isinstance(tree, Module):
-        yield broken(name, tree, severity)
+    elif module := context.library.packed(dotted):
+        yield from _check_class(context.library, module, severity)
+    else:
+        located = files.locate(dotted)
+        tree = files.module(located) if located and located.member == name else None
+        if isinstance(tree, Broken):
+            yield broken(name, tree, severity)
 
 
 def _check_class(library: Library, module: Module, severity: Severity) -> Iterator[Finding]:
@@ -125,7 +156,7 @@ def _check_class(library: Library, module: Module, severity: Severity) -> Iterat
         return
     cls = LocalClass(module, one)
     for finding in (*check_constructing(library, cls, "model"), *_check_module(library, cls)):
-        yield finding if severity is Severity.ERROR else _weighed(finding, severity)
+        yield replace(finding, severity=severity)
 
 
 def _not_one(module: Module, counted: Count, severity: Severity) -> Finding:
@@ -149,19 +180,8 @@ def _check_module(library: Library, cls: LocalClass) -> Iterator[Finding]:
         yield NO_MODULE.error(message, cls.module.at(cls.node))
 
 
-def _weighed(finding: Finding, severity: Severity) -> Finding:
-    return msgspec.structs.replace(finding, severity=severity)
-
-
 def check_keys_of_state(library: Library, model: Module, keys: Iterable[str], where: str) -> Iterator[Finding]:
-    """Yield the first key that the class has no place for, and the first place that no key fills.
-
-    Args:
-        library: Resolves the class's bases.
-        model: The model file.
-        keys: The state_dict's keys.
-        where: The weights file's name.
-    """
+    """Yield the first key that the model file's class has no place for, and the first place that no key fills."""
     one = count(model.scope).the_one
     bases = library.order(LocalClass(model, one)) if one else []
     if one is None or not all(isinstance(base, LocalClass | PlainClass) for base in bases):
@@ -211,18 +231,6 @@ def _layer(statement: ast.stmt) -> str | None:
     return None
 
 
-class LoadingStrategy(Struct, frozen=True, kw_only=True):
-    """How sure it is that BaseHandler's rules for model, labels and compiling apply."""
-
-    severity: Severity = Severity.NOTE  # ERROR: they do; WARNING: they seem to; NOTE: the handler has its own way
-    cls: Class | None = None
-
-    @property
-    def own_way(self) -> bool:
-        """Whether the handler loads by itself, or nobody can tell."""
-        return self.severity is Severity.NOTE
-
-
 _WEIGHTS = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 
 
@@ -233,14 +241,8 @@ def loader_of(entry: EntryDecision, library: Library) -> LoadingStrategy:
     if entry.kind is EntryKind.FUNCTION and entry.function is not None and entry.of is not None:
         cls = _initialised_class(library, entry.of, entry.function)
         if cls is not None:  # how the function gets there is its own business, hence no error
-            return LoadingStrategy(severity=_lighter(_severity(library, cls), Severity.WARNING), cls=cls)
+            return LoadingStrategy(severity=lighter(_severity(library, cls), Severity.WARNING), cls=cls)
     return LoadingStrategy()
-
-
-def is_servers_own(library: Library, loader: LoadingStrategy, method: str) -> bool:
-    """Say whether a method is the server's, for certain, and not overridden."""
-    found = library.find(loader.cls, method) if loader.cls is not None else None
-    return found is not None and isinstance(found.owner, ServerClass)
 
 
 def _severity(library: Library, cls: Class) -> Severity:
@@ -252,7 +254,7 @@ def _severity(library: Library, cls: Class) -> Severity:
         step = _step(found)
         if step is Severity.NOTE:
             return step
-        severity = _lighter(severity, step)
+        severity = lighter(severity, step)
     return Severity.NOTE
 
 
@@ -306,5 +308,6 @@ def _class_of_instance(library: Library, module: Module, name: str) -> Class | N
     return None
 
 
-def _lighter(one: Severity, other: Severity) -> Severity:
+def lighter(one: Severity, other: Severity) -> Severity:
+    """Return the severity that weighs less."""
     return min(one, other, key=_WEIGHTS.index)

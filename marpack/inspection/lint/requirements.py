@@ -15,37 +15,31 @@ MAX_REQUIREMENTS = 1 << 20  # bytes
 MANIFEST = "MAR-INF/MANIFEST.json: model.requirementsFile"
 
 MISSING = Code(
-    "Requirements",
     "requirements-missing",
     "The requirements file, or one that it includes, is not in the archive; pip fails where it installs them.",
     "Pack the file, or leave it out of the manifest.",
 )
 LINE = Code(
-    "Requirements",
     "requirements-line",
     "pip refuses a line of the requirements file, and the server then refuses to register the model.",
     "Write NAME, NAME==VERSION, NAME[extra]>=VERSION, or NAME @ https://….",
 )
 LOCAL = Code(
-    "Requirements",
     "requirements-path",
     "A requirement is a path outside the archive, or one that is not packed; the server has no such file.",
     "Pack the wheel and name it by its place in the archive, or name a released version.",
 )
 EDITABLE = Code(
-    "Requirements",
     "requirements-unnamed",
     "A requirement does not say which distribution it is, so what it provides cannot be told.",
     "Write NAME @ ADDRESS.",
 )
 IGNORED = Code(
-    "Requirements",
     "requirements-need-setting",
     "The server installs requirements only if its config.properties says so; otherwise it ignores them silently.",
     "Set install_py_dep_per_model=true on the server, and useVenv: true in the model config for versions of your own.",
 )
 TOO_LARGE = Code(
-    "Requirements",
     "requirements-too-large",
     "The requirements file is larger than any hand has written, and was not looked into.",
     "Check that it is the file you mean.",
@@ -112,7 +106,7 @@ def _is_missing(files: Files, member: str, text: str) -> bool:
 
 def _is_packed_folder(files: Files, text: str) -> bool:
     bare = text.removeprefix("./").rstrip("/")
-    return bare in {"", "."} or files.members.is_folder(f"{bare}/")
+    return bare in {"", "."} or files.is_folder(f"{bare}/")
 
 
 def _is_address(line: Line) -> bool:

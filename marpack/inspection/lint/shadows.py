@@ -21,45 +21,43 @@ from marpack.torchserve.stock import (
 )
 
 BREAKS = Code(
-    "Imports",
     "module-breaks-worker",
     "A packed module has the name of one that the server's worker itself imports, and takes its place.",
     "Rename the file, and the imports of it.",
 )
 SHADOWS = Code(
-    "Imports",
     "module-shadows",
     "A packed module has the name of one in Python's standard library or on the server, and takes its place.",
     "Rename the file, and the imports of it.",
 )
 LOST = Code(
-    "Imports",
     "module-never-found",
     "A packed module has the name of one that every Python has loaded already, so it is never imported.",
     "Rename the file, and the imports of it.",
 )
 HIDDEN = Code(
-    "Imports",
     "module-hidden",
     "Two packed files share a module's name, and Python takes a package or a compiled file before a .py file.",
     "Rename one of the two.",
 )
 
+_ROOT = ("",)  # the model folder, whatever the handler's own
+
 
 def check_shadows(files: Files, manifest: Manifest) -> Iterator[Finding]:
     """Yield the modules at the archive's root whose names are taken."""
-    for base in sorted(files.members.files_in("")):
+    for base in sorted(files.files_in("")):
         if base.endswith(".py") and base.count(".") == 1:
             yield from _check_hidden(files, base)
     for top in _tops(files):
-        located = files.members.locate(top)
+        located = files.locate(top, _ROOT)
         if located and located.kind is not Found.NAMESPACE:
             yield from _check_name(located, named=located.member in _named(manifest))
 
 
 def _tops(files: Files) -> list[str]:
-    modules = {name.split(".")[0] for name in files.members.files_in("") if name.endswith(".py")}
-    packages = {name.split("/")[0] for name in files.members.names if name.count("/") == 1 and "/__init__." in name}
+    modules = {name.split(".")[0] for name in files.files_in("") if name.endswith(".py")}
+    packages = {name.split("/")[0] for name in files.names if name.count("/") == 1 and "/__init__." in name}
     return sorted(modules | packages)
 
 
@@ -68,7 +66,7 @@ def _named(manifest: Manifest) -> set[str | None]:
 
 
 def _check_hidden(files: Files, base: str) -> Iterator[Finding]:
-    located = files.members.locate(base.removesuffix(".py"))
+    located = files.locate(base.removesuffix(".py"), _ROOT)
     if located and located.member != base:
         yield HIDDEN.warning(f"Python imports {located.member} in its place", base)
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from marpack.inspection.lint.bindings import count
 from marpack.inspection.lint.classes import Library, LocalClass
 from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide
-from marpack.inspection.lint.files import Files, Module
+from marpack.inspection.lint.files import Files, Found, Located, Module
 from marpack.inspection.syntax import Broken, parse
 from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.label_files import count_labels
@@ -143,7 +143,7 @@ def _handlers(folder: Path, code: list[str]) -> Iterator[str]:
 
 def _entries(files: Files, name: str) -> Iterator[str]:
     """Yield the ways into a file, as marpack.yaml names them."""
-    module = files.module(Path(name).stem, name)
+    module = files.module(Located(Path(name).stem, Found.SOURCE, name))
     if not isinstance(module, Module):
         return
     if _is_handler(module, Library(files)):

@@ -21,7 +21,7 @@ def declared() -> list[str]:
     sources = Path(package.__file__).parent.glob("*.py")
     nodes = [node for source in sources for node in ast.walk(ast.parse(source.read_text()))]
     calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Code"]
-    return [ast.literal_eval(call.args[1]) for call in calls]
+    return [ast.literal_eval(call.args[0]) for call in calls]
 
 
 def test_every_code_is_in_the_registry_once():
