@@ -60,9 +60,8 @@ class Diff(Struct, frozen=True, kw_only=True):
     after: str
     same: bool
     manifest: tuple[FieldDifference, ...] = ()
-    recorded: tuple[
-        FieldDifference, ...
-    ] = ()  # in MAR-INF/marpack.json beside the members: provenance, target, samples
+    # in MAR-INF/marpack.json beside the members: provenance, target, samples
+    recorded: tuple[FieldDifference, ...] = ()
     members: tuple[FieldDifference, ...] = ()
     config: tuple[FieldDifference, ...] = ()
     labels: tuple[FieldDifference, ...] = ()
@@ -71,15 +70,17 @@ class Diff(Struct, frozen=True, kw_only=True):
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldDifference, ...]:  # Any: JSON
     """Compare two mappings key by key, in the first one's order, then what only the second has."""
-    found = []
-    for name in dict.fromkeys([*before, *after]):
-        if name not in after:
-            found.append(FieldDifference(name=name, change=Change.REMOVED, before=before[name]))
-        elif name not in before:
-            found.append(FieldDifference(name=name, change=Change.ADDED, after=after[name]))
-        elif before[name] != after[name]:
-            found.append(FieldDifference(name=name, change=Change.CHANGED, before=before[name], after=after[name]))
-    return tuple(found)
+    pairs = ((name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after]))
+    return tuple(
+        FieldDifference(name=name, change=_change(name in before, name in after), before=old, after=new)
+        for name, old, new in pairs
+        if old != new or (name in before) != (name in after)  # null is a value
+    )
+
+
+def _change(before: object, after: object) -> Change:
+    """Return how what is, or is not, in either archive differs."""
+    return Change.CHANGED if before and after else Change.REMOVED if before else Change.ADDED
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # Any: JSON
@@ -135,19 +136,14 @@ def compare_tensors(member: str, before: BinaryIO, other: str, after: BinaryIO) 
     old, new = _opened(before), _opened(after)
     if old.found.kind is WeightsFormat.UNKNOWN and new.found.kind is WeightsFormat.UNKNOWN:
         return None
-    problem = old.contents.problem or new.contents.problem
-    same = uncompared = 0
-    found = []
-    for name in dict.fromkeys([*old.tensors, *new.tensors]):
-        verdict = _compare(name, old, new)
-        if isinstance(verdict, FieldDifference):
-            found.append(verdict)
-        elif verdict:
-            same += 1
-        else:
-            uncompared += 1
+    found = [_compare(name, old, new) for name in dict.fromkeys([*old.tensors, *new.tensors])]
     return TensorDiff(
-        member=member, other=other, same=same, differences=tuple(found), uncompared=uncompared, problem=problem
+        member=member,
+        other=other,
+        same=found.count(True),
+        differences=tuple(item for item in found if isinstance(item, FieldDifference)),
+        uncompared=found.count(False),
+        problem=old.contents.problem or new.contents.problem,
     )
 
 
@@ -160,31 +156,27 @@ def _opened(file: BinaryIO) -> _Opened:
 def _compare(name: str, old: _Opened, new: _Opened) -> FieldDifference | bool:
     """Return how a tensor differs, or whether its numbers are known to be the same."""
     before, after = old.tensors.get(name), new.tensors.get(name)
+    first = second = None
     if before is None or after is None:
-        change = Change.REMOVED if before else Change.ADDED
-        return FieldDifference(name=name, change=change, before=_described(before), after=_described(after))
-    for change, differs in (
-        (Change.RESHAPED, before.tensor.shape != after.tensor.shape),
-        (Change.RETYPED, before.tensor.dtype != after.tensor.dtype),
-    ):
-        if differs:
-            return FieldDifference(name=name, change=change, before=_described(before), after=_described(after))
-    first = tensor_digest(old.file, old.found, before)
-    second = tensor_digest(new.file, new.found, after)
-    if first is None or second is None:
-        return False
-    if first == second:
-        return True
-    return FieldDifference(
-        name=name,
-        change=Change.CHANGED,
-        before=_described(before) | {"sha256": first},
-        after=_described(after) | {"sha256": second},
-    )
+        change = _change(before, after)
+    elif before.tensor.shape != after.tensor.shape:
+        change = Change.RESHAPED
+    elif before.tensor.dtype != after.tensor.dtype:
+        change = Change.RETYPED
+    else:
+        change = Change.CHANGED
+        first = tensor_digest(old.file, old.found, before)
+        second = tensor_digest(new.file, new.found, after)
+        if first is None or second is None or first == second:
+            return first is not None and second is not None
+    return FieldDifference(name=name, change=change, before=_described(before, first), after=_described(after, second))
 
 
-def _described(placed: StoredTensor | None) -> Any:  # Any: JSON
-    return None if placed is None else {"dtype": placed.tensor.dtype, "shape": list(placed.tensor.shape)}
+def _described(placed: StoredTensor | None, digest: str | None) -> Any:  # Any: JSON
+    if placed is None:
+        return None
+    facts = {"dtype": placed.tensor.dtype, "shape": list(placed.tensor.shape)}
+    return facts | {"sha256": digest} if digest else facts
 
 
 def diff(before: Archive, after: Archive, *, verify: bool = False, progress: Progress | None = None) -> Diff:
@@ -225,15 +217,13 @@ class _Comparison:
 
     def members(self) -> Iterator[FieldDifference]:
         """Yield the members that only one archive has, or that differ."""
-        before, after = ([name for name in archive.entries if name not in _META] for archive in self.archives)
+        before, after = (archive.entries for archive in self.archives)
         for name in dict.fromkeys([*before, *after]):
-            if name not in self.archives[1].entries:
-                yield FieldDifference(name=name, change=Change.REMOVED, before=self._facts(0, name))
-            elif name not in self.archives[0].entries:
-                yield FieldDifference(name=name, change=Change.ADDED, after=self._facts(1, name))
-            elif not self._same(name, name):
+            both = name in before and name in after
+            if name not in _META and not (both and self._same(name, name)):
+                change = _change(name in before, name in after)
                 facts = self._facts(0, name), self._facts(1, name)
-                yield FieldDifference(name=name, change=Change.CHANGED, before=facts[0], after=facts[1])
+                yield FieldDifference(name=name, change=change, before=facts[0], after=facts[1])
 
     def tensors(self, changed: set[str]) -> Iterator[TensorDiff]:
         """Yield the weights whose files differ, tensor by tensor; a serializedFile may have another name by now."""
@@ -258,8 +248,9 @@ class _Comparison:
             self._sums[side][name] = member_digest(self.archives[side], name, self._progress)
         return self._sums[side][name]
 
-    def _facts(self, side: int, name: str) -> dict[str, Any]:  # Any: JSON
-        return {"size": self.archives[side].entries[name].size, "sha256": self._sums[side].get(name)}
+    def _facts(self, side: int, name: str) -> dict[str, Any] | None:  # Any: JSON
+        entry = self.archives[side].entries.get(name)
+        return {"size": entry.size, "sha256": self._sums[side].get(name)} if entry else None
 
 
 def _manifest(archive: Archive) -> dict[str, Any]:  # Any: JSON
@@ -275,11 +266,9 @@ def _recorded(index: Index) -> dict[str, Any]:  # Any: JSON
 
 def _config(archive: Archive) -> dict[str, Any]:  # Any: JSON
     """Return the model config's values; of one that cannot be read, its text as one value."""
-    name = archive.manifest.model.config_file
-    data = read_text(archive, name)
-    if data is None or name is None:
+    facts = config_facts(archive)
+    if facts is None:
         return {}
-    facts = config_facts(name, data)
     return {"(text)": facts.text} if facts.problem else dict(flat(facts.value))
 
 

@@ -1,6 +1,7 @@
 """Archive → facts: members, weights, pickles, integrity; nothing of it is run."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -13,22 +14,12 @@ from marpack.archive.protocol import Archive, Progress
 from marpack.archive.server_rules import require_files
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
-from marpack.inspection.facts import (
-    ConfigFacts,
-    HandlerFacts,
-    Inspection,
-    LabelFacts,
-    MemberFacts,
-    TensorFacts,
-    Verified,
-    WeightsFacts,
-)
+from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, TensorFacts, Verified, WeightsFacts
 from marpack.inspection.lint.classes import Library, LocalClass
 from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide, find_handler, search_path
 from marpack.inspection.lint.files import Files
 from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
-from marpack.inspection.requirements import logical_lines
 from marpack.inspection.text_members import (
     Signed,
     config_facts,
@@ -41,7 +32,6 @@ from marpack.inspection.text_members import (
     too_costly,
 )
 from marpack.inspection.verify import changed, damaged, digests
-from marpack.torchserve.labels import LABELS_NAME
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat
@@ -58,9 +48,6 @@ _STAGES = (
 def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:
     """Sum up one weights file."""
     tensors = [placed.tensor for placed in contents.tensors]
-    dtypes: dict[str, int] = {}
-    for tensor in tensors:
-        dtypes[tensor.dtype] = dtypes.get(tensor.dtype, 0) + 1
     largest = sorted(tensors, key=lambda tensor: -tensor.bytes)[:_LARGEST]
     return WeightsFacts(
         member=member,
@@ -68,7 +55,7 @@ def weights_facts(member: str, contents: WeightsSummary) -> WeightsFacts:
         tensors=len(tensors),
         parameters=sum(tensor.elements for tensor in tensors),
         bytes=_stored_bytes(contents.tensors),
-        dtypes=dict(sorted(dtypes.items(), key=lambda item: -item[1])),
+        dtypes=dict(Counter(tensor.dtype for tensor in tensors).most_common()),
         largest=tuple(
             TensorFacts(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, bytes=tensor.bytes)
             for tensor in largest
@@ -93,8 +80,7 @@ class MemberScan(Struct, frozen=True, kw_only=True):
     """What one member holds."""
 
     weights: WeightsFacts | None = None
-    pickles: tuple[PickleFacts, ...] = ()
-    unscanned: tuple[Unscanned, ...] = ()
+    seen: tuple[PickleFacts | Unscanned, ...] = ()
     damage: Finding | None = None
 
 
@@ -103,23 +89,18 @@ def look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
     try:
         return _look(archive, name, walk)
     except DamagedArchiveError as error:
-        return MemberScan(unscanned=(Unscanned(name, "it is damaged"),), damage=damaged(error, archive, name))
+        return MemberScan(seen=(Unscanned(name, "it is damaged"),), damage=damaged(error, archive, name))
 
 
 def _look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
     if too_costly(archive, name):
-        return MemberScan(unscanned=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
+        return MemberScan(seen=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
     with archive.open(name) as file:
         found = recognize(file)
-        contents = (
-            None if found.kind is WeightsFormat.UNKNOWN else read_contents(file, found, frugal=is_elsewhere(archive))
-        )
-        seen = list(walk.file(name, file, found))
-    return MemberScan(
-        weights=weights_facts(name, contents) if contents else None,
-        pickles=tuple(item for item in seen if isinstance(item, PickleFacts)),
-        unscanned=tuple(item for item in seen if isinstance(item, Unscanned)),
-    )
+        weights = None
+        if found.kind is not WeightsFormat.UNKNOWN:
+            weights = weights_facts(name, read_contents(file, found, frugal=is_elsewhere(archive)))
+        return MemberScan(weights=weights, seen=tuple(walk.file(name, file, found)))
 
 
 def inspect(
@@ -140,10 +121,9 @@ def inspect(
     sums = dict(digests(archive, progress)) if verify else {}
     walk = NestedScan(fetched=is_elsewhere(archive))
     looked = [look(archive, name, walk) for name in archive.entries]
-    pickles = scan_of(looked, unfetched=walk.unfetched)
-    index, read = signed.index or Index(members=()), partial(read_text, archive)
-    labels = _labels(archive)
-    config = _config(archive, manifest.model.config_file, parse=parse_config)
+    pickles = scan_of([part for item in looked for part in item.seen], unfetched=walk.unfetched)
+    index = signed.index or Index(members=())
+    labels, config = label_facts(archive), config_facts(archive, parse=parse_config)
     return Inspection(
         source=archive.source,
         form=archive.form,
@@ -156,7 +136,7 @@ def inspect(
         handler=handler_facts(archive),
         labels=labels,
         config=config,
-        requirements=tuple(text for _, text in logical_lines(read(manifest.model.requirements_file) or b"")),
+        requirements=_requirements(archive),
         weights=tuple(item.weights for item in looked if item.weights),
         pickles=pickles,
         verified=_verified(archive, signed, sums) if verify else None,
@@ -220,14 +200,13 @@ def _members(archive: Archive, index: Index, sums: dict[str, str | Finding]) -> 
         )
 
 
-def _labels(archive: Archive) -> LabelFacts | None:
-    data = read_text(archive, LABELS_NAME)
-    return None if data is None else label_facts(data)
+def _requirements(archive: Archive) -> tuple[str, ...]:
+    data = read_text(archive, archive.manifest.model.requirements_file)
+    if data is None:
+        return ()
+    from marpack.inspection.requirements import logical_lines  # noqa: PLC0415 - most archives have none
 
-
-def _config(archive: Archive, name: str | None, *, parse: bool) -> ConfigFacts | None:
-    data = read_text(archive, name)
-    return None if data is None or name is None else config_facts(name, data, parse=parse)
+    return tuple(text for _, text in logical_lines(data))
 
 
 def _integrity(

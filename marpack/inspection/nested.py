@@ -17,7 +17,7 @@ from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, store
 EXPANDED_LIMIT = 64 * 1024 * 1024  # bytes that a compressed file inside may expand to
 _CHUNK = 256 * 1024
 _CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4"}
-_OBJECTS = re.compile(rb"""['"][|<>=]?O\d*['"]""")  # numpy's dtype of Python objects
+_OBJECTS = rb"""['"][|<>=]?O\d*['"]"""  # numpy's dtype of Python objects
 MAX_DEPTH = 6  # files within files
 MAX_FILES = 100_000  # in all of them together, and so are the next two
 MAX_OPCODES = 100_000_000
@@ -25,13 +25,11 @@ MAX_EXPANDED = 1 << 30  # bytes that come out of compressed files
 _SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for another
 _MAX_STREAMS = 1000  # pickles one after the other in one file
 _BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
-_HIDDEN = re.compile(
-    rb"\x80[\x00-\x05]|[ci][\w.]{1,100}\n[\w.]{1,100}\n|\x8c.[\w.]{1,100}\x94?\x8c.[\w.]{1,100}\x94?\x93", re.DOTALL
-)
+_HIDDEN = rb"(?s)\x80[\x00-\x05]|[ci][\w.]{1,100}\n[\w.]{1,100}\n|\x8c.[\w.]{1,100}\x94?\x8c.[\w.]{1,100}\x94?\x93"
 _ODD = frozenset([b"", *(bytes([code]) for code in {*_BEGINNINGS, *b"PB7R\x1fx\xfd\x5d\x93\x28\x04"})])
 _END = b"PK\x05\x06"
 # The pickles that TorchScript's own reader, which is C++, loads.
-_SCRIPT = re.compile(r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl")
+_SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl"
 
 Found = Iterator[PickleFacts | Unscanned]
 
@@ -128,7 +126,7 @@ def _objects(file: BinaryIO, head: bytes) -> Iterator[tuple[str, BinaryIO]]:
     length = int.from_bytes(head[8:begin], "little")
     size = file.seek(0, io.SEEK_END)
     file.seek(begin)
-    if _OBJECTS.search(file.read(min(length, _CHUNK))) and begin + length < size:
+    if re.search(_OBJECTS, file.read(min(length, _CHUNK))) and begin + length < size:
         yield "objects", stored(file, begin + length, size - begin - length)
 
 
@@ -183,7 +181,7 @@ class NestedScan:
                 yield Unscanned(inside, str(error))
                 continue
             first = archive.read_already(name, entry)
-            if first or (is_script and _SCRIPT.fullmatch(name)):
+            if first or (is_script and re.fullmatch(_SCRIPT, name)):
                 yield from self._streams(inside, inner, depth, first=first, script=is_script)
             else:
                 yield from self.file(inside, inner, depth=depth + 1)
@@ -236,7 +234,7 @@ class NestedScan:
         file.seek(begin)
         data = file.read(_SEARCHED)
         end = 0
-        for match in _HIDDEN.finditer(data):
+        for match in re.finditer(_HIDDEN, data):
             if match.start() < end:
                 continue
             stream = self._read(file, begin + match.start())

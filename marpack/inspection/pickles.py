@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from io import BytesIO
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -110,18 +109,6 @@ class Unscanned(Struct, frozen=True):
     reason: str
 
 
-class PickleScanResult(Protocol):
-    """What was seen of one member."""
-
-    @property
-    def pickles(self) -> tuple[PickleFacts, ...]:
-        """Its pickles."""
-
-    @property
-    def unscanned(self) -> tuple[Unscanned, ...]:
-        """What was not looked into."""
-
-
 class PickleScan(Struct, frozen=True, kw_only=True):
     """All of them."""
 
@@ -163,11 +150,11 @@ def _dangers(stream: Stream, names: tuple[Global, ...]) -> Iterator[str]:
         yield from (f"it imports {path}, which picklescan lists as dangerous" for path in second_opinion(rest))
 
 
-def scan_of(parts: Sequence[PickleScanResult], *, unfetched: int = 0) -> PickleScan:
-    """Put the pickles of several members together, under the worst verdict of them all."""
-    found = tuple(pickle for part in parts for pickle in part.pickles)
+def scan_of(seen: Sequence[PickleFacts | Unscanned], *, unfetched: int = 0) -> PickleScan:
+    """Put what was seen of all members together, under the worst verdict of them all."""
+    found = tuple(item for item in seen if isinstance(item, PickleFacts))
     worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
-    unscanned = tuple(item for part in parts for item in part.unscanned)
+    unscanned = tuple(item for item in seen if isinstance(item, Unscanned))
     return PickleScan(verdict=worst, pickles=found, unscanned=unscanned, unfetched=unfetched)
 
 

@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
+from marpack.errors import first_line
+
 # import name → distributions; where neither the same nor a spelling of it.
 _PROVIDERS = {
     "attr": "attrs",
@@ -86,17 +88,16 @@ _BRINGS = {
     "transformers": "tokenizers huggingface_hub safetensors regex",
     "ultralytics": "cv2 pandas scipy",
 }
-_COMMENT = re.compile(r"(^|\s)#.*$")
+_COMMENT = r"(^|\s)#.*$"  # `re` compiles each when it is needed first
 _BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _MAX_LENGTH = 4096  # characters
 # Options that stand behind a requirement.
-_TRAILING = re.compile(r"\s--(hash|config-settings?|global-option|install-option)\b.*$")
-_URL = re.compile(r"^(\w+\+)?[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_TRAILING = r"\s--(hash|config-settings?|global-option|install-option)\b.*$"
+_URL = r"(?i)^(\w+\+)?[a-z][a-z0-9+.-]*://"
 
 
 def canonical(name: str) -> str:
@@ -171,39 +172,28 @@ def read_lines(data: bytes) -> list[Line]:
     return [_line(number, text) for number, text in logical_lines(data)]
 
 
-def logical_lines(data: bytes) -> list[tuple[int, str]]:
-    """Return the lines that ask for something, joined at their backslashes, with the number of their first."""
-    return [(number, text) for number, text in _logical(_decode(data)) if text]
-
-
-def _decode(data: bytes) -> str:
-    for mark, encoding in _BOMS:
-        if data.startswith(mark):
-            return data.removeprefix(codecs.BOM_UTF8).decode(encoding, "replace")
-    return data.decode("utf-8", "replace")
-
-
-def _logical(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines joined at their backslashes, without comments, with the number of their first."""
+def logical_lines(data: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the lines that ask for something, joined at their backslashes, with the number of their first."""
+    encoding = next((name for mark, name in _BOMS if data.startswith(mark)), "utf-8-sig")
     start, parts = 0, []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate([*data.decode(encoding, "replace").splitlines(), ""], 1):
         start = start or number
-        bare = _COMMENT.sub("", line).rstrip()
+        bare = re.sub(_COMMENT, "", line).rstrip()
         if line.endswith("\\") and bare.endswith("\\"):
             parts.append(bare[:-1])
             continue
-        yield start, "".join([*parts, bare]).strip()
+        if text := "".join([*parts, bare]).strip():
+            yield start, text
         start, parts = 0, []
-    yield start, "".join(parts).strip()
 
 
 def _line(number: int, text: str) -> Line:
     if text.startswith("-"):
         return _option(number, text)
-    text = _TRAILING.sub("", text).strip()
+    text = re.sub(_TRAILING, "", text).strip()
     if _is_path(text):
         return Line(number, LineKind.PATH, text)
-    if _URL.match(text):
+    if re.match(_URL, text):
         return Line(number, LineKind.REQUIREMENT, text, _name_in_url(text))
     return _requirement(number, text)
 
@@ -216,13 +206,13 @@ def _option(number: int, text: str) -> Line:
     if option in {"-c", "--constraint"}:
         return Line(number, LineKind.CONSTRAINT, value)
     if option in {"-e", "--editable"}:
-        sort = LineKind.REQUIREMENT if _URL.match(value) else LineKind.PATH
+        sort = LineKind.REQUIREMENT if re.match(_URL, value) else LineKind.PATH
         return Line(number, sort, value, _name_in_url(value) if sort is LineKind.REQUIREMENT else None)
     return Line(number, LineKind.OPTION, text)
 
 
 def _is_path(text: str) -> bool:
-    if _URL.match(text) or " @ " in text:
+    if re.match(_URL, text) or " @ " in text:
         return False
     return text.startswith((".", "/", "~")) or text.endswith((".whl", ".tar.gz", ".zip"))
 
@@ -245,7 +235,5 @@ def _requirement(number: int, text: str) -> Line:
     try:
         requirement = Requirement(text)
     except (InvalidRequirement, RecursionError) as error:
-        return Line(
-            number, LineKind.WRONG, text, reason=str(error).splitlines()[0] if str(error) else "not a requirement"
-        )
+        return Line(number, LineKind.WRONG, text, reason=first_line(error))
     return Line(number, LineKind.REQUIREMENT, text, canonical(requirement.name))

@@ -73,8 +73,11 @@ def too_costly(archive: Archive, name: str) -> bool:
     return is_elsewhere(archive) and entry.method is not Method.STORED and entry.compressed_size > _MAX_FETCHED
 
 
-def label_facts(data: bytes) -> LabelFacts:
-    """Return how many labels an index_to_name.json has, and the first of them (contract §6)."""
+def label_facts(archive: Archive) -> LabelFacts | None:
+    """Return how many labels the index_to_name.json has, and the first of them (contract §6)."""
+    data = read_text(archive, LABELS_NAME)
+    if data is None:
+        return None
     parsed = parse_labels(data)
     if parsed.problem is not None:
         return LabelFacts(problem=parsed.problem)
@@ -88,8 +91,12 @@ def _by_index(key: str) -> tuple[int, str]:
     return (int(key), "") if key.isdecimal() and len(key) < 12 else (1 << 60, key)
 
 
-def config_facts(file: str, data: bytes, *, parse: bool = True) -> ConfigFacts:
-    """Return a model config's text and, with `parse`, its values: read with the safe loader and within bounds."""
+def config_facts(archive: Archive, *, parse: bool = True) -> ConfigFacts | None:
+    """Return the model config's text and, with `parse`, its values: read with the safe loader and within bounds."""
+    file = archive.manifest.model.config_file
+    data = read_text(archive, file)
+    if data is None or file is None:
+        return None
     text = data.decode("utf-8", "replace")
     # Plain `key: value` lines can be no attack: only what might be one has to wait for the parser.
     if not parse and not _may_attack(text):
@@ -100,10 +107,8 @@ def config_facts(file: str, data: bytes, *, parse: bool = True) -> ConfigFacts:
 
 def model_config(archive: Archive) -> dict[str, Any]:  # Any: JSON
     """Return the values of an archive's model config; empty where there is none that can be read, within bounds."""
-    name = archive.manifest.model.config_file
-    data = read_text(archive, name)
-    value = None if data is None or name is None else config_facts(name, data).value
-    return value if isinstance(value, dict) else {}
+    facts = config_facts(archive)
+    return facts.value if facts and isinstance(facts.value, dict) else {}
 
 
 def _may_attack(text: str) -> bool:

@@ -10,14 +10,8 @@ import pytest
 import torch
 
 from marpack.inspection.nested import NestedScan
-from marpack.inspection.pickles import PickleFacts, PickleScan, Unscanned, scan_of
+from marpack.inspection.pickles import PickleScan, scan_of
 from marpack.weights.detect import recognize
-
-
-class Seen:
-    def __init__(self, found: list[PickleFacts | Unscanned]) -> None:
-        self.pickles = tuple(item for item in found if isinstance(item, PickleFacts))
-        self.unscanned = tuple(item for item in found if isinstance(item, Unscanned))
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +20,7 @@ def scan() -> Callable[..., PickleScan]:
 
     def scan(content: bytes, name: str = "notes.bin", **options: object) -> PickleScan:
         file = io.BytesIO(content)
-        return scan_of([Seen(list(NestedScan(**options).file(name, file, recognize(file))))])
+        return scan_of(list(NestedScan(**options).file(name, file, recognize(file))))
 
     return scan
 
