@@ -10,7 +10,7 @@ from msgspec import Struct
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import OutputExistsError, ProjectError
 from marpack.findings import Finding, Severity
-from marpack.inspection.lint import lint
+from marpack.inspection.lint.linting import lint
 from marpack.project.output_path import check_output
 from marpack.project.plan import Plan
 from marpack.torchserve.targets import Target

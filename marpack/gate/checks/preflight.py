@@ -8,7 +8,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import pickles
 from marpack.gate.verdicts import CheckOutcome, judged
-from marpack.inspection.lint import lint
+from marpack.inspection.lint.linting import lint
 from marpack.inspection.lint.weights import PICKLED
 
 

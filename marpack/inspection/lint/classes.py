@@ -105,7 +105,7 @@ class Library:
         if isinstance(start, ServerClass):
             bases: list[Class] = [ServerClass(base) for base in ts.bases_of(start.dotted)]
         elif isinstance(start, LocalClass) and len(start.node.bases) <= _MAX_CLASSES:
-            bases = self.bases(start)
+            bases = [self.class_of(start.module, base) for base in start.node.bases] or [PlainClass("object")]
         else:
             bases = []
         rows = [self.order(base) for base in bases]
@@ -129,11 +129,6 @@ class Library:
                     yield Attribute(UnknownClass(owner.node.name))
                 if name in owner.scope.names:
                     yield Attribute(owner, owner.scope.names[name])
-
-    def bases(self, packed: LocalClass) -> list[Class]:
-        """Return a packed class's bases, in their order."""
-        found = [self.class_of(packed.module, base) for base in packed.node.bases]
-        return found or [PlainClass("object")]
 
     def class_of(self, module: Module, expression: ast.expr) -> Class:
         """Return the class that an expression in a module stands for."""
@@ -240,13 +235,7 @@ def _merge(rows: list[list[Class]]) -> list[Class]:
 
 
 def check_constructing(library: Library, cls: LocalClass, role: str) -> Iterator[Finding]:
-    """Yield why a class cannot be constructed without arguments.
-
-    Args:
-        library: Resolves the bases.
-        cls: The class.
-        role: What the class is for, for the message: "handler" or "model".
-    """
+    """Yield why a class, whose role is "handler" or "model", cannot be constructed without arguments."""
     if cls.node.keywords:
         return  # a metaclass may do what it likes
     for name in ("__new__", "__init__"):

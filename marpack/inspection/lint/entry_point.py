@@ -5,6 +5,7 @@ from enum import StrEnum
 from itertools import islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.archive.manifest import Manifest
 from marpack.findings import Finding
@@ -238,13 +239,13 @@ def _function(library: Library, module: Module, name: str, binding: Binding) -> 
     owner, value = _follow(library, module, binding.values[0])
     if isinstance(value, Own) and isinstance(value.node, ast.ClassDef):
         message = f"'{name}' is a class, and the server would call it as a function with None and the context"
-        return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(NOT_CALLABLE.error(message, where),))
+        return _nothing(module, NOT_CALLABLE.error(message, where))
     if isinstance(value, Own):
         assert not isinstance(value.node, ast.ClassDef)  # noqa: S101 - for the type checker
         return EntryDecision(kind=EntryKind.FUNCTION, module=module, name=name, function=value.node, of=owner)
     if _is_no_function(library, module, value):
         message = f"'{name}' is not a function, and the server would call it with None and the context"
-        return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(NOT_CALLABLE.error(message, where),))
+        return _nothing(module, NOT_CALLABLE.error(message, where))
     return EntryDecision(kind=EntryKind.FUNCTION, module=module, name=name)
 
 
@@ -285,7 +286,7 @@ def _many(module: Module, counted: Count) -> EntryDecision:
     listed = ", ".join(counted.names[:6]) + (", …" if len(counted.names) > 6 else "")
     message = f"it has {counted.low} classes of its own ({listed}) where the server wants exactly one, and no 'handle'"
     where = module.at(odd_line(module.scope, counted, "handle"))
-    return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(MANY_CLASSES.error(message, where),))
+    return _nothing(module, MANY_CLASSES.error(message, where))
 
 
 def _none(library: Library, module: Module) -> EntryDecision:
@@ -298,9 +299,11 @@ def _none(library: Library, module: Module) -> EntryDecision:
     if handler:
         message += f"; the imported {handler} does not count"
         hint = f"derive one class: class Handler({handler}): pass"
-    return EntryDecision(
-        kind=EntryKind.NOTHING, module=module, findings=(NO_ENTRY.error(message, module.member, hint),)
-    )
+    return _nothing(module, NO_ENTRY.error(message, module.member, hint))
+
+
+def _nothing(module: Module, finding: Finding) -> EntryDecision:
+    return EntryDecision(kind=EntryKind.NOTHING, module=module, findings=(finding,))
 
 
 def answers(library: Library, cls: Class | None) -> bool:
@@ -312,15 +315,14 @@ def answers(library: Library, cls: Class | None) -> bool:
 
 
 def _without_function(entry: EntryDecision, found: HandlerFile) -> EntryDecision:
-    if entry.kind is not EntryKind.CLASS:
-        message = f"there is no function '{found.function}'"
-        member = found.module.member if found.module else None
-        finding = NO_ENTRY.error(message, member) if entry.kind is EntryKind.NOTHING else None
-        extra = (finding,) if finding else ()
-        return EntryDecision(kind=entry.kind, module=entry.module, findings=(*extra, *entry.findings))
-    message = f"there is no function '{found.function}'; the server takes the module's one class instead"
-    finding = FUNCTION_MISSING.warning(message, MANIFEST)
-    return EntryDecision(kind=entry.kind, module=entry.module, cls=entry.cls, findings=(finding, *entry.findings))
+    message = f"there is no function '{found.function}'"
+    if entry.kind is EntryKind.NOTHING:
+        finding = NO_ENTRY.error(message, found.module.member if found.module else None)
+    elif entry.kind is EntryKind.CLASS:
+        finding = FUNCTION_MISSING.warning(f"{message}; the server takes the module's one class instead", MANIFEST)
+    else:
+        return entry
+    return replace(entry, findings=(finding, *entry.findings))
 
 
 def _unsure(module: Module, message: str, where: str | None = None) -> EntryDecision:

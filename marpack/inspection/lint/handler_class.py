@@ -179,11 +179,7 @@ def _set_on_instance(library: Library, cls: LocalClass, name: str) -> bool:
     nodes = (node for base in library.order(cls) if isinstance(base, LocalClass) for node in walk(base.node))
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store) for node in nodes
-    ) or any(isinstance(node, ast.Call) and _is_setattr(node) for node in walk(cls.node))
-
-
-def _is_setattr(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Name) and node.func.id == "setattr"
+    ) or any(isinstance(node, ast.Call) and dotted_name(node.func) == "setattr" for node in walk(cls.node))
 
 
 def _check_answering(library: Library, cls: LocalClass, *, awaited: bool) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from inspection.lint.weights_files import bytes_of
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Severity
-from marpack.inspection.lint import lint
+from marpack.inspection.lint.linting import lint
 
 PATIENCE = 120  # seconds; the slowest takes two on an idle machine
 

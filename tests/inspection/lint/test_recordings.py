@@ -16,7 +16,7 @@ from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 from marpack.findings import Severity
-from marpack.inspection.lint import lint
+from marpack.inspection.lint.linting import lint
 
 # The server refuses these, or answers every request with a 503, for reasons that only running them shows.
 UNSEEN = {
