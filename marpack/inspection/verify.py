@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 
-from marpack.archive.copying import BLOCK, Hasher
 from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, Archive, Progress
 from marpack.errors import DamagedArchiveError
@@ -26,6 +25,8 @@ def digests(archive: Archive, progress: Progress | None = None) -> Iterator[tupl
 
 def member_digest(archive: Archive, name: str, progress: Progress | None = None) -> str:
     """Read a member to its end and return its SHA-256, lower-case hex. Raises DamagedArchiveError."""
+    from marpack.archive.copying import BLOCK, Hasher  # noqa: PLC0415 - most looks read no member whole
+
     digest = hashlib.sha256()
     with archive.open(name) as file, Hasher() as hasher:
         at_once = archive.entries[name].size <= BLOCK
