@@ -243,27 +243,6 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Write a file by way of another beside it; it keeps its mode, and a link to it stays one.
-
-    Raises OSError with the file as it was.
-    """
-    import tempfile  # noqa: PLC0415 - what only looks into an archive writes nothing
-
-    target = file.resolve()
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
-    try:
-        with open(descriptor, "wb") as new:  # noqa: PTH123 - it is open already
-            new.write(data)
-            new.flush()
-            os.fsync(new.fileno())
-        Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
-        Path(name).replace(target)
-    finally:
-        with suppress(OSError):  # it has become the file
-            Path(name).unlink()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    """Write a file as `staged_file` does, whatever file is there: it keeps its mode, and a link to it stays one."""
+    with staged_file(file, replace=True) as new:
+        new.write(data)
