@@ -1,5 +1,6 @@
 """Where an archive's bytes come from, read by range: a local file, or an address elsewhere."""
 
+import io
 import os
 import stat
 from hashlib import blake2b
@@ -16,13 +17,8 @@ class ByteSource(Protocol):
 
     whole: int  # bytes up to which a member is read, and its CRC checked, when it is opened
 
-    @property
-    def where(self) -> str:
-        """What messages call it: its path or address."""
-
-    @property
-    def size(self) -> int:
-        """How many bytes there are."""
+    where: str  # what messages call it: its path or address
+    size: int  # bytes
 
     @property
     def identity(self) -> str:
@@ -49,21 +45,16 @@ class LocalFile:
     def __init__(self, path: Path) -> None:
         """Open the file; raises NotAnArchiveError if it is none or cannot be read."""
         try:
-            self._fd = os.open(path, _OPEN)
+            self.fd = os.open(path, _OPEN)  # for what only a local file can: cloning its blocks
         except OSError as error:
             raise NotAnArchiveError(f"the archive cannot be opened: {error.strerror}", where=str(path)) from None
-        self._where = str(path)
+        self.where = str(path)
         self._path = path.resolve()
-        self.status = os.fstat(self._fd)
-        self.size = self.status.st_size  # bytes, when it was opened
+        self.status = os.fstat(self.fd)
+        self.size = self.status.st_size  # when it was opened
         if not stat.S_ISREG(self.status.st_mode):
             self.close()
             raise NotAnArchiveError("this is neither a file nor a folder", where=str(path))
-
-    @property
-    def where(self) -> str:
-        """The path as it was given."""
-        return self._where
 
     @property
     def identity(self) -> str:
@@ -71,11 +62,6 @@ class LocalFile:
         status = self.status
         parts = (self._path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return blake2b("\0".join(map(str, parts)).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
-    @property
-    def fd(self) -> int:
-        """The file descriptor, for what only a local file can: cloning its blocks."""
-        return self._fd
 
     def read_at(self, offset: int, count: int) -> bytes:
         """Return exactly `count` bytes; see `ByteSource.read_at`."""
@@ -89,7 +75,7 @@ class LocalFile:
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning; see `ByteSource.readinto_at`."""
         try:
-            count = os.preadv(self._fd, [buffer], offset)
+            count = os.preadv(self.fd, [buffer], offset)
         except OSError as error:
             raise self._damaged(f"cannot be read at byte {offset}: {error.strerror}") from None
         if not count:
@@ -101,6 +87,45 @@ class LocalFile:
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+class RangeFile(io.RawIOBase):
+    """A seekable, read-only file of `size` bytes, whose bodies know how to read at a position."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self._place = 0
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move, and return the new position in bytes."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError("negative seek position")
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # collections.abc.Buffer needs 3.12
+        """Fill the buffer's beginning; return how many bytes came."""
+        view = memoryview(buffer).cast("B")[: max(0, self._size - self._place)]
+        count = self._fill(view) if view else 0
+        self._place += count
+        return count
+
+    def _fill(self, view: memoryview) -> int:
+        raise NotImplementedError

@@ -1,13 +1,12 @@
 """One member of a zip, block by block or as a seekable file, held against its CRC."""
 
 import io
-import os
 from collections.abc import Iterable, Iterator
 from typing import IO, BinaryIO
 
 from isal import isal_zlib
 
-from marpack.archive.bytesource import ByteSource
+from marpack.archive.bytesource import ByteSource, RangeFile
 from marpack.archive.names import quoted
 from marpack.archive.zip_directory import ZipMember
 from marpack.errors import DamagedArchiveError
@@ -98,45 +97,19 @@ def spool(blocks: Iterable[memoryview]) -> BinaryIO:
     return file  # type: ignore[return-value]  # IO[bytes] is BinaryIO in all but name
 
 
-class StoredFile(io.RawIOBase):
-    """A stored member, read by range where it lies."""
+class StoredFile(RangeFile):
+    """A stored member, read by range where it lies; at its end, DamagedArchiveError is raised if the CRC is wrong."""
 
     def __init__(self, data: ByteSource, member: ZipMember) -> None:
+        super().__init__(member.size)
         self._data = data
         self._member = member
-        self._place = 0
         self._crc = 0
         self._summed = 0  # bytes from the beginning that are in the CRC
 
-    def readable(self) -> bool:
-        """Say yes."""
-        return True
-
-    def seekable(self) -> bool:
-        """Say yes."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move, and return the new position in bytes."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._member.size}[whence]
-        if base + offset < 0:
-            raise ValueError("negative seek position")
-        self._place = base + offset
-        return self._place
-
-    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # collections.abc.Buffer needs 3.12
-        """Fill the buffer's beginning; raises DamagedArchiveError at the end if the CRC is wrong."""
-        left = max(0, self._member.size - self._place)
-        view = memoryview(buffer).cast("B")[:left]
-        if not view:
-            return 0
+    def _fill(self, view: memoryview) -> int:
         count = self._data.readinto_at(self._member.offset + self._place, view)
         self._sum(view[:count])
-        self._place += count
         return count
 
     def _sum(self, block: memoryview) -> None:

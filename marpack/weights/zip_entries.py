@@ -1,11 +1,11 @@
 """A zip inside a file, read leniently as torch's reader does, and its entries as files."""
 
-import io
 import zlib
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from msgspec import Struct
 
+from marpack.archive.bytesource import RangeFile
 from marpack.archive.zip_records import (
     DEFLATED,
     END,
@@ -21,9 +21,6 @@ from marpack.archive.zip_records import (
     unpacked,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 _CHUNK = 64 * 1024
 ENTRY_LIMIT = 200_000
 _DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
@@ -31,51 +28,19 @@ _TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
 _FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
 
-class _Readable(io.RawIOBase):
-    """A seekable, read-only file whose subclasses know how to read at a position."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        view = memoryview(buffer).cast("B")
-        data = self._read_at(min(len(view), self._size - self._at)) if self._at < self._size else b""
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _read_at(self, count: int) -> bytes:
-        raise NotImplementedError
-
-
-class _Stored(_Readable):
+class _Stored(RangeFile):
     def __init__(self, file: BinaryIO, offset: int, size: int) -> None:
         super().__init__(size)
         self._file = file
         self._offset = offset
 
-    def _read_at(self, count: int) -> bytes:
-        self._file.seek(self._offset + self._at)
-        return self._file.read(count)
+    def _fill(self, view: memoryview) -> int:
+        data = _read(self._file, self._offset + self._place, len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
-class _Inflated(_Readable):
+class _Inflated(RangeFile):
     """Inflates forward; a seek backward starts over, so readers here go forward."""
 
     def __init__(self, file: BinaryIO, offset: int, compressed: int, size: int) -> None:
@@ -88,13 +53,15 @@ class _Inflated(_Readable):
         self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
         self._done = 0  # inflated bytes handed out or skipped so far
 
-    def _read_at(self, count: int) -> bytes:
-        if self._at < self._done:
+    def _fill(self, view: memoryview) -> int:
+        if self._place < self._done:
             self._restart()
-        while self._done < self._at:
-            if not self._inflate(min(_CHUNK, self._at - self._done)):
-                return b""
-        return self._inflate(count)
+        while self._done < self._place:
+            if not self._inflate(min(_CHUNK, self._place - self._done)):
+                return 0
+        data = self._inflate(len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def _inflate(self, count: int) -> bytes:
         while not self._engine.eof:
