@@ -1,11 +1,10 @@
 """What the server asks of an archive as a whole: suffix, root folder, a manifest that points at files (contract §1)."""
 
-from collections.abc import Iterable, Mapping
-from typing import BinaryIO, Protocol
+from collections.abc import Iterable
 
 from marpack.archive.manifest import MAX_BYTES, Manifest
 from marpack.archive.names import check_member_name, quoted
-from marpack.archive.protocol import MANIFEST_NAME, Entry
+from marpack.archive.protocol import MANIFEST_NAME, Archive
 from marpack.errors import ManifestError, UnsafeArchiveError
 from marpack.findings import Finding, Severity
 from marpack.torchserve.stock import HandlerName
@@ -65,22 +64,7 @@ def _refused(code: str, message: str, source: str, hint: str = _REPACK) -> Findi
     return Finding(code=code, severity=Severity.ERROR, message=message, where=source, hint=hint)
 
 
-class MemberReader(Protocol):
-    """What reading a manifest needs of an archive."""
-
-    @property
-    def source(self) -> str:
-        """Where the archive was opened from."""
-
-    @property
-    def entries(self) -> Mapping[str, Entry]:
-        """Every file by its name."""
-
-    def open(self, name: str) -> BinaryIO:
-        """Open one file."""
-
-
-def read_manifest(archive: MemberReader) -> Manifest:
+def read_manifest(archive: Archive) -> Manifest:
     """Read an archive's manifest.
 
     Raises ManifestError if it is missing, malformed, or points outside the archive.
@@ -98,7 +82,7 @@ def read_manifest(archive: MemberReader) -> Manifest:
     return manifest
 
 
-def require_files(archive: MemberReader, manifest: Manifest) -> None:
+def require_files(archive: Archive, manifest: Manifest) -> None:
     """Raise ManifestError if the manifest names a file that is not in the archive.
 
     The server loads such an archive all the same, if its handler never opens the file: so running one does not ask.

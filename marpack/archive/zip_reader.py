@@ -1,12 +1,13 @@
 """A .mar, opened: a zip behind the protocol of archives."""
 
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import BinaryIO, Self
 
 from marpack.archive.bytesource import ByteSource
-from marpack.archive.cache import Cache
+from marpack.archive.cache import Cache, Cached
 from marpack.archive.extraction import extract_member, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.member import open_member
@@ -30,19 +31,14 @@ class ZipArchive:
         root = common_root(member.name for member in directory.members)
         self._members = {member.name.removeprefix(root): member for member in directory.members}
         self._folders = tuple(folder.removeprefix(root) for folder in directory.folders if f"{folder}/" != root)
-        self.entries: Mapping[str, Entry] = MappingProxyType(
-            {name: _entry(name, m) for name, m in self._members.items()}
-        )
+        entries = {name: _entry(name, member) for name, member in self._members.items()}
+        self.entries: Mapping[str, Entry] = MappingProxyType(entries)
         self.server_findings = _oddities(source, directory, root)
-        self._manifest: Manifest | None = None
-        self._folder: Path | None = None
 
-    @property
+    @cached_property
     def manifest(self) -> Manifest:
         """The manifest; see `Archive.manifest`."""
-        if self._manifest is None:
-            self._manifest = read_manifest(self)
-        return self._manifest
+        return read_manifest(self)
 
     def open(self, name: str) -> BinaryIO:
         """Open one member; see `Archive.open`."""
@@ -50,12 +46,13 @@ class ZipArchive:
 
     def materialize(self) -> Path:
         """Return the extracted folder; see `Archive.materialize`."""
-        if self._folder is None:
-            _ = self.manifest  # what is wrong with it is said before anything is written
-            key = self._data.identity
-            cached = self._cache.find(key) or self._cache.fill(key, self._fill, size=total_size(self))
-            self._folder = cached.folder
-        return self._folder
+        return self._extracted.folder
+
+    @cached_property
+    def _extracted(self) -> Cached:
+        _ = self.manifest  # what is wrong with it is said before anything is written
+        key = self._data.identity
+        return self._cache.find(key) or self._cache.fill(key, self._fill, size=total_size(self))
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
         """Write members into a folder; see `Archive.extract`."""
@@ -76,9 +73,7 @@ class ZipArchive:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
