@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha512
 from queue import SimpleQueue
-from threading import Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from isal import isal_zlib
@@ -35,9 +34,10 @@ class Hasher:
 
     def __init__(self) -> None:
         self._free: SimpleQueue[bytearray] = SimpleQueue()
-        self._work: SimpleQueue[tuple[_Hash, bytearray, memoryview] | None] = SimpleQueue()
         self._made = 0  # buffers
-        self._thread: Thread | None = None  # of small members there may be thousands, which need none
+        # The CRC's instructions leave a thread's vector registers, and those of every thread begun from there, in a
+        # state in which SHA-256 takes longer. OpenSSL's SHA-512 leaves them as they should be.
+        self._pool = ThreadPoolExecutor(1, "marpack-sha256", sha512, (bytes(4096),))  # its thread begins when needed
 
     def read(
         self, sha: _Hash, fill: Callable[[memoryview], int], maximum: int = BLOCK, *, at_once: bool = False
@@ -59,11 +59,9 @@ class Hasher:
             block = memoryview(buffer)[: fill(memoryview(buffer)[:maximum])]
             undo.pop_all()
         if at_once:
-            sha.update(block)
-            self._free.put(buffer)
+            self._hash(sha, buffer, block)
         else:
-            self._begin()
-            self._work.put((sha, buffer, block))
+            self._pool.submit(self._hash, sha, buffer, block)
         return buffer, block
 
     def _buffer(self) -> bytearray:
@@ -72,19 +70,9 @@ class Hasher:
             return bytearray(BLOCK)
         return self._free.get()
 
-    def _begin(self) -> None:
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="marpack-sha256", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        # The CRC's instructions leave a thread's vector registers, and those of every thread begun from there, in a
-        # state in which SHA-256 takes longer. OpenSSL's SHA-512 leaves them as they should be.
-        sha512(bytes(4096))
-        while (item := self._work.get()) is not None:
-            sha, buffer, block = item
-            sha.update(block)
-            self._free.put(buffer)
+    def _hash(self, sha: _Hash, buffer: bytearray, block: memoryview) -> None:
+        sha.update(block)
+        self._free.put(buffer)
 
     def join(self) -> None:
         """Wait until everything is hashed."""
@@ -93,16 +81,12 @@ class Hasher:
 
     def close(self) -> None:
         """End the thread, once it has hashed what it was given."""
-        if self._thread is not None:
-            self._work.put(None)
-            self._thread.join()
+        self._pool.shutdown()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -135,9 +119,7 @@ class Copier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._hasher.close()
 
     def copy(
