@@ -44,10 +44,10 @@ def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> Non
     seen = _Seen()
     for folder in folders:
         check_member_name(folder)
-        seen.add_folder(folder)
+        seen.add(folder, folder=True)
     for name in names:
         check_member_name(name)
-        seen.add_file(name)
+        seen.add(name, folder=False)
 
 
 def _trouble(name: str) -> str | None:
@@ -104,33 +104,21 @@ class _Seen:
     """The files and folders met so far, by the key under which they collide."""
 
     def __init__(self) -> None:
-        self._files: dict[str, str] = {}
-        self._folders: dict[str, str] = {}
+        self._met: dict[str, tuple[str, bool]] = {}  # name, and whether it is a folder
 
-    def add_folder(self, name: str) -> None:
-        self._add_parent(name)
-        key = folded(name)
-        if key in self._files:
-            raise _clash(self._files[key], "is a file where another member needs a folder")
-        if self._folders.setdefault(key, name) != name:
-            raise _clash(name, f"differs from {quoted(self._folders[key])} only in case or Unicode form")
-
-    def add_file(self, name: str) -> None:
-        self._add_parent(name)
-        key = folded(name)
-        if key in self._folders:
-            raise _clash(name, "is a file where another member needs a folder")
-        before = self._files.get(key)
-        if before == name:
-            raise _clash(name, "is there twice")
-        if before is not None:
-            raise _clash(name, f"differs from {quoted(before)} only in case or Unicode form")
-        self._files[key] = name
-
-    def _add_parent(self, name: str) -> None:
+    def add(self, name: str, *, folder: bool) -> None:
         parent = name.rpartition("/")[0]
-        if parent and self._folders.get(folded(parent)) != parent:
-            self.add_folder(parent)
+        if parent and self._met.get(folded(parent)) != (parent, True):
+            self.add(parent, folder=True)
+        key = folded(name)
+        before, was_folder = self._met.get(key, ("", folder))
+        if was_folder != folder:
+            raise _clash(before if folder else name, "is a file where another member needs a folder")
+        if before == name and not folder:
+            raise _clash(name, "is there twice")
+        if before not in ("", name):
+            raise _clash(name, f"differs from {quoted(before)} only in case or Unicode form")
+        self._met[key] = name, folder
 
 
 def _clash(name: str, trouble: str) -> UnsafeArchiveError:

@@ -1,5 +1,6 @@
 """The records of a zip (PKWARE's APPNOTE 6.3), parsed one by one: what each says, not yet whether it is true."""
 
+import re
 import struct
 from collections.abc import Iterator
 
@@ -32,7 +33,6 @@ class End(Struct, frozen=True):
     size: int  # bytes
     offset: int
     limit: int  # offset of the first end record: where the directory has to end
-    comment: bytes
 
 
 class Header(Struct, frozen=True):
@@ -62,7 +62,7 @@ def find_end(data: ByteSource) -> End:
     """
     start = max(0, data.size - END.size - _MAX_COMMENT)
     tail = data.read_at(start, data.size - start)
-    places = [place for place in _places(tail) if _reaches_end(tail, place)]
+    places = [found.start() for found in re.finditer(END_MAGIC, tail) if _reaches_end(tail, found.start())]
     if not places:
         raise _no_end(data)
     comment = tail[places[0] + END.size :]
@@ -73,17 +73,7 @@ def find_end(data: ByteSource) -> End:
     _, disk, first_disk, here, entries, size, offset, _ = END.unpack_from(tail, places[0])
     if disk or first_disk or here != entries:
         raise DamagedArchiveError("the zip says it is split over several files", hint="join its parts first")
-    end = End(entries, size, offset, start + places[0], comment)
-    return _widen(data, end)
-
-
-def _places(tail: bytes) -> list[int]:
-    found = []
-    place = tail.find(END_MAGIC)
-    while place >= 0:
-        found.append(place)
-        place = tail.find(END_MAGIC, place + 1)
-    return found
+    return _widen(data, End(entries, size, offset, start + places[0]))
 
 
 def _reaches_end(tail: bytes, place: int) -> bool:
@@ -116,7 +106,7 @@ def _widen(data: ByteSource, end: End) -> End:
     narrow, wide = (end.entries, end.size, end.offset), (entries, size, start)
     if any(a not in (b, full) for a, b, full in zip(narrow, wide, (_FULL16, _FULL32, _FULL32), strict=True)):
         raise DamagedArchiveError("the zip64 end record and the plain one disagree")
-    return End(entries, size, start, offset, end.comment)
+    return End(entries, size, start, offset)
 
 
 def unpacked(layout: struct.Struct, magic: bytes, data: bytes, place: int = 0) -> tuple[int, ...] | None:
