@@ -67,7 +67,7 @@ def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> WeightsSummary:
     if reader is None:
         return WeightsSummary(kind=found.kind)
     header = reader.read_header(file)
-    return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=dict(header.metadata))
+    return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
 
 
 def _saved(found: Recognized) -> WeightsSummary:

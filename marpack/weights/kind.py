@@ -1,13 +1,12 @@
 """The formats that weights come in, and what is known of each besides its content."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
 from marpack.weights import onnx, safetensors
-from marpack.weights.tensors import StoredTensor
+from marpack.weights.tensors import WeightsHeader
 
 
 class WeightsFormat(StrEnum):
@@ -24,25 +23,13 @@ class WeightsFormat(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Header(Protocol):
-    """What the beginning of a file tells."""
-
-    @property
-    def tensors(self) -> tuple[StoredTensor, ...]:
-        """Every tensor by its place."""
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The author's own words."""
-
-
 class HeaderReader(Protocol):
     """A module of this package that tells one format by its own marks."""
 
     def looks_like(self, file: BinaryIO, /) -> bool:
         """Tell whether a file is of this format."""
 
-    def read_header(self, file: BinaryIO, /) -> Header:
+    def read_header(self, file: BinaryIO, /) -> WeightsHeader:
         """Read the header. Raises ValueError, or another error that `read_contents` knows."""
 
 

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
-from marpack.weights.tensors import StoredTensor, Tensor
+from marpack.weights.tensors import StoredTensor, Tensor, WeightsHeader
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # Field numbers of onnx.proto.
@@ -85,7 +85,7 @@ class Port(Struct, frozen=True, kw_only=True):
     shape: tuple[int | str, ...] | None = None  # a symbol such as "batch" where the size is free; None: unknown rank
 
 
-class Onnx(Struct, frozen=True, kw_only=True):
+class Onnx(WeightsHeader, frozen=True, kw_only=True):
     """What the header says."""
 
     ir_version: int
@@ -94,9 +94,7 @@ class Onnx(Struct, frozen=True, kw_only=True):
     nodes: int
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    tensors: tuple[StoredTensor, ...]
     external: bool  # some tensors lie in other files
-    metadata: dict[str, str]
 
 
 def looks_like(file: BinaryIO) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta, Struct
 
-from marpack.weights.tensors import StoredTensor, Tensor
+from marpack.weights.tensors import StoredTensor, Tensor, WeightsHeader
 
 _HEADER_LIMIT = 100_000_000  # bytes, the format's own
 _DTYPES = {
@@ -22,13 +22,6 @@ class _Described(Struct):
     data_offsets: tuple[_Natural, _Natural]
 
 
-class Safetensors(Struct, frozen=True):
-    """What the header says."""
-
-    tensors: tuple[StoredTensor, ...]  # each its own storage, at an offset from the file's start
-    metadata: dict[str, str]
-
-
 def looks_like(file: BinaryIO) -> bool:
     """Tell whether a file begins as a safetensors file does: a length that fits, then a JSON object."""
     size = file.seek(0, 2)
@@ -38,14 +31,14 @@ def looks_like(file: BinaryIO) -> bool:
     return len(head) == 9 and head[8:] == b"{" and 2 <= length <= min(size - 8, _HEADER_LIMIT)
 
 
-def read_header(file: BinaryIO) -> Safetensors:
-    """Read the header. Raises ValueError when it is not one."""
+def read_header(file: BinaryIO) -> WeightsHeader:
+    """Read the header, each tensor its own storage. Raises ValueError when it is not one."""
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     fields = msgspec.json.decode(file.read(min(length, _HEADER_LIMIT)), type=dict[str, msgspec.Raw])
     metadata = msgspec.json.decode(fields.pop("__metadata__", b"{}"), type=dict[str, str])
     tensors = (_placed(name, msgspec.json.decode(raw, type=_Described), 8 + length) for name, raw in fields.items())
-    return Safetensors(tuple(tensors), metadata)
+    return WeightsHeader(tensors=tuple(tensors), metadata=metadata)
 
 
 def _placed(name: str, item: _Described, base: int) -> StoredTensor:

@@ -74,6 +74,13 @@ class StoredTensor(Struct, frozen=True, kw_only=True):
         return True
 
 
+class WeightsHeader(Struct, frozen=True, kw_only=True):
+    """What the beginning of a file tells."""
+
+    tensors: tuple[StoredTensor, ...]
+    metadata: dict[str, str]  # the author's own words
+
+
 def placed_tensors(root: object) -> Iterator[StoredTensor]:
     """Yield the tensors of a pickle's value, depth first, named by their path within it."""
     seen: set[int] = set()
