@@ -31,12 +31,17 @@ _GRACE = 600  # seconds after which a folder without a stamp and a holder is a l
 _MOVE = "set MARPACK_CACHE_DIR to a folder of yours"
 
 
-class CacheLimits(Struct, frozen=True):
+class CachedFile(Struct, frozen=True):
     """One extracted file, as it was left."""
 
     name: str
     size: int  # bytes
     mtime: int  # ns
+
+    @classmethod
+    def of(cls, name: str, status: os.stat_result) -> "CachedFile":
+        """Return a file as it is."""
+        return cls(name, status.st_size, status.st_mtime_ns)
 
 
 class TreeState(Struct, frozen=True, kw_only=True):
@@ -44,16 +49,9 @@ class TreeState(Struct, frozen=True, kw_only=True):
 
     folder: str  # beside the stamp
     boot: str  # written before the next boot only: what was not flushed by then may be gone
-    files: tuple[CacheLimits, ...]
+    files: tuple[CachedFile, ...]
     findings: tuple[Finding, ...] = ()  # what reading the archive told, for those who need not read it again
     format: int = _FORMAT
-
-
-def default_root() -> Path:
-    """Return the cache's place on this machine."""
-    import platformdirs  # noqa: PLC0415 - only who extracts pays for it
-
-    return platformdirs.user_cache_path("marpack") / "archives"
 
 
 class Cached(Struct, frozen=True):
@@ -75,9 +73,11 @@ class Cache:
 
     @property
     def root(self) -> Path:
-        """The folder that everything lies in."""
+        """The folder that everything lies in; this user's, where none was given."""
         if self._root is None:
-            self._root = default_root()
+            import platformdirs  # noqa: PLC0415 - only who extracts pays for it
+
+            self._root = platformdirs.user_cache_path("marpack") / "archives"
         return self._root
 
     def find(self, key: str) -> Cached | None:
@@ -115,7 +115,7 @@ class Cache:
             os.close(self._held.pop())
 
     def _extract(self, key: str, extract: Extract, size: int) -> Cached:
-        import tempfile  # noqa: PLC0415 - as in default_root: looking into an archive extracts nothing
+        import tempfile  # noqa: PLC0415 - looking into an archive extracts nothing
 
         folder = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=self.root))
         with ExitStack() as undo:
@@ -172,24 +172,16 @@ class Cache:
         """Remove the least recently used folders until the rest fits the bound, and what crashed processes left."""
         rest = self.limit
         known = set()
-        for _, key in sorted(self._used(), reverse=True):
-            stamp = self._stamp(key)
+        for path in sorted(self.root.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            key, stamp = path.stem, self._stamp(path.stem)
             if stamp is None:
                 continue
             rest -= sum(kept.size for kept in stamp.files)
-            if key == keep or rest >= 0 or not _remove(self.root / stamp.folder, self._stamp_path(key)):
+            if key == keep or rest >= 0 or not _remove(self.root / stamp.folder, path):
                 known.add(stamp.folder)
-        self._sweep(known)
-
-    def _sweep(self, known: set[str]) -> None:
         for folder in self.root.glob("*-*/"):
             if folder.name not in known and time.time() - folder.stat().st_mtime > _GRACE:
                 _remove(folder)
-
-    def _used(self) -> Iterator[tuple[float, str]]:
-        for path in self.root.glob("*.json"):
-            with suppress(OSError):
-                yield path.stat().st_mtime, path.stem
 
 
 @contextmanager
@@ -232,26 +224,21 @@ def _replace(path: Path, data: bytes) -> None:
     new.replace(path)
 
 
-def _files(folder: str, prefix: str = "") -> Iterator[CacheLimits]:
+def _files(folder: str, prefix: str = "") -> Iterator[CachedFile]:
     with os.scandir(folder) as inside:
         for entry in inside:
             if entry.is_dir():
                 yield from _files(entry.path, f"{prefix}{entry.name}/")
             else:
-                status = entry.stat()
-                yield CacheLimits(prefix + entry.name, status.st_size, status.st_mtime_ns)
+                yield CachedFile.of(prefix + entry.name, entry.stat())
 
 
-def _unchanged(folder: Path, files: tuple[CacheLimits, ...]) -> bool:
+def _unchanged(folder: Path, files: tuple[CachedFile, ...]) -> bool:
     """Say whether every file is as it was left; others beside them (`__pycache__`) do no harm."""
     try:
-        return all(_as_left(os.stat(f"{folder}/{kept.name}"), kept) for kept in files)  # noqa: PTH116 - a Path each is slow
+        return all(CachedFile.of(kept.name, os.stat(f"{folder}/{kept.name}")) == kept for kept in files)  # noqa: PTH116 - a Path each is slow
     except OSError:
         return False
-
-
-def _as_left(status: os.stat_result, kept: CacheLimits) -> bool:
-    return status.st_size == kept.size and status.st_mtime_ns == kept.mtime
 
 
 def _boot() -> str:

@@ -5,14 +5,15 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource, LocalFile
-from marpack.archive.member import BLOCK, member_blocks
+from marpack.archive.member import member_blocks
 from marpack.archive.names import quoted
 from marpack.archive.protocol import Archive, Bar, Progress, no_progress
 from marpack.archive.server_rules import require_files
@@ -21,7 +22,6 @@ from marpack.archive.zip_directory import ZipMember
 from marpack.errors import ExtractionError, UsageError, located
 from marpack.findings import Finding
 
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FICLONERANGE = 0x4020940D  # linux/fs.h: share a range of blocks between two files
 _CLONE_RANGE = struct.Struct("=qQQQ")
 _PAGE = 4096
@@ -35,32 +35,22 @@ def extract_member(
 
     Raises DamagedArchiveError when its bytes are not those that were packed, ExtractionError.
     """
-    fd = _new_file(folder, name)
-    try:
-        if isinstance(data, LocalFile) and _clone(data, member, fd):
+    with _new_file(folder, name) as file:
+        if isinstance(data, LocalFile) and _clone(data, member, file.fileno()):
             for block in member_blocks(data, member):  # reads all of it, which checks the CRC
                 if progress is not None:
                     progress(len(block))
         else:
-            _reserve(fd, member.size, name)
-            _write(fd, member_blocks(data, member), name, progress)
-    finally:
-        os.close(fd)
+            _reserve(file.fileno(), member.size)
+            _write(file, member_blocks(data, member), progress)
 
 
-def extract_blocks(blocks: Iterable[memoryview], folder: Path, name: str, progress: Progress | None = None) -> None:
+def extract_blocks(
+    blocks: Iterable[memoryview | bytes], folder: Path, name: str, progress: Progress | None = None
+) -> None:
     """Write one member whose bytes come in order; raises what `blocks` raises, and ExtractionError."""
-    fd = _new_file(folder, name)
-    try:
-        _write(fd, blocks, name, progress)
-    finally:
-        os.close(fd)
-
-
-def file_blocks(file: BinaryIO) -> Iterator[memoryview]:
-    """Yield the bytes of an open file, in blocks."""
-    while block := file.read(BLOCK):
-        yield memoryview(block)
+    with _new_file(folder, name) as file:
+        _write(file, blocks, progress)
 
 
 def make_folders(folder: Path, names: Iterable[str]) -> None:
@@ -72,33 +62,32 @@ def make_folders(folder: Path, names: Iterable[str]) -> None:
             raise _cannot_write(name, error) from None
 
 
-def _new_file(folder: Path, name: str) -> int:
-    """Create a member's file, and its folders, in a folder that only we write to; return the descriptor.
+@contextmanager
+def _new_file(folder: Path, name: str) -> Iterator[FileIO]:
+    """Create a member's file, and its folders, in a folder that only we write to.
 
     The name has passed `check_member_names` together with all others.
-    Raises ExtractionError.
+    Raises ExtractionError, for what is written into it, too.
     """
     path = folder / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, _CREATE, 0o666)
+        with path.open("xb", buffering=0) as file:  # follows no link
+            yield file
     except OSError as error:
         raise _cannot_write(name, error) from None
 
 
-def _write(fd: int, blocks: Iterable[memoryview], name: str, progress: Progress | None) -> None:
+def _write(file: FileIO, blocks: Iterable[memoryview | bytes], progress: Progress | None) -> None:
     for block in blocks:
-        left = block
-        try:
-            while left:
-                left = left[os.write(fd, left) :]
-        except OSError as error:
-            raise _cannot_write(name, error) from None
+        left = memoryview(block)
+        while left:
+            left = left[file.write(left) :]
         if progress is not None:
             progress(len(block))
 
 
-def _reserve(fd: int, size: int, name: str) -> None:
+def _reserve(fd: int, size: int) -> None:
     """Take a large member's room on the disk at once: a full disk is known before a byte, and writing is faster."""
     if size < _LARGE or not hasattr(os, "posix_fallocate"):
         return
@@ -106,7 +95,7 @@ def _reserve(fd: int, size: int, name: str) -> None:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):  # what file systems say that cannot
-            raise _cannot_write(name, error) from None
+            raise
 
 
 def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:

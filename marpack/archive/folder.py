@@ -3,13 +3,14 @@
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, Self
 
-from marpack.archive.extraction import extract_blocks, file_blocks
+from marpack.archive.extraction import extract_blocks
 from marpack.archive.manifest import Manifest
+from marpack.archive.member import BLOCK
 from marpack.archive.names import MAX_DEPTH, check_member_name, quoted
 from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress
 from marpack.archive.server_rules import read_manifest
@@ -58,7 +59,7 @@ class FolderArchive:
         for name in self.entries:
             if names is None or name in names:
                 with self.open(name) as file:
-                    extract_blocks(file_blocks(file), folder, name, progress)
+                    extract_blocks(iter(partial(file.read, BLOCK), b""), folder, name, progress)
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""

@@ -6,7 +6,6 @@ import re
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from email.message import Message
 from functools import partial
 from hashlib import blake2b
 from typing import Protocol
@@ -243,6 +242,7 @@ class HttpFetch:
         """Note where to ask; nothing is asked yet."""
         self._address = address
         self._where = public_address(address)
+        self._refuse = partial(_unreachable, where=self._where, hint="check the address")
 
     def last(self, count: int) -> FetchedRange:
         """Return the last bytes; see `Fetch`. Raises NotAnArchiveError."""
@@ -259,24 +259,21 @@ class HttpFetch:
 
     def _ask(self, wanted: str) -> FetchedRange:
         headers = {"Range": wanted, "Accept-Encoding": "identity"}
-        with _answered(self._address, headers, self._unreachable, "the connection fails") as answer:
+        with _answered(self._address, headers, self._refuse, "the connection fails") as answer:
             return self._piece(answer)
 
     def _piece(self, answer: http.client.HTTPResponse) -> FetchedRange:
-        version = _version(answer.headers)
+        version = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
         if answer.status == http.client.PARTIAL_CONTENT:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if found is None:
-                raise self._unreachable("the server does not say which part of the file it sends")
+                raise self._refuse("the server does not say which part of the file it sends")
             return FetchedRange(answer.read(), int(found[1]), int(found[3]), version)
         length = answer.length
         if length is None or length > _WHOLE_LIMIT:
-            raise self._unreachable("the server sends no parts of files, and this one is too large to fetch", _DOWNLOAD)
+            raise self._refuse("the server sends no parts of files, and this one is too large to fetch", hint=_DOWNLOAD)
         data = answer.read()
         return FetchedRange(data, 0, len(data), version)
-
-    def _unreachable(self, what: str, hint: str = "check the address") -> NotAnArchiveError:
-        return _unreachable(what, self._where, hint)
 
 
 @contextmanager
@@ -308,10 +305,6 @@ def _opener() -> OpenerDirector:
     for handler in _HANDLERS:
         opener.add_handler(handler())
     return opener
-
-
-def _version(headers: Message) -> str:
-    return str(headers.get("ETag") or headers.get("Last-Modified") or "")
 
 
 def _split_credentials(address: str) -> tuple[str, str | None]:
