@@ -15,10 +15,10 @@ from marpack.archive.extraction import extract_blocks, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.member import spool
 from marpack.archive.names import check_member_names
-from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, total_size
+from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, exceeded, total_size
 from marpack.archive.server_rules import common_root, flat_tar, read_manifest, wrong_suffix
 from marpack.archive.tar_stream import GzipStream, Record, padding, records
-from marpack.errors import DamagedArchiveError, LimitExceededError, located
+from marpack.errors import DamagedArchiveError, located
 from marpack.findings import Finding
 
 _SMALL = 1 << 20  # bytes of a member that is kept in memory…
@@ -59,17 +59,13 @@ def read_contents(data: ByteSource, limits: Limits, source: str) -> TarListing:
         found.append(record)
         total += record.size
         if len(found) > limits.members:
-            raise LimitExceededError(f"the tar has more than {limits.members} members", hint=_hint("--max-members"))
+            raise exceeded(f"the tar has more than {limits.members} members", "--max-members")
         if total > limits.total:
-            raise LimitExceededError(f"the members have more than {limits.total} bytes", hint=_hint("--max-size"))
+            raise exceeded(f"the members have more than {limits.total} bytes", "--max-size")
         if not record.folder and record.size <= min(_SMALL, room):
             room -= record.size
             small[record.name] = b"".join(map(bytes, blocks))
     return _contents(found, small, source)
-
-
-def _hint(flag: str) -> str:
-    return f"raise the limit if you trust it: {flag}"
 
 
 def _contents(found: list[Record], small: dict[str, bytes], source: str) -> TarListing:
@@ -78,12 +74,11 @@ def _contents(found: list[Record], small: dict[str, bytes], source: str) -> TarL
     plain = {record.name: _plain(record.name) for record in found}
     check_member_names([plain[file.name] for file in files], [plain[name] for name in folders if plain[name]])
     served = {record.name: _served(record) for record in found}
-    names, findings = served, _suffix(source)
+    names, findings = served, (wrong_suffix(source, "a .tar.gz"),) if source.endswith(".mar") else ()
     if MANIFEST_NAME not in {served[file.name] for file in files}:
-        names, findings = (
-            _unrooted(plain, common_root(plain[file.name] for file in files)),
-            (flat_tar(source), *findings),
-        )
+        root = common_root(plain[file.name] for file in files)
+        names = {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
+        findings = (flat_tar(source), *findings)
     check_member_names([names[file.name] for file in files], [names[name] for name in folders if names[name]])
     return TarListing(
         names=names,
@@ -103,14 +98,6 @@ def _served(record: Record) -> str:
     """Return a record's name as the server has it: without its first step."""
     name = record.name.rstrip("/") + "/" if record.folder else record.name
     return name[name.find("/") + 1 :].removesuffix("/")
-
-
-def _unrooted(plain: dict[str, str], root: str) -> dict[str, str]:
-    return {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
-
-
-def _suffix(source: str) -> tuple[Finding, ...]:
-    return (wrong_suffix(source, "a .tar.gz"),) if source.endswith(".mar") else ()
 
 
 def _entry(name: str, size: int) -> Entry:
@@ -166,9 +153,10 @@ class TarArchive:
         if name in contents.small:
             return io.BytesIO(contents.small[name])
         _ = contents.entries[name]
-        for record, blocks in walk(self._data, self._limits):
-            if contents.names.get(record.name) == name:
-                return spool(blocks)
+        with located(self.source):
+            for record, blocks in walk(self._data, self._limits):
+                if contents.names.get(record.name) == name:
+                    return spool(blocks)
         raise self._changed()
 
     def materialize(self) -> Path:

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.names import MAX_NAME, quoted
-from marpack.archive.protocol import Limits
-from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError
+from marpack.archive.protocol import Limits, exceeded
+from marpack.errors import DamagedArchiveError, UnsafeArchiveError
 
 _READ, _BLOCK = 1 << 18, 1 << 20  # bytes asked of the file, of the inflater
 _GZIP = 31  # zlib's code for a gzip header and trailer with the largest window
@@ -56,30 +56,25 @@ class GzipStream:
             count -= len(piece)
             yield piece
         if count:
-            raise self._damaged("ends in the middle of a member")
+            raise _damaged("ends in the middle of a member")
 
     def finish(self) -> None:
         """Read to the end; raises UnsafeArchiveError unless nothing but zero bytes is left."""
         while block := self._next():
             if bytes(block).lstrip(b"\0"):
-                raise UnsafeArchiveError("there are bytes after the archive's last record", where=self._data.where)
+                raise UnsafeArchiveError("there are bytes after the archive's last record")
         rest = self._inflater.unused_data + self._data.read_at(self._place, min(_READ, self._data.size - self._place))
         if self._place + _READ < self._data.size or rest.lstrip(b"\0"):
             raise UnsafeArchiveError(
                 "there are bytes after the end of the gzip stream; the server reads only the first stream",
-                where=self._data.where,
                 hint="compress it again as one stream",
             )
 
     def _pieces(self, count: int) -> Iterator[memoryview]:
-        while count and (self._block or self._fill()):
-            piece, self._block = self._block[:count], self._block[count:]
+        while count and (block := self._next()):
+            piece, self._block = block[:count], block[count:]
             count -= len(piece)
             yield piece
-
-    def _fill(self) -> bool:
-        self._block = self._next()
-        return bool(self._block)
 
     def _next(self) -> memoryview:
         """Return what is left of the last block, else the next one, empty at the end."""
@@ -98,30 +93,22 @@ class GzipStream:
         try:
             block: bytes = self._inflater.decompress(pending, _BLOCK)
         except _InflateError as error:
-            raise self._damaged(f"cannot be inflated: {error}") from None
+            raise _damaged(f"cannot be inflated: {error}") from None
         if not pending and not block and not self._inflater.eof:
-            raise self._damaged("is truncated")
+            raise _damaged("is truncated")
         return block
 
     def _check(self) -> None:
         limits = self._limits
         if self._given > limits.total + limits.allowance:
-            raise LimitExceededError(
-                f"the gzip stream holds more than {limits.total} bytes",
-                where=self._data.where,
-                hint="raise the limit if you trust it: --max-size",
-            )
+            raise exceeded(f"the gzip stream holds more than {limits.total} bytes", "--max-size")
         if limits.expands_too_much(self._given, self._data.size):
-            raise LimitExceededError(
-                f"the gzip stream expands {self._data.size} bytes more than {limits.ratio} times",
-                where=self._data.where,
-                hint="raise the limit if you trust it: --max-ratio",
-            )
+            compressed = self._data.size
+            raise exceeded(f"the gzip stream expands {compressed} bytes more than {limits.ratio} times", "--max-ratio")
 
-    def _damaged(self, trouble: str) -> DamagedArchiveError:
-        return DamagedArchiveError(
-            f"the gzip stream {trouble}", where=self._data.where, hint="copy or download the archive again"
-        )
+
+def _damaged(trouble: str) -> DamagedArchiveError:
+    return DamagedArchiveError(f"the gzip stream {trouble}", hint="copy or download the archive again")
 
 
 class Record(Struct, frozen=True):

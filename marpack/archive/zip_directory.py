@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.names import check_member_names, quoted
-from marpack.archive.protocol import Limits
+from marpack.archive.protocol import Limits, exceeded
 from marpack.archive.zip_records import (
     CENTRAL,
     DEFLATED,
@@ -74,7 +74,6 @@ def read_directory(data: ByteSource, limits: Limits) -> Directory:
     for header in headers:
         _check_kind(header)
         _check_method(header)
-        _check_sizes(header)
     _check_limits(headers, data.size, limits)
     files = [header for header in headers if not header.raw_name.endswith(b"/")]
     folders = tuple(header.name.removesuffix("/") for header in headers if header.raw_name.endswith(b"/"))
@@ -98,10 +97,7 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
     """Return the directory's headers in their order, and the offset where it begins."""
     end = find_end(data)
     if end.entries > limits.members:
-        raise LimitExceededError(
-            f"the zip says it has {end.entries} members; {limits.members} is the limit",
-            hint="raise the limit if you trust it: --max-members",
-        )
+        raise exceeded(f"the zip says it has {end.entries} members; {limits.members} is the limit", "--max-members")
     if end.size > limits.directory:
         raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
     if end.entries * CENTRAL.size > end.size:
@@ -147,10 +143,9 @@ def _check_extra(header: Header) -> None:
         raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
     other = fields.get(_UNICODE_PATH_ID, b"")[5:]
     if other and other != header.raw_name:
-        second = quoted(other.decode("utf-8", "replace"))
-        raise UnsafeArchiveError(f"the member {quoted(name)} has a second name, {second}")
+        raise _refused(header, f"has a second name, {quoted(other.decode('utf-8', 'replace'))}")
     if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
-        raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
+        raise _refused(header, "is a link", "pack the file itself, not a link to it")
     if header.zip64 is None:
         raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
 
@@ -158,17 +153,16 @@ def _check_extra(header: Header) -> None:
 def _check_kind(header: Header) -> None:
     kind = stat.S_IFMT(header.mode)
     if kind in _KINDS:
-        raise UnsafeArchiveError(f"the member {quoted(header.name)} is {_KINDS[kind]}", hint="pack the file itself")
+        raise _refused(header, f"is {_KINDS[kind]}", "pack the file itself")
     folder = header.name.endswith("/")
     if folder != (kind == stat.S_IFDIR) and kind:
-        what = "a folder by its name or by its mode, but not by both"
-        raise UnsafeArchiveError(f"the member {quoted(header.name)} is {what}")
+        raise _refused(header, "is a folder by its name or by its mode, but not by both")
     if folder and header.size:
-        raise UnsafeArchiveError(f"the member {quoted(header.name)} is a folder with {header.size} bytes of data")
+        raise _refused(header, f"is a folder with {header.size} bytes of data")
 
 
 def _check_method(member: Header) -> None:
-    """Refuse what the server's reader (and ours) does not take; raises UnsafeArchiveError naming the member."""
+    """Refuse what the server's reader (and ours) does not take; raises ArchiveError naming the member."""
     if member.flags & (ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or member.method == 99:
         raise _refused(member, "is encrypted", "pack it again without a password")
     if member.method not in (STORED, DEFLATED):
@@ -178,39 +172,25 @@ def _check_method(member: Header) -> None:
         raise _refused(member, f"has unknown flags ({member.flags:#06x})")
     if member.method == STORED and member.flags & DESCRIPTOR:
         raise _refused(member, "is stored with its size behind it, which the server refuses", _REPACK)
+    if member.method == STORED and member.compressed_size != member.size:
+        sizes = f"({member.compressed_size} and {member.size} bytes)"
+        raise DamagedArchiveError(f"the member {quoted(member.name)} is stored, but its two sizes differ {sizes}")
 
 
 def _refused(member: Header, why: str, hint: str | None = None) -> UnsafeArchiveError:
     return UnsafeArchiveError(f"the member {quoted(member.name)} {why}", hint=hint)
 
 
-def _check_sizes(header: Header) -> None:
-    if header.method == STORED and header.compressed_size != header.size:
-        raise DamagedArchiveError(
-            f"the member {quoted(header.name)} is stored, but its two sizes differ "
-            f"({header.compressed_size} and {header.size} bytes)"
-        )
-
-
 def _check_limits(headers: list[Header], size: int, limits: Limits) -> None:
     for header in headers:
         if header.method != STORED and limits.expands_too_much(header.size, header.compressed_size):
-            raise LimitExceededError(
-                f"the member {quoted(header.name)} expands {header.compressed_size} bytes to {header.size}, "
-                f"more than {limits.ratio} times",
-                hint="raise the limit if you trust it: --max-ratio",
-            )
+            growth = f"{header.compressed_size} bytes to {header.size}, more than {limits.ratio} times"
+            raise exceeded(f"the member {quoted(header.name)} expands {growth}", "--max-ratio")
     total = sum(header.size for header in headers)
     if total > limits.total:
-        raise LimitExceededError(
-            f"the members have {total} bytes together; {limits.total} is the limit",
-            hint="raise the limit if you trust it: --max-size",
-        )
+        raise exceeded(f"the members have {total} bytes together; {limits.total} is the limit", "--max-size")
     if limits.expands_too_much(total, size):
-        raise LimitExceededError(
-            f"the archive expands {size} bytes to {total}, more than {limits.ratio} times",
-            hint="raise the limit if you trust it: --max-ratio",
-        )
+        raise exceeded(f"the archive expands {size} bytes to {total}, more than {limits.ratio} times", "--max-ratio")
 
 
 def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -257,10 +237,8 @@ def _check_agreement(header: Header, local: Header) -> None:
         pairs["CRC or sizes"] = (sums, (local.crc, local.compressed_size, local.size))
     for what, (central, here) in pairs.items():
         if central != here:
-            raise UnsafeArchiveError(
-                f"the member {quoted(header.name)} has other {what} in its local header than in the directory: "
-                "tools would disagree on it"
-            )
+            trouble = f"has other {what} in its local header than in the directory: tools would disagree on it"
+            raise _refused(header, trouble)
 
 
 def _descriptor(data: ByteSource, header: Header, place: int, end: int) -> int:
