@@ -36,20 +36,15 @@ def saved_object(streams: Sequence[Stream]) -> Stream | None:
     return streams[3] if len(streams) > 3 else None
 
 
-def storage_keys(streams: Sequence[Stream]) -> list[str]:
-    """Return the storages' keys in the order in which they lie in the file."""
-    root = streams[4].root if len(streams) > 4 else None
-    return [key for key in root if isinstance(key, str)] if isinstance(root, list) else []
-
-
 def with_places(streams: Sequence[Stream], tensors: Iterable[StoredTensor]) -> Iterator[StoredTensor]:
     """Yield tensors with their offsets in the file, as far as the sizes of the storages before them are known."""
     found = list(tensors)
     sizes = {placed.storage: placed.storage_bytes for placed in found if placed.storage is not None}
     begins: dict[str, int] = {}
     at = streams[-1].end if streams else 0
-    for key in storage_keys(streams):
-        if key not in sizes:
+    keys = streams[4].root if len(streams) > 4 else None  # in the order in which the storages lie in the file
+    for key in keys if isinstance(keys, list) else ():
+        if not isinstance(key, str) or key not in sizes:
             break
         begins[key] = at + _COUNT
         at += _COUNT + sizes[key]

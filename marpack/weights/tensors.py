@@ -98,10 +98,11 @@ def placed_tensors(root: object) -> Iterator[StoredTensor]:
             waiting.extend(reversed(children))
 
 
-def in_folder(placed: StoredTensor, folder: str) -> StoredTensor:
-    """Return a tensor whose storage is a member of a torch zip, in this folder of it."""
+def in_folder(placed: StoredTensor, folder: str, prefix: str = "") -> StoredTensor:
+    """Return a tensor whose storage is a member of a torch zip, in this folder of it; `prefix` goes before its name."""
     member = placed.storage and f"{folder}{placed.storage}"
-    return replace(placed, storage=member, inside=member)
+    tensor = replace(placed.tensor, name=prefix + placed.tensor.name)
+    return replace(placed, tensor=tensor, storage=member, inside=member)
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:

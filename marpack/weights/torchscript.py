@@ -4,7 +4,6 @@ import re
 from itertools import islice
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from marpack.weights.pickle_stream import Global, PickledCall
 from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
@@ -46,14 +45,9 @@ def script_tensors(file: TorchZip) -> tuple[StoredTensor, ...]:
     """
     constants = placed_tensors(file.pickle("constants.pkl").root)
     return (
-        *(_moved(placed, "data/") for placed in placed_tensors(file.pickle("data.pkl").root)),
-        *(_moved(placed, "constants/", f"constants.{placed.tensor.name}") for placed in constants),
+        *(in_folder(placed, "data/") for placed in placed_tensors(file.pickle("data.pkl").root)),
+        *(in_folder(placed, "constants/", "constants.") for placed in constants),
     )
-
-
-def _moved(placed: StoredTensor, folder: str, name: str | None = None) -> StoredTensor:
-    tensor = replace(placed.tensor, name=name) if name else placed.tensor
-    return in_folder(replace(placed, tensor=tensor), folder)
 
 
 def _method(name: str, text: str) -> ScriptMethod:

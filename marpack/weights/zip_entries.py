@@ -41,7 +41,7 @@ class _Stored(RangeFile):
 
 
 class _Inflated(RangeFile):
-    """Inflates forward; a seek backward starts over, so readers here go forward."""
+    """A raw deflate stream whose damage reads as its end; a seek backward starts over, so readers here go forward."""
 
     def __init__(self, file: BinaryIO, offset: int, compressed: int, size: int) -> None:
         super().__init__(size)
@@ -79,11 +79,6 @@ class _Inflated(RangeFile):
 def stored(file: BinaryIO, offset: int, size: int) -> BinaryIO:
     """Return bytes [offset, offset + size) of a seekable file as a file; the file stays the caller's."""
     return cast("BinaryIO", _Stored(file, offset, size))  # RawIOBase has read, seek and tell; BinaryIO only names them
-
-
-def inflated(file: BinaryIO, offset: int, compressed: int, size: int) -> BinaryIO:
-    """Return a raw deflate stream as a file of at most `size` bytes; damage reads as its end."""
-    return cast("BinaryIO", _Inflated(file, offset, compressed, size))  # as above
 
 
 class ZipEntry(Struct, frozen=True):
@@ -125,15 +120,14 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
     if not 0 <= entry.header < _FARTHEST:
         raise NotZipError(f"{entry.name} lies outside the file")
-    local = _read(file, entry.header, LOCAL.size)
-    if len(local) < LOCAL.size or not local.startswith(LOCAL_MAGIC):
+    local = unpacked(LOCAL, LOCAL_MAGIC, _read(file, entry.header, LOCAL.size))
+    if local is None:
         raise NotZipError(f"{entry.name} has no local header")
-    *_, name_length, extra_length = LOCAL.unpack(local)
-    start = entry.header + LOCAL.size + name_length + extra_length
+    start = entry.header + LOCAL.size + sum(local[-2:])  # behind name and extra fields
     if entry.method == STORED:
         return stored(file, start, entry.size)
     if entry.method == DEFLATED:
-        return inflated(file, start, entry.compressed_size, entry.size)
+        return cast("BinaryIO", _Inflated(file, start, entry.compressed_size, entry.size))  # as in `stored`
     raise NotZipError(f"{entry.name} is compressed by method {entry.method}")
 
 
