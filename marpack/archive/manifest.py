@@ -4,28 +4,10 @@ import json
 import math
 from typing import Any, NoReturn
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from marpack.errors import ManifestError
 
-# Key in the file → field here, in the order the original archiver writes them; `model` stands in its own place.
-_MODEL_KEYS = {
-    "modelName": "name",
-    "serializedFile": "serialized_file",
-    "handler": "handler",
-    "modelFile": "model_file",
-    "modelVersion": "version",
-    "requirementsFile": "requirements_file",
-    "configFile": "config_file",
-    "envelope": "envelope",
-    "description": "description",
-}
-_TOP_KEYS = {
-    "createdOn": "created_on",
-    "runtime": "runtime",
-    "model": "model",
-    "archiverVersion": "archiver_version",
-}
 _NO_BOOLEANS = ("handler", "configFile")  # which the server looks for as files
 RUNTIMES = ("python", "python3", "LSP")  # contract §1
 MAX_BYTES = 1 << 20
@@ -36,14 +18,17 @@ _AGAIN = "build the archive again: marpack build"
 _Object = dict[str, object]
 
 
-class ManifestModel(Struct, frozen=True, kw_only=True):
-    """The manifest's `model` object; `extra` holds the keys this version does not know, unchanged."""
+class ManifestModel(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The manifest's `model` object, in the original archiver's order.
 
-    name: str
-    handler: str
-    version: str | None = None
+    `extra` holds the keys this version does not know, unchanged.
+    """
+
+    name: str = field(name="modelName")
     serialized_file: str | None = None
+    handler: str
     model_file: str | None = None
+    version: str | None = field(default=None, name="modelVersion")
     requirements_file: str | None = None
     config_file: str | None = None
     envelope: str | None = None
@@ -51,12 +36,12 @@ class ManifestModel(Struct, frozen=True, kw_only=True):
     extra: dict[str, object] = {}
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
+class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The manifest as a value; unknown keys survive a round trip (contract §1)."""
 
-    model: ManifestModel
-    runtime: str = "python"
     created_on: str | None = None
+    runtime: str = "python"
+    model: ManifestModel
     archiver_version: str | None = None
     extra: dict[str, object] = {}
 
@@ -68,17 +53,20 @@ class Manifest(Struct, frozen=True, kw_only=True):
         """
         top = _parse(data, where)
         model = _object(top, "model", where)
-        return cls(
-            model=ManifestModel(**_fields(model, _MODEL_KEYS, where, "model.")), **_fields(top, _TOP_KEYS, where, "")
-        )
+        fields = _fields(model, _keys(ManifestModel), where, "model.")
+        return cls(model=ManifestModel(**fields), **_fields(top, _keys(cls), where, ""))
 
     def to_json(self) -> bytes:
         """Return the file's bytes: two-space indented JSON, keys in the server's order, then those not known.
 
         All of it is ASCII, the rest escaped: the server's worker reads the file in its locale's encoding.
         """
-        tree = _tree(self, _TOP_KEYS)
-        return json.dumps(tree, indent=2, allow_nan=False).encode("ascii")
+        return json.dumps(_tree(self), indent=2, allow_nan=False).encode("ascii")
+
+
+def _keys(kind: type[Struct]) -> dict[str, str]:
+    """Return key in the file → field here, in the order of both; `extra`, the last field, is none."""
+    return dict(zip(kind.__struct_encode_fields__[:-1], kind.__struct_fields__[:-1], strict=True))
 
 
 def _parse(data: bytes, where: str) -> _Object:
@@ -196,11 +184,10 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "null")
 
 
-def _tree(value: Struct, keys: dict[str, str]) -> _Object:
+def _tree(value: Manifest | ManifestModel) -> _Object:
     """Return a struct as a JSON object, absent values left out."""
-    fields = {key: getattr(value, name) for key, name in keys.items()}
-    tree = {key: field for key, field in fields.items() if field is not None}
+    fields = {key: getattr(value, name) for key, name in _keys(type(value)).items()}
+    tree = {key: item for key, item in fields.items() if item is not None}
     if isinstance(value, Manifest):
-        tree["model"] = _tree(value.model, _MODEL_KEYS)
-    extra: _Object = getattr(value, "extra", {})
-    return {**tree, **{key: item for key, item in extra.items() if key not in tree}}
+        tree["model"] = _tree(value.model)
+    return {**tree, **{key: item for key, item in value.extra.items() if key not in tree}}
