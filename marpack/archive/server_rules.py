@@ -11,6 +11,15 @@ from marpack.torchserve.stock import HandlerName
 
 _REPACK = "marpack unpack it, and build it again: marpack build"
 _REBUILD = "build the archive again: marpack build"
+_REFUSED = {
+    "mar-root-folder": "everything lies under the folder {}; in a .mar the server looks for MAR-INF/MANIFEST.json "
+    "at the top",
+    "tgz-no-root-folder": "the members lie at the top; in a .tar.gz the server drops the first folder of each name: "
+    "it finds no manifest",
+    "archive-suffix": "this is {} by its content; the server reads a file named .mar as a zip, and any other as a "
+    ".tar.gz",
+    "zip64-streamed": "the sizes of {} stand behind the data in zip64 form: the server refuses it",
+}
 
 
 def common_root(names: Iterable[str]) -> str:
@@ -23,45 +32,10 @@ def common_root(names: Iterable[str]) -> str:
     return found if all(name.startswith(found) for name in all_names) else ""
 
 
-def rooted_mar(source: str, root: str) -> Finding:
-    """Tell that a .mar's members lie under one folder."""
-    return _refused(
-        "mar-root-folder",
-        f"everything lies under the folder {quoted(root)}; in a .mar the server looks for {MANIFEST_NAME} at the top",
-        source,
-    )
-
-
-def flat_tar(source: str) -> Finding:
-    """Tell that a .tar.gz's members do not lie under one folder."""
-    return _refused(
-        "tgz-no-root-folder",
-        "the members lie at the top; in a .tar.gz the server drops the first folder of each name: it finds no manifest",
-        source,
-    )
-
-
-def wrong_suffix(source: str, found: str) -> Finding:
-    """Tell that a file's name makes the server read it as what it is not."""
-    return _refused(
-        "archive-suffix",
-        f"this is {found} by its content; the server reads a file named .mar as a zip, and any other as a .tar.gz",
-        source,
-        hint="rename it",
-    )
-
-
-def streamed_zip64(source: str, names: tuple[str, ...]) -> Finding:
-    """Tell that sizes stand in zip64 records behind the data."""
-    return _refused(
-        "zip64-streamed",
-        f"the sizes of {', '.join(map(quoted, names[:3]))} stand behind the data in zip64 form: the server refuses it",
-        source,
-    )
-
-
-def _refused(code: str, message: str, source: str, hint: str = _REPACK) -> Finding:
-    return Finding(code=code, severity=Severity.ERROR, message=message, where=source, hint=hint)
+def refused(code: str, source: str, detail: str = "") -> Finding:
+    """Tell what the server refuses in an archive's form; the detail is what its sentence leaves open."""
+    hint = "rename it" if code == "archive-suffix" else _REPACK
+    return Finding(code=code, severity=Severity.ERROR, message=_REFUSED[code].format(detail), where=source, hint=hint)
 
 
 def read_manifest(archive: Archive) -> Manifest:

@@ -16,7 +16,7 @@ from marpack.archive.manifest import Manifest
 from marpack.archive.member import spool
 from marpack.archive.names import check_member_names
 from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, exceeded, total_size
-from marpack.archive.server_rules import common_root, flat_tar, read_manifest, wrong_suffix
+from marpack.archive.server_rules import common_root, read_manifest, refused
 from marpack.archive.tar_stream import GzipStream, Record, padding, records
 from marpack.errors import DamagedArchiveError, located
 from marpack.findings import Finding
@@ -74,11 +74,11 @@ def _contents(found: list[Record], small: dict[str, bytes], source: str) -> TarL
     plain = {record.name: _plain(record.name) for record in found}
     check_member_names([plain[file.name] for file in files], [plain[name] for name in folders if plain[name]])
     served = {record.name: _served(record) for record in found}
-    names, findings = served, (wrong_suffix(source, "a .tar.gz"),) if source.endswith(".mar") else ()
+    names, findings = served, (refused("archive-suffix", source, "a .tar.gz"),) if source.endswith(".mar") else ()
     if MANIFEST_NAME not in {served[file.name] for file in files}:
         root = common_root(plain[file.name] for file in files)
         names = {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
-        findings = (flat_tar(source), *findings)
+        findings = (refused("tgz-no-root-folder", source), *findings)
     check_member_names([names[file.name] for file in files], [names[name] for name in folders if names[name]])
     return TarListing(
         names=names,

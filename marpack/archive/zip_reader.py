@@ -11,8 +11,9 @@ from marpack.archive.cache import Cache, Cached
 from marpack.archive.extraction import extract_member, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.member import open_member
+from marpack.archive.names import quoted
 from marpack.archive.protocol import ArchiveForm, Entry, Limits, Method, Progress, total_size
-from marpack.archive.server_rules import common_root, read_manifest, rooted_mar, streamed_zip64, wrong_suffix
+from marpack.archive.server_rules import common_root, read_manifest, refused
 from marpack.archive.zip_directory import Directory, ZipMember, read_directory
 from marpack.findings import Finding
 
@@ -91,9 +92,10 @@ def _entry(name: str, member: ZipMember) -> Entry:
 def _oddities(source: str, directory: Directory, root: str) -> tuple[Finding, ...]:
     found = []
     if root:
-        found.append(rooted_mar(source, root))
+        found.append(refused("mar-root-folder", source, quoted(root)))
     if not source.removesuffix("?…").endswith(".mar"):  # an address is shown without its query
-        found.append(wrong_suffix(source, "a zip"))
+        found.append(refused("archive-suffix", source, "a zip"))
     if directory.streamed_zip64:
-        found.append(streamed_zip64(source, directory.streamed_zip64))
+        names = ", ".join(map(quoted, directory.streamed_zip64[:3]))
+        found.append(refused("zip64-streamed", source, names))
     return tuple(found)
