@@ -26,6 +26,12 @@ class ByteSource(Protocol):
 
     def read_at(self, offset: int, count: int) -> bytes:
         """Return exactly `count` bytes; raises DamagedArchiveError when they are not there (any more)."""
+        data = bytearray(count)
+        left = memoryview(data)
+        while left:
+            got = self.readinto_at(offset + count - len(left), left)
+            left = left[got:]
+        return bytes(data)
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning; return how many bytes came, at least one.
@@ -37,7 +43,7 @@ class ByteSource(Protocol):
         """Let go of the file or the connection."""
 
 
-class LocalFile:
+class LocalFile(ByteSource):
     """A regular file on this machine."""
 
     whole = 1 << 22
@@ -62,15 +68,6 @@ class LocalFile:
         status = self.status
         parts = (self._path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return blake2b("\0".join(map(str, parts)).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
-    def read_at(self, offset: int, count: int) -> bytes:
-        """Return exactly `count` bytes; see `ByteSource.read_at`."""
-        data = bytearray(count)
-        left = memoryview(data)
-        while left:
-            got = self.readinto_at(offset + count - len(left), left)
-            left = left[got:]
-        return bytes(data)
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning; see `ByteSource.readinto_at`."""

@@ -16,6 +16,7 @@ from urllib.request import OpenerDirector, Request
 
 from msgspec import Struct
 
+from marpack.archive.bytesource import ByteSource
 from marpack.errors import DamagedArchiveError, MarpackError, MissingExtraError, NotAnArchiveError, UsageError
 from marpack.version import __version__
 
@@ -57,7 +58,7 @@ class Fetch(Protocol):
         """Return the bytes [start, stop)."""
 
 
-class RemoteFile:
+class RemoteFile(ByteSource):
     """A file elsewhere; see `marpack.archive.bytesource.ByteSource`. What was fetched is kept."""
 
     whole = _MIN_BYTES
@@ -80,15 +81,6 @@ class RemoteFile:
     def identity(self) -> str:
         """Name the file by its address, size and version."""
         return blake2b(f"{self.where}\0{self.size}\0{self._version}".encode(), digest_size=16).hexdigest()
-
-    def read_at(self, offset: int, count: int) -> bytes:
-        """Return exactly `count` bytes; see `ByteSource.read_at`."""
-        parts = []
-        while count:
-            part = self._at(offset, count)
-            parts.append(part)
-            offset, count = offset + len(part), count - len(part)
-        return b"".join(parts)
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning, by what is here already if anything is; see `ByteSource.readinto_at`."""
