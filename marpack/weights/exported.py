@@ -13,6 +13,7 @@ from marpack.weights.tensors import ITEM_SIZES, StoredTensor, Tensor, placed_ten
 from marpack.weights.torch_zip import TorchZip
 
 T = TypeVar("T")
+_User = dict[str, object]  # "arg": one of a dozen kinds, by its name
 _JSON_LIMIT = 128 * 1024 * 1024  # bytes
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")  # as sympy writes one
 _OLD_PROGRAM = "serialized_exported_program.json"  # up to torch 2.7
@@ -28,20 +29,16 @@ _MACHINES = {0x03: "x86", 0x28: "arm", 0x3E: "x86-64", 0xB7: "aarch64", 0xF3: "r
 _TYPES = {1: "object file", 2: "executable", 3: "shared object"}
 
 
-class _Expression(Struct):
-    expr_str: str = "?"
-
-
 class _Size(Struct):
     as_int: int | None = None
-    as_expr: _Expression | None = None
+    as_expr: dict[str, object] | None = None
 
     @property
     def known(self) -> int | str:
         """The size, or the symbol that stands for it."""
         if self.as_int is not None:
             return self.as_int
-        return _SYMBOL.sub(r"\1", (self.as_expr or _Expression()).expr_str)
+        return _SYMBOL.sub(r"\1", str((self.as_expr or {}).get("expr_str", "?")))
 
 
 class _Meta(Struct):
@@ -53,10 +50,6 @@ class _Meta(Struct):
 
 class _Graph(Struct):
     tensor_values: dict[str, _Meta] = {}
-
-
-class _User(Struct):
-    arg: object = None  # one of a dozen kinds, by its name
 
 
 class _Spec(Struct):
@@ -129,9 +122,10 @@ def _decode(file: TorchZip, name: str, kind: type[T]) -> T:
 
 def _ports(users: Iterable[_User | None], known: dict[str, _Meta]) -> Iterator[Port]:
     for user in users:
-        if user is None or not isinstance(user.arg, dict):
+        arg = user.get("arg") if user else None
+        if not isinstance(arg, dict):
             continue
-        kind, value = next(iter(user.arg.items()), ("", None))
+        kind, value = next(iter(arg.items()), ("", None))
         name = value.get("name") if isinstance(value, dict) else None
         if kind == "as_tensor" and name in known:
             meta = known[name]
