@@ -44,7 +44,7 @@ def read_contents(file: BinaryIO, found: Recognized, *, frugal: bool = False) ->
     """
     try:
         return _read(file, found, frugal=frugal)
-    except (NotZipError, ProtobufError, KeyError, ValueError, msgspec.MsgspecError) as error:
+    except (NotZipError, ProtobufError, KeyError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         return WeightsSummary(kind=found.kind, problem=f"its headers cannot be read: {error}")
 
 

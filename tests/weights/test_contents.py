@@ -2,6 +2,7 @@
 
 import io
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -296,3 +297,15 @@ def test_an_exported_programs_tensors_lie_in_one_storage_by_bytes(tmp_path: Path
 def test_the_stride_of_a_single_step_says_nothing(shape, stride, contiguous) -> None:
     tensor = Tensor(name="t", dtype="float32", shape=shape)
     assert StoredTensor(tensor=tensor, stride=stride).contiguous is contiguous
+
+
+def test_json_that_is_nested_without_end_is_a_problem_and_no_error() -> None:
+    header = b'{"a":' * 200_000
+    export = io.BytesIO()
+    with zipfile.ZipFile(export, "w") as archive:
+        archive.writestr("m/archive_format", "pt2")
+        archive.writestr("m/models/model.json", header)
+    for file in (export, io.BytesIO(len(header).to_bytes(8, "little") + header)):
+        found = recognize(file)
+        assert found.kind in (WeightsFormat.TORCH_EXPORT, WeightsFormat.SAFETENSORS)
+        assert "cannot be read" in str(read_contents(file, found).problem)
