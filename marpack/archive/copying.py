@@ -29,8 +29,29 @@ _ZEROS = bytes(BLOCK)
 Write = Callable[[memoryview], object]
 
 
-class Hasher:
-    """A thread that hashes blocks in their order, and the buffers that go round between it and the reader."""
+class Source(Protocol):
+    """Where a member's bytes come from; `io.BytesIO` and raw files are some."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill the buffer from its start; return how many bytes came, 0 at the end."""
+
+
+class Checksums(Struct, frozen=True):
+    """What was learnt while copying."""
+
+    crc: int  # CRC-32
+    sha256: str  # hex
+
+
+class Copier:
+    """Copies members one after another, and takes their SHA-256 in one thread beside it.
+
+    SHA-256 costs more than everything else together, so it alone has a thread, and buffers that go round between it
+    and the reader; reading, CRC and writing share the caller's. All of them let go of the GIL. The bytes summed are the
+    very bytes written, from one buffer: whatever happens to the source meanwhile, an archive never contradicts its own
+    digests. (That is what keeps `copy_file_range` out: the kernel would copy at one moment and we would read at
+    another. It saves no time either.)
+    """
 
     def __init__(self) -> None:
         self._free: SimpleQueue[bytearray] = SimpleQueue()
@@ -49,9 +70,8 @@ class Hasher:
         Args:
             sha: What the bytes are for.
             fill: Reads into a block from its start, and returns how many bytes came.
-            most: Bytes.
+            maximum: Bytes.
             at_once: Hash here and now, which for a single block is sooner done.
-
         """
         buffer = self._buffer()
         with ExitStack() as undo:
@@ -79,48 +99,11 @@ class Hasher:
         for buffer in [self._free.get() for _ in range(self._made)]:
             self._free.put(buffer)
 
-    def close(self) -> None:
-        """End the thread, once it has hashed what it was given."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Source(Protocol):
-    """Where a member's bytes come from; `io.BytesIO` and raw files are some."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill the buffer from its start; return how many bytes came, 0 at the end."""
-
-
-class Checksums(Struct, frozen=True):
-    """What was learnt while copying."""
-
-    crc: int  # CRC-32
-    sha256: str  # hex
-
-
-class Copier:
-    """Copies members one after another, with one thread beside it for SHA-256.
-
-    SHA-256 costs more than everything else together, so it alone has a thread; reading, CRC and writing
-    share the caller's. All of them let go of the GIL. The bytes summed are the very bytes written, from one buffer:
-    whatever happens to the source meanwhile, an archive never contradicts its own digests. (That is what keeps
-    `copy_file_range` out: the kernel would copy at one moment and we would read at another. It saves no time either.)
-    """
-
-    def __init__(self) -> None:
-        self._hasher = Hasher()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hasher.close()
 
     def copy(
         self,
@@ -148,14 +131,14 @@ class Copier:
         place, end = offset, offset + size
         while place < end:
             maximum = min(BLOCK - place % BLOCK, end - place)
-            buffer, block = self._hasher.read(sha, fill, maximum, at_once=size <= BLOCK)
+            buffer, block = self.read(sha, fill, maximum, at_once=size <= BLOCK)
             crc = isal_zlib.crc32(block, crc)
             if skip and len(block) == BLOCK and buffer == _ZEROS:
                 skip(BLOCK)
             else:
                 _write(block, place, write)
             place += len(block)
-        self._hasher.join()
+        self.join()
         return Checksums(crc, sha.hexdigest())
 
 

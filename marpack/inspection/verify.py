@@ -25,16 +25,16 @@ def digests(archive: Archive, progress: Progress | None = None) -> Iterator[tupl
 
 def member_digest(archive: Archive, name: str, progress: Progress | None = None) -> str:
     """Read a member to its end and return its SHA-256, lower-case hex. Raises DamagedArchiveError."""
-    from marpack.archive.copying import BLOCK, Hasher  # noqa: PLC0415 - most looks read no member whole
+    from marpack.archive.copying import BLOCK, Copier  # noqa: PLC0415 - most looks read no member whole
 
     digest = hashlib.sha256()
-    with archive.open(name) as file, Hasher() as hasher:
+    with archive.open(name) as file, Copier() as copier:
         at_once = archive.entries[name].size <= BLOCK
         fill = file.readinto  # type: ignore[attr-defined]  # every file has it, but not the type BinaryIO
-        while block := hasher.read(digest, fill, at_once=at_once)[1]:
+        while block := copier.read(digest, fill, at_once=at_once)[1]:
             if progress is not None:
                 progress(len(block))
-        hasher.join()
+        copier.join()
     return digest.hexdigest()
 
 
