@@ -63,8 +63,13 @@ def find_end(data: ByteSource) -> End:
     start = max(0, data.size - END.size - _MAX_COMMENT)
     tail = data.read_at(start, data.size - start)
     places = [found.start() for found in re.finditer(END_MAGIC, tail) if _reaches_end(tail, found.start())]
+    if not places and data.size >= 4 and data.read_at(0, 4) == LOCAL_MAGIC:
+        raise DamagedArchiveError(
+            "the zip has no directory at its end: it is truncated, or bytes were appended",
+            hint="copy or download the archive again",
+        )
     if not places:
-        raise _no_end(data)
+        raise NotAnArchiveError("this is not a zip", hint="a .mar is a zip made by: marpack build")
     comment = tail[places[0] + END.size :]
     if END_MAGIC in comment or CENTRAL_MAGIC in comment:
         raise UnsafeArchiveError(
@@ -79,15 +84,6 @@ def find_end(data: ByteSource) -> End:
 def _reaches_end(tail: bytes, place: int) -> bool:
     fits = place + END.size <= len(tail)
     return fits and place + END.size + END.unpack_from(tail, place)[-1] == len(tail)
-
-
-def _no_end(data: ByteSource) -> NotAnArchiveError | DamagedArchiveError:
-    if data.size >= 4 and data.read_at(0, 4) == LOCAL_MAGIC:
-        return DamagedArchiveError(
-            "the zip has no directory at its end: it is truncated, or bytes were appended",
-            hint="copy or download the archive again",
-        )
-    return NotAnArchiveError("this is not a zip", hint="a .mar is a zip made by: marpack build")
 
 
 def _widen(data: ByteSource, end: End) -> End:

@@ -53,10 +53,7 @@ class FormatRow(Struct, frozen=True, kw_only=True):
 
 FORMATS = {
     WeightsFormat.TORCHSCRIPT: FormatRow(
-        title="TorchScript",
-        suffixes=(".pt",),
-        model="torchscript:load_job",
-        served_by="_load_torchscript_model",
+        title="TorchScript", suffixes=(".pt",), model="torchscript:load_job", served_by="_load_torchscript_model"
     ),
     WeightsFormat.STATE_DICT: FormatRow(
         title="a state_dict", suffixes=(".pt", ".pth", ".bin", ".ckpt"), state="torch_save:load_job", needs_class=True
@@ -82,10 +79,7 @@ FORMATS = {
         title="an AOTInductor package", suffixes=(".pt2",), model="pt2:load_package", marpack_only=True
     ),
     WeightsFormat.ELF: FormatRow(
-        title="a shared library",
-        suffixes=(".so",),
-        model="pt2:load_aoti",
-        served_by="_load_torch_export_aot_compile",
+        title="a shared library", suffixes=(".so",), model="pt2:load_aoti", served_by="_load_torch_export_aot_compile"
     ),
     WeightsFormat.UNKNOWN: FormatRow(title="of no format that is known", suffixes=(".gguf",), marpack_only=True),
 }
