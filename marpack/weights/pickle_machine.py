@@ -126,11 +126,7 @@ class _Machine:
         return source.data[source.at - size : source.at]
 
     def number(self, layout: Struct) -> Any:  # Any: an int or a float, as the layout has it
-        source = self.source
-        if source.at + layout.size > len(source.data) and not source.fill(layout.size):
-            raise TruncatedError
-        source.at += layout.size
-        return layout.unpack_from(source.data, source.at - layout.size)[0]
+        return layout.unpack(self.take(layout.size))[0]
 
     def line(self) -> bytes:
         source = self.source
