@@ -9,7 +9,6 @@ from typing import BinaryIO, Protocol, Self
 from msgspec import Struct
 
 from marpack.archive.manifest import Manifest
-from marpack.errors import LimitExceededError
 from marpack.findings import Finding
 
 Progress = Callable[[int], object]  # takes the number of bytes just read or written
@@ -109,11 +108,6 @@ class Archive(Protocol):
 def total_size(archive: Archive) -> int:
     """Return how many bytes all members have, uncompressed."""
     return sum(entry.size for entry in archive.entries.values())
-
-
-def exceeded(what: str, flag: str) -> LimitExceededError:
-    """Say that a limit is exceeded, and which flag raises it."""
-    return LimitExceededError(what, hint=f"raise the limit if you trust it: {flag}")
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -15,12 +15,13 @@ from marpack.archive.extraction import extract_blocks, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.member import spool
 from marpack.archive.names import check_member_names
-from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, exceeded, total_size
+from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, total_size
 from marpack.archive.server_rules import common_root, read_manifest, refused
 from marpack.archive.tar_stream import GzipStream, Record, padding, records
-from marpack.errors import DamagedArchiveError, located
+from marpack.errors import DamagedArchiveError, LimitExceededError, located
 from marpack.findings import Finding
 
+_RAISE = "raise the limit if you trust it: --max-"
 _SMALL = 1 << 20  # bytes of a member that is kept in memory…
 _ALL_SMALL = 1 << 24  # …as long as there are no more of them together
 
@@ -59,9 +60,9 @@ def read_contents(data: ByteSource, limits: Limits, source: str) -> TarListing:
         found.append(record)
         total += record.size
         if len(found) > limits.members:
-            raise exceeded(f"the tar has more than {limits.members} members", "--max-members")
+            raise LimitExceededError(f"the tar has more than {limits.members} members", hint=_RAISE + "members")
         if total > limits.total:
-            raise exceeded(f"the members have more than {limits.total} bytes", "--max-size")
+            raise LimitExceededError(f"the members have more than {limits.total} bytes", hint=_RAISE + "size")
         if not record.folder and record.size <= min(_SMALL, room):
             room -= record.size
             small[record.name] = b"".join(map(bytes, blocks))

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.names import MAX_NAME, quoted
-from marpack.archive.protocol import Limits, exceeded
-from marpack.errors import DamagedArchiveError, UnsafeArchiveError
+from marpack.archive.protocol import Limits
+from marpack.errors import DamagedArchiveError, LimitExceededError, UnsafeArchiveError
 
 _READ, _BLOCK = 1 << 18, 1 << 20  # bytes asked of the file, of the inflater
 _GZIP = 31  # zlib's code for a gzip header and trailer with the largest window
@@ -101,10 +101,15 @@ class GzipStream:
     def _check(self) -> None:
         limits = self._limits
         if self._given > limits.total + limits.allowance:
-            raise exceeded(f"the gzip stream holds more than {limits.total} bytes", "--max-size")
+            raise LimitExceededError(
+                f"the gzip stream holds more than {limits.total} bytes",
+                hint="raise the limit if you trust it: --max-size",
+            )
         if limits.expands_too_much(self._given, self._data.size):
-            compressed = self._data.size
-            raise exceeded(f"the gzip stream expands {compressed} bytes more than {limits.ratio} times", "--max-ratio")
+            raise LimitExceededError(
+                f"the gzip stream expands {self._data.size} bytes more than {limits.ratio} times",
+                hint="raise the limit if you trust it: --max-ratio",
+            )
 
 
 def _damaged(trouble: str) -> DamagedArchiveError:

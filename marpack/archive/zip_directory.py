@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
 from marpack.archive.names import check_member_names, quoted
-from marpack.archive.protocol import Limits, exceeded
+from marpack.archive.protocol import Limits
 from marpack.archive.zip_records import (
     CENTRAL,
     DEFLATED,
@@ -97,7 +97,10 @@ def _central(data: ByteSource, limits: Limits) -> tuple[list[Header], int]:
     """Return the directory's headers in their order, and the offset where it begins."""
     end = find_end(data)
     if end.entries > limits.members:
-        raise exceeded(f"the zip says it has {end.entries} members; {limits.members} is the limit", "--max-members")
+        raise LimitExceededError(
+            f"the zip says it has {end.entries} members; {limits.members} is the limit",
+            hint="raise the limit if you trust it: --max-members",
+        )
     if end.size > limits.directory:
         raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
     if end.entries * CENTRAL.size > end.size:
@@ -143,9 +146,10 @@ def _check_extra(header: Header) -> None:
         raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
     other = fields.get(_UNICODE_PATH_ID, b"")[5:]
     if other and other != header.raw_name:
-        raise _refused(header, f"has a second name, {quoted(other.decode('utf-8', 'replace'))}")
+        second = quoted(other.decode("utf-8", "replace"))
+        raise UnsafeArchiveError(f"the member {quoted(name)} has a second name, {second}")
     if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
-        raise _refused(header, "is a link", "pack the file itself, not a link to it")
+        raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
     if header.zip64 is None:
         raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
 
@@ -173,8 +177,10 @@ def _check_method(member: Header) -> None:
     if member.method == STORED and member.flags & DESCRIPTOR:
         raise _refused(member, "is stored with its size behind it, which the server refuses", _REPACK)
     if member.method == STORED and member.compressed_size != member.size:
-        sizes = f"({member.compressed_size} and {member.size} bytes)"
-        raise DamagedArchiveError(f"the member {quoted(member.name)} is stored, but its two sizes differ {sizes}")
+        raise DamagedArchiveError(
+            f"the member {quoted(member.name)} is stored, but its two sizes differ "
+            f"({member.compressed_size} and {member.size} bytes)"
+        )
 
 
 def _refused(member: Header, why: str, hint: str | None = None) -> UnsafeArchiveError:
@@ -184,13 +190,22 @@ def _refused(member: Header, why: str, hint: str | None = None) -> UnsafeArchive
 def _check_limits(headers: list[Header], size: int, limits: Limits) -> None:
     for header in headers:
         if header.method != STORED and limits.expands_too_much(header.size, header.compressed_size):
-            growth = f"{header.compressed_size} bytes to {header.size}, more than {limits.ratio} times"
-            raise exceeded(f"the member {quoted(header.name)} expands {growth}", "--max-ratio")
+            raise LimitExceededError(
+                f"the member {quoted(header.name)} expands {header.compressed_size} bytes to {header.size}, "
+                f"more than {limits.ratio} times",
+                hint="raise the limit if you trust it: --max-ratio",
+            )
     total = sum(header.size for header in headers)
     if total > limits.total:
-        raise exceeded(f"the members have {total} bytes together; {limits.total} is the limit", "--max-size")
+        raise LimitExceededError(
+            f"the members have {total} bytes together; {limits.total} is the limit",
+            hint="raise the limit if you trust it: --max-size",
+        )
     if limits.expands_too_much(total, size):
-        raise exceeded(f"the archive expands {size} bytes to {total}, more than {limits.ratio} times", "--max-ratio")
+        raise LimitExceededError(
+            f"the archive expands {size} bytes to {total}, more than {limits.ratio} times",
+            hint="raise the limit if you trust it: --max-ratio",
+        )
 
 
 def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -237,8 +252,10 @@ def _check_agreement(header: Header, local: Header) -> None:
         pairs["CRC or sizes"] = (sums, (local.crc, local.compressed_size, local.size))
     for what, (central, here) in pairs.items():
         if central != here:
-            trouble = f"has other {what} in its local header than in the directory: tools would disagree on it"
-            raise _refused(header, trouble)
+            raise UnsafeArchiveError(
+                f"the member {quoted(header.name)} has other {what} in its local header than in the directory: "
+                "tools would disagree on it"
+            )
 
 
 def _descriptor(data: ByteSource, header: Header, place: int, end: int) -> int:
