@@ -17,7 +17,6 @@ from marpack.archive.member import member_blocks
 from marpack.archive.names import quoted
 from marpack.archive.protocol import Archive, Bar, Progress, no_progress
 from marpack.archive.server_rules import require_files
-from marpack.archive.staging import staged_folder
 from marpack.archive.zip_directory import ZipMember
 from marpack.errors import ExtractionError, UsageError, located
 from marpack.findings import Finding
@@ -155,6 +154,8 @@ def unpack(
     Raises UsageError when a pattern matches nothing, OutputExistsError, ExtractionError, and ArchiveError for what is
     wrong with the archive: then there is no folder.
     """
+    from marpack.archive.staging import staged_folder  # noqa: PLC0415 - what only looks into an archive writes nothing
+
     require_files(archive, archive.manifest)  # what is wrong with it is said before anything is written
     patterns = tuple(only)
     names = _chosen(archive, patterns)
