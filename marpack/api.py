@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
-from marpack.project.packing import build_project
+from marpack.project.packing import pack
 from marpack.project.plan import Built
 from marpack.runner.inputs import Input as Named
 from marpack.runner.inputs import RequestDefaults, request_id, type_of
@@ -53,7 +53,10 @@ def build(project: str | Path = ".", *, output: str | Path | None = None, strict
         BuildError: the archive cannot be written.
 
     """
-    return build_project(project, output=output, strict=strict)
+    from marpack.project.load import load_project  # noqa: PLC0415 - looking and loading do without
+    from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
+
+    return pack(plan_project(load_project(Path(project)), output=output, strict=strict).plan)
 
 
 def open(source: str | Path) -> Archive:  # noqa: A001 - `marpack.open` reads best

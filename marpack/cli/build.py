@@ -16,19 +16,6 @@ if TYPE_CHECKING:
     from marpack.project.preflight import PlanResult
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
-# What speaks for the original archiver's command line instead of a project.
-_FLAGS = {
-    "model_name": "--model-name",
-    "version": "--version",
-    "handler": "--handler",
-    "serialized_file": "--serialized-file",
-    "model_file": "--model-file",
-    "extra_files": "--extra-files",
-    "runtime": "--runtime",
-    "export_path": "--export-path",
-    "requirements_file": "--requirements-file",
-    "config_file": "--config-file",
-}
 
 
 class LikeArgparse(click.Command):
@@ -78,7 +65,9 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
 
     PROJECT is a folder with a marpack.yaml. In its place, the flags of torch-model-archiver do what they do there.
     """
-    from marpack.project.packing import plan_size, write
+    from msgspec.structs import asdict
+
+    from marpack.project.packing import pack, plan_size
     from marpack.render.build import BuildReport, built_lines, show_warnings
     from marpack.render.layout import show_page
     from marpack.render.output import show
@@ -93,72 +82,51 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     if not as_json:
         show_warnings(planned.findings)
     with byte_bar("packing", plan_size(planned.plan)) as progress:
-        built = write(planned, progress)
+        built = pack(planned.plan, progress)
     if not as_json:
         show_page(built_lines(built, planned.modules))
         return
-    show(
-        BuildReport(
-            path=str(built.path),
-            format=planned.plan.format,
-            size=built.size,
-            digest=built.digest,
-            members=built.members,
-            seconds=built.seconds,
-            modules=planned.modules,
-            findings=planned.findings,
-        )
-    )
+    known = asdict(built) | {"path": str(built.path), "format": planned.plan.format}
+    show(BuildReport(**known, modules=planned.modules, findings=planned.findings))
 
 
 def _plan(project: str | None, options: Options) -> PlanResult:
-    from marpack.project.plan import Format
-
-    given = [flag for name, flag in _FLAGS.items() if options[name] is not None]
-    form = Format(options["archive_format"]) if options["archive_format"] else None
-    created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
-    if not given:
-        return _plan_project(project or ".", options, form, created_on)
-    if project is not None:
-        raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
-    return _plan_flags(options, form, created_on)
-
-
-def _plan_project(
-    folder: str,
-    options: Options,
-    form: Format | None,
-    created_on: str | None,
-) -> PlanResult:
     from pathlib import Path
 
+    from marpack.project.flags import Flags
+    from marpack.project.plan import Format
+
+    given = [_flag(name) for name in Flags.__struct_fields__ if options[name] is not None]
+    form = Format(options["archive_format"]) if options["archive_format"] else None
+    created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
+    if given and project is not None:
+        raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
+    if given:
+        return _plan_flags(options, form or Format.DEFAULT, created_on)
     from marpack.project.load import load_project
     from marpack.project.planning import plan_project
 
-    return plan_project(
-        load_project(Path(folder)), output=options["output"], form=form, created_on=created_on, strict=options["strict"]
-    )
+    found = load_project(Path(project or "."))
+    return plan_project(found, output=options["output"], form=form, created_on=created_on, strict=options["strict"])
 
 
-def _plan_flags(options: Options, form: Format | None, created_on: str | None) -> PlanResult:
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _plan_flags(options: Options, form: Format, created_on: str | None) -> PlanResult:
+    """Plan what the original archiver's command line asks for."""
     from marpack.project.flags import Flags, plan_flags
-    from marpack.project.plan import Format
 
-    missing = [_FLAGS[name] for name in ("model_name", "version", "handler") if options[name] is None]
+    missing = [_flag(name) for name in ("model_name", "version", "handler") if options[name] is None]
     if missing:
         raise UsageError(
             f"{' and '.join(missing)} must be given, too", hint="or leave all flags out to build a project"
         )
     if options["output"] is not None:
         raise UsageError("--output is for projects", hint="give --export-path, the folder for the archive")
-    flags = Flags(**{name: options[name] for name in _FLAGS if options[name] is not None})
-    return plan_flags(
-        flags,
-        form=form or Format.DEFAULT,
-        replace=options["force"],
-        created_on=created_on,
-        strict=options["strict"],
-    )
+    flags = Flags(**{name: options[name] for name in Flags.__struct_fields__ if options[name] is not None})
+    return plan_flags(flags, form=form, replace=options["force"], created_on=created_on, strict=options["strict"])
 
 
 def _created_on(epoch: str | None) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from marpack.archive.names import check_member_name, folded
+from marpack.archive.names import MODEL_NAME, check_member_name, folded
 from marpack.errors import UnsafeArchiveError, nearest
 from marpack.findings import Finding, Severity
 from marpack.project.plan import PlannedMember, Role
@@ -16,9 +16,10 @@ from marpack.project.schema import FILE_NAME, FileMapping, Project
 from marpack.torchserve.stock import BUILT_INS, HandlerName
 from marpack.weights.kind import SUFFIXES
 
-_LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})
+LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})  # by whoever packs a folder
 _MADE = (".mar", ".gz")
 _LARGE = 1 << 20  # bytes: members of this size lie beside the weights, so that the archive's tail stays small
+NAME_HINT = "it begins with a letter or digit and goes on with those, '_', '-' and '.'"
 OFFERED = tuple(name for name, row in BUILT_INS.items() if row.offered)
 
 
@@ -39,7 +40,7 @@ def _walk(folder: Path, prefix: str, hidden_files: bool, above: tuple[Path, ...]
                 yield prefix + entry.name, path
             continue
         real = path.resolve()
-        if not hidden and entry.name not in _LEFT_BEHIND and real not in above:
+        if not hidden and entry.name not in LEFT_BEHIND and real not in above:
             yield from _walk(path, f"{prefix}{entry.name}/", hidden_files, (*above, real))
 
 
@@ -120,6 +121,20 @@ class MemberCollector:
         for inner, path in found:
             self.add((PurePosixPath(name) / inner).as_posix(), path, where=where)
 
+    def check_name(self, name: str, *, where: str) -> None:
+        """Report what is no model name."""
+        if not MODEL_NAME.fullmatch(name):
+            self.error("model-name", f"'{name}' is no model name", where, NAME_HINT)
+
+    def add_handler(self, text: str, file: Path | None, *, where: str) -> None:
+        """Take the file that a handler's name stands for; a built-in has none."""
+        near = near_built_in(text)
+        if file is not None and near and not file.exists():
+            message = f"{text} is neither a built-in handler nor a file"
+            self.error("missing-file", message, where, f"did you mean {near}?")
+        elif file is not None:
+            self.add(file.name, file, where=where, role=Role.FILE)
+
     def holds(self, name: str) -> bool:
         """Say whether a name is taken."""
         return folded(name) in self._members
@@ -153,9 +168,9 @@ class MemberCollector:
         """Report what stops the build."""
         self._report(Severity.ERROR, code, message, where, hint)
 
-    def warning(self, code: str, message: str, where: str | None, hint: str | None = None) -> None:
+    def warning(self, code: str, message: str, where: str | None) -> None:
         """Report what is probably not meant."""
-        self._report(Severity.WARNING, code, message, where, hint)
+        self._report(Severity.WARNING, code, message, where, None)
 
     def _report(self, severity: Severity, code: str, message: str, where: str | None, hint: str | None) -> None:
         self.findings.append(Finding(code=code, severity=severity, message=message, where=where, hint=hint))

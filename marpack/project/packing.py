@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO, FileIO
 from pathlib import Path
@@ -18,7 +18,6 @@ from marpack.archive.staging import staged_file, staged_folder
 from marpack.archive.writers import FolderWriter, Writer, ZipWriter
 from marpack.errors import BuildError, OutputExistsError
 from marpack.project.plan import Built, Format, Plan, PlannedMember, Role
-from marpack.project.preflight import PlanResult
 from marpack.version import __version__
 
 _ORDER = {Role.WEIGHTS: 0, Role.FILE: 1, Role.META: 2}
@@ -107,7 +106,7 @@ def plan_size(plan: Plan) -> int:
 
 
 def pack(plan: Plan, progress: Progress | None = None) -> Built:
-    """Write the archive of a plan; it appears under its name when it is complete, or not at all.
+    """Write the archive of a plan, in a folder that may be new; it appears when it is complete, or not at all.
 
     Args:
         plan: What to write, and where.
@@ -203,43 +202,3 @@ def _disk_size(path: Path) -> int:
     if path.is_dir():
         return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
     return path.stat().st_size
-
-
-def write(planned: PlanResult, progress: Progress | None = None) -> Built:
-    """Write a plan's archive, making the folder it goes into.
-
-    Args:
-        planned: From `plan_project` or `plan_flags`.
-        progress: Is called with the number of bytes just read, again and again.
-
-    Raises BuildError, OutputExistsError.
-    """
-    folder = planned.plan.output.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BuildError(f"the output's folder cannot be made: {error.strerror}", where=str(folder)) from error
-    return pack(planned.plan, progress)
-
-
-def build_project(
-    project: str | Path = ".",
-    *,
-    output: str | Path | None = None,
-    strict: bool = False,
-    progress: Callable[[int], None] | None = None,
-) -> Built:
-    """Build a project's archive.
-
-    Args:
-        project: The folder of a marpack.yaml, or that file itself.
-        output: The archive's path, or a folder to put it in; `<name>.mar` beside marpack.yaml if None.
-        strict: Whether warnings stop the build too.
-        progress: Is called with the number of bytes just read, again and again.
-
-    Raises ProjectError holding every finding that stops the build, BuildError if the archive cannot be written.
-    """
-    from marpack.project.load import load_project  # noqa: PLC0415 - the original archiver's flags do without
-    from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
-
-    return write(plan_project(load_project(Path(project)), output=output, strict=strict), progress)

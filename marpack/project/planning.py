@@ -10,19 +10,17 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.archive.names import MODEL_NAME
+from marpack.archive.manifest import Manifest
 from marpack.errors import ProjectError
 from marpack.inspection.syntax import Broken, parse
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document
-from marpack.project.members import EntryPoint, MemberCollector, add_entries, near_built_in, tree
+from marpack.project.members import EntryPoint, MemberCollector, add_entries, tree
 from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role
-from marpack.project.preflight import PlanResult, as_finding, finalize_plan, manifest_place
+from marpack.project.preflight import PlanResult, as_finding, finalize_plan, make_manifest, manifest_places
 from marpack.project.schema import Project, mistakes
 from marpack.torchserve.labels import LABELS_NAME
-from marpack.version import __version__
 
 _BYTECODE = (".pyc", ".pyo")
 CONFIG_NAME = "model-config.yaml"
@@ -154,43 +152,23 @@ def plan_project(
         samples=samples,
         target=project.target.value,
     )
-    planned = PlanResult(plan=plan, findings=tuple(gathering.findings), modules=modules)
-    return finalize_plan(planned, _places(project) | gathering.places, strict=strict, check=check)
+    return finalize_plan(
+        plan, gathering.findings, _places(project) | gathering.places, strict=strict, check=check, modules=modules
+    )
 
 
 def _gather(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
     """Take everything but the samples, and return the modules that came along by themselves."""
-    _check_name(project, gathering)
-    _add_handler(project, gathering)
+    gathering.check_name(project.name, where=project.place("name"))
+    if not project.version.strip():
+        gathering.error("version", "the version is empty", project.place("version"))
+    handler = EntryPoint.parse(project.handler, project.folder).file
+    gathering.add_handler(project.handler, handler, where=project.place("handler"))
     _add_named(project, gathering)
     _add_labels(project, gathering)
     _add_config(project, gathering)
     add_entries(project, gathering)
     return _add_modules(project, gathering)
-
-
-def _check_name(project: Project, gathering: MemberCollector) -> None:
-    if not MODEL_NAME.fullmatch(project.name):
-        hint = "it begins with a letter or digit and goes on with those, '_', '-' and '.'"
-        gathering.error("model-name", f"'{project.name}' is no model name", project.place("name"), hint)
-    if not project.version.strip():
-        gathering.error("version", "the version is empty", project.place("version"))
-
-
-def _add_handler(project: Project, gathering: MemberCollector) -> None:
-    entry = EntryPoint.parse(project.handler, project.folder)
-    near = near_built_in(project.handler)
-    if entry.file is None:
-        return
-    if near and not entry.file.exists():
-        gathering.error(
-            "missing-file",
-            f"{project.handler} is neither a built-in handler nor a file",
-            project.place("handler"),
-            f"did you mean {near}?",
-        )
-        return
-    gathering.add(entry.file.name, entry.file, where=project.place("handler"), role=Role.FILE)
 
 
 def _add_named(project: Project, gathering: MemberCollector) -> None:
@@ -265,40 +243,22 @@ def _check_expectation(project: Project, index: int, gathering: MemberCollector)
 
 
 def _manifest(project: Project, created_on: str | None) -> Manifest:
-    model = ManifestModel(
+    config = project.config if project.config is None or isinstance(project.config, str) else CONFIG_NAME
+    return make_manifest(
         name=project.name,
         version=project.version,
         handler=EntryPoint.parse(project.handler, project.folder).manifest,
-        serialized_file=_base(project.weights),
-        model_file=_base(project.model_file),
-        requirements_file=_base(project.requirements),
-        config_file=_base(project.config) if isinstance(project.config, str) else _config_name(project),
+        created_on=created_on,
+        files=(project.weights, project.model_file, project.requirements, config),
     )
-    return Manifest(model=model, created_on=created_on, archiver_version=f"marpack {__version__}")
-
-
-def _config_name(project: Project) -> str | None:
-    return CONFIG_NAME if project.config is not None else None
 
 
 def _places(project: Project) -> dict[str, str]:
     """Return where in marpack.yaml the manifest's keys and the lines of an inline config come from."""
-    keys = {
-        "model.modelName": "name",
-        "model.modelVersion": "version",
-        "model.handler": "handler",
-        "model.serializedFile": "weights",
-        "model.modelFile": "model_file",
-        "model.requirementsFile": "requirements",
-        "model.configFile": "config",
-    }
     # A key that is not there has no line; what is missing is missed where the handler asks for it.
-    places = {manifest_place(key): project.place(ours) for key, ours in keys.items()}
+    keys = ("name", "version", "handler", "weights", "model_file", "requirements", "config")
+    places = manifest_places(map(project.place, keys))
     if isinstance(project.config, dict):
         made = parse_document(_config_text(project.config), file=CONFIG_NAME)
         places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in made.lines.items()}
     return places
-
-
-def _base(path: str | None) -> str | None:
-    return Path(path).name if path is not None else None

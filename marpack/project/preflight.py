@@ -2,11 +2,13 @@
 
 import io
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import OutputExistsError, ProjectError
 from marpack.findings import Finding, Severity
@@ -14,9 +16,13 @@ from marpack.inspection.lint.linting import lint
 from marpack.project.output_path import check_output
 from marpack.project.plan import Plan
 from marpack.torchserve.targets import Target
+from marpack.version import __version__
 
 # What stands in the archive (a member, `member:line`, a key of the manifest) → where the author wrote it.
 Places = Mapping[str, str]
+
+_MODEL_KEYS = ("modelName", "modelVersion", "handler", "serializedFile", "modelFile", "requirementsFile", "configFile")
+_KEYS = (*(f"model.{key}" for key in _MODEL_KEYS), "runtime")
 
 
 class PlanView:
@@ -45,13 +51,40 @@ def preflight(plan: Plan, places: Places, found: Iterable[Finding]) -> list[Find
     """
     wrong = {finding.where for finding in found if finding.severity is Severity.ERROR}
     checked = lint(PlanView(plan), plan.manifest, target=Target(plan.target))
-    reported = [msgspec.structs.replace(finding, where=_told(finding.where, places)) for finding in checked]
+    reported = [replace(finding, where=_told(finding.where, places)) for finding in checked]
     return [finding for finding in reported if finding.where not in wrong]
 
 
-def manifest_place(key: str) -> str:
-    """Return how the static checks name a key of the manifest."""
-    return f"{MANIFEST_NAME}: {key}"
+def make_manifest(
+    *,
+    name: str,
+    version: str | None,
+    handler: str,
+    created_on: str | None,
+    files: Iterable[str | None],
+    runtime: str = "python",
+) -> Manifest:
+    """Return a manifest; `files` (weights, model file, requirements, config) it names by their base names."""
+    weights, model_file, requirements, config = (Path(path).name if path else None for path in files)
+    model = ManifestModel(
+        name=name,
+        version=version,
+        handler=handler,
+        serialized_file=weights,
+        model_file=model_file,
+        requirements_file=requirements,
+        config_file=config,
+    )
+    return Manifest(model=model, runtime=runtime, created_on=created_on, archiver_version=f"marpack {__version__}")
+
+
+def manifest_places(wheres: Iterable[str]) -> dict[str, str]:
+    """Return where the author wrote each key of the manifest, by the name that the static checks have for it.
+
+    Args:
+        wheres: Name, version, handler, weights, model file, requirements and config; the runtime, if it can be written.
+    """
+    return {f"{MANIFEST_NAME}: {key}": where for key, where in zip(_KEYS, wheres, strict=False)}
 
 
 def _told(where: str | None, places: Places) -> str | None:
@@ -71,34 +104,43 @@ class PlanResult(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
 
 
-def finalize_plan(planned: PlanResult, places: Places, *, strict: bool, check: bool) -> PlanResult:
+def finalize_plan(
+    plan: Plan,
+    found: Iterable[Finding],
+    places: Places,
+    *,
+    strict: bool,
+    check: bool,
+    modules: tuple[str, ...] = (),
+) -> PlanResult:
     """Look a plan over once more, and return it only if nothing speaks against it.
 
     Args:
-        planned: The plan with the findings so far, errors among them.
+        plan: The plan.
+        found: The findings so far, errors among them.
         places: Where the author wrote what goes into the archive.
         strict: Warnings stop the build too.
         check: Look into the members (the preflight).
+        modules: Members packed only because the handler or model file imports them.
 
     Raises ProjectError holding every finding that stops the build, OutputExistsError.
     """
-    plan, findings = planned.plan, list(planned.findings)
+    findings = list(found)
     if check:
         findings += preflight(plan, places, findings)
     try:
         check_output(plan.output, plan.format, plan.members, replace=plan.replace)
     except OutputExistsError:
-        if not _stops(findings):
+        if not _errors(findings):
             raise
     except ProjectError as error:
         findings.append(as_finding(error, "output"))
     if strict:
-        findings = [_strictly(finding) for finding in findings]
-    if _stops(findings):
-        count = sum(finding.severity is Severity.ERROR for finding in findings)
+        findings = [replace(f, severity=Severity.ERROR) if f.severity is Severity.WARNING else f for f in findings]
+    if count := _errors(findings):
         what = f"nothing was built: there {'are' if count > 1 else 'is'} {count} {'errors' if count > 1 else 'error'}"
         raise ProjectError(what, findings=tuple(f for f in findings if f.severity is not Severity.NOTE))
-    return msgspec.structs.replace(planned, findings=tuple(findings))
+    return PlanResult(plan=plan, findings=tuple(findings), modules=modules)
 
 
 def as_finding(error: ProjectError, code: str) -> Finding:
@@ -106,11 +148,5 @@ def as_finding(error: ProjectError, code: str) -> Finding:
     return Finding(code=code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
 
 
-def _stops(findings: list[Finding]) -> bool:
-    return any(finding.severity is Severity.ERROR for finding in findings)
-
-
-def _strictly(finding: Finding) -> Finding:
-    if finding.severity is not Severity.WARNING:
-        return finding
-    return msgspec.structs.replace(finding, severity=Severity.ERROR)
+def _errors(findings: list[Finding]) -> int:
+    return sum(finding.severity is Severity.ERROR for finding in findings)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, field
 
 from marpack.findings import Severity
 from marpack.torchserve.targets import Target
@@ -116,19 +116,6 @@ class Project(ProjectFile, frozen=True, kw_only=True):
         """Return where a key stands, as `path:line: key`; a key of a list's item falls back on the list's."""
         line = self.lines.get(key) or self.lines.get(key.partition("[")[0])
         return f"{self.file}:{line}: {key}" if line else f"{self.file}: {key}"
-
-
-__all__ = [
-    "FILE_NAME",
-    "Expectation",
-    "FileMapping",
-    "Project",
-    "ProjectFile",
-    "SampleSpec",
-    "Target",
-    "TextExpectation",
-    "UnsetType",
-]
 
 
 def mistakes(expected: Expectation) -> Iterator[Mistake]:

@@ -40,18 +40,12 @@ class ResolvedSource(Struct, frozen=True, kw_only=True):
 
 
 @plain_refusals()
-def resolve(
-    source: str | None,
-    *,
-    bar: Bar = no_progress,
-    created_on: str | None = None,
-) -> ResolvedSource:
+def resolve(source: str | None, *, bar: Bar = no_progress) -> ResolvedSource:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
     Args:
         source: A .mar, a .tar.gz, a model folder or a project folder; None for the project in the current folder.
         bar: Shows how far a build is.
-        created_on: The manifest's `createdOn` if something is built.
 
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built.
     """
@@ -64,7 +58,7 @@ def resolve(
     if not path.exists():
         raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
-        return _resolve_project(load_project(path), bar, created_on)
+        return _resolve_project(load_project(path), bar)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
         return ResolvedSource(path=path)
     raise NoProjectError(
@@ -74,16 +68,16 @@ def resolve(
     )
 
 
-def _resolve_project(project: Project, bar: Bar, created_on: str | None) -> ResolvedSource:
-    from marpack.project.packing import plan_size, write  # noqa: PLC0415 - as above
+def _resolve_project(project: Project, bar: Bar) -> ResolvedSource:
+    from marpack.project.packing import pack, plan_size  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
-    draft = plan_project(project, check=False, created_on=created_on)
+    draft = plan_project(project, check=False)
     if not is_stale(draft.plan):
         return ResolvedSource(path=draft.plan.output, project=project)
-    planned = plan_project(project, created_on=created_on)
+    planned = plan_project(project)
     with bar("packing", plan_size(planned.plan)) as progress:
-        built = write(planned, progress)
+        built = pack(planned.plan, progress)
     return ResolvedSource(path=planned.plan.output, project=project, built=built, findings=planned.findings)
 
 

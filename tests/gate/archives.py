@@ -12,7 +12,7 @@ from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckSelection, check
 from marpack.gate.verdicts import GateReport, Verdict
 from marpack.project.load import load_project
-from marpack.project.packing import write
+from marpack.project.packing import pack
 from marpack.project.planning import plan_project
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
@@ -88,7 +88,7 @@ def project(
 
 def archive(folder: Path, handler: str = HANDLER, **options: Any) -> Path:
     """Write a project and pack it, whatever the static checks would say."""
-    return write(plan_project(load_project(project(folder, handler, **options)), check=False)).path
+    return pack(plan_project(load_project(project(folder, handler, **options)), check=False).plan).path
 
 
 def launch() -> Worker:

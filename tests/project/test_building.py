@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from marpack import api
 from marpack.archive.reader import open_archive
 from marpack.errors import BuildError, ProjectError
 from marpack.project.load import load_project
-from marpack.project.packing import build_project, write
+from marpack.project.packing import pack
 from marpack.project.planning import plan_project
 
 FUNCTION = "def handle(data, context):\n    return [1 for _ in data or []]\n"
@@ -19,9 +20,9 @@ Make = Callable[..., Path]
 def test_builds_a_project_from_its_folder_or_its_file(make_project: Make) -> None:
     folder = make_project(**{"handler.py": FUNCTION})
     counted: list[int] = []
-    built = build_project(folder, progress=counted.append)
+    built = pack(plan_project(load_project(folder)).plan, counted.append)
     assert (built.path, built.members, sum(counted)) == (folder / "tiny.mar", 3, len(FUNCTION))
-    again = build_project(str(folder / "marpack.yaml"), output=folder / "dist" / "again.mar")
+    again = api.build(str(folder / "marpack.yaml"), output=folder / "dist" / "again.mar")
     assert again.digest == built.digest
     with open_archive(again.path) as archive:
         assert archive.manifest.model.handler == "handler.py"
@@ -29,14 +30,14 @@ def test_builds_a_project_from_its_folder_or_its_file(make_project: Make) -> Non
 
 def test_strict_holds_here_too(make_project: Make) -> None:
     folder = make_project("name: tiny\nversion: 1\nhandler: handler.py\nfiles: ['*.x']\n", **{"handler.py": FUNCTION})
-    assert build_project(folder).path.exists()
+    assert api.build(folder).path.exists()
     with pytest.raises(ProjectError):
-        build_project(folder, strict=True)
+        api.build(folder, strict=True)
 
 
 def test_a_folder_that_cannot_be_made(make_project: Make) -> None:
     folder = make_project(**{"handler.py": FUNCTION})
     planned = plan_project(load_project(folder), output=folder / "dist" / "x.mar")
     (folder / "dist").touch()
-    with pytest.raises(BuildError, match="the output's folder cannot be made: File exists"):
-        write(planned)
+    with pytest.raises(BuildError, match="the output cannot be written: File exists"):
+        pack(planned.plan)

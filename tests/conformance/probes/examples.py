@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conformance.probe import Call, Probe
 
-from marpack.project.packing import build_project
+from marpack import api
 from marpack.runner.inputs import type_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -26,7 +26,7 @@ _LARGE = {"image_segmenter": "segments"}  # 2 MB an answer
 
 def _builder(folder: str) -> Callable[[Path], Path]:
     def build(target: Path) -> Path:
-        return build_project(EXAMPLES / folder, output=target).path
+        return api.build(EXAMPLES / folder, output=target).path
 
     return build
 
