@@ -33,7 +33,7 @@ def built(form: str, folder: Path) -> Path:
 
 
 def test_templates_are_found_from_the_checkout():
-    from marpack.render.templates import folder
+    from marpack.project.scaffold.template import templates as folder
 
     assert folder().name == "templates"
     assert any(folder().rglob("*.j2"))
@@ -75,7 +75,7 @@ def test_it_installs_into_a_new_venv_and_works_there(form: str, request: pytest.
         f"import sys; sys.path.append({str(site)!r})\n"
         "import marpack, pathlib\n"
         f"assert pathlib.Path(marpack.__file__).is_relative_to({target!r}), marpack.__file__\n"
-        "from marpack.render.templates import folder\n"
+        "from marpack.project.scaffold.template import templates as folder\n"
         f"assert folder().is_relative_to({target!r}) and any(folder().rglob('*.j2'))\n"
         "from marpack.cli.main import main\nmain(sys.argv[1:])\n"
     )

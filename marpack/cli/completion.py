@@ -42,9 +42,8 @@ def template_names(_context: click.Context, _parameter: click.Parameter, incompl
 
     from marpack.project.scaffold.template import load_template
     from marpack.project.scaffold.template import template_names as names
-    from marpack.render.templates import folder
 
-    found = [load_template(folder(), name) for name in names(folder()) if name.startswith(incomplete)]
+    found = [load_template(name) for name in names() if name.startswith(incomplete)]
     return [CompletionItem(each.name, help=each.title) for each in found]
 
 

@@ -13,8 +13,10 @@ from marpack.errors import UsageError
 
 if TYPE_CHECKING:
     from marpack.cli.options import Options
+    from marpack.findings import Finding
+    from marpack.project.scaffold.placing import WrittenFiles
     from marpack.project.scaffold.proposal import Answers
-    from marpack.render.init import InitReport
+    from marpack.render.build import InitReport
 
 # What describes a project to be, and says nothing where the project is an archive's.
 _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
@@ -47,7 +49,7 @@ def init(folder: Path | None, *, archive: str | None, as_json: bool, **options: 
 
     Files that are there already are used as they are and never overwritten.
     """
-    from marpack.render.init import show_init
+    from marpack.render.build import show_init
     from marpack.render.output import show
 
     if archive is not None:
@@ -64,18 +66,16 @@ def _from_archive(archive: str, folder: Path | None, options: Options) -> InitRe
     from marpack.archive.reader import open_archive
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.reclaim import reclaim
-    from marpack.render.init import report_of
-    from marpack.render.templates import folder as templates
 
     given = [name for name in _DESCRIBING if options[name] is not None]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
         raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
     with open_archive(archive) as opened:
-        found = reclaim(opened, templates())
+        found = reclaim(opened)
         target = _checked(folder) if folder else _new(Path(found.name))
         placed = place(target, found.files, replace=options["force"])
-    return report_of(target, found.name, placed, template=None, findings=found.findings)
+    return _report(target, found.name, placed, found.findings)
 
 
 def _from_template(folder: Path, options: Options, *, quiet: bool) -> InitReport:
@@ -83,16 +83,25 @@ def _from_template(folder: Path, options: Options, *, quiet: bool) -> InitReport
     from marpack.project.scaffold.proposal import assemble, propose
     from marpack.project.scaffold.survey import survey
     from marpack.project.schema import FILE_NAME
-    from marpack.render.init import report_of, show_survey
-    from marpack.render.templates import folder as templates
+    from marpack.render.build import show_survey
 
     found = survey(_checked(folder))
-    proposal = propose(folder, found, _answers(folder, options), templates())
+    proposal = propose(folder, found, _answers(folder, options))
     if not quiet:
         show_survey(found, proposal)
-    files = assemble(proposal, templates(), for_new=options["force"] or FILE_NAME not in found.names)
+    files = assemble(proposal, for_new=options["force"] or FILE_NAME not in found.names)
     placed = place(folder, files, replace=options["force"])
-    return report_of(folder, proposal.name, placed, template=proposal.template.name, findings=proposal.findings)
+    return _report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
+
+
+def _report(
+    folder: Path, name: str, placed: WrittenFiles, findings: tuple[Finding, ...], template: str | None = None
+) -> InitReport:
+    from msgspec.structs import asdict
+
+    from marpack.render.build import InitReport
+
+    return InitReport(folder=str(folder), name=name, template=template, findings=findings, **asdict(placed))
 
 
 def _checked(folder: Path) -> Path:

@@ -85,14 +85,15 @@ def _meant(value: dict[str, Any], samples: Mapping[str, Expected]) -> dict[str, 
 
 def _plain(value: Any) -> Any:
     """Return a value as YAML gives it back."""
-    return yaml.safe_load(_flow({"value": value}))["value"]
+    return yaml.safe_load(flow({"value": value}))["value"]
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
     text: str = yaml.dump(
         value, Dumper=_Dumper, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False
     )
-    return text.strip()
+    return text.removesuffix("...\n").strip()
 
 
 def _edits(text: str, root: yaml.Node | None, samples: Mapping[str, Expected]) -> Iterator[Edit]:
@@ -120,9 +121,9 @@ def _changed(text: str, item: yaml.MappingNode, expected: Expected, newline: str
     if key.value == "expect":
         if "\n" in text[start:end] and "#" in text[start:end]:
             raise ProjectError("there are comments within the expectation")
-        return start, end, f": {_flow(expected)}"
+        return start, end, f": {flow(expected)}"
     if item.flow_style:
-        return end, end, f", expect: {_flow(expected)}"
+        return end, end, f", expect: {flow(expected)}"
     end = _line_end(text, end)
     return end, end, newline.join(["", *_block("expect", expected, item.start_mark.column)])
 
@@ -152,19 +153,19 @@ def _line_end(text: str, index: int) -> int:
 def _items(new: list[tuple[str, Expected]], indent: int) -> Iterator[str]:
     """Yield the lines of new samples."""
     for name, expected in new:
-        line = f"{' ' * indent}- {_flow({'input': name, 'expect': expected})}"
+        line = f"{' ' * indent}- {flow({'input': name, 'expect': expected})}"
         if len(line) <= _WIDE:
             yield line
             continue
-        yield f"{' ' * indent}- {_flow({'input': name})[1:-1]}"
+        yield f"{' ' * indent}- {flow({'input': name})[1:-1]}"
         yield from _block("expect", expected, indent + 2)
 
 
 def _block(key: str, expected: Expected, indent: int) -> Iterator[str]:
     """Yield the lines of an expectation: one, or if that is too long, one for each of its keys."""
-    line = f"{' ' * indent}{key}: {_flow(dict(expected))}"
+    line = f"{' ' * indent}{key}: {flow(dict(expected))}"
     if len(line) <= _WIDE:
         yield line
         return
     yield f"{' ' * indent}{key}:"
-    yield from (f"{' ' * (indent + 2)}{_flow({name: value})[1:-1]}" for name, value in expected.items())
+    yield from (f"{' ' * (indent + 2)}{flow({name: value})[1:-1]}" for name, value in expected.items())

@@ -1,6 +1,8 @@
-"""What `marpack build` shows: its result and its findings."""
+"""What `marpack init` shows: what it found, wrote and left alone; and `marpack build`: its result and its findings."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -9,7 +11,13 @@ from rich.filesize import decimal
 
 from marpack.findings import Finding, Severity
 from marpack.project.plan import Built, Format
-from marpack.render.layout import clean, fact
+from marpack.render.layout import clean, fact, show_page
+
+if TYPE_CHECKING:
+    from marpack.project.scaffold.proposal import Proposal
+    from marpack.project.scaffold.survey import Survey
+
+_SHOWN = 12  # names on one line
 
 
 class BuildReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,9 +52,68 @@ def _duration(seconds: float) -> str:
 def show_warnings(findings: Iterable[Finding]) -> None:
     """Print a build's warnings on stderr, and its notes in a line each."""
     noticed = [replace(one, hint=None) if one.severity is Severity.NOTE else one for one in findings]
-    if not noticed:
-        return
+    if noticed:
+        _show_findings(noticed)
+
+
+def _show_findings(findings: Iterable[Finding]) -> None:
     # Imported where it is needed: it takes longer than building a small archive.
     from marpack.render.console import show_findings, talk  # noqa: PLC0415
 
-    show_findings(noticed, talk())
+    show_findings(findings, talk())
+
+
+class InitReport(Struct, frozen=True, kw_only=True):
+    """The result of `marpack init --json`."""
+
+    folder: str
+    name: str  # the model's
+    template: str | None  # None: made from an archive
+    written: tuple[str, ...]
+    replaced: tuple[str, ...]
+    skipped: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def show_survey(found: "Survey", proposal: "Proposal") -> None:
+    """Print the parts of a project that a folder holds, on stderr."""
+    parts = _parts(found, proposal.labels)
+    show_page((fact("found", f"{clean(what)} {click.style(text, dim=True)}") for what, text in parts), err=True)
+
+
+def _parts(found: "Survey", chosen: str | None) -> Iterator[tuple[str, str]]:
+    for weights in found.weights:
+        yield weights.name, f"{weights.kind}, {decimal(weights.size)}"
+    for handler in found.handlers:
+        yield handler, "handler"
+    for labels in found.labels:
+        if labels.named or labels.name == chosen:
+            yield labels.name, f"{labels.count} labels"
+    for config in found.configs:
+        yield config, "model config"
+    if found.requirements:
+        yield found.requirements, "requirements"
+
+
+def show_init(report: InitReport) -> None:
+    """Print what was written and what was not, and the commands that come next."""
+    show_page(_placed(report))
+    if report.findings:
+        _show_findings(report.findings)
+    folder = Path(report.folder)
+    way = "" if folder.resolve() == Path.cwd() else f"cd {clean(str(folder))} && "
+    show_page([fact("next", f"{way}marpack build && marpack check")])
+
+
+def _placed(report: InitReport) -> Iterator[str]:
+    for label, names in (("wrote", report.written), ("replaced", report.replaced)):
+        if names:
+            yield fact(label, _names(names))
+    if report.skipped:
+        why = click.style("(there already; --force replaces)", dim=True)
+        yield f"{click.style('skipped ', fg='yellow')}{_names(report.skipped)} {why}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return clean(", ".join(names[:_SHOWN])) + more

@@ -11,13 +11,14 @@ import msgspec
 
 from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import CheckResult, GateReport, Verdict
-from marpack.render import templates
+from marpack.project.scaffold.template import templates
 from marpack.render.check import counted, hinted_once, said
 from marpack.version import __version__
 
-_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
+_FACTS = {name: name for name in ("model", "digest", "project", "target")} | {"handler": "loaded", "device": "device"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PLACE = re.compile(r"(?P<path>.*?)(?::(?P<line>[1-9]\d*))?(?:: .*)?", re.DOTALL)
+_NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _Json = dict[str, Any]  # Any: JSON
 
 
@@ -26,7 +27,7 @@ def check_page(report: GateReport) -> bytes:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - the other files do without
 
     environment = Environment(
-        loader=FileSystemLoader(templates.folder() / "check"),
+        loader=FileSystemLoader(templates() / "check"),
         autoescape=True,
         undefined=StrictUndefined,
     )
@@ -34,23 +35,12 @@ def check_page(report: GateReport) -> bytes:
         title=f"marpack check {report.archive}",
         report=report,
         counts=counted(report),
-        facts=[(name, value) for name, value in _facts(report) if value],
+        facts=[(label, value) for label, name in _FACTS.items() if (value := getattr(report, name))],
         said=said,
         hinted_once=hinted_once,
         version=__version__,
     )
     return page.encode("utf-8", "replace")
-
-
-def _facts(report: GateReport) -> list[tuple[str, str | None]]:
-    return [
-        ("model", report.model),
-        ("digest", report.digest),
-        ("project", report.project),
-        ("target", report.target),
-        ("handler", report.loaded),
-        ("device", report.device),
-    ]
 
 
 def junit(report: GateReport) -> bytes:
@@ -94,11 +84,7 @@ def _line(finding: Finding) -> str:
 
 def _xml_text(text: str) -> str:
     """Return text without the characters that XML 1.0 cannot hold."""
-    return "".join(char if char in "\t\n" or " " <= char <= "\ud7ff" or _is_high(char) else "�" for char in text)
-
-
-def _is_high(char: str) -> bool:
-    return "\ue000" <= char <= "\ufffd" or char >= "\U00010000"
+    return _NOT_XML.sub("�", text)
 
 
 def sarif(report: GateReport) -> bytes:
@@ -124,7 +110,7 @@ def _result(checked: CheckResult, finding: Finding, report: GateReport) -> _Json
     hint = f" {_sentence(finding.hint)}" if finding.hint else ""
     return {
         "ruleId": checked.name,
-        "level": _LEVELS[lighter],
+        "level": lighter,
         "message": {"text": f"{_sentence(finding.message)}{hint}"},
         "properties": {"code": finding.code},
         "locations": [location_of(finding.where or report.archive, report)],

@@ -31,9 +31,10 @@ def page_width(asked: str | None) -> int:
     return max(_NARROW, min(_WIDE, width or 80))
 
 
-def show_page(lines: Iterable[str]) -> None:
-    """Print a page on stdout, its colours only where they are wanted."""
-    click.echo("\n".join(lines), color=False if os.environ.get("NO_COLOR") else None)
+def show_page(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print a page on stdout, or stderr, its colours only where they are wanted."""
+    text = "".join(f"{line}\n" for line in lines)
+    click.echo(text, nl=False, err=err, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def fact(label: str, text: str) -> str:

@@ -10,7 +10,6 @@ import pytest
 
 from marpack.cli.main import COMMANDS
 from marpack.project.scaffold.template import template_names
-from marpack.render.templates import folder as templates
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -45,7 +44,7 @@ def test_options_are_offered(shell: str, tmp_path: Path):
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_templates_are_offered(shell: str, tmp_path: Path):
-    assert offered("marpack init -t ", tmp_path, shell) == template_names(templates())
+    assert offered("marpack init -t ", tmp_path, shell) == template_names()
     assert offered("marpack init --template on", tmp_path, shell) == ["onnx"]
 
 

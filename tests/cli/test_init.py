@@ -17,13 +17,12 @@ from marpack.cli.main import main
 from marpack.findings import Severity
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
-from marpack.project.scaffold.template import template_names
-from marpack.render.templates import folder as templates
+from marpack.project.scaffold.template import template_names, templates
 
 pytestmark = pytest.mark.usefixtures("uncovered")
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = template_names(templates())
+TEMPLATES = template_names()
 WEIGHTS = templates() / "init" / "image_classifier" / "model.pt"
 
 

@@ -3,8 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
@@ -84,7 +84,7 @@ def _write_all(folder: Path, files: Mapping[str, Source]) -> None:
 
 def _move_all(staging: Path, folder: Path, names: list[str]) -> None:
     """Move the new files to their places, and put back everything if one cannot be moved."""
-    with _undone_on_error() as undo:
+    with ExitStack() as undo:
         for name in names:
             target, old = folder / name, staging / "old" / name
             for parent in reversed([each for each in target.parents if not each.exists()]):
@@ -96,11 +96,4 @@ def _move_all(staging: Path, folder: Path, names: list[str]) -> None:
                 undo.callback(old.rename, target)
             (staging / "new" / name).rename(target)
             undo.callback(target.unlink)
-
-
-@contextmanager
-def _undone_on_error() -> Iterator[ExitStack]:
-    """Give a stack of what to undo, last first, if the block fails; otherwise it is forgotten."""
-    with ExitStack() as undo:
-        yield undo
         undo.pop_all()

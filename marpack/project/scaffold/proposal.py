@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from marpack.archive.names import MODEL_NAME
 from marpack.errors import UsageError
 from marpack.findings import Finding, Severity
 from marpack.project.label_files import count_classes, count_labels, labels_member
-from marpack.project.members import OFFERED, EntryPoint, near_built_in
+from marpack.project.members import NAME_HINT, OFFERED, EntryPoint, near_built_in
 from marpack.project.scaffold.fitting import Chosen, Fit, fit, own_samples, toy_samples
 from marpack.project.scaffold.placing import Source
 from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, read_weights
@@ -67,21 +68,20 @@ class Proposal(Struct, frozen=True, kw_only=True):
         return self.handler in OFFERED
 
 
-def propose(folder: Path, found: Survey, answers: Answers, templates: Path) -> Proposal:
+def propose(folder: Path, found: Survey, answers: Answers) -> Proposal:
     """Decide what goes into a project: the author's answers first, then what is there, then the template's.
 
     Args:
         folder: The project's, there or not.
         found: What is in it.
         answers: From flags or questions.
-        templates: The folder of marpack's templates.
 
     Raises UsageError for an answer that cannot be, ProjectError for labels that cannot be read.
     """
     weights = _weights(folder, found, answers)
     labels = _labels(folder, found, answers, weights)
     fitting = fit(found, weights, labels.count if labels else None)
-    template = load_template(templates, answers.template or fitting.template)
+    template = load_template(answers.template or fitting.template)
     weights = _suited(weights, template, answers)
     handler = _handler(folder, found, answers, template, fitting)
     samples = own_samples(template, found, weights, fitting) if weights else toy_samples(template)
@@ -131,8 +131,7 @@ def _name(folder: Path, answers: Answers, weights: Weights | None) -> str:
     if answers.name is None:
         return suggested_name(folder, weights.name if weights else None)
     if not MODEL_NAME.fullmatch(answers.name):
-        hint = "it begins with a letter or digit and goes on with those, '_', '-' and '.'"
-        raise UsageError(f"'{answers.name}' is no model name", where="--name", hint=hint)
+        raise UsageError(f"'{answers.name}' is no model name", where="--name", hint=NAME_HINT)
     return answers.name
 
 
@@ -229,12 +228,11 @@ def _made(handler: str, found: Survey, answers: Answers) -> Iterator[str]:
     yield "README.md"
 
 
-def assemble(proposal: Proposal, templates: Path, *, for_new: bool = True) -> dict[str, Source]:
+def assemble(proposal: Proposal, *, for_new: bool = True) -> dict[str, Source]:
     """Return every file that the project gets, by its name below the project's folder.
 
     Args:
         proposal: From `propose`.
-        templates: The folder of marpack's templates.
         for_new: Bring samples along, which the marpack.yaml that is there already would not name.
     """
     values = _values(proposal)
@@ -242,7 +240,7 @@ def assemble(proposal: Proposal, templates: Path, *, for_new: bool = True) -> di
     for name in proposal.made:
         own = name.endswith(".py") and name != "test_model.py"
         source = f"{proposal.template.name}/handler.py.j2" if own else f"{name}.j2"
-        files[name] = render(templates, source, values)
+        files[name] = render(source, values)
     return files | proposal.brought | (proposal.samples.brought if for_new else {})
 
 
@@ -250,32 +248,23 @@ def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template fil
     """Return what the template files are rendered with."""
     template, fit = proposal.template, proposal.fit
     is_toy = proposal.kind is None
-    return {
-        "name": proposal.name,
-        "version": proposal.version,
-        "weights": proposal.weights,
-        "kind": proposal.kind.value if proposal.kind else None,
-        "toy": is_toy,
-        "model": " ".join(template.model.split()),
-        "model_file": proposal.model_file,
-        "handler": proposal.handler,
-        "built_in": proposal.built_in,
-        "made": proposal.made,
-        "labels": proposal.labels,
-        "requirements": proposal.requirements,
-        "target": proposal.target.value if proposal.target else None,
-        "files": list(proposal.files),
-        "config_file": proposal.config,
-        "batch_size": 4 if is_toy and template.name != "text_classifier" else 1,
-        "samples": list(proposal.samples.listed),
-        "stand_ins": proposal.samples.stand_ins,
-        "test": template.test.strip(),
-        "handler_import": template.handler_import,
-        "handler_test": template.handler_test.strip(),
-        "title": template.title,
-        "classes": fit.classes,
-        "topk": min(fit.classes or TOPK, TOPK),
-        "onnx": template.name == "onnx",
-        "pictures": fit.pictures and not is_toy,
-        "gray": fit.gray and not is_toy,
-    }
+    return (
+        asdict(template)
+        | asdict(proposal)
+        | {
+            "toy": is_toy,
+            "model": " ".join(template.model.split()),
+            "built_in": proposal.built_in,
+            "config_file": proposal.config,
+            "batch_size": 4 if is_toy and template.name != "text_classifier" else 1,
+            "samples": proposal.samples.listed,
+            "stand_ins": proposal.samples.stand_ins,
+            "test": template.test.strip(),
+            "handler_test": template.handler_test.strip(),
+            "classes": fit.classes,
+            "topk": min(fit.classes or TOPK, TOPK),
+            "onnx": template.name == "onnx",
+            "pictures": fit.pictures and not is_toy,
+            "gray": fit.gray and not is_toy,
+        }
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,7 @@ from marpack.archive.manifest import Manifest
 from marpack.archive.names import MODEL_NAME
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.findings import Finding, Severity
-from marpack.project.members import EntryPoint
+from marpack.project.members import LEFT_BEHIND, EntryPoint
 from marpack.project.planning import SAMPLES
 from marpack.project.scaffold.placing import Source
 from marpack.project.scaffold.template import render
@@ -22,7 +22,6 @@ from marpack.torchserve.labels import LABELS_NAME
 
 _META = "MAR-INF/"
 _APART = "members/"  # where a member goes whose name the project needs itself
-_LEFT_BEHIND = frozenset({"__pycache__", "__MACOSX"})  # what a folder under `files` leaves out
 
 
 class Reclaimed(Struct, frozen=True, kw_only=True):
@@ -34,12 +33,11 @@ class Reclaimed(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def reclaim(archive: Archive, templates: Path) -> Reclaimed:
+def reclaim(archive: Archive) -> Reclaimed:
     """Return the project of an archive; its members are read only when they are written.
 
     Args:
         archive: Must stay open for as long.
-        templates: The folder of marpack's templates.
 
     Raises ManifestError for a manifest that is missing or malformed, DamagedArchiveError for an index that is.
     """
@@ -51,14 +49,10 @@ def reclaim(archive: Archive, templates: Path) -> Reclaimed:
     project = {"name": name} | _project(manifest, index, places, archive)
     project["files"] = list(_files(places, manifest, project))
     places |= {member: _sample_place(member) for member in archive.entries if member.startswith(SAMPLES)}
-    files: dict[str, Source] = {FILE_NAME: render(templates, f"{FILE_NAME}.j2", project)}
-    files |= {place: partial(_open, archive, member) for member, place in places.items()}
+    files: dict[str, Source] = {FILE_NAME: render(f"{FILE_NAME}.j2", project)}
+    files |= {place: partial(archive.open, member) for member, place in places.items()}
     findings = tuple(_losses(manifest, archive, project))
     return Reclaimed(name=name, files=files, members=frozenset(places), findings=findings)
-
-
-def _open(archive: Archive, member: str) -> BinaryIO:
-    return archive.open(member)
 
 
 def _project(manifest: Manifest, index: Index, places: dict[str, str], archive: Archive) -> dict[str, Any]:  # Any: YAML
@@ -136,7 +130,7 @@ def _files(places: dict[str, str], manifest: Manifest, project: dict[str, Any]) 
 
 def _is_plain(name: str) -> bool:
     """Say whether a folder under `files` would bring a file along."""
-    return not any(part.startswith(".") or part in _LEFT_BEHIND for part in name.split("/"))
+    return not any(part.startswith(".") or part in LEFT_BEHIND for part in name.split("/"))
 
 
 def _losses(manifest: Manifest, archive: Archive, project: dict[str, Any]) -> Iterator[Finding]:

@@ -8,19 +8,18 @@ import yaml
 from msgspec import Struct
 
 from marpack.errors import UsageError
+from marpack.project.amending import flow
 
 _FOLDER = "init"
 _ABOUT = "template.yaml"
 _WIDE = 1 << 20  # columns: no line is ever folded
 
 
-class _OneLine(yaml.SafeDumper):
-    """Writes a text of several lines on one."""
-
-
-_OneLine.add_representer(
-    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"' if "\n" in text else None)
-)
+def templates() -> Path:
+    """Return the folder of the Jinja2 templates: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[2]
+    installed = package / "templates"
+    return installed if installed.is_dir() else package.parent / "templates"
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -55,50 +54,38 @@ class Template(Struct, frozen=True, kw_only=True):
         return (self.folder / name).read_bytes()
 
 
-def template_names(templates: Path) -> list[str]:
-    """Return the names there are.
-
-    Args:
-        templates: The folder of marpack's templates.
-    """
-    return sorted(path.parent.name for path in (templates / _FOLDER).glob(f"*/{_ABOUT}"))
+def template_names() -> list[str]:
+    """Return the names there are."""
+    return sorted(path.parent.name for path in (templates() / _FOLDER).glob(f"*/{_ABOUT}"))
 
 
-def load_template(templates: Path, name: str) -> Template:
+def load_template(name: str) -> Template:
     """Read one template; see `template_names`. Raises UsageError if there is none of that name."""
-    folder = templates / _FOLDER / name
-    if name not in template_names(templates):
-        known = ", ".join(template_names(templates))
-        raise UsageError(f"there is no template '{name}'", hint=f"one of {known}")
+    folder = templates() / _FOLDER / name
+    if name not in template_names():
+        raise UsageError(f"there is no template '{name}'", hint=f"one of {', '.join(template_names())}")
     found = msgspec.convert(yaml.safe_load((folder / _ABOUT).read_bytes()), Template)
     return msgspec.structs.replace(found, folder=folder)
 
 
-def render(templates: Path, name: str, values: dict[str, Any]) -> bytes:  # Any: what the templates ask for
+def render(name: str, values: dict[str, Any]) -> bytes:  # Any: what the templates ask for
     """Return the text that a template file makes of some values.
 
     Args:
-        templates: The folder of marpack's templates.
         name: Of the file, below `init/`.
         values: By the names that the file uses; one that is missing is an error.
     """
     import jinja2  # noqa: PLC0415 - no other command needs it
 
-    source = jinja2.FileSystemLoader(templates / _FOLDER)
+    source = jinja2.FileSystemLoader(templates() / _FOLDER)
     environment = jinja2.Environment(  # noqa: S701 - YAML, Python and Markdown, never HTML
         loader=source, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
     )
-    environment.filters["flow"] = _flow
+    environment.filters["flow"] = flow
     environment.filters["quoted"] = _quoted
     environment.filters["python"] = _python
     text = environment.get_template(name).render(values)
     return f"{text.strip()}\n".encode()
-
-
-def _flow(value: Any) -> str:  # Any: what YAML can say
-    """Return a value as YAML on one line."""
-    text = yaml.dump(value, Dumper=_OneLine, default_flow_style=True, sort_keys=False, allow_unicode=True, width=_WIDE)
-    return str(text).removesuffix("...\n").strip()
 
 
 def _quoted(text: str) -> str:

@@ -18,11 +18,11 @@ from markupsafe import Markup
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_file
 from marpack.errors import OutputError, UsageError
+from marpack.project.scaffold.template import templates
 from marpack.render.report.drawings import DrawingContext, drawing_of
 from marpack.render.report.pictures import SIDE, Picture, picture_of
 from marpack.render.run import told_frames
 from marpack.render.run_json import RunHead
-from marpack.render.templates import folder
 from marpack.runner.inputs import Input
 from marpack.runner.results import Percentiles, Result, Summary
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
@@ -146,7 +146,7 @@ class HtmlReport:
     def _templates(self) -> Environment:
         # Python's own, not a page's: the loader reads from the package alone, and everything shown is escaped.
         return Environment(
-            loader=FileSystemLoader(folder() / "report"),
+            loader=FileSystemLoader(templates() / "report"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -162,7 +162,7 @@ class HtmlReport:
         self._labels = _labels(archive)
         built_in = BUILT_INS.get(model.handler)
         self._crop = built_in.crop if built_in else None
-        style = Markup((folder() / "report" / "style.css").read_text("utf-8"))  # noqa: S704 - ours, read from the package
+        style = Markup((templates() / "report" / "style.css").read_text("utf-8"))  # noqa: S704 - ours, read from the package
         self._write("head.html.j2", title=self._title, head=head, style=style, version=__version__)
 
     def show(self, asked: Input, result: Result) -> None:

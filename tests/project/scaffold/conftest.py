@@ -1,4 +1,4 @@
-"""Weights of real formats, made in a temporary folder, and the templates of this checkout."""
+"""Weights of real formats, made in a temporary folder."""
 
 import warnings
 from collections.abc import Callable
@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from marpack.render.templates import folder
+from marpack.project.scaffold.template import templates
 
 Save = Callable[[Path], None]
-
-
-@pytest.fixture(scope="session")
-def templates() -> Path:
-    return folder()
 
 
 @pytest.fixture(scope="session")
@@ -75,5 +70,5 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     torch.save(nn.Linear(2, 2), made["pickled"])
     made["vocabulary"] = where / "source_vocab.pt"
     torch.save({"word": 1}, made["vocabulary"])
-    made["onnx"] = folder() / "init" / "onnx" / "model.onnx"
+    made["onnx"] = templates() / "init" / "onnx" / "model.onnx"
     return made

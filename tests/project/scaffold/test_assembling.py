@@ -20,17 +20,17 @@ from marpack.project.scaffold.template import template_names
 OWN = {"few": "ImageClassifier", "gray": "SIDE", "numbers": "read_numbers", "pictures_onnx": "ImageClassifier"}
 
 
-def started(folder: Path, weights: Path, templates: Path, **answers: str) -> Path:
+def started(folder: Path, weights: Path, **answers: str) -> Path:
     folder.mkdir()
     shutil.copy(weights, folder / f"own{weights.suffix}")
-    proposal = propose(folder, survey(folder), Answers(**answers), templates)
-    place(folder, assemble(proposal, templates), replace=False)
+    proposal = propose(folder, survey(folder), Answers(**answers))
+    place(folder, assemble(proposal), replace=False)
     return folder
 
 
 @pytest.mark.parametrize("weights", OWN)
-def test_a_handler_fits_the_weights(weights, tmp_path, templates, saved):
-    folder = started(tmp_path / "p", saved[weights], templates)
+def test_a_handler_fits_the_weights(weights, tmp_path, saved):
+    folder = started(tmp_path / "p", saved[weights])
     source = (folder / "handler.py").read_text()
     assert OWN[weights] in source
     assert load_project(folder).handler == "handler.py"
@@ -39,13 +39,13 @@ def test_a_handler_fits_the_weights(weights, tmp_path, templates, saved):
 @pytest.mark.parametrize("labels", [True, False])
 @pytest.mark.parametrize("weights", ["few", "gray", "numbers", "pictures_onnx", "onnx"])
 @pytest.mark.parametrize("template", [None, "custom", "function", "streaming", "onnx"])
-def test_every_variant_parses_and_is_formatted(template, weights, labels, tmp_path, templates, saved):
-    assert template is None or template in template_names(templates)
+def test_every_variant_parses_and_is_formatted(template, weights, labels, tmp_path, saved):
+    assert template is None or template in template_names()
     (tmp_path / "labels.txt").write_text("a\nb\nc\n")
     answers = {"labels": "../labels.txt"} if labels else {}
     if template:
         answers["template"] = template
-    folder = started(tmp_path / "p", saved[weights], templates, **answers)
+    folder = started(tmp_path / "p", saved[weights], **answers)
     for path in folder.glob("*.py"):
         ast.parse(path.read_text())
     ruff = [sys.executable, "-m", "ruff"]
@@ -57,8 +57,8 @@ def test_every_variant_parses_and_is_formatted(template, weights, labels, tmp_pa
 
 
 @pytest.mark.parametrize("weights", by_day([*OWN, "pictures", "onnx"], "pictures", "onnx"))
-def test_own_weights_answer_their_stand_in(weights, tmp_path, templates, saved):
-    folder = started(tmp_path / "p", saved[weights], templates)
+def test_own_weights_answer_their_stand_in(weights, tmp_path, saved):
+    folder = started(tmp_path / "p", saved[weights])
     done = subprocess.run(command("run", "--input", "samples/"), cwd=folder, capture_output=True, text=True)
     if weights == "gray":  # whose size nobody can tell from the weights, but any will do for this net
         assert "SIDE = 28" in (folder / "handler.py").read_text()

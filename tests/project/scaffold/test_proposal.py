@@ -16,9 +16,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
-def proposed(folder: Path, templates: Path, **answers: object) -> Proposal:
+def proposed(folder: Path, **answers: object) -> Proposal:
     folder.mkdir(exist_ok=True)
-    return propose(folder, survey(folder), Answers(**answers), templates)
+    return propose(folder, survey(folder), Answers(**answers))
 
 
 def put(folder: Path, saved: dict[str, Path], name: str, called: str = "model.pt") -> None:
@@ -38,35 +38,35 @@ def put(folder: Path, saved: dict[str, Path], name: str, called: str = "model.pt
         ("state_dict", "image_classifier", "image_classifier"),
     ],
 )
-def test_the_weights_choose_the_template(folder, templates, saved, weights, template, handler):
+def test_the_weights_choose_the_template(folder, saved, weights, template, handler):
     put(folder, saved, weights)
-    proposal = proposed(folder, templates)
+    proposal = proposed(folder)
     assert (proposal.template.name, proposal.handler, proposal.weights) == (template, handler, "model.pt")
     assert "model.pt" not in proposal.brought
 
 
-def test_a_vocabulary_makes_a_text_classifier(folder, templates, saved):
+def test_a_vocabulary_makes_a_text_classifier(folder, saved):
     put(folder, saved, "words")
     put(folder, saved, "vocabulary", "source_vocab.pt")
-    proposal = proposed(folder, templates)
+    proposal = proposed(folder)
     assert (proposal.handler, proposal.files) == ("text_classifier", ("source_vocab.pt",))
 
 
-def test_onnx_weights_need_a_handler_and_their_runtime(folder, templates, saved):
+def test_onnx_weights_need_a_handler_and_their_runtime(folder, saved):
     put(folder, saved, "onnx", "wine.onnx")
-    proposal = proposed(folder, templates)
+    proposal = proposed(folder)
     assert (proposal.template.name, proposal.requirements, proposal.name) == ("onnx", "requirements.txt", "wine")
     assert proposal.brought["requirements.txt"] == b"onnxruntime\n"
 
 
-def test_parts_that_are_there_are_used(folder, templates, saved):
+def test_parts_that_are_there_are_used(folder, saved):
     put(folder, saved, "few")
     (folder / "mine.py").write_text("def predict(data, context): ...\n")
     (folder / "names.txt").write_text("cat\ndog\n")
     (folder / "config.yaml").write_text("batchSize: 2\n")
     (folder / "requirements.txt").write_text("pillow\n")
     (folder / "a.jpg").touch()
-    proposal = proposed(folder, templates)
+    proposal = proposed(folder)
     assert (proposal.handler, proposal.labels) == ("mine.py:predict", "names.txt")
     assert (proposal.config, proposal.requirements) == ("config.yaml", "requirements.txt")
     assert [sample["input"] for sample in proposal.samples.listed] == ["a.jpg"]
@@ -74,66 +74,66 @@ def test_parts_that_are_there_are_used(folder, templates, saved):
     assert proposal.brought == {}
 
 
-def test_of_several_label_files_the_one_with_as_many_as_classes_is_taken(folder, templates, saved):
+def test_of_several_label_files_the_one_with_as_many_as_classes_is_taken(folder, saved):
     put(folder, saved, "pictures")
     (folder / "labels.txt").write_text("a\nb\n")
     (folder / "seven.txt").write_text("".join(f"{n}\n" for n in range(7)))
-    assert proposed(folder, templates).labels == "seven.txt"
+    assert proposed(folder).labels == "seven.txt"
 
 
-def test_a_text_file_is_no_labels_by_chance(folder, templates, saved):
+def test_a_text_file_is_no_labels_by_chance(folder, saved):
     put(folder, saved, "pictures")
     (folder / "notes.txt").write_text("one\ntwo\n")
-    assert proposed(folder, templates).labels is None
+    assert proposed(folder).labels is None
 
 
-def test_an_eager_model_gets_its_class(folder, templates, saved):
+def test_an_eager_model_gets_its_class(folder, saved):
     put(folder, saved, "state_dict")
     (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
-    proposal = proposed(folder, templates)
+    proposal = proposed(folder)
     assert (proposal.model_file, proposal.findings) == ("net.py", ())
 
 
-def test_weights_that_were_not_taken_are_named(folder, templates, saved):
+def test_weights_that_were_not_taken_are_named(folder, saved):
     put(folder, saved, "pictures")
     put(folder, saved, "few", "old.pt")
-    (finding,) = proposed(folder, templates).findings
+    (finding,) = proposed(folder).findings
     assert finding.code == "more-weights"
     assert finding.message == "model.pt was taken; there are also old.pt"
-    assert proposed(folder, templates, weights="model.pt").findings == ()
+    assert proposed(folder, weights="model.pt").findings == ()
 
 
 @pytest.mark.parametrize(("weights", "numbers"), [("numbers", 13), ("onnx", 3)])
-def test_a_stand_in_is_as_wide_as_the_first_layer(folder, templates, saved, weights, numbers):
+def test_a_stand_in_is_as_wide_as_the_first_layer(folder, saved, weights, numbers):
     put(folder, saved, weights, "w.onnx" if weights == "onnx" else "w.pt")
-    content = proposed(folder, templates).samples.brought["samples/stand-in.json"]
+    content = proposed(folder).samples.brought["samples/stand-in.json"]
     assert content.count(b"0.5") == numbers
 
 
-def test_answers_come_before_what_is_found(folder, templates, saved):
+def test_answers_come_before_what_is_found(folder, saved):
     put(folder, saved, "few", "a.pt")
     put(folder, saved, "pictures", "b.pt")
     (folder / "mine.py").write_text("def handle(data, context): ...\n")
     (folder / "l.txt").write_text("a\nb\n")
     answers = {"name": "n", "version": "2", "weights": "b.pt", "labels": "l.txt", "handler": "image_classifier"}
-    proposal = proposed(folder, templates, target=Target.MARPACK, **answers)
+    proposal = proposed(folder, target=Target.MARPACK, **answers)
     assert {key: getattr(proposal, key) for key in answers} == answers
     assert proposal.target is Target.MARPACK
 
 
-def test_a_template_asked_for_brings_its_handler_and_uses_the_weights_it_can(folder, templates, saved):
+def test_a_template_asked_for_brings_its_handler_and_uses_the_weights_it_can(folder, saved):
     put(folder, saved, "numbers")
     (folder / "mine.py").write_text("def handle(data, context): ...\n")
-    proposal = proposed(folder, templates, template="function")
+    proposal = proposed(folder, template="function")
     assert (proposal.handler, proposal.weights) == ("handler.py:predict", "model.pt")
-    toy = proposed(folder, templates, template="onnx")
+    toy = proposed(folder, template="onnx")
     assert (toy.weights, toy.kind) == ("model.onnx", None)
 
 
-def test_an_authors_labels_stay_where_there_are_no_weights_yet(folder, templates):
+def test_an_authors_labels_stay_where_there_are_no_weights_yet(folder):
     folder.mkdir()
     (folder / "labels.txt").write_text("a\nb\n")
-    proposal = proposed(folder, templates)
+    proposal = proposed(folder)
     assert proposal.labels == "toy-labels.txt"
     assert "labels.txt" not in proposal.brought
 
@@ -148,9 +148,9 @@ def test_an_authors_labels_stay_where_there_are_no_weights_yet(folder, templates
         ("_v1!.pt", "x", "v1"),
     ],
 )
-def test_names_are_made_of_what_is_there(tmp_path, templates, saved, weights, place, name):
+def test_names_are_made_of_what_is_there(tmp_path, saved, weights, place, name):
     put(tmp_path / place, saved, "few", weights)
-    assert proposed(tmp_path / place, templates).name == name
+    assert proposed(tmp_path / place).name == name
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,15 @@ def test_names_are_made_of_what_is_there(tmp_path, templates, saved, weights, pl
         ({"template": "onnx", "weights": "model.pt"}, "is for ONNX models, and model.pt is TorchScript"),
     ],
 )
-def test_answers_that_cannot_be_are_told(folder, templates, saved, answers, message):
+def test_answers_that_cannot_be_are_told(folder, saved, answers, message):
     put(folder, saved, "pictures")
     (folder / "labels.txt").write_text("a\n")
     with pytest.raises(UsageError, match=message):
-        proposed(folder, templates, **answers)
+        proposed(folder, **answers)
 
 
-def test_labels_that_cannot_be_read_are_told_with_their_line(folder, templates):
+def test_labels_that_cannot_be_read_are_told_with_their_line(folder):
     folder.mkdir()
     (folder / "odd.txt").write_text("a\n\nb\n")
     with pytest.raises(ProjectError, match="empty line"):
-        proposed(folder, templates, labels="odd.txt")
+        proposed(folder, labels="odd.txt")

@@ -20,9 +20,9 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/marpack.yaml"))
 HANDLER = "def handle(data, context):\n    return data\n"
 
 
-def reclaimed(source: Path, folder: Path, templates: Path) -> list[str]:
+def reclaimed(source: Path, folder: Path) -> list[str]:
     with open_archive(source) as archive:
-        found = reclaim(archive, templates)
+        found = reclaim(archive)
         place(folder, found.files, replace=False)
     return [finding.message for finding in found.findings]
 
@@ -35,17 +35,17 @@ def members(source: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("form", [".mar", ".tar.gz"])
-def test_our_own_archives_come_back_byte_for_byte(tmp_path, templates, name, form):
+def test_our_own_archives_come_back_byte_for_byte(tmp_path, name, form):
     shutil.copytree(EXAMPLES / name, tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
     first = api.build(tmp_path / "in", output=tmp_path / f"first{form}")
-    losses = reclaimed(first.path, tmp_path / "out", templates)
+    losses = reclaimed(first.path, tmp_path / "out")
     second = api.build(tmp_path / "out", output=tmp_path / f"second{form}")
     assert losses == []
     assert second.digest == first.digest
     assert second.path.read_bytes() == first.path.read_bytes()
 
 
-def test_an_archive_made_elsewhere_comes_back_with_the_same_members(tmp_path, templates, make_mar):
+def test_an_archive_made_elsewhere_comes_back_with_the_same_members(tmp_path, make_mar):
     files = {
         "model.pt": b"\x80weights",
         "index_to_name.json": '{"0": "a"}',
@@ -55,14 +55,14 @@ def test_an_archive_made_elsewhere_comes_back_with_the_same_members(tmp_path, te
         "assets/deep/b.bin": b"2",
     }
     source = make_mar("import words\n" + HANDLER, files=files, serializedFile="model.pt", configFile="config.yaml")
-    assert reclaimed(source, tmp_path / "out", templates) == []
+    assert reclaimed(source, tmp_path / "out") == []
     project = load_project(tmp_path / "out")
     assert (project.weights, project.labels, project.config) == ("model.pt", "index_to_name.json", "config.yaml")
     assert project.files == ["words.py", "assets/"]
     assert members(api.build(tmp_path / "out").path) == members(source)
 
 
-def test_names_that_a_project_needs_itself_lie_apart(tmp_path, templates, make_mar):
+def test_names_that_a_project_needs_itself_lie_apart(tmp_path, make_mar):
     files = {
         "marpack.yaml": "theirs: 1\n",
         "probe.mar": b"nested",
@@ -75,34 +75,34 @@ def test_names_that_a_project_needs_itself_lie_apart(tmp_path, templates, make_m
         "labels: #.txt": b"6",
     }
     source = make_mar(HANDLER, files=files)
-    assert reclaimed(source, tmp_path / "out", templates) == []
+    assert reclaimed(source, tmp_path / "out") == []
     assert members(api.build(tmp_path / "out").path) == members(source)
 
 
 @pytest.mark.parametrize("labels", ['["a", "b"]', "{", "\ufeff{}", "NaN"])
-def test_labels_that_are_no_object_stay_as_they_are(tmp_path, templates, make_mar, labels):
+def test_labels_that_are_no_object_stay_as_they_are(tmp_path, make_mar, labels):
     source = make_mar(HANDLER, files={"index_to_name.json": labels})
-    reclaimed(source, tmp_path / "out", templates)
+    reclaimed(source, tmp_path / "out")
     assert load_project(tmp_path / "out").labels is None
     assert members(source)["index_to_name.json"] == (tmp_path / "out" / "index_to_name.json").read_bytes()
 
 
 @pytest.mark.parametrize("entry", ["handler.py", "handler.py:handle", "handler:handle", "handler"])
-def test_every_spelling_of_the_handler_is_understood(tmp_path, templates, make_mar, entry):
+def test_every_spelling_of_the_handler_is_understood(tmp_path, make_mar, entry):
     source = make_mar(HANDLER, entry=entry)
-    assert reclaimed(source, tmp_path / "out", templates) == []
+    assert reclaimed(source, tmp_path / "out") == []
     assert load_project(tmp_path / "out").handler.startswith("handler.py")
     assert members(api.build(tmp_path / "out").path) == members(source)
 
 
-def test_a_built_in_handler_is_named(tmp_path, templates, make_mar):
+def test_a_built_in_handler_is_named(tmp_path, make_mar):
     source = make_mar(HANDLER, entry="image_classifier", files={"model.pt": b"x"}, serializedFile="model.pt")
-    reclaimed(source, tmp_path / "out", templates)
+    reclaimed(source, tmp_path / "out")
     project = load_project(tmp_path / "out")
     assert (project.handler, project.files) == ("image_classifier", ["handler.py"])
 
 
-def test_what_cannot_be_carried_over_is_said(tmp_path, templates):
+def test_what_cannot_be_carried_over_is_said(tmp_path):
     model = {"modelName": "a b", "handler": "handler.py", "modelFile": "sub/net.py"}
     manifest = {"runtime": "python3", "license": "MIT", "model": {**model, "description": "…", "envelope": "body"}}
     source = tmp_path / "x.mar"
@@ -110,7 +110,7 @@ def test_what_cannot_be_carried_over_is_said(tmp_path, templates):
         for name in ("handler.py", "sub/net.py", "MAR-INF/extra.txt"):
             archive.writestr(name, HANDLER)
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
-    losses = " | ".join(reclaimed(source, tmp_path / "out", templates))
+    losses = " | ".join(reclaimed(source, tmp_path / "out"))
     for piece in (
         "'a b' is no model name, so the project's is 'model'",
         "has no version, so the project's is 1.0",
@@ -122,7 +122,7 @@ def test_what_cannot_be_carried_over_is_said(tmp_path, templates):
         assert piece in losses
 
 
-def test_expectations_survive(tmp_path, templates):
+def test_expectations_survive(tmp_path):
     (tmp_path / "in" / "samples").mkdir(parents=True)
     expected: dict[str, Any] = {"status": 200, "json": {"0": {"min": 0.5}, "yes": [1, None]}, "text": "a\nb: #c"}
     (tmp_path / "in" / "samples" / "s.txt").write_text("x")
@@ -131,15 +131,15 @@ def test_expectations_survive(tmp_path, templates):
     project = {"name": "m", "version": "010", "handler": "handler.py", "target": "marpack", "samples": [sample]}
     (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
     first = api.build(tmp_path / "in")
-    reclaimed(first.path, tmp_path / "out", templates)
+    reclaimed(first.path, tmp_path / "out")
     assert api.build(tmp_path / "out").digest == first.digest
 
 
-def test_an_archive_that_is_damaged_leaves_nothing(tmp_path, templates, make_mar):
+def test_an_archive_that_is_damaged_leaves_nothing(tmp_path, make_mar):
     source = make_mar(HANDLER, files={"model.pt": b"x" * 5000}, serializedFile="model.pt")
     data = bytearray(source.read_bytes())
     data[data.index(b"xxxx") + 9] ^= 1
     source.write_bytes(data)
     with pytest.raises(DamagedArchiveError):
-        reclaimed(source, tmp_path / "out", templates)
+        reclaimed(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
