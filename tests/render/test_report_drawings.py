@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from marpack.render.report.drawings import Bar, Drawing, DrawingContext, drawing_of
-from marpack.render.report.page import TimeSeries, stage_plot
+from marpack.render.report.page import TimeSeries, page_templates
 from marpack.render.report.pictures import Overlay, Picture, picture_of
 from marpack.runner.results import Percentiles, Result
 
@@ -179,5 +179,6 @@ def test_a_course_keeps_its_shape_in_few_columns():
 
 
 def test_a_plot_of_nothing_says_so_and_names_are_escaped():
-    assert "No input" in stage_plot({}, TimeSeries())
-    assert "&lt;b&gt;" in stage_plot({"<b>": Percentiles(1, 2, 3)}, TimeSeries())
+    plot = page_templates().get_template("plot.svg.j2")
+    assert "No input" in plot.render(stages={}, course=TimeSeries())
+    assert "&lt;b&gt;" in plot.render(stages={"<b>": Percentiles(1, 2, 3)}, course=TimeSeries())

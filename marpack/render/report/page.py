@@ -1,11 +1,10 @@
-"""The HTML report of a run, and its plot of stage times; what it draws of an answer is in `drawings`."""
+"""The HTML report of a run; what it draws of an answer is in `drawings`."""
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
-from functools import cached_property
-from html import escape
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -24,16 +23,13 @@ from marpack.render.report.pictures import SIDE, Picture, picture_of
 from marpack.render.run import told_frames
 from marpack.render.run_json import RunHead
 from marpack.runner.inputs import Input
-from marpack.runner.results import Percentiles, Result, Summary
+from marpack.runner.results import Result, Summary
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.torchserve.messages import Part
 from marpack.torchserve.stock import BUILT_INS
 from marpack.version import __version__
 
 _MAX_COLUMNS = 240  # columns of the course
-_WIDTH, _ROW, _LEFT, _RIGHT = 440, 24, 90, 150
-_HEAD = 16  # height of the columns' names
-_COURSE = 110  # height
 _TEXT = 1_500  # characters of an input
 _LARGE, _SMALL_SIDE = 100, 256  # pictures in full size, and the pixels of those after them
 _TINY = 96  # pixels: pictures below are shown larger
@@ -62,54 +58,17 @@ class TimeSeries:
         self._count += 1
 
 
-def stage_plot(stages: Mapping[str, Percentiles], course: TimeSeries) -> str:
-    """Return an SVG of each stage's percentiles, and of how long the inputs took one after the other."""
-    if not stages:
-        return "<p>No input reached the handler.</p>"
-    drawn = len(course.columns) > 1
-    height = _HEAD + _ROW * len(stages) + (_COURSE + 36 if drawn else 4)
-    lines = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="milliseconds per stage">']
-    lines += _spreads(stages)
-    if drawn:
-        lines += _course(course, _HEAD + _ROW * len(stages) + 14)
-    return "\n".join([*lines, "</svg>"])
-
-
-def _spreads(stages: Mapping[str, Percentiles]) -> Iterable[str]:
-    room = _WIDTH - _LEFT - _RIGHT
-    longest = max(percentiles.p99 for percentiles in stages.values()) or 1
-    yield f'<text x="{_WIDTH}" y="10" text-anchor="end">p50 · p90 · p99</text>'
-    for row, (stage, percentiles) in enumerate(stages.items()):
-        middle = _HEAD + row * _ROW + _ROW / 2
-        half, maximum = room * percentiles.p50 / longest, room * percentiles.p99 / longest
-        reported = " · ".join(_milliseconds(value) for value in (percentiles.p50, percentiles.p90, percentiles.p99))
-        yield f'<text x="0" y="{middle + 4}">{escape(stage)}</text>'
-        yield f'<rect class="s{row % 6}" x="{_LEFT}" y="{middle - 6}" width="{max(half, 1):.1f}" height="12" rx="2"/>'
-        yield (
-            f'<rect class="s{row % 6}" x="{_LEFT}" y="{middle - 1.5}" width="{max(maximum, 1):.1f}" height="3"'
-            f' opacity=".55"><title>p50 · p90 · p99: {reported} ms</title></rect>'
-        )
-        yield f'<text x="{_WIDTH}" y="{middle + 4}" text-anchor="end">{reported} ms</text>'
-
-
-def _course(course: TimeSeries, top: float) -> Iterable[str]:
-    longest = max(course.columns) or 1
-    step = _WIDTH / len(course.columns)
-    base = top + _COURSE
-    yield f'<text x="0" y="{top - 1}">each input in turn, up to {_milliseconds(longest)} ms</text>'
-    for column, value in enumerate(course.columns):
-        height = max((_COURSE - 8) * value / longest, 0.5)
-        yield (
-            f'<rect class="s0" x="{column * step:.2f}" y="{base - height:.1f}" width="{max(step - 0.4, 0.4):.2f}"'
-            f' height="{height:.1f}"/>'
-        )
-    yield f'<line class="axis" x1="0" x2="{_WIDTH}" y1="{base}" y2="{base}"/>'
-    if course.stride > 1:
-        yield f'<text x="0" y="{base + 14}">the slowest of {course.stride} at a time</text>'
-
-
-def _milliseconds(milliseconds: float) -> str:
-    return f"{milliseconds:.{0 if milliseconds >= 100 else 1 if milliseconds >= 1 else 2}f}"
+@cache
+def page_templates() -> Environment:
+    """Return the environment of the report's templates."""
+    # Python's own, not a page's: the loader reads from the package alone, and everything shown is escaped.
+    return Environment(
+        loader=FileSystemLoader(templates() / "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 class HtmlReport:
@@ -141,17 +100,6 @@ class HtmlReport:
             self._stack.__exit__(kind, value, trace)
         except _NothingToTell:
             return
-
-    @cached_property
-    def _templates(self) -> Environment:
-        # Python's own, not a page's: the loader reads from the package alone, and everything shown is escaped.
-        return Environment(
-            loader=FileSystemLoader(templates() / "report"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
 
     def begin(self, head: RunHead, archive: Archive) -> None:
         """Write what comes before the first input."""
@@ -190,13 +138,13 @@ class HtmlReport:
 
     def end(self, summary: Summary, *, interrupted: bool = False) -> None:
         """Write what the run adds up to."""
-        plot = Markup(stage_plot(summary.stages, self._course))  # noqa: S704 - its only text is escaped there
         initialize = summary.load.get("initialize")
         self._write(
             "foot.html.j2",
             summary=summary,
             interrupted=interrupted,
-            plot=plot,
+            stages=summary.stages,
+            course=self._course,
             initialize=None if initialize is None else f"{initialize / 1000:.2f} s",
             facts=self._facts(),
             environment=_environment(),
@@ -211,7 +159,7 @@ class HtmlReport:
         return [*facts, ("handler", head.loaded.handler), ("device", head.loaded.device or "unknown")]
 
     def _write(self, template: str, **values: Any) -> None:  # Any: what a template shows
-        text = self._templates.get_template(template).render(values)
+        text = page_templates().get_template(template).render(values)
         try:
             self._file.write(text.encode("utf-8", "replace"))
         except OSError as error:
