@@ -29,15 +29,11 @@ class PlanView:
     """A plan's members by name (the MemberView of `marpack.inspection.lint`)."""
 
     def __init__(self, plan: Plan) -> None:
-        self._sources = {member.name: member.source for member in plan.members}
-
-    def names(self) -> Iterable[str]:
-        """Return every member's name."""
-        return self._sources.keys()
+        self.entries = {member.name: member.source for member in plan.members}
 
     def open(self, name: str) -> BinaryIO:
         """Open one member for reading; raises KeyError, OSError."""
-        source = self._sources[name]
+        source = self.entries[name]
         return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 

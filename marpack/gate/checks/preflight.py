@@ -1,9 +1,5 @@
 """The static findings of `build`, on the finished archive."""
 
-from collections.abc import Iterable
-from typing import BinaryIO
-
-from marpack.archive.protocol import Archive
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import pickles
@@ -12,24 +8,9 @@ from marpack.inspection.lint.linting import lint
 from marpack.inspection.lint.weights import PICKLED
 
 
-class ArchiveView:
-    """An archive's members by name (the MemberView of `marpack.inspection.lint`)."""
-
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
-
-    def names(self) -> Iterable[str]:
-        """Return every member's name."""
-        return self._archive.entries
-
-    def open(self, name: str) -> BinaryIO:
-        """Open one member for reading."""
-        return self._archive.open(name)
-
-
 def run(candidate: Candidate) -> CheckOutcome:
     """Fail for what certainly fails on the server; warnings are told."""
-    findings = lint(ArchiveView(candidate.archive), candidate.archive.manifest, target=candidate.target)
+    findings = lint(candidate.archive, candidate.archive.manifest, target=candidate.target)
     findings = [finding for finding in findings if not _is_of_pickles(finding, candidate)]
     count = sum(finding.severity is Severity.WARNING for finding in findings)
     return judged(tuple(findings), f"{count} warnings" if count else "nothing to find fault with")

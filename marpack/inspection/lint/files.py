@@ -63,10 +63,11 @@ class Located(Struct, frozen=True):
 
 
 class MemberView(Protocol):
-    """Members by name, whether they lie in an archive already or only in a plan."""
+    """Members by name: an archive is one, and so is what shows those that lie only in a plan."""
 
-    def names(self) -> Iterable[str]:
-        """Return every member's name, with "/", the manifest's folder included or not."""
+    @property
+    def entries(self) -> Iterable[str]:
+        """Every member's name, with "/", the manifest's folder included or not."""
 
     def open(self, name: str) -> BinaryIO:
         """Open one member for reading, seekable; the caller closes it.

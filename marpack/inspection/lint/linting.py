@@ -66,7 +66,7 @@ def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHS
 
     Never raises for what the members hold; a member that cannot be read is a finding.
     """
-    files = Files(view.names(), view.open, search_path(manifest))
+    files = Files(view.entries, view.open, search_path(manifest))
     context = _subject(files, manifest, target)
     if isinstance(context, Finding):
         return [*files.findings, context]

@@ -54,7 +54,8 @@ class Members:
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files
 
-    def names(self) -> Iterable[str]:
+    @property
+    def entries(self) -> Iterable[str]:
         return self._files.keys()
 
     def open(self, name: str) -> BinaryIO:

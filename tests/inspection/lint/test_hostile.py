@@ -172,7 +172,8 @@ class Broken:
         self._error = error
         self._late = late
 
-    def names(self) -> Iterable[str]:
+    @property
+    def entries(self) -> Iterable[str]:
         return ["handler.py", "model.py", "model.pt", "m.yaml", "requirements.txt", "index_to_name.json"]
 
     def open(self, name: str) -> BinaryIO:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 from conformance.archives import pack
@@ -12,7 +10,6 @@ from conformance.probe import Probe
 from conformance.probes.catalogue import PROBES
 from conformance.recording import Recording, load
 
-from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 from marpack.findings import Severity
@@ -31,24 +28,11 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-class View:
-    """An archive's members."""
-
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
-
-    def names(self) -> Iterable[str]:
-        return self._archive.entries
-
-    def open(self, name: str) -> BinaryIO:
-        return self._archive.open(name)
-
-
 def severities(probe: Probe, folder: Path) -> set[Severity] | None:
     """Return how much the findings weigh; None for an archive that is refused before anyone looks into it."""
     try:
         with open_archive(pack(probe, folder)) as archive:
-            return {finding.severity for finding in lint(View(archive), archive.manifest)}
+            return {finding.severity for finding in lint(archive, archive.manifest)}
     except ArchiveError:
         return None
 
