@@ -1,4 +1,4 @@
-"""The command `marpack check`, and its two-way comparisons."""
+"""The command `marpack check`, its options, and its two-way comparisons."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from marpack.cli.check_options import check_options, check_options_of, is_across, pair_of
 from marpack.cli.completion import sources
-from marpack.cli.run_options import RunCommand
+from marpack.cli.options import chosen_limits, limit_options, seconds, tolerance
+from marpack.cli.run_options import BODY_SIZE, TARGETS, RunCommand, grouped, option
 from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -36,16 +36,108 @@ Integrity, static findings and pickles come first; only an archive that passes t
 are replayed: alone, in batches, in other forms and orders. The exit code is 0 if it may be deployed; else that of the
 first check that failed: 3 where the archive is damaged or unsafe, 4 where its handler does not load, otherwise 1.
 """
+_GROUPS = {
+    "Checks": (
+        option("--only", multiple=True, metavar="CHECK", help="Run only this check (several times: these)."),
+        option("--skip", multiple=True, metavar="CHECK", help="Leave this check out."),
+        option("--patience", type=seconds, default=10.0, metavar="SECONDS", help=(
+            "For each check that repeats samples [10]."
+        )),
+        option("--tolerance", type=tolerance, default=1e-3, metavar="NUMBER", help=(
+            "Between numbers that agree [0.001]."
+        )),
+    ),
+    "Model": (
+        option("--target", type=TARGETS, help="Whose behaviour counts [the project's]."),
+        option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
+        option("--compile", metavar="on|off", help="off leaves torch.compile out, whatever the config says [on]."),
+        option("--timeout", type=seconds, metavar="SECONDS", help=(
+            "For a batch [the config's responseTimeout, or 120]."
+        )),
+        option("--startup-timeout", type=seconds, metavar="SECONDS", help=(
+            "For loading [the config's startupTimeout, or 120]."
+        )),
+        option("--max-request-size", **BODY_SIZE),
+        option("--max-response-size", **BODY_SIZE),
+        option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
+    ),
+    "Two ways of answering, compared": (
+        option("--against", metavar="OTHER", help="Another SOURCE; or give two: --device cpu,cuda, --compile on,off."),
+        option("-i", "--input", "inputs", multiple=True, metavar="FILE…", help=(
+            "Files, folders, globs, @list, URLs [the samples packed in SOURCE]."
+        )),
+    ),
+    "Results": (
+        option("--json", "as_json", is_flag=True, help="The verdict as JSON on stdout."),
+        option("--report", metavar="FILE", help="Also write it as an HTML page."),
+        option("--junit", metavar="FILE", help="Also write it as JUnit XML."),
+        option("--sarif", metavar="FILE", help="Also write the findings as SARIF."),
+    ),
+}  # fmt: skip
+
+_OF_THE_GATE = ("only", "skip", "junit", "sarif", "report", "max_members", "max_size", "max_ratio")
 _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
 
 @click.command(cls=RunCommand, help=_HELP)
 @click.argument("source", required=False, shell_complete=sources)
-@check_options
+@grouped(_GROUPS)
+@limit_options
 def check(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
     """Say whether an archive may be deployed."""
-    answer = across if is_across(options) else _gate
+    answer = across if _is_across(options) else _gate
     click.get_current_context().exit(answer(source, options))
+
+
+def _is_across(options: Options) -> bool:
+    """Say whether two ways of answering are to be compared.
+
+    Raises UsageError where more than one pair is named, and for options that only one of the two uses has.
+    """
+    pairs = [name for name in ("device", "compile") if "," in (options[name] or "")]
+    pairs[:0] = ["against"] if options["against"] is not None else []
+    if len(pairs) > 1:
+        raise UsageError(f"--{pairs[0]} and --{pairs[1]} are two pairs", hint="compare one pair at a time")
+    apart = _OF_THE_GATE if pairs else ("inputs",)
+    wrong = next((name for name in apart if options[name]), None)
+    if wrong is None:
+        return bool(pairs)
+    if pairs:
+        wrong = wrong.replace("_", "-")
+        raise UsageError(f"--{wrong} is of the gate, --{pairs[0]} compares two ways of answering", hint="use one")
+    hint = "pack samples and name them in marpack.yaml, or compare: --against OTHER"
+    raise UsageError("--input goes with --against, --device A,B or --compile on,off", hint=hint)
+
+
+def _pair_of(text: str, option: str) -> tuple[str, str]:
+    """Return the two values of an option; raises UsageError unless there are two that differ."""
+    values = [value.strip() for value in text.split(",")]
+    if len(values) != 2 or not all(values) or values[0] == values[1]:
+        raise UsageError("two different values can be compared", where=f"--{option} {text}")
+    return values[0], values[1]
+
+
+def _check_options(options: Options, device: str, compiled: str | None) -> CheckOptions:
+    """Return how an archive is to be examined. Raises UsageError for what is no device and no switch."""
+    from marpack.cli.run_session import cache_of, load_of, pool_settings
+    from marpack.gate.candidate import CheckOptions
+    from marpack.runner.session import Device
+    from marpack.torchserve.targets import Target
+
+    if compiled not in (None, "on", "off"):
+        raise UsageError("this is neither on nor off", where=f"--compile {compiled}")
+    chosen = Device.parse(device)
+    return CheckOptions(
+        load=load_of(options, chosen, compiled=compiled != "off"),
+        settings=pool_settings(options, chosen),
+        device=chosen,
+        max_request_size=options["max_request_size"],
+        target=Target(options["target"]) if options["target"] else None,
+        limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
+        seconds_per_check=options["patience"],
+        tolerance=options["tolerance"],
+        cache=cache_of(),
+    )
 
 
 def _gate(source: str | None, options: Options) -> int:
@@ -53,7 +145,7 @@ def _gate(source: str | None, options: Options) -> int:
     from marpack.render.output import expect_writable
 
     choice = CheckSelection.of(options["only"], options["skip"])
-    settings = check_options_of(options, device=options["device"], compiled=options["compile"])
+    settings = _check_options(options, options["device"], options["compile"])
     for name in ("report", "junit", "sarif"):
         expect_writable(options[name], option=f"--{name}")
     report = _examine(source, settings, choice, quiet=options["as_json"])
@@ -62,18 +154,15 @@ def _gate(source: str | None, options: Options) -> int:
 
 
 def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection, *, quiet: bool) -> GateReport:
-    from rich.markup import escape
-
+    from marpack.cli.run_session import tell_built
     from marpack.gate.candidate import Candidate
     from marpack.gate.check import check as examine
     from marpack.project.source import resolve
     from marpack.render.check import CheckLines
-    from marpack.render.console import talk
     from marpack.render.progress import byte_bar
 
     resolved = resolve(source, bar=byte_bar)
-    if resolved.built is not None:
-        talk().print(f"[dim]built {escape(str(resolved.built.path))}[/]")
+    tell_built(resolved)
     lines = None if quiet else CheckLines(str(resolved.path))
     try:
         with Candidate(resolved, settings) as candidate:
@@ -115,7 +204,7 @@ def across(source: str | None, options: Options) -> int:
     from marpack.runner.session import misplaced
 
     ways = _ways(source, options)
-    manners = [check_options_of(options, device=device, compiled=compiled) for _, _, device, compiled in ways]
+    manners = [_check_options(options, device, compiled) for _, _, device, compiled in ways]
     if options["inputs"]:
         from marpack.runner.sources import check_sources
 
@@ -141,9 +230,9 @@ def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
         other = options["against"]
         return (source, source or ".", device, compiled), (other, other, device, compiled)
     if "," in device:
-        one, two = pair_of(device, "device")
+        one, two = _pair_of(device, "device")
         return (source, one, one, compiled), (source, two, two, compiled)
-    one, two = pair_of(compiled, "compile")
+    one, two = _pair_of(compiled, "compile")
     names = {"on": "compiled", "off": "not compiled"}
     return (source, names.get(one, one), device, one), (source, names.get(two, two), device, two)
 
@@ -161,9 +250,8 @@ def _inputs(servings: list[Session], options: Options) -> Callable[[], Iterable[
     from marpack.gate.sample_runner import packed_samples
     from marpack.runner.inputs import RequestDefaults, file_inputs
     from marpack.runner.sources import paths_of
-    from marpack.torchserve.messages import MAX_BODY
 
-    shape = RequestDefaults(max_request_size=options["max_request_size"] or MAX_BODY)
+    shape = RequestDefaults(max_request_size=options["max_request_size"])
     if options["inputs"]:
         return lambda: file_inputs(paths_of(options["inputs"]), shape)
     for session in servings:

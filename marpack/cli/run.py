@@ -1,4 +1,4 @@
-"""The command `marpack run`: answer the inputs, watch for changes, record samples."""
+"""The command `marpack run`: answer the inputs, time them, watch for changes, record samples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
     from marpack.cli.options import Options
     from marpack.cli.run_output import RunOutput
     from marpack.gate.recording import Recorder
+    from marpack.runner.benchmark import BenchmarkFigures
     from marpack.runner.client import Worker
+    from marpack.runner.inputs import Input
     from marpack.runner.pool import SpareWorkers
     from marpack.runner.results import AnsweredInput, Result
     from marpack.runner.session import Session
+    from marpack.runner.watching import Watch
 
 _HELP = """Answer inputs as the server would.
 
@@ -37,12 +41,7 @@ SOURCE is a .mar, a .tar.gz, a model folder or a project, whose archive is built
 The archive's handler runs in a process of its own: it is initialised once, then handles each input.
 """
 _LOOK = 0.1  # seconds between two looks for changes while answers come
-_EVERY = 0.05  # the same while none come
-_SETTLED = 0.02  # seconds without a further change: an editor may write several times
-_SHARE = 10  # a look takes at most a tenth of the time
-_SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
-
-_State = dict[str, tuple[int, int, int]]  # path → inode, size, time
+_MAX_COUNT = 10_000  # inputs of a benchmark: they are all held in memory
 
 
 @click.command(cls=RunCommand, help=_HELP)
@@ -51,17 +50,8 @@ _State = dict[str, tuple[int, int, int]]  # path → inode, size, time
 def run(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
     """Answer inputs as the server would."""
     check(options)
-    click.get_current_context().exit(_act(source, options))
-
-
-def _act(source: str | None, options: Options) -> int:
-    if options["watch"]:
-        return watch(source, options)
-    if options["repeat"]:
-        from marpack.cli.run_benchmark import benchmark
-
-        return benchmark(source, options)
-    return answer(source, options)
+    act = watch if options["watch"] else benchmark if options["repeat"] else answer
+    click.get_current_context().exit(act(source, options))
 
 
 def answer(
@@ -140,9 +130,10 @@ def watch(source: str | None, options: Options) -> int:
     from marpack.runner.client import Worker
     from marpack.runner.pool import SpareWorkers
     from marpack.runner.session import Device
+    from marpack.runner.watching import Watch
 
     environment = Device.parse(options["device"]).environment()
-    watched = Watch(_paths(source, options), without=_outputs(options))
+    watched = Watch(_paths(source, options), without=[Path(options["report"])] if options["report"] else ())
     spawn = partial(Worker.spawn, environment=environment, max_memory=options["max_memory"], preload=True)
     with SpareWorkers(spawn, options["workers"]) as spares:
         try:
@@ -202,68 +193,61 @@ def _paths(source: str | None, options: Options) -> list[Path]:
     return [Path(source or "."), *(path for path in named if path.is_file())]
 
 
-def _outputs(options: Options) -> list[Path]:
-    return [Path(options["report"])] if options["report"] else []
+def benchmark(source: str | None, options: Options) -> int:
+    """Time the inputs; return the exit code, 1 where some fell short or memory grows."""
+    from marpack.cli.run_options import inputs_of
+    from marpack.cli.run_output import RunOutput
+    from marpack.cli.run_session import open_session
+    from marpack.runner.client import LoadError
+
+    output = RunOutput(options)
+    inputs = _held(inputs_of(options))
+    with ExitStack() as stack:
+        try:
+            session = stack.enter_context(open_session(source, options, stack, on_findings=output.note))
+            figures = _measure(session, inputs, options, output)
+        except LoadError as error:
+            output.fail(error, source or ".")
+            return error.exit_code
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED
+    short = any(pace.short for pace in figures.paces) or figures.findings
+    return ExitCode.SHORT if short else ExitCode.OK
 
 
-class Watch:
-    """Files and folders, as they were when last looked at."""
-
-    def __init__(self, paths: Iterable[Path], *, without: Iterable[Path] = ()) -> None:
-        """Look for the first time.
-
-        Args:
-            paths: Files, and folders with all that is in them, hidden files and archives apart.
-            without: What the run itself writes.
-        """
-        self._paths = tuple(paths)
-        self._without = {str(path.absolute()) for path in without}
-        self._seen = self._look()
-
-    def changed(self) -> list[str]:
-        """Return what changed since the last call, once it has settled."""
-        now = self._look()
-        if now == self._seen:
-            return []
-        while True:
-            time.sleep(_SETTLED)
-            later = self._look()
-            if later == now:
-                break
-            now = later
-        before, self._seen = self._seen, now
-        return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
-
-    def wait(self) -> list[str]:
-        """Wait for a change, and return what changed."""
-        while True:
-            started = time.monotonic()
-            if changed := self.changed():
-                return changed
-            time.sleep(max(_EVERY, _SHARE * (time.monotonic() - started)))
-
-    def _look(self) -> _State:
-        state: _State = {}
-        for path in self._paths:
-            for name in _files(path):
-                if name in self._without:
-                    continue
-                try:
-                    status = os.stat(name)  # noqa: PTH116 - of many files, many times a second
-                except OSError:
-                    continue
-                state[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
-        return state
+def _held(inputs: Iterable[Input]) -> list[Input]:
+    held = list(islice(inputs, _MAX_COUNT + 1))
+    if len(held) > _MAX_COUNT:
+        raise UsageError(f"a benchmark takes at most {_MAX_COUNT:,} inputs", hint="it repeats them: name fewer")
+    unread = next((item for item in held if item.refused is not None), None)
+    if unread is not None:
+        what = unread.why.message if unread.why else "the server refuses this request"
+        raise UsageError(what, where=unread.name, hint="a benchmark needs every input")
+    return held
 
 
-def _files(path: Path) -> Iterator[str]:
-    top = str(path.absolute())
-    if not path.is_dir():
-        yield top  # whatever it is called: it was named
-        return
-    for root, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
-        yield from (f"{root}/{name}" for name in names if not name.startswith(".") and not name.endswith(_SKIPPED))
+def _measure(session: Session, inputs: list[Input], options: Options, output: RunOutput) -> BenchmarkFigures:
+    from msgspec.structs import asdict
+
+    from marpack.inspection.text_members import model_config
+    from marpack.render.output import show
+    from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
+    from marpack.runner.benchmark import BenchmarkPlan, measure, sizes_up_to
+    from marpack.torchserve.model_config import batch_size_of
+
+    # As far as the server would go, unless the user says otherwise; larger ones than the inputs would never be full.
+    largest = options["batch_size"] or batch_size_of(model_config(session.archive))
+    sizes = sizes_up_to(min(largest, len(inputs) * options["repeat"]))
+    warmup = 1 if options["warmup"] is None else options["warmup"]
+    plan = BenchmarkPlan(sizes=sizes, repeat=options["repeat"], warmup=warmup)
+    if options["as_json"]:
+        figures = measure(session.pool, inputs, plan)
+        show(BenchmarkReport(**asdict(output.head_of(session)), figures=figures))
+        return figures
+    show_columns()
+    figures = measure(session.pool, inputs, plan, show_pace)
+    show_rest(figures)
+    return figures
 
 
 def recorder_of(source: str | None, options: Options) -> Recorder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,7 +12,7 @@ from marpack.cli.options import Options, seconds, size
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from marpack.runner.inputs import Input
     from marpack.runner.resume import ResultsLog
@@ -23,13 +24,22 @@ _ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _COLUMN = 22  # width of an option in the help
 _NO_NAME = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
 _RANGE = re.compile(r"\s+\[x>=?\d+\]$")
+BODY_SIZE: dict[str, Any] = {  # Any: click's
+    "type": size,
+    "default": "6553500",
+    "metavar": "SIZE",
+    "help": "The server's setting of that name [6553500].",
+}
+TARGETS = click.Choice(["torchserve", "marpack"])
 _ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
 
 
 class GroupedOption(click.Option):
     """An option that stands under a heading in the help."""
 
-    group = ""
+    def __init__(self, *names: Any, group: str, **details: Any) -> None:  # Any: click's
+        super().__init__(*names, **details)
+        self.group = group
 
 
 class RunCommand(click.Command):
@@ -62,84 +72,84 @@ class RunCommand(click.Command):
                 formatter.write_dl(groups[group], col_max=_COLUMN)
 
 
-def _option(*names: str, **details: Any) -> Any:  # Any: click's
-    return lambda group: click.option(*names, cls=_grouped(group), **details)
+def option(*names: str, **details: Any) -> Any:  # Any: click's
+    """Return what makes an option's decorator of the heading that it stands under."""
+    return partial(click.option, *names, cls=GroupedOption, **details)
 
 
-def _grouped(heading: str) -> type[GroupedOption]:
-    return type("GroupedOption", (GroupedOption,), {"group": heading})
+def grouped(groups: dict[str, tuple[Any, ...]]) -> Callable[[_Decorated], _Decorated]:  # Any: from `option`
+    """Return the decorator that gives a command some options, by their headings."""
+
+    def decorate(command: _Decorated) -> _Decorated:
+        for heading, options in reversed(groups.items()):
+            for make in reversed(options):
+                command = make(group=heading)(command)
+        return command
+
+    return decorate
 
 
 _GROUPS = {
     "Inputs": (
-        _option(
+        option(
             "-i", "--input", "inputs", multiple=True, metavar="FILE…", help="Files, folders, globs, @list, URLs, -."
         ),
-        _option("--type", "kind", metavar="TYPE", help="Of a folder's files only these: image, .png."),
-        _option("--data", multiple=True, metavar="TEXT", help="A body given as such, as JSON or as text."),
-        _option("--form", multiple=True, metavar="K=V", help="A field of the one form; K=@FILE sends a file."),
-        _option("--requests", "recorded", metavar="FILE", help="Whole requests, a JSON object a line (- is stdin)."),
+        option("--type", "kind", metavar="TYPE", help="Of a folder's files only these: image, .png."),
+        option("--data", multiple=True, metavar="TEXT", help="A body given as such, as JSON or as text."),
+        option("--form", multiple=True, metavar="K=V", help="A field of the one form; K=@FILE sends a file."),
+        option("--requests", "recorded", metavar="FILE", help="Whole requests, a JSON object a line (- is stdin)."),
     ),
     "Requests": (
-        _option("--content-type", metavar="TYPE", help="Of the inputs [by suffix, then by content]."),
-        _option("-H", "--header", "headers", multiple=True, metavar="K=V", help="A request header."),
-        _option("--explain", is_flag=True, help="Ask for explanations instead of predictions."),
-        _option("--describe", is_flag=True, help="Ask the model to describe itself."),
-        _option("--envelope", type=_ENVELOPES, help="The server's service_envelope setting [none]."),
-        _option("--max-request-size", type=size, metavar="SIZE", help="The server's setting of that name [6553500]."),
-        _option("--max-response-size", type=size, metavar="SIZE", help="The server's setting of that name [6553500]."),
+        option("--content-type", metavar="TYPE", help="Of the inputs [by suffix, then by content]."),
+        option("-H", "--header", "headers", multiple=True, metavar="K=V", help="A request header."),
+        option("--explain", is_flag=True, help="Ask for explanations instead of predictions."),
+        option("--describe", is_flag=True, help="Ask the model to describe itself."),
+        option("--envelope", type=_ENVELOPES, help="The server's service_envelope setting [none]."),
+        option("--max-request-size", **BODY_SIZE),
+        option("--max-response-size", **BODY_SIZE),
     ),
     "Workers": (
-        _option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),
-        _option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes that share inputs [1]."),
-        _option("--timeout", type=seconds, metavar="SECONDS", help="For a batch [the config's, or 120]."),
-        _option("--startup-timeout", type=seconds, metavar="SECONDS", help="For loading [the config's, or 120]."),
-        _option("--max-memory", type=size, metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound]."),
-        _option("--fail-fast", is_flag=True, help="Stop at the first input that falls short."),
+        option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),
+        option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes that share inputs [1]."),
+        option("--timeout", type=seconds, metavar="SECONDS", help="For a batch [the config's, or 120]."),
+        option("--startup-timeout", type=seconds, metavar="SECONDS", help="For loading [the config's, or 120]."),
+        option("--max-memory", type=size, metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound]."),
+        option("--fail-fast", is_flag=True, help="Stop at the first input that falls short."),
     ),
     "Model": (
-        _option(
-            "--target", type=click.Choice(["torchserve", "marpack"]), help="Whose behaviour to show [the project's]."
-        ),
-        _option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
-        _option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
+        option("--target", type=TARGETS, help="Whose behaviour to show [the project's]."),
+        option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
+        option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
             "isolated: with the archive's requirements [current]."
         )),
-        _option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
-        _option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
-        _option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not our own."),
-        _option("--unpacked", is_flag=True, help="Run the project's loose files, packing nothing."),
+        option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
+        option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
+        option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not our own."),
+        option("--unpacked", is_flag=True, help="Run the project's loose files, packing nothing."),
     ),
     "Results": (
-        _option("--json", "as_json", is_flag=True, help="Everything as one JSON object on stdout."),
-        _option("--jsonl", is_flag=True, help="One JSON object a line, as soon as it is known."),
-        _option("--output", metavar="DIR", help="Write each answer's body to a file of its own."),
-        _option("--report", metavar="FILE", help="Write an HTML page with every answer drawn."),
-        _option("--resume", metavar="FILE", help="Append to this .jsonl, skipping what it answers."),
-        _option("--record", is_flag=True, help="Keep inputs and answers as marpack.yaml's samples."),
-        _option("--logs", is_flag=True, help="Show what the handler prints, input by input."),
+        option("--json", "as_json", is_flag=True, help="Everything as one JSON object on stdout."),
+        option("--jsonl", is_flag=True, help="One JSON object a line, as soon as it is known."),
+        option("--output", metavar="DIR", help="Write each answer's body to a file of its own."),
+        option("--report", metavar="FILE", help="Write an HTML page with every answer drawn."),
+        option("--resume", metavar="FILE", help="Append to this .jsonl, skipping what it answers."),
+        option("--record", is_flag=True, help="Keep inputs and answers as marpack.yaml's samples."),
+        option("--logs", is_flag=True, help="Show what the handler prints, input by input."),
     ),
     "Debugging": (
-        _option("--show-data", is_flag=True, help="Show what the handler gets, without secrets."),
-        _option("--in-process", is_flag=True, help="Run the handler here, so that breakpoints work."),
-        _option("--pdb", is_flag=True, help="Open the debugger where the handler fails."),
-        _option("--watch", is_flag=True, help="Run again whenever a file of the project changes."),
+        option("--show-data", is_flag=True, help="Show what the handler gets, without secrets."),
+        option("--in-process", is_flag=True, help="Run the handler here, so that breakpoints work."),
+        option("--pdb", is_flag=True, help="Open the debugger where the handler fails."),
+        option("--watch", is_flag=True, help="Run again whenever a file of the project changes."),
     ),
     "Benchmark": (
-        _option("--repeat", type=click.IntRange(1), metavar="N", help="Time N passes over the inputs instead."),
-        _option("--warmup", type=click.IntRange(0), metavar="M", help="Passes before those [1]."),
+        option("--repeat", type=click.IntRange(1), metavar="N", help="Time N passes over the inputs instead."),
+        option("--warmup", type=click.IntRange(0), metavar="M", help="Passes before those [1]."),
     ),
 }  # fmt: skip
 
 
-def run_options(command: _Decorated) -> _Decorated:
-    """Give a command every option of `run`."""
-    decorators = [option(heading) for heading, options in _GROUPS.items() for option in options]
-    for decorate in reversed(decorators):
-        command = decorate(command)
-    return command
-
-
+run_options = grouped(_GROUPS)
 # Option → those that it does not go with, and why.
 _APART = (
     (
@@ -214,9 +224,8 @@ def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterat
     from marpack.runner.inputs import RequestDefaults, data_inputs, file_inputs, form_input
     from marpack.runner.replay import check_requests, recorded_inputs
     from marpack.runner.sources import check_sources, paths_of
-    from marpack.torchserve.messages import MAX_BODY
 
-    limit = options["max_request_size"] or MAX_BODY
+    limit = options["max_request_size"]
     if options["recorded"]:
         if options["recorded"] != "-":
             check_requests(options["recorded"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from marpack.cli.run_options import count_of
 from marpack.errors import ExitCode, OutputError
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from marpack.cli.options import Options
-    from marpack.errors import HandlerError
     from marpack.findings import Finding
+    from marpack.render.report.page import HtmlReport
     from marpack.render.run_json import ReportStream, RunHead
     from marpack.runner.client import LoadError
     from marpack.runner.results import AnsweredInput, Result, Summary
@@ -34,20 +34,18 @@ class RunOutput:
 
         self._options = options
         self._journal = results_log
-        self._quiet = options["as_json"] or options["jsonl"]
-        self._lines = None if self._quiet else Lines(logs=options["logs"])
+        quiet = options["as_json"] or options["jsonl"]
+        self._lines = None if quiet else Lines(logs=options["logs"])
         self._document: ReportStream | None = None
-        self._bodies = (
-            BodyFolder(options["output"], may_hold_files=results_log is not None) if options["output"] else None
-        )
+        may_hold_files = results_log is not None
+        self._bodies = BodyFolder(options["output"], may_hold_files=may_hold_files) if options["output"] else None
         self._findings: list[Finding] = []
         self._stack = ExitStack()
-        self._page = self._stack.enter_context(self._report()) if options["report"] else None
+        self._page: HtmlReport | None = None
+        if options["report"]:
+            from marpack.render.report.page import HtmlReport
 
-    def _report(self) -> Any:  # Any: HtmlReport, imported only when asked for
-        from marpack.render.report.page import HtmlReport
-
-        return HtmlReport(self._options["report"])
+            self._page = self._stack.enter_context(HtmlReport(options["report"]))
 
     def note(self, findings: Iterable[Finding]) -> None:
         """Keep what was noticed before the model was loaded, and print what matters now."""
@@ -57,11 +55,12 @@ class RunOutput:
 
     def begin(self, session: Session) -> None:
         """Tell what was loaded."""
+        from marpack.render.output import show_line
         from marpack.render.progress import Progress
         from marpack.render.run_json import ReportStream
         from marpack.runner.results import RunStatistics
 
-        head = self._head(session)
+        head = self.head_of(session)
         if self._options["as_json"]:
             with _writing():
                 self._document = ReportStream(sys.stdout.buffer, head)
@@ -71,9 +70,13 @@ class RunOutput:
             self._page.begin(head, session.archive)
         self._progress = Progress(count_of(self._options) if sys.stderr.isatty() else None)
         self._tally = RunStatistics()
-        self._tells = self._asked_for()
+        # The log first: what is on the screen is in the file.
+        self._tells: list[Callable[[Result], None]] = [self._journal.write] if self._journal is not None else []
+        self._tells += [show_line] if self._options["jsonl"] else []
+        self._tells += [each.show for each in (self._document, self._lines) if each is not None]
 
-    def _head(self, session: Session) -> RunHead:
+    def head_of(self, session: Session) -> RunHead:
+        """Return what is known before the first answer."""
         from marpack.render.run_json import RunHead
 
         return RunHead(
@@ -84,20 +87,6 @@ class RunOutput:
             load_logs=session.pool.load_logs,
             findings=tuple(self._findings),
         )
-
-    def _asked_for(self) -> list[Callable[[Result], None]]:
-        from marpack.render.output import show_line
-
-        tells: list[Callable[[Result], None]] = []
-        if self._journal is not None:
-            tells.append(self._journal.write)  # first: what is on the screen is in the file
-        if self._document is not None:
-            tells.append(self._document.show)
-        if self._options["jsonl"]:
-            tells.append(show_line)
-        if self._lines is not None:
-            tells.append(self._lines.show)
-        return tells
 
     def show(self, answered_input: AnsweredInput) -> Result:
         """Tell one result everywhere; return it, with the place of its body if that was saved.
@@ -115,20 +104,23 @@ class RunOutput:
         self._progress.step(ok=result.ok)
         return result
 
-    def end(self, session: Session, *, failure: HandlerError | None = None, code: ExitCode | None = None) -> int:
+    def end(self, session: Session, *, failure: LoadError | None = None, code: ExitCode | None = None) -> int:
         """Tell what the run adds up to, and return the exit code.
 
         Args:
-            serving: What answered; its pool is closed by now.
+            session: What answered; its pool is closed by now.
             failure: What ended the run early.
             code: The exit code, if it is not for the results to say.
         """
+        from marpack.render.run_json import RunFailure
+
         self._progress.clear()
         summary = self._summary(session)
         interrupted = code is ExitCode.INTERRUPTED
         if self._document is not None:
+            reported = RunFailure.of(failure, str(session.resolved.path)) if failure else None
             with _writing():
-                self._document.close(summary, interrupted=interrupted, failure=self._failure(failure, session))
+                self._document.close(summary, interrupted=interrupted, failure=reported)
         if self._page is not None:
             self._page.end(summary, interrupted=interrupted)
         if self._lines is not None:
@@ -143,20 +135,13 @@ class RunOutput:
             restarts=pool.restarts, peak_memory=pool.peak_memory, loaded=session.loaded, before=before
         )
 
-    def _show_summary(self, summary: Summary, failure: HandlerError | None) -> None:
+    def _show_summary(self, summary: Summary, failure: LoadError | None) -> None:
         from marpack.render.run import show_load_error, show_summary
-        from marpack.runner.client import LoadError
 
         sys.stdout.flush()
-        if isinstance(failure, LoadError):
+        if failure is not None:
             show_load_error(failure)
         show_summary(summary)
-
-    def _failure(self, error: HandlerError | None, session: Session) -> Any:  # Any: RunFailure | None
-        from marpack.render.run_json import RunFailure
-        from marpack.runner.client import LoadError
-
-        return RunFailure.of(error, str(session.resolved.path)) if isinstance(error, LoadError) else None
 
     def fail(self, error: LoadError, archive: str) -> None:
         """Tell why there is nothing to answer with."""

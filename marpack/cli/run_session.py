@@ -49,7 +49,7 @@ def open_session(
 
     class Teller(LoadProgress):
         def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-            _tell(resolved)
+            tell_built(resolved)
             on_findings(resolved.findings)
             if options["env"] == "current":
                 on_findings(requirement_notes(archive))
@@ -59,13 +59,13 @@ def open_session(
             return nullcontext() if shared else waiting("loading the model")
 
     device = Device.parse(options["device"])
-    settings = _settings(options, device, launch)
+    settings = pool_settings(options, device, launch)
     session = Session.open(
         source,
-        options=_load(options, device),
+        options=load_of(options, device, compiled=not options["no_compile"]),
         target=Target(options["target"]) if options["target"] else None,
         settings=_pool_maker(options, settings) or settings,
-        cache=_cache(),
+        cache=cache_of(),
         resolver=_resolver(options, stack),
         listener=Teller(),
     )
@@ -74,29 +74,31 @@ def open_session(
     return session
 
 
-def _load(options: Options, device: Device) -> Load:
-    from marpack.torchserve.messages import MAX_BODY, Load
+def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
+    """Return how a model is loaded; its folder and target are filled in later. `check` lacks some of the options."""
+    from marpack.torchserve.messages import Load
 
     return Load(
         model_dir="",
         gpu_id=device.gpu_id(),
-        envelope=options["envelope"],
-        torchserve=options["torchserve"],
-        compile=not options["no_compile"],
+        envelope=options.get("envelope"),
+        torchserve=options.get("torchserve", False),
+        compile=compiled,
         trust_pickle=options["trust_pickle"],
-        show_data=options["show_data"],
-        max_response_size=options["max_response_size"] or MAX_BODY,
+        show_data=options.get("show_data", False),
+        max_response_size=options["max_response_size"],
     )
 
 
-def _settings(options: Options, device: Device, launch: Callable[[], Worker] | None) -> PoolSettings:
+def pool_settings(options: Options, device: Device, launch: Callable[[], Worker] | None = None) -> PoolSettings:
+    """Return how workers are kept."""
     from marpack.runner.pool import PoolSettings
 
     return PoolSettings(
-        workers=options["workers"],
+        workers=options.get("workers", 1),
         timeout=options["timeout"],
         startup_timeout=options["startup_timeout"],
-        max_memory=options["max_memory"],
+        max_memory=options.get("max_memory"),
         environment=device.environment(),
         launch=launch,
     )
@@ -172,7 +174,8 @@ def _environments() -> Path:
     return platformdirs.user_cache_path("marpack") / "environments"
 
 
-def _cache() -> Cache:
+def cache_of() -> Cache:
+    """Return the cache of extracted archives: this user's, unless the environment names another."""
     from marpack.archive.cache import Cache
     from marpack.render.progress import byte_bar
 
@@ -180,7 +183,8 @@ def _cache() -> Cache:
     return Cache(Path(folder) if folder else None, bar=byte_bar)
 
 
-def _tell(resolved: ResolvedSource) -> None:
+def tell_built(resolved: ResolvedSource) -> None:
+    """Say on stderr what was built just now."""
     if resolved.built is not None:
         from marpack.render.console import plain, talk
 

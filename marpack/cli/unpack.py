@@ -39,9 +39,7 @@ def unpack(
     *,
     force: bool,
     as_json: bool,
-    max_members: int | None,
-    max_size: int | None,
-    max_ratio: int | None,
+    **limits: int | None,
 ) -> None:
     """Extract an archive into a new folder, safely, or not at all.
 
@@ -53,8 +51,8 @@ def unpack(
     SOURCE is a .mar, a .tar.gz, a model folder or the address of a .mar. Names that lead elsewhere, links, bombs and
     damaged bytes are refused (exit code 3) before the folder appears. Nothing that is there is overwritten.
     """
-    limits = chosen_limits(max_members, max_size, max_ratio)
-    unpacked = _unpack(source, Path(directory) if directory else _folder(source), only, limits, force=force)
+    folder = Path(directory) if directory else _folder(source)
+    unpacked = _unpack(source, folder, only, chosen_limits(**limits), force=force)
     _show(unpacked, as_json=as_json)
 
 

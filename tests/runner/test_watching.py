@@ -2,7 +2,7 @@ import threading
 import time
 from pathlib import Path
 
-from marpack.cli.run import Watch
+from marpack.runner.watching import Watch
 
 
 def test_what_changes_is_named_once(tmp_path: Path):
