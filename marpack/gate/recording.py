@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,9 +53,8 @@ def expectation_of(result: Result) -> Expectation | None:
 
 def _of_value(status: int, value: Any) -> Expectation:  # Any: JSON
     if isinstance(value, dict) and _count(value) > _MAX_COUNT:
-        value = dict(
-            list({key: item for key, item in value.items() if not isinstance(item, dict | list)}.items())[:_MAX_COUNT]
-        )
+        plain = ((key, item) for key, item in value.items() if not isinstance(item, dict | list))
+        value = dict(islice(plain, _MAX_COUNT))
     reported = _told(value, 0) if _count(value) <= _MAX_COUNT else _NO
     shape = list(shape_of(value)) if reported is _NO and isinstance(value, list) and value else None
     return Expectation(status=status, json=UNSET if reported is _NO else reported, shape=shape)

@@ -24,7 +24,7 @@ from marpack.runner.client import Worker
 from marpack.runner.inputs import Input, RequestDefaults, request_id, type_of
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.results import Result, results_of
-from marpack.torchserve.messages import Load, Loaded, Request, Response, Trouble
+from marpack.torchserve.messages import Load, Loaded, Request
 
 Named = tuple[str, Request]
 
@@ -36,36 +36,19 @@ _AGAIN = "build the archive again: marpack build"
 class PackedSample(Struct, frozen=True, kw_only=True):
     """One input, and what is expected of its answer."""
 
-    name: str  # of the file under MAR-INF/, or as the user named it
-    request: Request  # as `marpack run --input` would make it
-    expected: Expectation = Expectation()  # of nothing: any 2xx
-    refused: Response | None = None  # what a client gets without any handler's being asked
-    why: Trouble | None = None  # it is refused
-
-    @classmethod
-    def of(
-        cls,
-        number: int,
-        name: str,
-        data: bytes,
-        expected: Expectation | None = None,
-        *,
-        shape: RequestDefaults | None = None,
-    ) -> "PackedSample":
-        """Return the n-th sample; its request id is its own, in every run the same."""
-        sent = (shape or RequestDefaults()).input(name, number, type_of(name, data), data)
-        expected = expected or Expectation()
-        return cls(name=name, request=sent.request, expected=expected, refused=sent.refused, why=sent.why)
+    name: str  # of the file under MAR-INF/
+    input: Input  # as `marpack run --input` would make it, by the name that people know
+    expected: Expectation  # of nothing: any 2xx
 
     @property
-    def input(self) -> Input:
-        """The sample as one of the inputs of a run."""
-        return Input(self.short_name, self.request, refused=self.refused, why=self.why)
+    def request(self) -> Request:
+        """What is sent."""
+        return self.input.request
 
     @property
     def short_name(self) -> str:
         """The name as people know it."""
-        return self.name.removeprefix("MAR-INF/")
+        return self.input.name
 
 
 class PackedSamples(Struct, frozen=True):
@@ -101,7 +84,10 @@ def _sample(
         message = f"the sample {reported.input} is listed and not packed"
         return problem("sample-missing", message, where=where, hint=_AGAIN)
     with archive.open(reported.input) as file:
-        return PackedSample.of(number, reported.input, file.read(), reported.expect, shape=shape)
+        data = file.read()
+    # Its request id is its own, in every run the same.
+    sent = shape.input(reported.input.removeprefix("MAR-INF/"), number, type_of(reported.input, data), data)
+    return PackedSample(name=reported.input, input=sent, expected=reported.expect or Expectation())
 
 
 class SampleRunner:
@@ -158,17 +144,14 @@ class SampleRunner:
     def _loaded_pool(self) -> LocalPool:
         self._pristine = files_below(self.folder)
         first, self._first = self._first, None
-        return self._start(replace(self._load, model_dir=str(self.folder)), first)
+        return self.other(first)
 
-    def other(self, **changes: Any) -> LocalPool:  # Any: each field of Load has its own type
+    def other(self, first: Worker | None = None, **changes: Any) -> LocalPool:  # Any: Load's own
         """Return a further pool, its model loaded in another way; its user closes it.
 
         Raises LoadError and WorkerError.
         """
-        return self._start(replace(self._load, model_dir=str(self.folder), **changes), None)
-
-    def _start(self, load: Load, first: Worker | None) -> LocalPool:
-        pool = LocalPool(load, self._settings, first=first)
+        pool = LocalPool(replace(self._load, model_dir=str(self.folder), **changes), self._settings, first=first)
         pool.start()
         return pool
 

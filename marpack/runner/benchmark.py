@@ -1,6 +1,7 @@
 """`--repeat`: the same inputs again and again, timed by batch size, with an eye on the worker's memory."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, pairwise, repeat
 
@@ -109,13 +110,13 @@ def _batches(requests: tuple[Request, ...], size: int, passes: int) -> Iterator[
 
 def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "_Memory") -> Throughput:
     count = short = 0
-    samples: dict[str, Reservoir] = {}
+    samples: dict[str, Reservoir] = defaultdict(Reservoir)
     started = time.perf_counter()
     for outcome in pool.outcomes(batches):
         count += len(outcome.responses)
         short += _short(outcome)
         for stage, elapsed in outcome.stages.items():
-            samples.setdefault(stage, Reservoir()).add(elapsed)
+            samples[stage].add(elapsed)
         memory.look(len(outcome.responses), restarted=outcome.died)
     seconds = time.perf_counter() - started
     return Throughput(

@@ -70,7 +70,7 @@ class Worker:
         self._pipe = Pipe(process.socket, FromWorker)
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
-        self._since = 0.0  # when the worker turned to the batch it works on
+        self.since = 0.0  # when the worker turned to the batch it works on, by the monotonic clock
         self._pieces: list[ResponseChunk] = []
         self._dying: Dying | None = None
         self._watched = {self._pipe.fileno(), self._logs.fileno()} | ({process.exit} if process.exit else set())
@@ -87,13 +87,11 @@ class Worker:
         """Start the child, which then waits for a model: its imports overlap with the caller's own work."""
         return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, preload=preload))
 
-    @classmethod
-    def start(cls, load: Load, *, environment: Mapping[str, str] | None = None, timeout: float | None = None) -> Self:
-        """Spawn a worker and load a model in it.
+    def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
+        """Load a model, once; a worker that cannot is ended.
 
         Args:
             load: What to load.
-            environment: The child's environment; None: this process's.
             timeout: Seconds that loading may take; None: no bound.
 
         Raises:
@@ -101,21 +99,12 @@ class Worker:
             WorkerError: the process died or timed out before it could say so.
 
         """
-        worker = cls.spawn(environment=environment)
-        worker.load(load, timeout=timeout)
-        return worker
-
-    def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
-        """Load a model, once; a worker that cannot is ended.
-
-        Raises LoadError and WorkerError, as `start`.
-        """
         self.begin(load)
         return self.finish(timeout=timeout)
 
     def begin(self, load: Load) -> None:
         """Ask for a model to be loaded, which `finish` waits for."""
-        self._since = time.monotonic()
+        self.since = time.monotonic()
         self._where = load.model_dir
         self._pipe.post(load)
         self._pipe.flush()
@@ -145,42 +134,21 @@ class Worker:
                 return None
         return None
 
-    @property
-    def waiting(self) -> int:
-        """How many batches were sent and not answered."""
-        return len(self._waiting)
-
-    @property
-    def since(self) -> float:
-        """When the worker turned to the batch that it works on, by the monotonic clock."""
-        return self._since
-
     def late(self, timeout: float) -> bool:
         """Say whether the worker has spent more than `timeout` seconds on the batch that it works on."""
-        return time.monotonic() >= self._since + timeout
+        return time.monotonic() >= self.since + timeout
 
     def submit(self, requests: tuple[Request, ...]) -> None:
         """Send one batch, ahead of the answers to those before it."""
         self._pipe.post(Predict(requests))
         if not self._waiting:  # an idle worker begins at once, for a busy one several are sent together
-            self._since = time.monotonic()
+            self.since = time.monotonic()
             self._pipe.flush()
         self._waiting.append(requests)
 
     def flush(self) -> None:
         """Send what waits to be sent, as far as it can be without waiting."""
         self._pipe.flush()
-
-    def predict(self, requests: tuple[Request, ...], *, timeout: float | None = None) -> BatchResult:
-        """Have one batch handled; a worker that dies or exceeds `timeout` seconds costs this batch only."""
-        self.submit(requests)
-        while not self.over:
-            outcome = self.outcome()
-            if outcome is not None:
-                return outcome
-            if not wait((self,), timeout):
-                return self.give_up(timed_out=True)
-        return self.outcome() or self.give_up()
 
     def interests(self) -> dict[int, int]:
         """Return the descriptors to poll, each with the events to poll for."""
@@ -216,7 +184,7 @@ class Worker:
             self._logs.drain()
         self._pieces.clear()
         now = time.monotonic()
-        seconds, self._since = now - self._since, now
+        seconds, self.since = now - self.since, now
         return BatchResult(
             responses=message.responses,
             stages=message.stages,
@@ -244,25 +212,19 @@ class Worker:
             ),
             troubles=(trouble,),
             logs=logs,
-            seconds=time.monotonic() - self._since,
+            seconds=time.monotonic() - self.since,
             died=True,
         )
 
     def _why(self, *, timed_out: bool, lost: bool) -> Trouble:
-        if timed_out and lost:
-            return Trouble(
-                kind="timeout",
-                message="the handler did not answer in time and its worker was killed",
-                stage="handle",
-                hint="under asyncCommunication the server itself would wait for ever: give it more time with --timeout",
-            )
         if timed_out:
-            return Trouble(
-                kind="timeout",
-                message="the handler did not answer in time and its worker was killed",
-                stage="handle",
-                hint="give it more time with --timeout, or look where it hangs with --in-process",
-            )
+            hint = "give it more time with --timeout, or look where it hangs with --in-process"
+            if lost:
+                hint = (
+                    "under asyncCommunication the server itself would wait for ever: give it more time with --timeout"
+                )
+            message = "the handler did not answer in time and its worker was killed"
+            return Trouble(kind="timeout", message=message, stage="handle", hint=hint)
         memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
         message = f"the worker {self.process.how_it_ended()}{memory}"
         return Trouble(kind="worker-died", message=message, stage="handle")

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TextIO
 
@@ -94,11 +95,8 @@ class InProcessPool:
                     debug_failure(error, self._load.model_dir)
             raise LoadError(loader.failure(error), "", where=self._load.model_dir) from None
         if self._debug:
-            self._service.on_failure = self._debug_failure
+            self._service.on_failure = partial(debug_failure, model_dir=self._load.model_dir)
         return loaded
-
-    def _debug_failure(self, error: BaseException) -> None:
-        debug_failure(error, self._load.model_dir)
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Yield what became of each batch, in order; each is asked for when the one before it is answered."""

@@ -96,27 +96,19 @@ def refused(name: str, error: FormError, request: Request, batch: str | None = N
 
 def why_refused(error: FormError) -> Trouble:
     """Return the reason for an answer that the frontend gives by itself."""
+    kind, message = "refused-form", "the server's frontend refuses this form; no handler gets to see it"
+    hint = "send a form that is whole, with named fields, in UTF-8"
     if isinstance(error, TooLargeError):
+        kind, message = "request-too-large", error.message
         hint = (
             "send less, or raise max_request_size in the server's config.properties, and here with --max-request-size"
         )
-        return Trouble(kind="request-too-large", message=error.message, stage="receive", hint=hint)
-    if isinstance(error, HeadError):
-        return Trouble(
-            kind="refused-head",
-            message="the server's frontend refuses these headers; no handler gets to see them",
-            stage="receive",
-            hint="send less than 8,192 bytes of them, under ASCII names without blanks",
-        )
-    if isinstance(error, UnreadFormError):
-        hint = "send each file in a field of its own"
-        return Trouble(kind="unread-form", message=error.message, stage="receive", hint=hint)
-    return Trouble(
-        kind="refused-form",
-        message="the server's frontend refuses this form; no handler gets to see it",
-        stage="receive",
-        hint="send a form that is whole, with named fields, in UTF-8",
-    )
+    elif isinstance(error, HeadError):
+        kind, message = "refused-head", "the server's frontend refuses these headers; no handler gets to see them"
+        hint = "send less than 8,192 bytes of them, under ASCII names without blanks"
+    elif isinstance(error, UnreadFormError):
+        kind, message, hint = "unread-form", error.message, "send each file in a field of its own"
+    return Trouble(kind=kind, message=message, stage="receive", hint=hint)
 
 
 def unreadable(name: str, error: UsageError) -> Input:
@@ -156,9 +148,9 @@ def file_inputs(
         yield shape.input(name, number, content_type, data)
 
 
-def data_inputs(texts: Iterable[str], shape: RequestDefaults, *, start: int = 0) -> Iterator[Input]:
+def data_inputs(texts: Iterable[str], shape: RequestDefaults) -> Iterator[Input]:
     """Yield one input per text given as such: JSON where it is JSON, else plain text."""
-    for number, text in enumerate(texts, start):
+    for number, text in enumerate(texts):
         content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
         yield shape.input(f"data[{number}]", number, content_type, text.encode())
 

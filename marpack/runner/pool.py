@@ -228,17 +228,16 @@ class LocalPool:
 
     def close(self) -> None:
         """End every worker."""
-        for feed in self._workers:
-            self._note_memory(feed.worker)
-            feed.worker.close()
-        if self._first is not None:
-            self._first.kill()
+        self._end(Worker.close)
 
     def kill(self) -> None:
         """End every worker at once."""
+        self._end(Worker.kill)
+
+    def _end(self, how: Callable[[Worker], None]) -> None:
         for feed in self._workers:
             self._note_memory(feed.worker)
-            feed.worker.kill()
+            how(feed.worker)
         if self._first is not None:
             self._first.kill()
 

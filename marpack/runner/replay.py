@@ -49,14 +49,14 @@ class RecordedRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 _DECODER = msgspec.json.Decoder(RecordedRequest)
 
 
-def recorded_inputs(path: str, lines: Iterable[bytes] | None = None, *, limit: int = MAX_BODY) -> Iterator[Input]:
+def recorded_inputs(path: str, *, limit: int = MAX_BODY) -> Iterator[Input]:
     """Yield one input per line of a requests file (`-` for stdin); empty lines are skipped.
 
     What has a body of more than `limit` bytes is refused, as by the server.
 
     A line that is no request is yielded as an input that is refused. Raises UsageError for a file that cannot be read.
     """
-    for where, number, line in _numbered(path, lines):
+    for where, number, line in _numbered(path):
         try:
             yield _input(where, number, line, _folder(path), limit)
         except UsageError as error:
@@ -65,14 +65,14 @@ def recorded_inputs(path: str, lines: Iterable[bytes] | None = None, *, limit: i
 
 def check_requests(path: str) -> None:
     """Raise UsageError if a requests file cannot be read or begins with what is no request: it is the wrong file."""
-    for where, number, line in _numbered(path, None):
+    for where, number, line in _numbered(path):
         _input(where, number, line, _folder(path), MAX_BODY)
         return
     raise UsageError("the file holds no requests", where=path, hint=_HINT)
 
 
-def _numbered(path: str, lines: Iterable[bytes] | None) -> Iterator[tuple[str, int, bytes]]:
-    for number, line in enumerate(_lines(path) if lines is None else lines, 1):
+def _numbered(path: str) -> Iterator[tuple[str, int, bytes]]:
+    for number, line in enumerate(_lines(path), 1):
         if line.strip():
             yield f"{path}:{number}", number, line
 

@@ -4,8 +4,8 @@ import base64
 import json
 import random
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.pool import Batch, Pool
-from marpack.torchserve.messages import DATA, Loaded, Response, Trouble
+from marpack.torchserve.messages import DATA, Loaded, Trouble
 
 _METRIC = "[METRICS]"
 _KEPT = 4096  # durations kept per stage: more are sampled evenly
@@ -71,34 +71,30 @@ def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ..
     seconds = round(outcome.seconds, 6)
     results = []
     for name, response in zip(names, outcome.responses, strict=True):
-        results.append(_result(name, response, outcome, said, stages, seconds))
-        said = _NOTHING
+        body = body_of(response.body)
+        results.append(
+            Result(
+                input=name,
+                status=response.status,
+                phrase=response.phrase,
+                headers=dict(response.headers),
+                content_type=response.content_type,
+                body=body.content,
+                body_encoding=body.encoding,
+                chunks=tuple([body_of(piece) for piece in response.pieces]),
+                reset=response.reset,
+                stages=stages,
+                seconds=seconds,
+                batch=len(outcome.responses),
+                logs=said.logs,
+                metrics=said.metrics,
+                data=said.data,
+                troubles=outcome.troubles,
+                restarted=outcome.died,
+            )
+        )
+        said = _LogParts()
     return tuple(results)
-
-
-def _result(
-    name: str, response: Response, outcome: BatchResult, said: "_LogParts", stages: dict[str, float], seconds: float
-) -> Result:
-    body = body_of(response.body)
-    return Result(
-        input=name,
-        status=response.status,
-        phrase=response.phrase,
-        headers=dict(response.headers),
-        content_type=response.content_type,
-        body=body.content,
-        body_encoding=body.encoding,
-        chunks=tuple([body_of(piece) for piece in response.pieces]),
-        reset=response.reset,
-        stages=stages,
-        seconds=seconds,
-        batch=len(outcome.responses),
-        logs=said.logs,
-        metrics=said.metrics,
-        data=said.data,
-        troubles=outcome.troubles,
-        restarted=outcome.died,
-    )
 
 
 def body_of(data: bytes) -> Body:
@@ -113,9 +109,6 @@ class _LogParts(Struct, frozen=True):
     logs: str = ""
     metrics: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
-
-
-_NOTHING = _LogParts()
 
 
 def _parted(logs: str) -> _LogParts:
@@ -231,18 +224,8 @@ class RunStatistics:
         self._start = self._last = time.perf_counter()
         self._inputs = 0
         self._answered = 0
-        self._stages: dict[str, Reservoir] = {}
+        self._stages: dict[str, Reservoir] = defaultdict(Reservoir)
         self._of_batch = 0  # results still to come of the batch in hand
-
-    @property
-    def inputs(self) -> int:
-        """How many results were counted."""
-        return self._inputs
-
-    @property
-    def short(self) -> int:
-        """How many of them fell short."""
-        return self._inputs - self._answered
 
     def add(self, result: Result) -> None:
         """Count one result; a batch's stages count once, with its first."""
@@ -251,15 +234,9 @@ class RunStatistics:
         self._answered += result.ok
         if self._of_batch == 0:
             self._of_batch = result.batch
-            self._time(result.stages)
+            for stage, elapsed in result.stages.items():
+                self._stages[stage].add(elapsed)
         self._of_batch -= 1
-
-    def _time(self, stages: Mapping[str, float]) -> None:
-        for stage, elapsed in stages.items():
-            sample = self._stages.get(stage)
-            if sample is None:
-                sample = self._stages[stage] = Reservoir()
-            sample.add(elapsed)
 
     def summary(
         self, *, restarts: int, peak_memory: int | None, loaded: Loaded | None = None, before: int = 0

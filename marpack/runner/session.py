@@ -17,7 +17,6 @@ from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Finding, Severity
 from marpack.inspection.text_members import model_config
 from marpack.project.source import ResolvedSource, resolve
-from marpack.runner.client import Worker
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
 from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.targets import Target
@@ -86,7 +85,11 @@ class Session:
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
             load = replace(options, model_dir=str(archive.materialize()), target=chosen)
-            pool = _pool(settings, archive, load, model_config(archive), first)
+            config = model_config(archive)
+            if isinstance(settings, PoolSettings):
+                pool: ModelPool = LocalPool(load, settings.as_served(config), first=first)
+            else:
+                pool = settings(archive, load, config)
             undo.callback(pool.kill)
             with listener.loading():
                 loaded = pool.start()
@@ -107,14 +110,6 @@ class Session:
         else:
             self.pool.kill()
         self.archive.close()
-
-
-def _pool(
-    settings: PoolSettings | PoolMaker, archive: Archive, load: Load, config: dict[str, Any], first: Worker | None
-) -> ModelPool:
-    if not isinstance(settings, PoolSettings):
-        return settings(archive, load, config)
-    return LocalPool(load, settings.as_served(config), first=first)
 
 
 def target_of(resolved: ResolvedSource, archive: Archive) -> Target:

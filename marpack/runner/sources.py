@@ -60,7 +60,7 @@ def count_of(sources: Iterable[str], *, name_filter: NameFilter | None = None) -
     for source in sources:
         if source.startswith("@") or (set(source) & _GLOB and not os.path.exists(source)):  # noqa: PTH110
             return None
-        count += sum(1 for _ in _files_below(source, name_filter)) if os.path.isdir(source) else 1  # noqa: PTH112
+        count += sum(1 for _ in _below(source, name_filter)) if os.path.isdir(source) else 1  # noqa: PTH112
     return count
 
 
@@ -101,17 +101,6 @@ def _below(folder: str, name_filter: NameFilter | None) -> Iterator[str]:
         return
     for name in folders:
         yield from _below(os.path.join(folder, name), name_filter)  # noqa: PTH118
-
-
-def _files_below(folder: str, name_filter: NameFilter | None) -> Iterator[os.DirEntry[str]]:
-    try:
-        for entry in _entries(folder):
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files_below(entry.path, name_filter)
-            elif _is_input(entry, name_filter):
-                yield entry
-    except PermissionError:
-        return
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:

@@ -11,6 +11,7 @@ from conformance.forking import shared
 from conformance.probe import Batch, Call, Probe, Step
 from conformance.recording import Reply, arranged
 from conformance.requests import request_of
+from workers import predict
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
@@ -88,7 +89,7 @@ def _ask(worker: Worker, probe: Probe, remaining: list[Step], rehearsal: Rehears
             rehearsal.replies[calls[0].name] = reply_of(refusal(error))
             rehearsal.troubles[calls[0].name] = ()
             continue
-        outcome = worker.predict(requests, timeout=seconds)
+        outcome = predict(worker, requests, timeout=seconds)
         for call, response in zip(calls, outcome.responses, strict=True):
             rehearsal.replies[call.name] = reply_of(response)
             rehearsal.troubles[call.name] = outcome.troubles

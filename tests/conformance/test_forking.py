@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from conformance.forking import ForkServer
+from workers import predict
 
 from marpack.errors import WorkerError
 from marpack.runner.client import Worker
@@ -42,10 +43,10 @@ def test_a_forked_worker_is_a_worker(server: ForkServer, make_folder):
     folder = make_folder(HANDLER)
     with Worker(server.launch()) as worker:
         worker.load(Load(model_dir=str(folder)))
-        outcome = worker.predict(one("a"))
+        outcome = predict(worker, one("a"))
         assert outcome.responses[0].body.decode() == f"a True {folder}"
         assert outcome.logs.startswith("saw a\n")
-        assert worker.predict(one("torch")).responses[0].body == b"True"
+        assert predict(worker, one("torch")).responses[0].body == b"True"
     assert worker.process.ended()
 
 
@@ -55,7 +56,7 @@ def test_a_forked_worker_is_a_worker(server: ForkServer, make_folder):
 def test_how_a_forked_worker_ended_is_known(server: ForkServer, make_folder, word: str, reason: str):
     with Worker(server.launch()) as worker:
         worker.load(Load(model_dir=str(make_folder(HANDLER))))
-        outcome = worker.predict(one(word), timeout=1 if word == "hang" else 30)
+        outcome = predict(worker, one(word), timeout=1 if word == "hang" else 30)
         assert outcome.died
         assert reason in outcome.troubles[0].message
         with pytest.raises(ProcessLookupError):

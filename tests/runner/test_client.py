@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from workers import predict, started
 
 from marpack.errors import WorkerError
 from marpack.runner.client import BatchResult, LoadError, Worker, wait
@@ -93,7 +94,7 @@ def one(word: str) -> tuple[Request, ...]:
 
 @pytest.fixture
 def worker(make_folder):
-    with Worker.start(Load(model_dir=str(make_folder(HANDLER)))) as worker:
+    with started(Load(model_dir=str(make_folder(HANDLER)))) as worker:
         yield worker
 
 
@@ -109,7 +110,7 @@ def test_a_model_is_loaded_once_in_its_own_folder(worker: Worker):
 
 
 def test_an_answer_comes_with_its_stages_and_its_prints(worker: Worker):
-    outcome = worker.predict(one("hello"))
+    outcome = predict(worker, one("hello"))
     assert outcome.responses[0].body == b"hello"
     assert outcome.stages["preprocess"] <= outcome.stages["handle"]
     assert outcome.logs.startswith("handling hello\n")
@@ -118,8 +119,8 @@ def test_an_answer_comes_with_its_stages_and_its_prints(worker: Worker):
 def test_prints_belong_to_the_batch_that_printed_them(worker: Worker):
     for number in range(50):
         worker.submit(one(f"n{number}"))
-    outcomes = [worker.predict(one("last"))]
-    while worker.waiting:
+    outcomes = [predict(worker, one("last"))]
+    while len(outcomes) < 51:
         outcome = worker.outcome()
         if outcome is not None:
             outcomes.append(outcome)
@@ -130,7 +131,7 @@ def test_prints_belong_to_the_batch_that_printed_them(worker: Worker):
 
 
 def test_metric_lines_keep_their_place_among_the_prints_and_are_nobody_elses(worker: Worker):
-    lines = worker.predict(one("measures")).logs.splitlines()
+    lines = predict(worker, one("measures")).logs.splitlines()
     known = ["handling", "in the child", "[METRICS]Seen", "in the parent", "[METRICS]Counted", "[METRICS]Prediction"]
     told = [next((start for start in known if line.startswith(start)), line) for line in lines]
     assert told == known
@@ -138,14 +139,14 @@ def test_metric_lines_keep_their_place_among_the_prints_and_are_nobody_elses(wor
 
 @pytest.mark.parametrize(("word", "body"), [("silences", b"silent"), ("tees", b"teed")])
 def test_a_handler_may_put_anything_in_stdouts_place(worker: Worker, word: str, body: bytes):
-    assert worker.predict(one(word)).responses[0].body == body
-    again = worker.predict(one("hello"))
+    assert predict(worker, one(word)).responses[0].body == body
+    again = predict(worker, one("hello"))
     assert (again.responses[0].body, again.died) == (b"hello", False)
 
 
 def test_a_handler_may_lead_its_stdout_elsewhere(worker: Worker):
-    assert worker.predict(one("redirects")).logs.startswith("handling redirects\n[METRICS]")
-    assert [worker.predict(one(f"complains {number}")).logs.splitlines()[0] for number in range(3)] == [
+    assert predict(worker, one("redirects")).logs.startswith("handling redirects\n[METRICS]")
+    assert [predict(worker, one(f"complains {number}")).logs.splitlines()[0] for number in range(3)] == [
         f"about {number}" for number in range(3)
     ]
 
@@ -153,8 +154,8 @@ def test_a_handler_may_lead_its_stdout_elsewhere(worker: Worker):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_what_is_printed_before_a_crash_is_not_lost(make_folder, unbuffered: str):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    with Worker.start(Load(model_dir=str(make_folder(HANDLER))), environment=environment) as worker:
-        assert worker.predict(one("exits")).logs == "handling exits\n"
+    with started(Load(model_dir=str(make_folder(HANDLER))), environment=environment) as worker:
+        assert predict(worker, one("exits")).logs == "handling exits\n"
 
 
 @pytest.mark.parametrize(
@@ -168,16 +169,16 @@ def test_what_is_printed_before_a_crash_is_not_lost(make_folder, unbuffered: str
     ],
 )
 def test_failures_cost_one_batch_and_name_their_reason(worker: Worker, word: str, status: int, message: str, kind: str):
-    outcome = worker.predict(one(word))
+    outcome = predict(worker, one(word))
     assert status_of(outcome) == status
     assert f'"message": "{message}"'.encode() in outcome.responses[0].body
     assert outcome.troubles[0].kind == kind
     assert not outcome.died
-    assert worker.predict(one("count_")).responses[0].body == b"2"
+    assert predict(worker, one("count_")).responses[0].body == b"2"
 
 
 def test_a_traceback_begins_at_the_authors_own_frame(worker: Worker):
-    (trouble,) = worker.predict(one("raises")).troubles
+    (trouble,) = predict(worker, one("raises")).troubles
     functions = [frame.function for frame in trouble.frames]
     assert (functions[0], functions[-2:]) == ("Handler.handle", ["Handler.answer", "Handler.raises"])
     assert trouble.frames[-1].code == 'def raises(self): return {}["missing"]'
@@ -186,7 +187,7 @@ def test_a_traceback_begins_at_the_authors_own_frame(worker: Worker):
 
 @pytest.mark.parametrize("word", ["lists", "joins"])
 def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
-    (trouble,) = worker.predict(one(word)).troubles
+    (trouble,) = predict(worker, one(word)).troubles
     assert [frame.function for frame in trouble.frames][-2:] == ["Handler.answer", f"Handler.{word}"]
 
 
@@ -204,7 +205,7 @@ def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
     ],
 )
 def test_a_worker_that_dies_answers_as_the_server_and_says_why(worker: Worker, word: str, status: int, reason: str):
-    outcome = worker.predict(one(word), timeout=1 if word in {"hangs", "mute"} else 30)
+    outcome = predict(worker, one(word), timeout=1 if word in {"hangs", "mute"} else 30)
     assert outcome.died
     assert status_of(outcome) == status
     assert b'"Worker died."' in outcome.responses[0].body
@@ -213,28 +214,28 @@ def test_a_worker_that_dies_answers_as_the_server_and_says_why(worker: Worker, w
 
 
 def test_a_flood_of_output_is_shortened_and_never_blocks(worker: Worker):
-    outcome = worker.predict(one("floods"), timeout=20)
+    outcome = predict(worker, one("floods"), timeout=20)
     assert outcome.responses[0].body == b"done"
     assert "bytes of output left out" in outcome.logs
     assert len(outcome.logs) < 3 << 20
-    assert worker.predict(one("after")).logs.startswith("handling after")
+    assert predict(worker, one("after")).logs.startswith("handling after")
 
 
 @pytest.mark.parametrize("word", ["forks", "moves"])
 def test_odd_habits_do_not_disturb_the_next_batch(worker: Worker, word: str):
-    first = worker.predict(one(word), timeout=30)
+    first = predict(worker, one(word), timeout=30)
     assert first.responses[0].body in {b"parent", b"moved"}
-    assert worker.predict(one("next"), timeout=30).responses[0].body == b"next"
+    assert predict(worker, one("next"), timeout=30).responses[0].body == b"next"
 
 
 def test_a_handler_may_close_its_stdout(worker: Worker):
-    outcome = worker.predict(one("closes"), timeout=30)
+    outcome = predict(worker, one("closes"), timeout=30)
     assert outcome.responses[0].body == b"closed"
     assert not outcome.died
 
 
 def test_nothing_a_handler_started_outlives_its_worker(worker: Worker):
-    outcome = worker.predict(one("orphans"), timeout=30)
+    outcome = predict(worker, one("orphans"), timeout=30)
     assert outcome.died
     child = outcome.logs.split()[-1]
     state = Path(f"/proc/{child}/stat")
@@ -269,7 +270,7 @@ def test_nothing_a_handler_started_outlives_its_worker(worker: Worker):
 )
 def test_a_handler_that_does_not_load_names_stage_and_reason(make_folder, source, stage, kind, words):
     with pytest.raises(LoadError) as caught:
-        Worker.start(Load(model_dir=str(make_folder(source))))
+        started(Load(model_dir=str(make_folder(source))))
     trouble = caught.value.trouble
     assert (trouble.stage, trouble.kind) == (stage, kind)
     assert words in trouble.message
@@ -279,7 +280,7 @@ def test_a_handler_that_does_not_load_names_stage_and_reason(make_folder, source
 def test_an_import_error_is_the_handlers_own_not_a_fallbacks(make_folder):
     folder = make_folder("import helper\n", files={"helper.py": "import nothing_of_this_name\n"})
     with pytest.raises(LoadError) as caught:
-        Worker.start(Load(model_dir=str(folder)))
+        started(Load(model_dir=str(folder)))
     assert [Path(frame.file).name for frame in caught.value.trouble.frames] == ["handler.py", "helper.py"]
     assert "requirements.txt" in str(caught.value.hint)
 
@@ -287,19 +288,19 @@ def test_an_import_error_is_the_handlers_own_not_a_fallbacks(make_folder):
 def test_a_worker_that_dies_or_hangs_while_loading_is_told(make_folder):
     folder = make_folder("import os\nprint('last words', flush=True)\nos._exit(9)\n")
     with pytest.raises(WorkerError, match="exit code 9") as caught:
-        Worker.start(Load(model_dir=str(folder)))
+        started(Load(model_dir=str(folder)))
     assert "last words" in str(caught.value.hint)
     (folder / "handler.py").write_text("import time\ntime.sleep(60)\n")
     start = time.monotonic()
     with pytest.raises(WorkerError, match="in time"):
-        Worker.start(Load(model_dir=str(folder)), timeout=0.5)
+        started(Load(model_dir=str(folder)), timeout=0.5)
     assert time.monotonic() - start < 55  # the handler sleeps for 60
 
 
 def test_out_of_memory_while_loading_is_507(make_folder):
     folder = make_folder("def handle(data, context): raise MemoryError\n")
     with pytest.raises(LoadError) as caught:
-        Worker.start(Load(model_dir=str(folder)))
+        started(Load(model_dir=str(folder)))
     assert caught.value.status == 507
 
 
@@ -308,8 +309,8 @@ def test_a_function_is_initialised_with_none(make_folder, entry: str):
     source = (
         "calls = []\ndef handle(data, context):\n    calls.append(data)\n    return [str(calls[0])] if data else None\n"
     )
-    with Worker.start(Load(model_dir=str(make_folder(source, entry=entry)))) as worker:
-        assert worker.predict(one("x")).responses[0].body == b"None"
+    with started(Load(model_dir=str(make_folder(source, entry=entry)))) as worker:
+        assert predict(worker, one("x")).responses[0].body == b"None"
 
 
 def test_memory_can_be_bounded(make_folder):
@@ -317,13 +318,13 @@ def test_memory_can_be_bounded(make_folder):
     worker = Worker.spawn(max_memory=1 << 30)
     with worker:
         worker.load(Load(model_dir=str(make_folder(source))))
-        assert status_of(worker.predict(one("x"))) == 507
+        assert status_of(predict(worker, one("x"))) == 507
 
 
 def test_a_handler_without_torch_never_waits_for_it(make_folder):
     source = "import sys\ndef handle(data, context):\n    return [str('torch' in sys.modules)] if data else None\n"
-    with Worker.start(Load(model_dir=str(make_folder(source)))) as worker:
-        assert worker.predict(one("x")).responses[0].body == b"False"
+    with started(Load(model_dir=str(make_folder(source)))) as worker:
+        assert predict(worker, one("x")).responses[0].body == b"False"
 
 
 @pytest.mark.parametrize("config", [None, 3, "empty.yaml", "list.yaml", "nowhere.yaml"])
@@ -331,7 +332,7 @@ def test_a_config_that_the_server_refuses_is_refused(make_folder, config: object
     files = {"empty.yaml": "# nothing\n", "list.yaml": "- 1\n"}
     folder = make_folder("def handle(data, context): ...\n", files=files, configFile=config)
     with pytest.raises(LoadError) as caught:
-        Worker.start(Load(model_dir=str(folder)))
+        started(Load(model_dir=str(folder)))
     assert caught.value.trouble.stage == "config"
 
 
@@ -346,5 +347,5 @@ def test_a_config_that_the_server_refuses_is_refused(make_folder, config: object
 def test_async_handles_need_async_communication_and_the_other_way_round(make_folder, source, asynchronous, status):
     config = f"asyncCommunication: {str(asynchronous).lower()}\n"
     folder = make_folder(source, files={"config.yaml": config}, configFile="config.yaml")
-    with Worker.start(Load(model_dir=str(folder))) as worker:
-        assert status_of(worker.predict(one("x"))) == status
+    with started(Load(model_dir=str(folder))) as worker:
+        assert status_of(predict(worker, one("x"))) == status

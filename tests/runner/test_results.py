@@ -36,8 +36,8 @@ def test_answered_and_short_are_told_apart():
     for status, reset in ((200, False), (503, False), (200, True), (0, False)):
         tally.add(result(status=status, reset=reset))
     summary = tally.summary(restarts=2, peak_memory=7, before=5)
-    assert (summary.answered, summary.short, summary.restarts, summary.before) == (1, 3, 2, 5)
-    assert (tally.inputs, tally.short) == (4, 3)
+    assert (summary.inputs, summary.answered, summary.short) == (4, 1, 3)
+    assert (summary.restarts, summary.before) == (2, 5)
 
 
 def test_a_sample_of_many_numbers_has_their_percentiles():

@@ -118,7 +118,7 @@ def _boxes(answer: Any, scene: DrawingContext) -> Drawing | None:
     found = _listed(answer)
     if not found:
         return None
-    boxes = tuple(_box(label, score, corners, scene) for label, score, corners in found[:_MAX_BOXES])
+    boxes = tuple(_box(*thing, scene.picture, scene.labels) for thing in found[:_MAX_BOXES])
     return Drawing(boxes=boxes, more=max(0, len(found) - _MAX_BOXES))
 
 
@@ -142,17 +142,15 @@ def _is_box(value: object) -> bool:
     return isinstance(value, list) and len(value) == 4 and all(_is_number(number) for number in value)
 
 
-def _box(label: str, score: float | None, corners: list[float], scene: DrawingContext) -> Box:
-    picture = scene.picture
-    width, height = (picture.width, picture.height) if picture else (1, 1)
+def _box(label: str, score: float | None, corners: list[float], picture: Picture, labels: Mapping[str, str]) -> Box:
     left, top, right, bottom = corners
     return Box(
-        label=scene.labels.get(label, label),
+        label=labels.get(label, label),
         score=score,
-        left=_percent(left, width),
-        top=_percent(top, height),
-        width=_percent(right - left, width),
-        height=_percent(bottom - top, height),
+        left=_percent(left, picture.width),
+        top=_percent(top, picture.height),
+        width=_percent(right - left, picture.width),
+        height=_percent(bottom - top, picture.height),
         hue=sum(map(ord, label)) * 47 % 360,
     )
 
