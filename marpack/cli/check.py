@@ -75,6 +75,7 @@ _GROUPS = {
     ),
 }  # fmt: skip
 
+_FILES = ("report", "junit", "sarif")  # that the verdict may be written to
 _OF_THE_GATE = ("only", "skip", "junit", "sarif", "report", "max_members", "max_size", "max_ratio")
 _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
@@ -146,7 +147,7 @@ def _gate(source: str | None, options: Options) -> int:
 
     choice = CheckSelection.of(options["only"], options["skip"])
     settings = _check_options(options, options["device"], options["compile"])
-    for name in ("report", "junit", "sarif"):
+    for name in _FILES:
         expect_writable(options[name], option=f"--{name}")
     report = _examine(source, settings, choice, quiet=options["as_json"])
     _write(report, options)
@@ -174,23 +175,13 @@ def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection,
 
 def _write(report: GateReport, options: Options) -> None:
     """Write the report in every form that was asked for, and the verdict on stdout."""
-    from marpack.render.output import write_whole
+    from marpack.render.output import show, write_whole
 
-    if options["report"]:
-        from marpack.render.check_files import check_page
+    for name in filter(options.get, _FILES):
+        from marpack.render.check_files import FORMS
 
-        write_whole(options["report"], check_page(report), option="--report")
-    if options["junit"]:
-        from marpack.render.check_files import junit
-
-        write_whole(options["junit"], junit(report), option="--junit")
-    if options["sarif"]:
-        from marpack.render.check_files import sarif
-
-        write_whole(options["sarif"], sarif(report), option="--sarif")
+        write_whole(options[name], FORMS[name](report), option=f"--{name}")
     if options["as_json"]:
-        from marpack.render.output import show
-
         show(report)
     else:
         from marpack.render.check import show_verdict

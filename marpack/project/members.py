@@ -88,7 +88,8 @@ class MemberCollector:
             self.error("member-name", error.what, where, "rename the file")
             return False
         key = folded(name)
-        if self._is_reserved(name, key, role, where):
+        if role is not Role.META and key.partition("/")[0] == "mar-inf":
+            self.error("reserved-name", f"{name} lies in MAR-INF/, which the archive keeps for itself", where)
             return False
         before = self._members.setdefault(key, PlannedMember(name, source, role or _role_of(name, source)))
         if before.name == name and _is_same(before.source, source):
@@ -174,12 +175,6 @@ class MemberCollector:
 
     def _report(self, severity: Severity, code: str, message: str, where: str | None, hint: str | None) -> None:
         self.findings.append(Finding(code=code, severity=severity, message=message, where=where, hint=hint))
-
-    def _is_reserved(self, name: str, key: str, role: Role | None, where: str) -> bool:
-        if role is Role.META or key.partition("/")[0] != "mar-inf":
-            return False
-        self.error("reserved-name", f"{name} lies in MAR-INF/, which the archive keeps for itself", where)
-        return True
 
     def _report_missing(self, path: Path, where: str, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):

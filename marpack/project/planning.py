@@ -75,37 +75,23 @@ def _imported(file: Path) -> list[str]:
     return sorted(names)
 
 
-def _resolve(dotted: str, roots: list[Path]) -> Iterator[LocalModule]:
-    """Yield the local files that make up a module, or nothing when it is no local one."""
-    top, *rest = dotted.split(".")
-    if top in sys.stdlib_module_names:
-        return
-    for root in roots:
-        package = root / top
-        if (package / "__init__.py").is_file():
-            yield from _package(package, top)
-            return
-        if (root / f"{top}.py").is_file():
-            yield LocalModule(f"{top}.py", root / f"{top}.py")
-            return
-        if package.is_dir():
-            found = list(_inside(package, top, rest))
-            yield from found
-            if found:
-                return
+def _resolve(dotted: str, roots: list[Path]) -> list[LocalModule]:
+    """Return the local files that make up a module; none when it is no local one."""
+    steps = dotted.split(".")
+    if steps[0] in sys.stdlib_module_names:
+        return []
+    return next(filter(None, (list(_below(root, "", steps)) for root in roots)), [])
 
 
-def _inside(folder: Path, name: str, rest: list[str]) -> Iterator[LocalModule]:
-    """Yield what a dotted name means below a folder that is no package itself."""
-    if not rest:
-        return
-    head, *tail = rest
+def _below(folder: Path, prefix: str, steps: list[str]) -> Iterator[LocalModule]:
+    """Yield what a dotted name means below a folder: a package, a module, or one in a folder that is no package."""
+    head, *rest = steps
     if (folder / head / "__init__.py").is_file():
-        yield from _package(folder / head, f"{name}/{head}")
+        yield from _package(folder / head, prefix + head)
     elif (folder / f"{head}.py").is_file():
-        yield LocalModule(f"{name}/{head}.py", folder / f"{head}.py")
-    elif (folder / head).is_dir():
-        yield from _inside(folder / head, f"{name}/{head}", tail)
+        yield LocalModule(f"{prefix}{head}.py", folder / f"{head}.py")
+    elif rest:
+        yield from _below(folder / head, f"{prefix}{head}/", rest)
 
 
 def _package(folder: Path, name: str) -> Iterator[LocalModule]:

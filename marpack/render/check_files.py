@@ -154,3 +154,6 @@ def uri_of(path: Path) -> str:
     if full.is_relative_to(Path.cwd()):
         return quote(os.fsencode(full.relative_to(Path.cwd()).as_posix())) or "."
     return f"file://{quote(os.fsencode(full.as_posix()))}"
+
+
+FORMS = {"report": check_page, "junit": junit, "sarif": sarif}  # by the option that asks for it
