@@ -63,11 +63,7 @@ def answer(
 ) -> int:
     """Answer every input once; return the exit code.
 
-    Args:
-        source: As given.
-        options: As given.
-        until: Is asked after every answer whether to stop.
-        launch: Returns a worker that waits for a model, in place of a new one.
+    `until` is asked after every answer whether to stop; `launch` returns a worker that waits for a model.
     """
     from marpack.cli.run_options import inputs_of
     from marpack.cli.run_output import RunOutput

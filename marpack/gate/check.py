@@ -79,7 +79,7 @@ def check(
     A KeyboardInterrupt ends the examination: what was not done by then is told as skipped.
 
     Args:
-        subject: The archive.
+        candidate: The archive.
         choice: Which checks run; None: all.
         listener: Is told each check as it begins and ends.
     """

@@ -38,13 +38,7 @@ class PlanView:
 
 
 def preflight(plan: Plan, places: Places, found: Iterable[Finding]) -> list[Finding]:
-    """Return what the members' content gives rise to.
-
-    Args:
-        plan: What is to be written.
-        places: Where the author wrote what goes into the archive.
-        found: The findings so far; where one of them is an error already, nothing is added.
-    """
+    """Return what the members' content gives rise to, but where an error was found already."""
     wrong = {finding.where for finding in found if finding.severity is Severity.ERROR}
     checked = lint(PlanView(plan), plan.manifest, target=Target(plan.target))
     reported = [replace(finding, where=_told(finding.where, places)) for finding in checked]

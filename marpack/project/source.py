@@ -109,13 +109,7 @@ def _undated(manifest: Manifest) -> Manifest:
 
 
 def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
-    """Say whether one member's source is not what was packed.
-
-    Args:
-        planned: The member as it would be packed now.
-        packed: The member as the archive's index has it.
-        written: When the archive was written, in ns.
-    """
+    """Say whether one member's source is not what was packed into an archive written at `written` ns."""
     source = planned.source
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest() != packed.sha256

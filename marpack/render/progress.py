@@ -17,12 +17,7 @@ _LARGE = 64 << 20  # bytes: less is read or written before a bar could be looked
 
 @contextmanager
 def byte_bar(what: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """Show bytes, speed and time left on stderr; only on a terminal, and only for what takes a while.
-
-    Args:
-        what: What is going on: "packing".
-        total: Bytes to come.
-    """
+    """Show bytes of a total, speed and time left on stderr; only on a terminal, and only for what takes a while."""
     if total < _LARGE or not sys.stderr.isatty():
         yield None
         return
@@ -60,12 +55,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 class Progress:
-    """Counts answers and draws, at most ten times a second, and only on a terminal.
-
-    Args:
-        total: Inputs to come; None where nobody knows.
-        stream: Where to draw; None: stderr.
-    """
+    """Counts answers, of a total if it is known, and draws at most ten times a second, only on a terminal (stderr)."""
 
     def __init__(self, total: int | None, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

@@ -32,11 +32,7 @@ _WIDTHS = (8, 12, 12, 12, 12, 12)
 def show_trouble(trouble: Trouble, console: Console, *, note: bool = False, again: bool = False) -> None:
     """Print what, where in the author's files, and what to do.
 
-    Args:
-        trouble: What there is to tell.
-        console: Where.
-        note: It stands beside an answer that is none the worse for it.
-        again: The same was told just before: one line will do.
+    A `note` stands beside an answer that is none the worse for it; of what was told just before one line will do.
     """
     colour = "yellow" if note else "red"
     stage = f"{trouble.stage}: " if trouble.stage else ""

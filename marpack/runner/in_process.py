@@ -68,13 +68,7 @@ class InProcessPool:
     load_logs = ""  # prints go straight to where they belong
 
     def __init__(self, load: Load, *, debug: bool = False, prints: TextIO | None = None) -> None:
-        """Take what to load.
-
-        Args:
-            load: The model.
-            debug: Open the debugger where the handler fails.
-            prints: Where the handler's stdout goes; None: stdout.
-        """
+        """Take what to load, whether the debugger opens where the handler fails, and where its prints go (stdout)."""
         self._load = load
         self._debug = debug
         self._prints = prints or sys.stdout

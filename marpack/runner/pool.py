@@ -104,13 +104,7 @@ class LocalPool:
     """Worker processes on this machine."""
 
     def __init__(self, load: Load, settings: PoolSettings, *, first: Worker | None = None) -> None:
-        """Keep workers for one model.
-
-        Args:
-            load: The model that every worker loads.
-            settings: How many workers, and their bounds.
-            first: A worker spawned already, which has not loaded yet.
-        """
+        """Keep workers for one model; `first` is one spawned already, which has not loaded yet."""
         self._load = load
         self._settings = settings
         self._first = first

@@ -153,12 +153,7 @@ def _exit_descriptor(pid: int) -> int | None:
 
 
 class LogPipe:
-    """The reading end of a worker's stdout and stderr.
-
-    Args:
-        descriptor: The pipe's reading end.
-        marker: What the worker prints after each batch.
-    """
+    """The reading end of a worker's stdout and stderr, in which a marker ends what each batch printed."""
 
     def __init__(self, descriptor: int, marker: bytes) -> None:
         os.set_blocking(descriptor, False)

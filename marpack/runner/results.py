@@ -241,14 +241,7 @@ class RunStatistics:
     def summary(
         self, *, restarts: int, peak_memory: int | None, loaded: Loaded | None = None, before: int = 0
     ) -> Summary:
-        """Return what was added up so far.
-
-        Args:
-            restarts: Workers that had to be started again.
-            peak_memory: Bytes, of the worker that had most.
-            loaded: What the first worker said of the model.
-            before: Inputs that were answered by an earlier run.
-        """
+        """Return what was added up so far, beside what the pool and an earlier run know; see `Summary`."""
         seconds = self._last - self._start
         return Summary(
             inputs=self._inputs,

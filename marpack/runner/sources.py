@@ -24,7 +24,7 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
 
     Args:
         sources: As given to `--input`.
-        wanted: Which of a folder's files count; None: all.
+        name_filter: Which of a folder's files count; None: all.
         strict: Raise UsageError for what is not there; else it is yielded like a file, whose reading will fail.
     """
     for source in sources:

@@ -17,12 +17,7 @@ class Watch:
     """Files and folders, as they were when last looked at."""
 
     def __init__(self, paths: Iterable[Path], *, without: Iterable[Path] = ()) -> None:
-        """Look for the first time.
-
-        Args:
-            paths: Files, and folders with all that is in them, hidden files and archives apart.
-            without: What the run itself writes.
-        """
+        """Look at files and folders (hidden files and archives in them apart) `without` what the run itself writes."""
         self._paths = tuple(paths)
         self._without = {str(path.absolute()) for path in without}
         self._seen = self._look()

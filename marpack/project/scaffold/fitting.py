@@ -25,13 +25,7 @@ class Fit(Struct, frozen=True, kw_only=True):
 
 
 def fit(found: Survey, weights: Weights | None, labels: int | None) -> Fit:
-    """Return the template that fits.
-
-    Args:
-        found: The folder's parts.
-        weights: Those chosen, if any.
-        labels: How many labels there are.
-    """
+    """Return the template that fits the folder's parts, the weights chosen of them, and the number of labels."""
     if weights is None:
         return Fit(template="image_classifier")
     channels, classes = _channels(weights), labels or count_classes(weights.contents)

@@ -27,12 +27,7 @@ class WrittenFiles(Struct, frozen=True, kw_only=True):
 
 
 def place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> WrittenFiles:
-    """Write files into a folder, which need not be there.
-
-    Args:
-        folder: Where to.
-        files: By their names below it, with "/".
-        replace: Whether files that are there may be replaced.
+    """Write files, by their names with "/", into a folder that need not be there.
 
     Raises ScaffoldError if one cannot be written; then the folder is as it was.
     """

@@ -71,11 +71,6 @@ class Proposal(Struct, frozen=True, kw_only=True):
 def propose(folder: Path, found: Survey, answers: Answers) -> Proposal:
     """Decide what goes into a project: the author's answers first, then what is there, then the template's.
 
-    Args:
-        folder: The project's, there or not.
-        found: What is in it.
-        answers: From flags or questions.
-
     Raises UsageError for an answer that cannot be, ProjectError for labels that cannot be read.
     """
     weights = _weights(folder, found, answers)
@@ -231,9 +226,7 @@ def _made(handler: str, found: Survey, answers: Answers) -> Iterator[str]:
 def assemble(proposal: Proposal, *, for_new: bool = True) -> dict[str, Source]:
     """Return every file that the project gets, by its name below the project's folder.
 
-    Args:
-        proposal: From `propose`.
-        for_new: Bring samples along, which the marpack.yaml that is there already would not name.
+    Samples come along only `for_new` projects: a marpack.yaml that is there already would not name them.
     """
     values = _values(proposal)
     files: dict[str, Source] = {}

@@ -34,10 +34,7 @@ class Reclaimed(Struct, frozen=True, kw_only=True):
 
 
 def reclaim(archive: Archive) -> Reclaimed:
-    """Return the project of an archive; its members are read only when they are written.
-
-    Args:
-        archive: Must stay open for as long.
+    """Return the project of an archive, which must stay open: its members are read only when they are written.
 
     Raises ManifestError for a manifest that is missing or malformed, DamagedArchiveError for an index that is.
     """

@@ -72,11 +72,7 @@ class Survey(Struct, frozen=True, kw_only=True):
 
 
 def survey(folder: Path) -> Survey:
-    """Look over a folder, two levels deep; other projects, environments and hidden files in it are passed by.
-
-    Args:
-        folder: Need not be there.
-    """
+    """Look over a folder, if there is one, two levels deep, past other projects, environments and hidden files."""
     names = sorted(_files(folder), key=lambda name: (name.count("/"), name))[:_MAX_COUNT]
     code = [name for name in names if name.endswith(".py") and not _NOT_HANDLERS.fullmatch(Path(name).name)]
     return Survey(
@@ -93,12 +89,7 @@ def survey(folder: Path) -> Survey:
 
 
 def read_weights(path: Path, name: str) -> Weights | None:
-    """Return what a weights file is and holds, from its headers; None for one that is none or cannot be read.
-
-    Args:
-        path: Where it lies.
-        name: How the project calls it.
-    """
+    """Return what a weights file is and holds, from its headers; None for one that is none or cannot be read."""
     try:
         with path.open("rb") as file:
             contents = read_contents(file, recognize(file))

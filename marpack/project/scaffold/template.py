@@ -69,12 +69,7 @@ def load_template(name: str) -> Template:
 
 
 def render(name: str, values: dict[str, Any]) -> bytes:  # Any: what the templates ask for
-    """Return the text that a template file makes of some values.
-
-    Args:
-        name: Of the file, below `init/`.
-        values: By the names that the file uses; one that is missing is an error.
-    """
+    """Return the text that a template file below `init/` makes of some values; one that is missing is an error."""
     import jinja2  # noqa: PLC0415 - no other command needs it
 
     source = jinja2.FileSystemLoader(templates() / _FOLDER)

@@ -54,13 +54,7 @@ class DrawingContext(Struct, frozen=True):
 
 
 def drawing_of(result: Result, answer: Any, scene: DrawingContext) -> Drawing:  # Any: JSON
-    """Return what there is to see of an answer.
-
-    Args:
-        result: The answer.
-        answer: Its body's JSON, or None where it is none.
-        scene: What it is about.
-    """
+    """Return what there is to see of a result; `answer` is its body's JSON, or None where it is none."""
     if result.body_encoding == "base64":
         picture = picture_of(result.raw)
         return Drawing(picture=picture) if picture else Drawing(text=f"{len(result.raw):,} bytes")
