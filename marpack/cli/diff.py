@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from marpack.cli.completion import sources
@@ -53,5 +51,5 @@ def diff(
         from marpack.render.diff import diff_lines
         from marpack.render.layout import page_width, show_page
 
-        show_page(diff_lines(found, page_width(os.environ.get("COLUMNS"))))
+        show_page(diff_lines(found, page_width()))
     context.exit(ExitCode.OK if found.same else ExitCode.SHORT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -67,7 +66,7 @@ def _show(facts: Inspection, *, as_json: bool) -> None:
     from marpack.render.inspection import inspection_lines
     from marpack.render.layout import page_width, show_page
 
-    show_page(inspection_lines(facts, page_width(os.environ.get("COLUMNS"))))
+    show_page(inspection_lines(facts, page_width()))
 
 
 def _exit_code(facts: Inspection) -> ExitCode:

@@ -125,10 +125,7 @@ class VariantRunner:
         self._done: list[InputComparison] = []
 
     def run(self, inputs: Callable[[], Iterable[Input]]) -> Iterator[InputComparison]:
-        """Yield one comparison per input; both ways work at the same time.
-
-        Args:
-            inputs: Returns the inputs, each time from the first one on.
+        """Yield one comparison per input (asked for once for each way); both ways work at the same time.
 
         Raises LoadError and WorkerError when a worker that died cannot be started again.
         """

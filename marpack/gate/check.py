@@ -77,11 +77,6 @@ def check(
     """Examine an archive; handlers may do what they like, the report is complete.
 
     A KeyboardInterrupt ends the examination: what was not done by then is told as skipped.
-
-    Args:
-        candidate: The archive.
-        choice: Which checks run; None: all.
-        listener: Is told each check as it begins and ends.
     """
     examination = _Examination(candidate, choice or CheckSelection(), listener or CheckProgress())
     start = time.perf_counter()

@@ -4,7 +4,7 @@ rich takes longer to import than inspecting an archive takes; what needs no bars
 """
 
 import os
-import sys
+import shutil
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,20 +15,9 @@ _NARROW, _WIDE = 60, 160
 _FULL_WIDTH = ("W", "F")
 
 
-def page_width(asked: str | None) -> int:
-    """Return a page's width in cells, within reason.
-
-    Args:
-        asked: What the environment says; without it the terminal's width is taken, or 80 where there is none.
-    """
-    if asked and asked.isdecimal():
-        width = int(asked)
-    else:
-        try:
-            width = os.get_terminal_size(sys.stdout.fileno()).columns
-        except (OSError, ValueError):
-            width = 80
-    return max(_NARROW, min(_WIDE, width or 80))
+def page_width() -> int:
+    """Return a page's width in cells, within reason: that of COLUMNS or the terminal, or 80."""
+    return max(_NARROW, min(_WIDE, shutil.get_terminal_size().columns))
 
 
 def show_page(lines: Iterable[str], *, err: bool = False) -> None:
@@ -67,13 +56,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def rows(table: Sequence[Sequence[str]], *, width: int, right: frozenset[int] = frozenset()) -> Iterator[str]:
-    """Yield the lines of a table whose first column gives way when the others need the space.
-
-    Args:
-        table: Rows of as many cells each.
-        width: Of a line.
-        right: Columns to align on the right.
-    """
+    """Yield the lines of a table whose first column gives way when the others, some aligned right, need the space."""
     if not table:
         return
     widths = [max(cells(row[number]) for row in table) for number in range(len(table[0]))]

@@ -179,8 +179,7 @@ class _Memory:
 def growth_per_input(series: list[tuple[int, int]]) -> float | None:
     """Return the bytes that each input leaves behind, or None where memory does not grow steadily.
 
-    Args:
-        series: Inputs answered so far, and the bytes resident then.
+    A series holds inputs answered so far, and the bytes resident then.
     """
     if len(series) < 2 * _PARTS:
         return None

@@ -125,13 +125,7 @@ def request_id(number: int) -> str:
 def file_inputs(
     paths: Iterable[str], shape: RequestDefaults, *, skip: Callable[[str], bool] = lambda _: False
 ) -> Iterator[Input]:
-    """Yield one input per file, `-` or address, each read only when it is asked for.
-
-    Args:
-        paths: From `sources.paths_of`.
-        shape: Of every request.
-        skip: Says by an input's name whether to leave it out, unread.
-    """
+    """Yield one input per file, `-` or address, each read only when it is asked for; `skip` leaves out by name."""
     for number, path in enumerate(paths):
         name = "stdin" if path == "-" else path
         if skip(name):

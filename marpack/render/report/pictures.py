@@ -37,9 +37,7 @@ class Picture(Struct, frozen=True):
 def picture_of(data: bytes, *, side: int = SIDE) -> Picture | None:
     """Return a picture that browsers show, or None for what is no picture, or a broken or monstrous one.
 
-    Args:
-        data: A file of any kind that Pillow reads.
-        side: Pixels that its longer side may have.
+    Its longer side is shrunk to `side` pixels.
     """
     # Imported where it is needed: a run without pictures does without.
     from PIL import Image  # noqa: PLC0415
@@ -72,15 +70,7 @@ def _is_clear(image: "PillowImage.Image") -> bool:
 
 
 def png_of(levels: bytes, width: int, height: int, palette: bytes, clear: bytes) -> str:
-    """Return a PNG of palette indices as a data URI.
-
-    Args:
-        levels: One byte per pixel, row by row.
-        width: Pixels.
-        height: Pixels.
-        palette: Red, green and blue of each index.
-        clear: How opaque each index is.
-    """
+    """Return a PNG as a data URI: a palette's index per pixel, row by row, and each index's RGB and opacity."""
     from PIL import Image  # noqa: PLC0415
 
     image = Image.frombytes("P", (width, height), levels)
