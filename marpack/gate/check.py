@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 from marpack.errors import ArchiveError, MarpackError, UsageError, did_you_mean
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.checks import CHECKS, Check
+from marpack.gate.checks import run
 from marpack.gate.verdicts import (
     LEFT_OUT,
     CheckOutcome,
@@ -19,6 +19,7 @@ from marpack.gate.verdicts import (
     failed,
     skipped,
 )
+from marpack.project.checks import CHECKS, Check
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
 
@@ -137,7 +138,7 @@ class _Examination:
 
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
-            return each.run(self._subject)
+            return run(each, self._subject)
         except MarpackError as error:
             if each.asks and self._subject.sample_runner.lost:  # the model could not be loaded, or not once more
                 self._stopped = f"{each.name} failed"

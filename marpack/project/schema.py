@@ -1,4 +1,4 @@
-"""marpack.yaml as types: its keys, the severities of checks, and what is wrong with an expectation by itself."""
+"""marpack.yaml as types: its keys, and what is wrong with an expectation by itself."""
 
 import math
 import re
@@ -8,37 +8,14 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, field
 
-from marpack.findings import Severity
+from marpack.project.checks import Severities
 from marpack.torchserve.targets import Target
 
-ERROR = Severity.ERROR
 FILE_NAME = "marpack.yaml"
 
 _FilePath = Annotated[str, Meta(description="A path, relative to the folder of marpack.yaml.")]
 RANGE = frozenset({"min", "max", "approx", "tolerance"})  # keys of a table that stands in a number's place
 Mistake = tuple[str, str]  # the key, dotted, and a sentence
-
-
-class Severities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
-    """One key per check: `error` keeps the archive from being deployed, `warning` and `note` only tell."""
-
-    safe_to_open: Annotated[Severity, Meta(description="The server can read it, and reading it is safe.")] = ERROR
-    digests: Annotated[Severity, Meta(description="Every byte is as it was built.")] = ERROR
-    manifest: Annotated[Severity, Meta(description="The manifest names files that are there.")] = ERROR
-    preflight: Annotated[
-        Severity, Meta(description="Handler, model file, config, labels and weights fit together.")
-    ] = ERROR
-    pickles: Annotated[Severity, Meta(description="No pickle can run code.")] = ERROR
-    requirements: Annotated[Severity, Meta(description="Its requirements are met here.")] = ERROR
-    loads: Annotated[Severity, Meta(description="The handler loads and initializes.")] = ERROR
-    samples: Annotated[Severity, Meta(description="Every packed sample is answered as expected.")] = ERROR
-    batch_contract: Annotated[Severity, Meta(description="Batches are answered as their requests alone.")] = ERROR
-    body_forms: Annotated[Severity, Meta(description="One content in several forms gets one answer.")] = ERROR
-    repeatable: Annotated[Severity, Meta(description="Answers depend on neither order nor history.")] = ERROR
-    labels: Annotated[Severity, Meta(description="The answers' labels are the archive's.")] = ERROR
-    compiled: Annotated[Severity, Meta(description="The compiled model agrees with the eager one.")] = ERROR
-    memory: Annotated[Severity, Meta(description="Memory does not grow with the requests.")] = ERROR
-    model_folder: Annotated[Severity, Meta(description="Nothing is written into the model folder.")] = ERROR
 
 
 class FileMapping(Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from rich.text import Text
 from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity
 from marpack.gate.check import CheckProgress
-from marpack.gate.checks import Check
+from marpack.project.checks import Check
 from marpack.gate.verdicts import CheckResult, GateReport, Verdict
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit

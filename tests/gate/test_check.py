@@ -9,9 +9,8 @@ from marpack.errors import ExitCode, UsageError
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckProgress, CheckSelection, check
-from marpack.gate.checks import CHECKS, Check
 from marpack.gate.verdicts import CheckResult, Verdict
-from marpack.project.schema import Severities
+from marpack.project.checks import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
 from marpack.torchserve.targets import Target
 

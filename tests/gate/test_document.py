@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from marpack.gate import checks
-from marpack.gate.checks import CHECKS, as_markdown
+from marpack.gate.checks import as_markdown
+from marpack.project.checks import CHECKS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
 TABLE = re.compile(r"<!-- table: (?P<print>.*) -->\n(?P<table>.*?)<!-- end -->", re.DOTALL)
