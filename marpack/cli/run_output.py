@@ -68,7 +68,7 @@ class RunOutput:
             self._lines.head(head.loaded, head.load_logs)
         if self._page is not None:
             self._page.begin(head, session.archive)
-        self._progress = Progress(count_of(self._options) if sys.stderr.isatty() else None)
+        self._progress = Progress(count_of(self._options)) if sys.stderr.isatty() else None
         self._tally = RunStatistics()
         # The log first: what is on the screen is in the file.
         self._tells: list[Callable[[Result], None]] = [self._journal.write] if self._journal is not None else []
@@ -95,13 +95,15 @@ class RunOutput:
         """
         result = answered_input.result if self._bodies is None else self._bodies.save(answered_input.result)
         self._tally.add(result)
-        self._progress.clear()
+        if self._progress is not None:
+            self._progress.clear()
         with _writing():
             for tell in self._tells:
                 tell(result)
         if self._page is not None:
             self._page.show(answered_input.input, result)
-        self._progress.step(ok=result.ok)
+        if self._progress is not None:
+            self._progress.step(ok=result.ok)
         return result
 
     def end(self, session: Session, *, failure: LoadError | None = None, code: ExitCode | None = None) -> int:
@@ -114,7 +116,8 @@ class RunOutput:
         """
         from marpack.render.run_json import RunFailure
 
-        self._progress.clear()
+        if self._progress is not None:
+            self._progress.clear()
         summary = self._summary(session)
         interrupted = code is ExitCode.INTERRUPTED
         if self._document is not None:

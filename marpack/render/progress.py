@@ -55,11 +55,10 @@ def waiting(what: str) -> Iterator[None]:
 
 
 class Progress:
-    """Counts answers, of a total if it is known, and draws at most ten times a second, only on a terminal (stderr)."""
+    """Counts answers, of a total if it is known, and draws on a terminal (stderr), at most ten times a second."""
 
     def __init__(self, total: int | None, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._active = self._stream.isatty()
         self._total = total
         self._start = self._drawn = time.monotonic()
         self._answered = 0
@@ -70,7 +69,7 @@ class Progress:
         """Count one answer, and draw if it is time."""
         self._answered += 1
         self._short += not ok
-        now = time.monotonic() if self._active else 0.0
+        now = time.monotonic()
         if now - self._start >= _AFTER and now - self._drawn >= _EVERY:
             self._drawn = now
             width = shutil.get_terminal_size().columns - 1

@@ -21,7 +21,7 @@ from marpack.torchserve.frontend.http_response import carried, kept_headers
 from marpack.torchserve.messages import Response
 
 _INT32 = 1 << 31
-_TOO_LARGE = 413
+_OK, _TOO_LARGE = 200, 413
 _NOT_IN_A_VALUE = set("\0\n\x0b\x0c\r")
 NEXT = "ts_stream_next"  # the header that says whether more pieces are to come
 UNSERIALISABLE = "Unsupported model output data type."  # what the clients of a batch are told of an `Unserialisable`
@@ -153,12 +153,14 @@ def response_of(idx: int, value: Any, context: Context, *, stream_next: bool = F
     status, phrase = context.get_response_status(idx)
     try:
         headers, content_type = _headers(given) if given else ((), None)
-        code = _number(200 if status is None else status, "the response status")
+        code = _number(_OK if status is None else status, "the response status")
         phrase = "" if phrase is None else _wire_text(phrase, "the reason phrase")
     except FrontendRefusal:
         encode_value(value)  # the worker goes on, and may find before the frontend that the value is no JSON
         raise
-    body = carried(code, encode_value(value))
+    body = encode_value(value)
+    if code != _OK:
+        body = carried(code, body)
     return Response(status=code, phrase=phrase, content_type=content_type, headers=headers, body=body)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.torchserve.context import Context
@@ -31,15 +32,13 @@ class ChunkMessage(bytearray):
         self.piece = piece
 
 
-class ChunkSocket:
+class ChunkSocket(Struct, eq=False):
     """Stands where the server keeps its socket (`context.cl_socket`), and remembers what was sent."""
 
-    def __init__(self, send: Callable[[ResponseChunk], None], *, limit: int = MAX_BODY) -> None:
-        """Take what passes a piece on, and how many bytes of an answer the frontend takes at once."""
-        self._send = send
-        self._limit = limit
-        self.sent: list[ResponseChunk] = []
-        self.places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
+    passes: Callable[[ResponseChunk], None]  # a piece on
+    limit: int = MAX_BODY  # bytes of an answer that the frontend takes at once
+    sent: list[ResponseChunk] = []
+    places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
 
     def sendall(self, message: ChunkMessage) -> None:
         """Pass one intermediate answer on."""
@@ -52,9 +51,9 @@ class ChunkSocket:
 
     def pass_on(self, piece: ResponseChunk) -> None:
         """Remember one piece and pass it on; raises AnswerTooLarge."""
-        check_sizes(piece.responses.values(), self._limit)
+        check_sizes(piece.responses.values(), self.limit)
         self.sent.append(piece)
-        self._send(piece)
+        self.passes(piece)
 
 
 def create_predict_response(

@@ -10,15 +10,14 @@ import os
 import resource
 import socket
 import sys
-from functools import partial
 from typing import NoReturn
 
-from marpack.torchserve.messages import Dying, Load, LoadFailed, Pipe, Predict, ToWorker
+from marpack.torchserve.messages import Dying, FromWorker, Load, LoadFailed, Pipe, Predict, ToWorker
 from marpack.torchserve.metrics import LogHandler
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.prints import StdoutWriter, close_stdin, flush
 from marpack.worker.service import InferenceService
-from marpack.worker.trouble import last_words, outcome_of
+from marpack.worker.trouble import last_words
 
 # What a model's first request would import; by name, since not every environment has them all.
 _PRELOADED = (
@@ -50,41 +49,35 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     load = pipe.receive()
     if not isinstance(load, Load):
         return 0
-    _talk_like_the_server(prints)
+    logging.basicConfig(handlers=[LogHandler(sys.stdout, prints.put)], level=logging.INFO)  # as the server's worker
     close_stdin()
     os.chdir(load.model_dir)
-    service = _load(load, pipe, prints)
-    return 1 if service is None else _serve(service, pipe, load.model_dir, prints)
+    return _converse(load, pipe, prints)
 
 
-def _talk_like_the_server(prints: StdoutWriter) -> None:
-    logging.basicConfig(handlers=[LogHandler(sys.stdout, prints.put)], level=logging.INFO)
-
-
-def _load(load: Load, pipe: Pipe, prints: StdoutWriter) -> InferenceService | None:
-    loader = HandlerLoader(load)
-    done = outcome_of(loader.run, loader.failure)  # exit and interrupt are failures to load, too
-    prints.write_out()
-    service, reply = (None, done) if isinstance(done, LoadFailed) else done
-    pipe.send(reply)
-    return service
-
-
-def _serve(service: InferenceService, pipe: Pipe, model_dir: str, prints: StdoutWriter) -> int:
-    own = os.getpid()
-    while (message := pipe.receive()) is not None:
-        if not isinstance(message, Predict):
-            break
-        answer = outcome_of(
-            partial(service.predict, message.requests, pipe.send),
-            lambda error: Dying(last_words(error, model_dir), getattr(error, "answered", ())),
-        )
+def _converse(load: Load, pipe: Pipe, prints: StdoutWriter) -> int:
+    own, loader = os.getpid(), HandlerLoader(load)
+    service: InferenceService | None = None
+    message: ToWorker | None = load
+    reply: FromWorker
+    while message is not None:
+        try:
+            if isinstance(message, Predict) and service is not None:
+                reply = service.predict(message.requests, pipe.send)
+            else:
+                service, reply = loader.run()
+        except BaseException as error:  # noqa: BLE001 - the worker's loop: what would end it is told first
+            if service is None:
+                reply = loader.failure(error)
+            else:
+                reply = Dying(last_words(error, load.model_dir), getattr(error, "answered", ()))
         if os.getpid() != own:
             os._exit(0)  # the handler forked and let its child return: only one of them may answer
         prints.end_batch()
-        pipe.send(answer)
-        if isinstance(answer, Dying):
+        pipe.send(reply)
+        if isinstance(reply, LoadFailed | Dying):
             return 1
+        message = pipe.receive()
     return 0
 
 

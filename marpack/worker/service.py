@@ -103,10 +103,11 @@ class InferenceService:
         socket = ChunkSocket(send, limit=self._limit)
         start = time.perf_counter()
         answers = self._turns(requests, socket) if self.mode.continuous else self._turn(requests, socket)
-        self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
-        responses = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
+        if socket.sent or any(answer.headers for answer in answers):
+            answers = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
+            self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
         stages = self._clock.take() | drain_timings() | {"handle": (time.perf_counter() - start) * 1000}
-        return Answered(responses=responses, stages=stages, troubles=(*self._taken(), *diagnostics.drain_notes()))
+        return Answered(responses=answers, stages=stages, troubles=(*self._taken(), *diagnostics.drain_notes()))
 
     def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
         if self.mode.asynchronous:

@@ -2,17 +2,13 @@
 
 import linecache
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import TypeVar
 
 from marpack.torchserve.diagnostics import attempt
 from marpack.torchserve.messages import Frame, Trouble
 from marpack.torchserve.response import WorkerDeath
 
-R = TypeVar("R")
-F = TypeVar("F")
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
 
@@ -40,14 +36,6 @@ def last_words(error: BaseException, model_dir: str, *, stage: str = "handle") -
     if isinstance(error, WorkerDeath):
         return Trouble(kind=error.kind, message=str(error), stage="respond", hint=error.hint)
     return flatten(error, stage=stage, model_dir=model_dir)
-
-
-def outcome_of(step: Callable[[], R], failure_of: Callable[[BaseException], F]) -> R | F:
-    """Do one step of the worker's loop, and return what came of it, whatever the author's code raised."""
-    try:
-        return step()
-    except BaseException as error:  # noqa: BLE001 - the worker's loop: what would end it is told first
-        return failure_of(error)
 
 
 def message_of(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """The table of answers, line by line."""
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -104,10 +105,14 @@ def test_a_bar_knows_what_is_left_and_what_fell_short():
     assert unknown.line(2.0) == "1 answered  0.5/s"
 
 
-def test_no_bar_where_there_is_no_terminal():
+def test_a_bar_is_drawn_after_a_while_and_taken_away_once():
     stream = io.StringIO()
     progress = Progress(10, stream)
+    progress.step(ok=True)
+    assert stream.getvalue() == ""
     progress._start -= 60
+    progress._drawn -= 60
     progress.step(ok=True)
     progress.clear()
-    assert stream.getvalue() == ""
+    progress.clear()
+    assert re.fullmatch(r"\r\x1b\[K\S+ 2/10 .* left\r\x1b\[K", stream.getvalue())

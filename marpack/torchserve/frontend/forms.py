@@ -54,17 +54,12 @@ _AFTER_NAME = re.compile(rb"[=&]")
 _AFTER_VALUE = re.compile(rb"[&\r\n]")
 
 
-def sections(body: bytes, delimiter: Delimiter) -> Iterator[Part]:
-    """Yield the parts of a multipart body as far as it is whole; raises FormError for what the frontend refuses."""
-    return _Decoder(body, delimiter).parts()
-
-
 class _CutShortError(Exception):
     """The body ends, or goes wrong, in the middle: what came before it counts, and nobody is told."""
 
 
 class _Decoder:
-    """Reads a body from front to back."""
+    """Reads a multipart body from front to back; raises FormError for what the frontend refuses."""
 
     def __init__(self, body: bytes, delimiter: Delimiter) -> None:
         self._body = body
@@ -74,6 +69,7 @@ class _Decoder:
         self._fields: dict[str, str] = {}  # what the section at hand has said of itself
 
     def parts(self) -> Iterator[Part]:
+        """Yield the parts as far as the body is whole."""
         try:
             while self._opens_section():
                 self._fields = {}
@@ -240,9 +236,8 @@ def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) ->
     if len(body) > limit:
         raise TooLargeError(len(body), limit)
     header = (content_type or "").strip(" \t")
-    delimiter = delimiter_of(header)
-    if delimiter is not None:
-        return last_wins(sections(body, delimiter))
+    if header.startswith(MULTIPART) and (delimiter := delimiter_of(header)) is not None:
+        return last_wins(_Decoder(body, delimiter).parts())
     kind = bare_type(header)
     if kind.lower() == _URLENCODED:
         return last_wins(_pairs(body))

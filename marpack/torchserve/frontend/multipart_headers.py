@@ -35,14 +35,12 @@ class Delimiter(Struct, frozen=True):
 
 
 def delimiter_of(content_type: str) -> Delimiter | None:
-    """Return what a form's content type says of its sections; None where it is no form's.
+    """Return what a content type that begins as a form's says of its sections; None where it is no form's.
 
     Raises FormError for a form that the frontend refuses.
     """
-    if not content_type.startswith(MULTIPART) or ";" not in content_type:
-        return None
     # Cut at its first two semicolons, whatever they stand in: the third piece holds all that follows.
-    first, second = [*(piece.strip() for piece in content_type.split(";", 2)[1:]), ""][:2]
+    first, second = [*(piece.strip() for piece in content_type.split(";", 2)[1:]), "", ""][:2]
     for piece, other in ((first, second), (second, first)):
         if piece.lower().startswith("boundary"):
             return Delimiter(_boundary(piece), _form_charset(other))
