@@ -8,23 +8,10 @@ from typing import Any
 
 from marpack.torchserve.context import Handle
 
-_DATATYPES = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-    "byte": "BYTES",
-    "object": "BYTES",
-    "U": "BYTES",
-}
+# numpy's names, and where they are not there its letters for kinds → the protocol's
+_DATATYPES = {"bool": "BOOL", "byte": "BYTES", "object": "BYTES", "U": "BYTES"}
+_DATATYPES |= {f"{kind}{bits}": f"{kind}{bits}".upper() for kind in ("uint", "int") for bits in (8, 16, 32, 64)}
+_DATATYPES |= {f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)}
 
 
 class BaseEnvelope(ABC):

@@ -17,22 +17,13 @@ _NONE: list[Dimension] = []  # what stands for no dimensions; a list of the call
 class GeneralMetricsCacheError(Exception):
     """Anything else that went wrong in the metrics cache."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(f"Generic error: {message}")
-
 
 class MetricsCacheIOError(OSError):
     """The metrics file cannot be read."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(f"Error reading file: {message}")
-
 
 class MetricsCachePyYamlError(yaml.YAMLError):
     """The metrics file is not YAML."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(f"Error parsing file: {message}")
 
 
 class MetricsCacheTypeError(TypeError):
@@ -225,11 +216,11 @@ def _parsed(path: str) -> Any:  # Any: YAML as it stands
     try:
         return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise MetricsCachePyYamlError(f"{path}: {error}") from error
+        raise MetricsCachePyYamlError(f"Error parsing file: {path}: {error}") from error
     except OSError as error:
-        raise MetricsCacheIOError(f"{path}: {error}") from error
+        raise MetricsCacheIOError(f"Error reading file: {path}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise GeneralMetricsCacheError(f"{path}: {error}") from error
+        raise GeneralMetricsCacheError(f"Generic error: {path}: {error}") from error
 
 
 def _check(value: object, expected: type, sentence: str) -> None:

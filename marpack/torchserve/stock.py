@@ -160,11 +160,6 @@ def bases_of(dotted: str) -> list[str]:
     return _facts().classes[dotted].bases.split()
 
 
-def base_modules(dotted: str) -> tuple[str, ...]:
-    """Return the server's modules that a handler class's bases lie in."""
-    return tuple(base.rpartition(".")[0] for base in bases_of(dotted))
-
-
 def methods_of(dotted: str) -> frozenset[str]:
     """Return the methods that a handler class defines itself."""
     return frozenset(_facts().classes[dotted].methods.split())

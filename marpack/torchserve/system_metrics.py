@@ -14,35 +14,23 @@ _MB, _GB = 1 << 20, 1 << 30
 system_metrics: list[Metric] = []
 dimension = [Dimension("Level", "Host")]
 
-# Function → metric, unit, reading.
-_READINGS: dict[str, tuple[str, str, Callable[[], float]]] = {
-    "cpu_utilization": ("CPUUtilization", "percent", lambda: float(psutil.cpu_percent())),
-    "disk_available": ("DiskAvailable", "GB", lambda: float(psutil.disk_usage("/").free / _GB)),
-    "disk_used": ("DiskUsage", "GB", lambda: float(psutil.disk_usage("/").used / _GB)),
-    "disk_utilization": ("DiskUtilization", "percent", lambda: float(psutil.disk_usage("/").percent)),
-    "memory_available": ("MemoryAvailable", "MB", lambda: float(psutil.virtual_memory().available / _MB)),
-    "memory_used": ("MemoryUsed", "MB", lambda: float(psutil.virtual_memory().used / _MB)),
-    "memory_utilization": ("MemoryUtilization", "percent", lambda: float(psutil.virtual_memory().percent)),
-}
 
-
-def _collector(function: str) -> Callable[[], None]:
-    name, unit, read = _READINGS[function]
-
+def _collector(name: str, unit: str, read: Callable[[], float]) -> Callable[[], None]:
     def collect() -> None:
-        system_metrics.append(Metric(name, read(), unit, dimension))
+        system_metrics.append(Metric(name, float(read()), unit, dimension))
 
-    collect.__name__ = function
     return collect
 
 
-cpu_utilization = _collector("cpu_utilization")
-disk_available = _collector("disk_available")
-disk_used = _collector("disk_used")
-disk_utilization = _collector("disk_utilization")
-memory_available = _collector("memory_available")
-memory_used = _collector("memory_used")
-memory_utilization = _collector("memory_utilization")
+cpu_utilization = _collector("CPUUtilization", "percent", psutil.cpu_percent)
+disk_available = _collector("DiskAvailable", "GB", lambda: psutil.disk_usage("/").free / _GB)
+disk_used = _collector("DiskUsage", "GB", lambda: psutil.disk_usage("/").used / _GB)
+disk_utilization = _collector("DiskUtilization", "percent", lambda: psutil.disk_usage("/").percent)
+memory_available = _collector("MemoryAvailable", "MB", lambda: psutil.virtual_memory().available / _MB)
+memory_used = _collector("MemoryUsed", "MB", lambda: psutil.virtual_memory().used / _MB)
+memory_utilization = _collector("MemoryUtilization", "percent", lambda: psutil.virtual_memory().percent)
+_DISK = (disk_available, disk_used, disk_utilization)
+_MEMORY = (memory_available, memory_used, memory_utilization)
 
 
 def gpu_utilization(num_of_gpu: int) -> None:
@@ -53,8 +41,8 @@ def gpu_utilization(num_of_gpu: int) -> None:
 
 def collect_all(mod: object, num_of_gpu: int) -> None:  # noqa: ARG001 - the server looks for its functions there
     """Collect everything, and log it."""
-    for function in _READINGS:
-        _collector(function)()
+    for collect in (cpu_utilization, *_DISK, *_MEMORY):
+        collect()
     gpu_utilization(num_of_gpu)
     for metric in system_metrics:
         logger.info(str(metric))

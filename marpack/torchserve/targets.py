@@ -83,20 +83,10 @@ class TargetDifference(Enum):
         "500 Worker died.",
     )
 
-    @property
-    def what(self) -> str:
-        """Name the point."""
-        return self.value[0]
-
-    @property
-    def torchserve(self) -> str:
-        """Tell what the server does."""
-        return self.value[1]
-
-    @property
-    def marpack(self) -> str:
-        """Tell what marpack's own runtime does."""
-        return self.value[2]
+    def __init__(self, what: str, torchserve: str, marpack: str) -> None:
+        self.what = what
+        self.torchserve = torchserve
+        self.marpack = marpack
 
 
 class HandlerSettings(Struct, frozen=True):

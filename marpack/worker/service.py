@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.torchserve import diagnostics
-from marpack.torchserve.context import Context, Handle, RequestProcessor, Row, processor_of, row_of
+from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.diagnostics import drain_timings
 from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
 from marpack.torchserve.messages import MAX_BODY, Answered, Request, Response, ResponseChunk, Trouble
@@ -154,21 +154,15 @@ class InferenceService:
         return taken
 
     def _receive(self, requests: tuple[Request, ...], context: Context, socket: ChunkSocket) -> list[Row]:
-        rows: list[Row] = []
-        ids: dict[int, str] = {}
-        processors: list[RequestProcessor] = []
-        for index, request in enumerate(requests):
-            rows.append(row_of(request, decode=self._decode))
-            ids[index] = request.id
-            processors.append(processor_of(request))
-            if self.mode.sequences is not None:
-                self.mode.sequences.enter(processors[-1], context)
-        context.request_ids = ids
-        context.request_processor = processors
+        context.request_ids = {index: request.id for index, request in enumerate(requests)}
+        context.request_processor = [processor_of(request) for request in requests]
+        if self.mode.sequences is not None:
+            for processor in context.request_processor:
+                self.mode.sequences.enter(processor, context)
         context.cl_socket = socket
         if context.metrics is not None:
-            context.metrics.request_ids = ids
-        return rows
+            context.metrics.request_ids = context.request_ids
+        return [row_of(request, decode=self._decode) for request in requests]
 
     def _answers(self, rows: list[Row], context: Context) -> tuple[Response, ...]:
         count = len(rows)  # of requests: the handler may take from its rows, or add
@@ -277,17 +271,15 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _not_a_list(returned: object) -> Trouble:
-    what = "a coroutine" if inspect.iscoroutine(returned) else f"a {type(returned).__name__}"
-    fix = (
-        "an async handle needs asyncCommunication: true in the model config" if inspect.iscoroutine(returned) else None
-    )
+    what, hint = f"a {type(returned).__name__}", "return a list, e.g. [result]"
     if inspect.iscoroutine(returned):
         returned.close()
+        what, hint = "a coroutine", "an async handle needs asyncCommunication: true in the model config"
     return Trouble(
         kind="invalid-output",
         stage="respond",
         message=f"handle returned {what}; the server takes a list with one item per request",
-        hint=fix or "return a list, e.g. [result]",
+        hint=hint,
     )
 
 

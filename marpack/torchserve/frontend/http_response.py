@@ -5,6 +5,7 @@ Facts read off a real TorchServe 0.12; docs/conformance.md lists them.
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Self
 
 from msgspec import Struct
@@ -21,66 +22,17 @@ _RESERVED = {
 }  # fmt: skip
 _JSON = "application/json"
 
-# The reason phrases of the server's HTTP library; where a code has none, its class and the code.
-_PHRASES = {
-    100: "Continue",
-    101: "Switching Protocols",
-    102: "Processing",
-    103: "Early Hints",
-    200: "OK",
-    201: "Created",
-    202: "Accepted",
-    203: "Non-Authoritative Information",
-    204: "No Content",
-    205: "Reset Content",
-    206: "Partial Content",
-    207: "Multi-Status",
-    300: "Multiple Choices",
-    301: "Moved Permanently",
-    302: "Found",
-    303: "See Other",
-    304: "Not Modified",
-    305: "Use Proxy",
-    307: "Temporary Redirect",
-    308: "Permanent Redirect",
-    400: "Bad Request",
-    401: "Unauthorized",
-    402: "Payment Required",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    406: "Not Acceptable",
-    407: "Proxy Authentication Required",
-    408: "Request Timeout",
-    409: "Conflict",
-    410: "Gone",
-    411: "Length Required",
-    412: "Precondition Failed",
+# The reason phrases of the server's HTTP library where they are not Python's, or not every Python's. Of a code that it
+# does not know, the class and the code.
+_OWN_PHRASES = {
     413: "Request Entity Too Large",
     414: "Request-URI Too Long",
-    415: "Unsupported Media Type",
     416: "Requested Range Not Satisfiable",
-    417: "Expectation Failed",
-    421: "Misdirected Request",
     422: "Unprocessable Entity",
-    423: "Locked",
-    424: "Failed Dependency",
     425: "Unordered Collection",
-    426: "Upgrade Required",
-    428: "Precondition Required",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
-    506: "Variant Also Negotiates",
-    507: "Insufficient Storage",
-    510: "Not Extended",
-    511: "Network Authentication Required",
 }
+_UNKNOWN = {208, 226, 418, 451, 508}
+_PHRASES = {status.value: status.phrase for status in HTTPStatus if status not in _UNKNOWN} | _OWN_PHRASES
 _CLASSES = {1: "Informational", 2: "Success", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
 _SIGKILL = 9
 # What the frontend's Java says of the lock that it makes only where there is an idle time.

@@ -9,124 +9,85 @@ Handlers import what a module holds besides, too (`from ts.torch_handler.base_ha
 
 from functools import cache
 
-from marpack.torchserve.stock import BUILT_INS, base_modules, is_standard, names_held
+from marpack.torchserve.stock import BUILT_INS, bases_of, is_standard, names_held
 
 _CONTEXT = "marpack.torchserve.context"
-_METRIC = "marpack.torchserve.metrics"
+_METRICS = "marpack.torchserve.metrics"
 _SYSTEM = "marpack.torchserve.system_metrics"
 _CACHE = "marpack.torchserve.metrics_cache"
-_STREAMING = "marpack.torchserve.streaming"
-_HANDLERS = "marpack.worker.handlers"
 _ENVELOPES = "marpack.torchserve.envelopes"
+_UTIL = "marpack.torchserve.ts_util"
+_TESTS = "marpack.torchserve.ts.unit_testing"
+_HANDLERS = "marpack.worker.handlers"
+
+
+def _in(module: str, *names: str) -> dict[str, str]:
+    """Return where names are that one module holds."""
+    return {name: f"{module}:{name}" for name in names}
+
+
+_VERSION = {"__version__": f"{_CONTEXT}:SERVER_VERSION"}
+_UNIT = {"MetricUnit": f"{_METRICS}:METRIC_UNIT"}
+_PIECES = _in("marpack.torchserve.streaming", "create_predict_response", "send_intermediate_predict_response")
 
 TABLE: dict[str, dict[str, str]] = {
-    "ts": {"__version__": f"{_CONTEXT}:SERVER_VERSION", "version": "ts.version"},
-    "ts.version": {"__version__": f"{_CONTEXT}:SERVER_VERSION"},
-    "ts.context": {
-        "Context": f"{_CONTEXT}:Context",
-        "RequestProcessor": f"{_CONTEXT}:RequestProcessor",
-    },
-    "ts.service": {
-        "Service": "marpack.torchserve.ts.unit_testing:Service",
-        "emit_metrics": "marpack.torchserve.ts.unit_testing:emit_metrics",
-        "PREDICTION_METRIC": "marpack.torchserve.ts.unit_testing:PREDICTION_METRIC",
-    },
-    "ts.model_loader": {
-        "ModelLoaderFactory": "marpack.torchserve.ts.unit_testing:ModelLoaderFactory",
-        "ModelLoader": "marpack.torchserve.ts.unit_testing:ModelLoader",
-        "TsModelLoader": "marpack.torchserve.ts.unit_testing:TsModelLoader",
-    },
+    "ts": _VERSION | {"version": "ts.version"},
+    "ts.version": _VERSION,
+    "ts.context": _in(_CONTEXT, "Context", "RequestProcessor"),
+    "ts.service": _in(_TESTS, "Service", "emit_metrics", "PREDICTION_METRIC"),
+    "ts.model_loader": _in(_TESTS, "ModelLoaderFactory", "ModelLoader", "TsModelLoader"),
     "ts.utils": {},
     "ts.utils.util": {
-        "PT2Backend": "marpack.torchserve.ts_util:PT2Backend",
-        "check_valid_pt2_backend": "marpack.torchserve.ts_util:check_valid_pt2_backend",
-        "list_classes_from_module": "marpack.torchserve.ts_util:list_classes_from_module",
-        "load_label_mapping": "marpack.torchserve.labels:load_label_mapping",
-        "map_class_to_label": "marpack.torchserve.labels:map_class_to_label",
-        "PredictionException": "marpack.torchserve.ts_util:PredictionException",
-        "get_yaml_config": "marpack.torchserve.model_config:get_yaml_config",
-        "deprecated": "marpack.torchserve.ts_util:deprecated",
+        **_in(_UTIL, "PT2Backend", "check_valid_pt2_backend", "list_classes_from_module"),
+        **_in(_UTIL, "PredictionException", "deprecated"),
+        **_in("marpack.torchserve.labels", "load_label_mapping", "map_class_to_label"),
+        **_in("marpack.torchserve.model_config", "get_yaml_config"),
         "CLEANUP_REGEX": f"{_HANDLERS}.text_pipeline:MARKUP",
     },
-    "ts.utils.timeit_decorator": {"timeit": "marpack.torchserve.ts_util:timeit"},
+    "ts.utils.timeit_decorator": _in(_UTIL, "timeit"),
     "ts.protocol": {},
-    "ts.protocol.otf_message_handler": {
-        "create_predict_response": f"{_STREAMING}:create_predict_response",
-        "send_intermediate_predict_response": f"{_STREAMING}:send_intermediate_predict_response",
-    },
+    "ts.protocol.otf_message_handler": _PIECES,
     "ts.handler_utils": {},
-    "ts.handler_utils.utils": {
-        "import_class": "marpack.torchserve.ts_util:import_class",
-        "create_predict_response": f"{_STREAMING}:create_predict_response",
-        "send_intermediate_predict_response": f"{_STREAMING}:send_intermediate_predict_response",
-    },
-    "ts.handler_utils.timer": {"timed": f"{_HANDLERS}.timing:timed"},
-    "ts.handler_utils.micro_batching": {
-        "MicroBatching": "marpack.torchserve.micro_batching:MicroBatching",
-        "WorkerThread": "marpack.torchserve.micro_batching:WorkerThread",
-        "HANDLER_METHODS": "marpack.torchserve.micro_batching:HANDLER_METHODS",
-    },
-    "ts.handler_utils.text_utils": {
-        "get_tokenizer": f"{_HANDLERS}.text_pipeline:get_tokenizer",
-        "ngrams_iterator": f"{_HANDLERS}.text_pipeline:ngrams_iterator",
-    },
-    "ts.handler_utils.hf_batch_streamer": {
-        "TextIteratorStreamerBatch": f"{_HANDLERS}.batch_streamer:TextIteratorStreamerBatch"
-    },
+    "ts.handler_utils.utils": _PIECES | _in(_UTIL, "import_class"),
+    "ts.handler_utils.timer": _in(f"{_HANDLERS}.timing", "timed"),
+    "ts.handler_utils.micro_batching": _in(
+        "marpack.torchserve.micro_batching", "MicroBatching", "WorkerThread", "HANDLER_METHODS"
+    ),
+    "ts.handler_utils.text_utils": _in(f"{_HANDLERS}.text_pipeline", "get_tokenizer", "ngrams_iterator"),
+    "ts.handler_utils.hf_batch_streamer": _in(f"{_HANDLERS}.batch_streamer", "TextIteratorStreamerBatch"),
     "ts.metrics": {},
-    "ts.metrics.dimension": {"Dimension": f"{_METRIC}:Dimension"},
-    "ts.metrics.metric": {"Metric": f"{_METRIC}:Metric", "MetricUnit": f"{_METRIC}:METRIC_UNIT"},
-    "ts.metrics.unit": {"Units": f"{_METRIC}:Units"},
-    "ts.metrics.metric_encoder": {"MetricEncoder": f"{_METRIC}:MetricEncoder"},
-    "ts.metrics.caching_metric": {"CachingMetric": f"{_METRIC}:CachingMetric"},
-    "ts.metrics.metric_type_enum": {"MetricTypes": f"{_METRIC}:MetricTypes"},
-    "ts.metrics.metric_abstract": {
-        "MetricAbstract": f"{_METRIC}:CachingMetric",
-        "MetricUnit": f"{_METRIC}:METRIC_UNIT",
-    },
+    "ts.metrics.dimension": _in(_METRICS, "Dimension"),
+    "ts.metrics.metric": _in(_METRICS, "Metric") | _UNIT,
+    "ts.metrics.unit": _in(_METRICS, "Units"),
+    "ts.metrics.metric_encoder": _in(_METRICS, "MetricEncoder"),
+    "ts.metrics.caching_metric": _in(_METRICS, "CachingMetric"),
+    "ts.metrics.metric_type_enum": _in(_METRICS, "MetricTypes"),
+    "ts.metrics.metric_abstract": {"MetricAbstract": f"{_METRICS}:CachingMetric"} | _UNIT,
     "ts.metrics.system_metrics": {
-        name: f"{_SYSTEM}:{name}"
-        for name in (
-            "collect_all",
-            "cpu_utilization",
-            "dimension",
-            "disk_available",
-            "disk_used",
-            "disk_utilization",
-            "gpu_utilization",
-            "memory_available",
-            "memory_used",
-            "memory_utilization",
-            "system_metrics",
-        )
+        **_in(_SYSTEM, "collect_all", "cpu_utilization", "dimension", "disk_available", "disk_used"),
+        **_in(_SYSTEM, "disk_utilization", "gpu_utilization", "memory_available", "memory_used"),
+        **_in(_SYSTEM, "memory_utilization", "system_metrics"),
     },
-    "ts.metrics.process_memory_metric": {"get_cpu_usage": f"{_SYSTEM}:get_cpu_usage"},
-    "ts.metrics.metrics_store": {"MetricsStore": "marpack.torchserve.metrics:MetricsStore"},
-    "ts.metrics.metric_cache_yaml_impl": {"MetricsCacheYamlImpl": f"{_CACHE}:MetricsCacheYamlImpl"},
+    "ts.metrics.process_memory_metric": _in(_SYSTEM, "get_cpu_usage"),
+    "ts.metrics.metrics_store": _in(_METRICS, "MetricsStore"),
+    "ts.metrics.metric_cache_yaml_impl": _in(_CACHE, "MetricsCacheYamlImpl"),
     "ts.metrics.metric_cache_abstract": {"MetricCacheAbstract": f"{_CACHE}:MetricsCacheYamlImpl"},
     "ts.metrics.metric_cache_errors": {
-        name: f"{_CACHE}:{name}"
-        for name in (
-            "GeneralMetricsCacheError",
-            "MetricsCacheIOError",
-            "MetricsCacheKeyError",
-            "MetricsCachePyYamlError",
-            "MetricsCacheTypeError",
-            "MetricsCacheValueError",
-        )
+        **_in(_CACHE, "GeneralMetricsCacheError", "MetricsCacheIOError", "MetricsCacheKeyError"),
+        **_in(_CACHE, "MetricsCachePyYamlError", "MetricsCacheTypeError", "MetricsCacheValueError"),
     },
     "ts.torch_handler": {},
-    **{row.module: {row.cls: f"{_HANDLERS}.{row.ours}:{row.cls}"} for row in BUILT_INS.values() if row.ours},
-    "ts.torch_handler.contractions": {"CONTRACTION_MAP": f"{_HANDLERS}.text_pipeline:CONTRACTION_MAP"},
+    **{row.module: _in(f"{_HANDLERS}.{row.ours}", row.cls) for row in BUILT_INS.values() if row.ours},
+    "ts.torch_handler.contractions": _in(f"{_HANDLERS}.text_pipeline", "CONTRACTION_MAP"),
     "ts.torch_handler.request_envelope": {},
-    "ts.torch_handler.request_envelope.base": {"BaseEnvelope": f"{_ENVELOPES}:BaseEnvelope"},
-    "ts.torch_handler.request_envelope.body": {"BodyEnvelope": f"{_ENVELOPES}:BodyEnvelope"},
-    "ts.torch_handler.request_envelope.json": {"JSONEnvelope": f"{_ENVELOPES}:JSONEnvelope"},
-    "ts.torch_handler.request_envelope.kserve": {"KServeEnvelope": f"{_ENVELOPES}:KServeEnvelope"},
-    "ts.torch_handler.request_envelope.kservev2": {"KServev2Envelope": f"{_ENVELOPES}:KServev2Envelope"},
+    "ts.torch_handler.request_envelope.base": _in(_ENVELOPES, "BaseEnvelope"),
+    "ts.torch_handler.request_envelope.body": _in(_ENVELOPES, "BodyEnvelope"),
+    "ts.torch_handler.request_envelope.json": _in(_ENVELOPES, "JSONEnvelope"),
+    "ts.torch_handler.request_envelope.kserve": _in(_ENVELOPES, "KServeEnvelope"),
+    "ts.torch_handler.request_envelope.kservev2": _in(_ENVELOPES, "KServev2Envelope"),
     "ts.torch_handler.unit_tests": {},
     "ts.torch_handler.unit_tests.test_utils": {},
-    "ts.torch_handler.unit_tests.test_utils.mock_context": {"MockContext": f"{_HANDLERS}.mock_context:MockContext"},
+    "ts.torch_handler.unit_tests.test_utils.mock_context": _in(f"{_HANDLERS}.mock_context", "MockContext"),
 }
 
 # Modules that need an engine of their own: importing one says which.
@@ -138,34 +99,18 @@ ENGINES = {
 }
 # Names that are not the server's own, and no module of that name.
 _ELSEWHERE = {
-    **{
-        name: f"marpack.torchserve.ts_util:{name}"
-        for name in (
-            "IPEX_AVAILABLE",
-            "ONNX_AVAILABLE",
-            "PROFILER_AVAILABLE",
-            "PT230_AVAILABLE",
-            "PT2_AVAILABLE",
-            "XLA_AVAILABLE",
-        )
-    },
-    "CONTRACTIONS_PATTERN": f"{_HANDLERS}.text_pipeline:CONTRACTIONS_PATTERN",
-    "setup_ort_session": "marpack.worker.loaders.onnx:session",
-    "ABC": "abc:ABC",
-    "ABCMeta": "abc:ABCMeta",
-    "Dict": "typing:Dict",
+    **_in(_UTIL, "IPEX_AVAILABLE", "ONNX_AVAILABLE", "PROFILER_AVAILABLE"),
+    **_in(_UTIL, "PT230_AVAILABLE", "PT2_AVAILABLE", "XLA_AVAILABLE"),
+    **_in(f"{_HANDLERS}.text_pipeline", "CONTRACTIONS_PATTERN"),
+    **_in("abc", "ABC", "ABCMeta", "abstractmethod"),
+    **_in("captum.attr", "IntegratedGradients", "LayerIntegratedGradients", "TokenReferenceBase"),
+    **_in("torch.profiler", "ProfilerActivity", "profile", "record_function"),
+    **_in("typing", "Dict", "Optional", "Tuple"),
     "F": "torch.nn.functional",
     "Image": "PIL.Image",
-    "IntegratedGradients": "captum.attr:IntegratedGradients",
     "JSONEncoder": "json:JSONEncoder",
-    "LayerIntegratedGradients": "captum.attr:LayerIntegratedGradients",
-    "Optional": "typing:Optional",
     "OrderedDict": "collections:OrderedDict",
-    "ProfilerActivity": "torch.profiler:ProfilerActivity",
     "T": "torchvision.transforms",
-    "TokenReferenceBase": "captum.attr:TokenReferenceBase",
-    "Tuple": "typing:Tuple",
-    "abstractmethod": "abc:abstractmethod",
     "b64decode": "base64:b64decode",
     "chain": "itertools:chain",
     "copy": "copy:copy",
@@ -173,8 +118,7 @@ _ELSEWHERE = {
     "merrors": "ts.metrics.metric_cache_errors",
     "np": "numpy",
     "ort": "onnxruntime",
-    "profile": "torch.profiler:profile",
-    "record_function": "torch.profiler:record_function",
+    "setup_ort_session": "marpack.worker.loaders.onnx:session",
     "torchvision_version": "torchvision:__version__",
     "transforms": "torchvision.transforms",
     "version": "packaging.version",
@@ -212,7 +156,7 @@ def brought_by(module: str) -> tuple[str, ...]:
     if module in _BROUGHT:
         return _BROUGHT[module]
     row = next((row for row in BUILT_INS.values() if row.ours and row.module == module), None)
-    return base_modules(row.dotted) if row else ()
+    return tuple(base.rpartition(".")[0] for base in bases_of(row.dotted)) if row else ()
 
 
 @cache

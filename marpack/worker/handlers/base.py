@@ -1,6 +1,8 @@
 """BaseHandler: what every handler inherits, stage by stage as on the server; Captum's explanations (§6, §7)."""
 
 import abc
+import logging
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import profiler
 
 from marpack.errors import MissingExtraError
 from marpack.torchserve.diagnostics import Explained, note
@@ -15,10 +18,12 @@ from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.worker.handlers import loading
 from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
 from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
-from marpack.worker.handlers.timing import profiled, profiling_enabled, timed
+from marpack.worker.handlers.timing import timed
 from marpack.worker.loaders import eager, pt2, torchscript
 from marpack.worker.loaders.device import use_tensor_cores
 
+logger = logging.getLogger(__name__)
+_TRACES = "/tmp/pytorch_profiler"  # noqa: S108 - where the server's users look for their traces
 Insights = Callable[[Value, Value, Value], Value]
 
 
@@ -157,7 +162,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         start = time.time()
         self.context = context
         metrics = context.metrics
-        if profiling_enabled():
+        if os.environ.get("ENABLE_TORCH_PROFILER"):  # asked per request: handlers may switch it on themselves
             self.manifest = context.manifest if self.manifest is None else self.manifest
             output, _ = self._infer_with_profiler(data=data)
         elif self._is_describe():
@@ -171,9 +176,9 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         metrics.add_time("HandlerTime", round((time.time() - start) * 1000, 2), None, "ms")
         return output
 
-    def _infer_with_profiler(self, data: Rows) -> tuple[Value, torch.profiler.profile]:
+    def _infer_with_profiler(self, data: Rows) -> tuple[Value, profiler.profile]:
         """Answer one batch under torch's profiler, and return its traces too."""
-        return profiled(self, data)
+        return _profiled(self, data)
 
     def explain_handle(self, data_preprocess: Value, raw_data: Rows) -> Value:
         """Attribute the answer to the input: hand the first row's input and `target` to `get_insights`."""
@@ -202,3 +207,35 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
 
 def _header_is_true(context: HandlerContext | None, name: str) -> bool:
     return bool(context and context.get_request_header(0, name) == "True")
+
+
+def _profiled(handler: BaseHandler, data: Rows) -> tuple[Value, profiler.profile]:
+    with profiler.profile(**_profiler_arguments(handler)) as recorded:
+        output = _answer(handler, data)
+    logger.info(recorded.key_averages().table(sort_by="cpu_time_total", row_limit=10))
+    return output, recorded
+
+
+def _answer(handler: BaseHandler, data: Rows) -> Value:
+    """Answer one batch with every stage recorded."""
+    with profiler.record_function("preprocess"):
+        prepared = handler.preprocess(data)
+    if handler._is_explain():  # noqa: SLF001 - the contract's name, for authors to override
+        with profiler.record_function("explain"):
+            return handler.explain_handle(prepared, data)
+    with profiler.record_function("inference"):
+        output = handler.inference(prepared)
+    with profiler.record_function("postprocess"):
+        return handler.postprocess(output)
+
+
+def _profiler_arguments(handler: BaseHandler) -> dict[str, Any]:  # Any: keyword arguments of torch.profiler.profile
+    """Complete the handler's own `profiler_args` in place, for its author to read back."""
+    arguments = handler.profiler_args
+    if not arguments:
+        arguments.update(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA], record_shapes=True)
+    if "on_trace_ready" not in arguments:
+        folder = f"{_TRACES}/{handler.manifest['model'].get('modelName', '')}"
+        arguments["on_trace_ready"] = profiler.tensorboard_trace_handler(folder)
+        logger.info("traces go to %s", folder)
+    return arguments

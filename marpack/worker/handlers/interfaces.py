@@ -1,4 +1,4 @@
-"""What a handler is given, and what the steps of loading and profiling ask of a handler."""
+"""What a handler is given, and what the steps of loading ask of a handler."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -50,24 +50,3 @@ class LoadableHandler(DeviceHandler, Protocol):
     def _load_torch_export_aot_compile(self, model_so_path: str) -> Model: ...
 
     def _use_torch_export_aot_compile(self) -> bool: ...
-
-
-class ProfiledHandler(Protocol):
-    """What the profiler asks of BaseHandler: its stages, as authors may have overridden them."""
-
-    manifest: Document
-    profiler_args: dict[str, Any]  # Any: keyword arguments of torch.profiler.profile
-
-    def preprocess(self, data: Rows) -> Value:
-        """Make what the model takes of a batch."""
-
-    def inference(self, data: Value) -> Value:
-        """Call the model."""
-
-    def postprocess(self, data: Value) -> Value:
-        """Make answers of the output."""
-
-    def explain_handle(self, data_preprocess: Value, raw_data: Rows) -> Value:
-        """Explain the first answer."""
-
-    def _is_explain(self) -> bool: ...

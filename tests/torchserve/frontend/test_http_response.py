@@ -29,6 +29,16 @@ def test_phrases_are_the_http_librarys(status: int, phrase: str):
     assert phrase_of(status) == phrase
 
 
+def test_phrases_do_not_change_with_pythons():
+    known = {status: phrase for status in range(600) if f"({status})" not in (phrase := phrase_of(status))}
+    assert len(known) == 57
+    assert known.keys().isdisjoint({208, 226, 306, 418, 451, 508})
+    assert [known[status] for status in (413, 414, 416, 422, 425)] == [
+        "Request Entity Too Large", "Request-URI Too Long", "Requested Range Not Satisfiable", "Unprocessable Entity",
+        "Unordered Collection",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("signal", "status"), [(None, 500), (11, 500), (9, 507)])
 def test_a_dead_worker_is_500_and_out_of_memory_if_it_was_killed(signal: int | None, status: int):
     response = death_response(signal)

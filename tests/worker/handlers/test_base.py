@@ -238,13 +238,13 @@ def test_profiler_explains(make_context, monkeypatch):
 
 
 def test_traces_go_where_the_servers_go(monkeypatch):
-    from marpack.worker.handlers import timing
+    from marpack.worker.handlers import base
 
     folders = []
     monkeypatch.setattr(torch.profiler, "tensorboard_trace_handler", folders.append)
     handler = BaseHandler()
     handler.manifest = {"model": {"modelName": "digits"}}
-    arguments = timing._arguments(handler)
+    arguments = base._profiler_arguments(handler)
     assert folders == ["/tmp/pytorch_profiler/digits"]
     assert arguments["record_shapes"]
     assert arguments is handler.profiler_args  # for its author to read back
