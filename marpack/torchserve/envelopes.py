@@ -45,11 +45,6 @@ def payload(row: Any) -> Any:
     return row.get("data") or row.get("body")
 
 
-def asks_explanation(context: Any) -> bool:
-    """Say whether the batch was sent for explanations."""
-    return bool(context) and context.get_request_header(0, "explain") == "True"
-
-
 class BodyEnvelope(BaseEnvelope):
     """Unwraps each row to its `data` or `body`; answers pass untouched."""
 
@@ -110,7 +105,8 @@ class KServeEnvelope(BaseEnvelope):
 
     def format_output(self, data: Any) -> Any:
         """Return one answer, whatever the batch's size."""
-        return [{"explanations" if asks_explanation(self.context) else "predictions": data}]
+        explains = self.context and self.context.get_request_header(0, "explain") == "True"
+        return [{"explanations" if explains else "predictions": data}]
 
 
 class KServev2Envelope(BaseEnvelope):

@@ -1,6 +1,5 @@
 """A model folder → an initialised service, step by step as the server's worker takes them (contract §2)."""
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,7 +20,6 @@ from marpack.worker.prints import print_line, shown
 from marpack.worker.service import InferenceService, ServiceMode
 from marpack.worker.trouble import flatten, message_of
 
-logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 

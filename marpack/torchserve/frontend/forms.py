@@ -23,10 +23,9 @@ from marpack.torchserve.frontend.multipart_headers import (
     MULTIPART,
     NOT_AN_INDEX,
     OCTETS,
-    Delimiter,
+    boundary_of,
     check_charset,
     cleaned,
-    delimiter_of,
     extended,
     field_name,
     item,
@@ -61,11 +60,11 @@ class _CutShortError(Exception):
 class _Decoder:
     """Reads a multipart body from front to back; raises FormError for what the frontend refuses."""
 
-    def __init__(self, body: bytes, delimiter: Delimiter) -> None:
+    def __init__(self, body: bytes, boundary: str, charset: str) -> None:
         self._body = body
         self._at = 0
-        self._charset = delimiter.charset
-        self._delimiter = b"--" + delimiter.boundary.encode("latin-1", "replace")
+        self._charset = charset
+        self._delimiter = b"--" + boundary.encode("latin-1", "replace")
         self._fields: dict[str, str] = {}  # what the section at hand has said of itself
 
     def parts(self) -> Iterator[Part]:
@@ -236,8 +235,8 @@ def parts_of(content_type: str | None, body: bytes, *, limit: int = MAX_BODY) ->
     if len(body) > limit:
         raise TooLargeError(len(body), limit)
     header = (content_type or "").strip(" \t")
-    if header.startswith(MULTIPART) and (delimiter := delimiter_of(header)) is not None:
-        return last_wins(_Decoder(body, delimiter).parts())
+    if header.startswith(MULTIPART) and (found := boundary_of(header)) is not None:
+        return last_wins(_Decoder(body, *found).parts())
     kind = bare_type(header)
     if kind.lower() == _URLENCODED:
         return last_wins(_pairs(body))

@@ -2,8 +2,6 @@
 
 import re
 
-from msgspec import Struct
-
 from marpack.torchserve.frontend.headers import BAD_ESCAPE, FormError, kept_name
 
 # Of the names that Java knows, in lower case, those that clients send.
@@ -20,22 +18,15 @@ MULTIPART = "multipart/form-data"
 OCTETS = "application/octet-stream"
 NOT_AN_INDEX = "ArrayIndexOutOfBoundsException"
 
-_HEADER_NAME = re.compile(r"[^:\s]*")
+_AFTER_NAME = re.compile(r"[:\s]")
 _QUOTED_OR_SEMICOLON = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|;', re.DOTALL)
 _CHARSET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:_-]*\Z")
 _TO_BLANKS = str.maketrans({":": " ", ",": " ", "=": " ", ";": " ", "\t": " ", '"': None})
 _CONTROLS = "".join(map(chr, range(33)))  # what Java trims off a text: controls and blanks
 
 
-class Delimiter(Struct, frozen=True):
-    """What separates a form's sections, and in what their headers are written."""
-
-    boundary: str
-    charset: str
-
-
-def delimiter_of(content_type: str) -> Delimiter | None:
-    """Return what a content type that begins as a form's says of its sections; None where it is no form's.
+def boundary_of(content_type: str) -> tuple[str, str] | None:
+    """Return the boundary of a form's sections and the charset of their headers; None for what only begins as a form.
 
     Raises FormError for a form that the frontend refuses.
     """
@@ -43,7 +34,7 @@ def delimiter_of(content_type: str) -> Delimiter | None:
     first, second = [*(piece.strip() for piece in content_type.split(";", 2)[1:]), "", ""][:2]
     for piece, other in ((first, second), (second, first)):
         if piece.lower().startswith("boundary"):
-            return Delimiter(_boundary(piece), _form_charset(other))
+            return _boundary(piece), _form_charset(other)
     return None
 
 
@@ -79,13 +70,8 @@ def field_name(name: str) -> str:
 def split_header(line: str) -> list[str]:
     """Return a header's name and the pieces of its value."""
     text = line.strip(_CONTROLS)
-    name = text[: _name_end(text)]
+    name = _AFTER_NAME.split(text, maxsplit=1)[0]
     return [name, *_pieces(text[len(name) :].partition(":")[2])]
-
-
-def _name_end(text: str) -> int:
-    found = _HEADER_NAME.match(text)
-    return found.end() if found else 0
 
 
 def _pieces(value: str) -> list[str]:

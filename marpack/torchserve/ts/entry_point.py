@@ -65,12 +65,13 @@ def _class_entry(module: ModuleType, function: str | None) -> HandlerEntry:
         raise _not_one(module, classes, function)
     instance = classes[0]()
     name = f"{module.__name__}.{classes[0].__name__}"
-    if not hasattr(instance, "handle"):
-        raise EntryPointError(
-            f"the class {name} has no method `handle`",
-            "derive it from ts.torch_handler.base_handler.BaseHandler, or write handle(self, data, context)",
-        )
-    return HandlerEntry(name=name, handle=instance.handle, initialize=_initialize_of(instance, name), instance=instance)
+    for method, arguments in (("handle", "data, context"), ("initialize", "context")):
+        if not hasattr(instance, method):
+            raise EntryPointError(
+                f"the class {name} has no method `{method}`",
+                f"derive it from ts.torch_handler.base_handler.BaseHandler, or write {method}(self, {arguments})",
+            )
+    return HandlerEntry(name=name, handle=instance.handle, initialize=instance.initialize, instance=instance)
 
 
 def _own_classes(module: ModuleType) -> list[type]:
@@ -78,16 +79,6 @@ def _own_classes(module: ModuleType) -> list[type]:
     if built_in is not None and module.__name__ == built_in.module:
         return [getattr(module, built_in.cls)]
     return list_classes_from_module(module)
-
-
-def _initialize_of(instance: Any, name: str) -> Callable[[Any], Any]:  # Any: the author's class
-    if not hasattr(instance, "initialize"):
-        raise EntryPointError(
-            f"the class {name} has no method `initialize`",
-            "derive it from ts.torch_handler.base_handler.BaseHandler, or write initialize(self, context)",
-        )
-    initialize: Callable[[Any], Any] = instance.initialize
-    return initialize
 
 
 def _not_one(module: ModuleType, classes: list[type], function: str | None) -> EntryPointError:

@@ -39,10 +39,9 @@ class NoWeightsError(WeightsError, AttributeError):
 
 def choose_device(handler: LoadableHandler, properties: Mapping[str, Any]) -> None:  # Any: the context's properties
     """Set the handler's `device` and `map_location`."""
-    enabled = device.xpu_enabled(os.environ)
-    choice = device.choose(device.survey(), properties.get("gpu_id"), xpu_enabled=enabled)
-    handler.map_location = choice.map_location
-    handler.device = device.torch_device(choice)
+    name = device.choose(device.survey(os.environ), properties.get("gpu_id"))
+    handler.map_location = None if name == "xla" else name.partition(":")[0]  # as on the server
+    handler.device = device.torch_device(name)
 
 
 def weights_path(manifest: Document, model_dir: str) -> str | None:
@@ -113,10 +112,7 @@ def _load_by_content(handler: LoadableHandler, weights: str, settings: HandlerSe
         handler.model = handler._load_torch_export_aot_compile(weights)
     else:
         handler.model = registry.load_model(kind, job_of(handler, weights, settings))
-    if kind in {
-        WeightsFormat.TORCHSCRIPT,
-        WeightsFormat.PICKLED_MODULE,
-    }:  # an exported program is in eval mode for good
+    if kind in {WeightsFormat.TORCHSCRIPT, WeightsFormat.PICKLED_MODULE}:  # an exported program is in that mode anyway
         handler.model.eval()
 
 
@@ -139,9 +135,7 @@ def state_reader(handler: DeviceHandler, weights: str) -> Callable[[], Any]:  # 
     return lambda: registry.load_state(kind_of(job.path), job)
 
 
-def _state_as_server(
-    weights: str, device: Any, settings: HandlerSettings
-) -> Any:  # Any: authors set devices as text, too
+def _state_as_server(weights: str, device: Any, settings: HandlerSettings) -> Any:  # Any: authors set it as text, too
     """Hand the file to torch.load, whatever it holds."""
     if str(weights).endswith(".safetensors"):
         # Newest torch reads it if the package safetensors is there, which no TorchServe brings along.

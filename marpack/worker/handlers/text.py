@@ -25,6 +25,7 @@ from marpack.worker.loaders import torch_save
 PICKLED = "source_vocab.pt"
 PLAIN = ("source_vocab.json", "source_vocab.txt")
 _UNKNOWN = "<unk>"
+_JSON_HINT = 'write {"<unk>": 0, "word": 1} or ["<unk>", "word"]'
 # ruff: noqa: SLF001 - the steps that authors override begin with an underscore on the server
 
 
@@ -105,18 +106,12 @@ def _from_json(path: Path) -> Vocabulary:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise VocabularyError(f"not JSON: {error}", where=path.name, hint=_json_hint()) from error
+        raise VocabularyError(f"not JSON: {error}", where=path.name, hint=_JSON_HINT) from error
     if isinstance(found, list) and all(isinstance(token, str) for token in found):
         return Vocabulary(_numbered(found))
     if isinstance(found, dict) and all(isinstance(number, int) for number in found.values()):
         return Vocabulary(found)
-    raise VocabularyError(
-        "neither an object of token to number nor a list of tokens", where=path.name, hint=_json_hint()
-    )
-
-
-def _json_hint() -> str:
-    return 'write {"<unk>": 0, "word": 1} or ["<unk>", "word"]'
+    raise VocabularyError("neither an object of token to number nor a list of tokens", where=path.name, hint=_JSON_HINT)
 
 
 def numbers_of(vocabulary: Any, tokens: Iterable[str]) -> list[int]:  # Any: as load

@@ -91,11 +91,6 @@ def ngrams_iterator(token_list: list[str], ngrams: int) -> Iterator[str]:
         yield from map(" ".join, zip(*(token_list[begin:] for begin in range(length)), strict=False))
 
 
-def ngram_count(tokens: int, ngrams: int) -> int:
-    """Return how many n-grams `ngrams_iterator` yields for so many tokens."""
-    return tokens + sum(max(tokens - length + 1, 0) for length in range(2, ngrams + 1))
-
-
 def text_of(row: dict[str, Any]) -> Any:  # Any: text, unless the request held something else
     """Return a row's text, decoded as UTF-8 if it came as bytes."""
     text = row.get("data") or row.get("body")
@@ -128,7 +123,7 @@ def offsets_of(tokens: Any, ngrams: int) -> list[int]:  # Any: one text's tokens
     """Return where each text's n-grams begin in the batch's one tensor."""
     if not (tokens and isinstance(tokens[0], list)):
         return [0]
-    counts = [ngram_count(len(each), ngrams) for each in tokens]
+    counts = [len(list(ngrams_iterator(each, ngrams))) for each in tokens]
     return [0, *accumulate(counts[:-1])]
 
 

@@ -23,6 +23,8 @@ from marpack.worker.handlers.timing import timed
 from marpack.worker.handlers.transforms import Compose, ImageNet, ToTensor
 
 _RGB_HINT = 'convert it before sending: Image.open(path).convert("RGB"); or in your own preprocess; or target: marpack'
+_SEND_HINT = "send the picture's file as the body (curl -T picture.jpg), or as base64 in a JSON string"
+_LIST_HINT = "send [C, H, W] numbers as evenly nested lists"
 _WIDE = ("I", "F")  # modes with more than 8 bits per channel; I;16 and its kin begin alike
 Detections = dict[str, torch.Tensor]  # boxes [M, 4], labels [M], scores [M]
 
@@ -71,35 +73,27 @@ def note_refusal(value: Value, error: Exception) -> None:
 def refusal(value: Value, error: Exception) -> tuple[str, str, str]:
     """Return kind, reason and fix for a picture that could not be made a tensor."""
     if value is None or (isinstance(value, (str, bytes, bytearray)) and not value):
-        return "empty-body", "the request has no picture: its body is empty, and no field is named data", _send_hint()
+        return "empty-body", "the request has no picture: its body is empty, and no field is named data", _SEND_HINT
     if isinstance(value, dict):
         named = ", ".join(map(str, value)) or "no keys"
         return "json-object", f"the body is a JSON object ({named}), not a picture", 'send the bare string: "<base64>"'
     if isinstance(error, binascii.Error) or (isinstance(value, str) and not value.isascii()):
-        return "not-base64", f"the body is text, but not base64: {error}", _send_hint()
+        return "not-base64", f"the body is text, but not base64: {error}", _SEND_HINT
     if isinstance(value, str):
         value = base64.b64decode(value)
     if not isinstance(value, (bytes, bytearray)):
-        return "not-numbers", f"the body is a JSON {type(value).__name__} that is no tensor: {error}", _list_hint()
+        return "not-numbers", f"the body is a JSON {type(value).__name__} that is no tensor: {error}", _LIST_HINT
     return _file_refusal(bytes(value), error)
-
-
-def _send_hint() -> str:
-    return "send the picture's file as the body (curl -T picture.jpg), or as base64 in a JSON string"
-
-
-def _list_hint() -> str:
-    return "send [C, H, W] numbers as evenly nested lists"
 
 
 def _file_refusal(content: bytes, error: Exception) -> tuple[str, str, str]:
     if isinstance(error, UnidentifiedImageError):
         if content[:1] in {b"{", b"[", b'"'}:
             message = "the body looks like JSON, but it was not sent as application/json, or is not valid"
-            return "undecoded-json", message, _send_hint()
+            return "undecoded-json", message, _SEND_HINT
         start = content[:12]
         message = f"the body ({len(content)} bytes, beginning {start!r}) is no picture that Pillow knows"
-        return "not-a-picture", message, _send_hint()
+        return "not-a-picture", message, _SEND_HINT
     if isinstance(error, Image.DecompressionBombError):
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         message = f"the picture is larger than the {limit} pixels that Pillow opens: {error}"

@@ -23,13 +23,6 @@ class Hardware(Struct, frozen=True, kw_only=True):
     xla: bool = False
 
 
-class DeviceChoice(Struct, frozen=True):
-    """Where the model goes: what `torch.load` maps to, and the device of model and inputs."""
-
-    map_location: str | None  # the device's type; None for XLA, as on the server
-    device: str  # "cuda:1", "cpu"; "xla" stands for whatever torch_xla calls its device
-
-
 class Override(Struct, frozen=True):
     """What makes the choice come out as the user asked: the worker's GPU, and its environment."""
 
@@ -37,18 +30,19 @@ class Override(Struct, frozen=True):
     environ: dict[str, str]
 
 
-def choose(machine: Hardware, gpu_id: int | str | None, *, xpu_enabled: bool = False) -> DeviceChoice:
-    """Choose the device as the server does (contract §6); without a GPU given, only XLA beats the CPU."""
+def choose(machine: Hardware, gpu_id: int | str | None) -> str:
+    """Choose the device as the server does (contract §6); without a GPU given, only XLA beats the CPU.
+
+    Returns its name, such as "cuda:1"; "xla" stands for whatever torch_xla calls its device.
+    """
     given = gpu_id is not None
     if machine.cuda and given:
-        return DeviceChoice("cuda", f"cuda:{gpu_id}")
-    if xpu_enabled and machine.xpu and given:
-        return DeviceChoice("xpu", f"xpu:{gpu_id}")
+        return f"cuda:{gpu_id}"
+    if machine.xpu and given:
+        return f"xpu:{gpu_id}"
     if machine.mps and given:
-        return DeviceChoice("mps", "mps")
-    if machine.xla:
-        return DeviceChoice(None, "xla")
-    return DeviceChoice("cpu", "cpu")
+        return "mps"
+    return "xla" if machine.xla else "cpu"
 
 
 def override(spec: str) -> Override:
@@ -71,33 +65,28 @@ def _environ_for(kind: str) -> dict[str, str]:
     return environ | {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
 
 
-def survey() -> Hardware:
-    """Ask torch what this machine offers."""
+def survey(environ: Mapping[str, str]) -> Hardware:
+    """Ask torch what this machine offers; Intel GPUs count only where the server's switch for them is on."""
     import torch  # noqa: PLC0415 - the parent process reads --device without torch
 
     return Hardware(
         cuda=torch.cuda.is_available(),
-        xpu=torch.xpu.is_available(),
+        xpu=environ.get("TS_IPEX_GPU_ENABLE") == "true" and torch.xpu.is_available(),
         mps=torch.backends.mps.is_available(),
         xla=importlib.util.find_spec("torch_xla") is not None,
     )
 
 
-def xpu_enabled(environ: Mapping[str, str]) -> bool:
-    """Say whether the server's switch for Intel GPUs is on."""
-    return environ.get("TS_IPEX_GPU_ENABLE", "false") == "true"
-
-
-def torch_device(choice: DeviceChoice) -> "torch.device":
+def torch_device(name: str) -> "torch.device":
     """Return torch's object for a chosen device."""
     import torch  # noqa: PLC0415 - as above
 
-    if choice.device == "xla":
+    if name == "xla":
         import torch_xla.core.xla_model as xm  # noqa: PLC0415 - only where XLA was found
 
         device: torch.device = xm.xla_device()
         return device
-    return torch.device(choice.device)
+    return torch.device(name)
 
 
 def use_tensor_cores() -> None:

@@ -34,12 +34,13 @@ def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
         yield
         return
     _refuse_code(path)
-    before = os.environ.get(_FORCE)
+    before = {name: text for name, text in os.environ.items() if name == _FORCE}
     os.environ[_FORCE] = "1"
     try:
         yield
     finally:
-        _restore(before)
+        del os.environ[_FORCE]
+        os.environ.update(before)
 
 
 def _refuse_code(path: Path) -> None:
@@ -51,13 +52,6 @@ def _refuse_code(path: Path) -> None:
             where=f"{path.name}!{found}",
             hint="export the model without custom objects; or, if you trust it as you trust code, --trust-pickle",
         )
-
-
-def _restore(before: str | None) -> None:
-    if before is None:
-        os.environ.pop(_FORCE, None)
-    else:
-        os.environ[_FORCE] = before
 
 
 def load_exported(job: Job) -> torch.nn.Module:

@@ -6,46 +6,40 @@ import torch
 
 from marpack.errors import UsageError
 from marpack.worker.loaders.device import (
-    DeviceChoice,
     Hardware,
     Override,
     choose,
     override,
     survey,
     torch_device,
-    xpu_enabled,
 )
 
 ALL = Hardware(cuda=True, xpu=True, mps=True, xla=True)
-CPU = DeviceChoice("cpu", "cpu")
-XLA = DeviceChoice(None, "xla")
 
 
 @pytest.mark.parametrize(
-    ("machine", "gpu_id", "xpu", "wanted"),
+    ("machine", "gpu_id", "wanted"),
     [
-        (Hardware(), None, False, CPU),
-        (Hardware(), 0, False, CPU),
-        (Hardware(), 0, True, CPU),
-        (Hardware(cuda=True), None, False, CPU),
-        (Hardware(cuda=True), 0, False, DeviceChoice("cuda", "cuda:0")),
-        (Hardware(cuda=True), 3, False, DeviceChoice("cuda", "cuda:3")),
-        (Hardware(cuda=True), "1", False, DeviceChoice("cuda", "cuda:1")),  # MockContext says it as text
-        (Hardware(xpu=True), 2, True, DeviceChoice("xpu", "xpu:2")),
-        (Hardware(xpu=True), 2, False, CPU),
-        (Hardware(xpu=True), None, True, CPU),
-        (Hardware(mps=True), 0, False, DeviceChoice("mps", "mps")),
-        (Hardware(mps=True), None, False, CPU),
-        (Hardware(xla=True), None, False, XLA),
-        (Hardware(xla=True), 0, False, XLA),
-        (ALL, 1, True, DeviceChoice("cuda", "cuda:1")),
-        (Hardware(xpu=True, mps=True, xla=True), 1, True, DeviceChoice("xpu", "xpu:1")),
-        (Hardware(xpu=True, mps=True, xla=True), 1, False, DeviceChoice("mps", "mps")),
-        (ALL, None, True, XLA),
+        (Hardware(), None, "cpu"),
+        (Hardware(), 0, "cpu"),
+        (Hardware(cuda=True), None, "cpu"),
+        (Hardware(cuda=True), 0, "cuda:0"),
+        (Hardware(cuda=True), 3, "cuda:3"),
+        (Hardware(cuda=True), "1", "cuda:1"),  # MockContext says it as text
+        (Hardware(xpu=True), 2, "xpu:2"),
+        (Hardware(xpu=True), None, "cpu"),
+        (Hardware(mps=True), 0, "mps"),
+        (Hardware(mps=True), None, "cpu"),
+        (Hardware(xla=True), None, "xla"),
+        (Hardware(xla=True), 0, "xla"),
+        (ALL, 1, "cuda:1"),
+        (Hardware(xpu=True, mps=True, xla=True), 1, "xpu:1"),
+        (Hardware(mps=True, xla=True), 1, "mps"),
+        (ALL, None, "xla"),
     ],
 )
-def test_choose(machine, gpu_id, xpu, wanted):
-    assert choose(machine, gpu_id, xpu_enabled=xpu) == wanted
+def test_choose(machine, gpu_id, wanted):
+    assert choose(machine, gpu_id) == wanted
 
 
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TS_IPEX_GPU_ENABLE": "false"}
@@ -73,29 +67,28 @@ def test_no_such_device(spec):
     assert "cuda:N" in failure.value.hint
 
 
-@pytest.mark.parametrize("gpu_id", [None, 0, 3])
-def test_cpu_means_cpu_whatever_the_machine_had(gpu_id):
-    """What `--device cpu` hides from torch leaves the CPU."""
-    hidden = Hardware(cuda=False, xpu=True, mps=True, xla=False)
-    enabled = xpu_enabled(override("cpu").environ)
-    assert choose(hidden, override("cpu").gpu_id, xpu_enabled=enabled) == CPU
-
-
 @pytest.mark.parametrize(
-    ("environ", "on"), [({}, False), ({"TS_IPEX_GPU_ENABLE": "true"}, True), ({"TS_IPEX_GPU_ENABLE": "1"}, False)]
+    ("environ", "on"),
+    [
+        ({}, False),
+        ({"TS_IPEX_GPU_ENABLE": "true"}, True),
+        ({"TS_IPEX_GPU_ENABLE": "1"}, False),
+        (override("cpu").environ, False),  # whatever the machine has, --device cpu means it
+    ],
 )
-def test_xpu_enabled(environ, on):
-    assert xpu_enabled(environ) is on
+def test_intel_gpus_count_where_the_servers_switch_is_on(monkeypatch, environ, on):
+    monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
+    assert survey(environ).xpu is on
 
 
 def test_survey_asks_torch():
-    found = survey()
+    found = survey({})
     assert found.cuda is torch.cuda.is_available()
     assert found.mps is torch.backends.mps.is_available()
 
 
 def test_torch_device():
-    assert torch_device(CPU) == torch.device("cpu")
+    assert torch_device("cpu") == torch.device("cpu")
 
 
 def test_xla_is_whatever_torch_xla_calls_it(monkeypatch):
@@ -104,4 +97,4 @@ def test_xla_is_whatever_torch_xla_calls_it(monkeypatch):
     for name in ("torch_xla", "torch_xla.core"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "torch_xla.core.xla_model", model)
-    assert torch_device(XLA) == torch.device("meta")
+    assert torch_device("xla") == torch.device("meta")
