@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from marpack.torchserve.messages import Part, Request
@@ -99,11 +99,8 @@ class Context:
         self._limit_max_image_pixels = True
         self.model_yaml_config = model_yaml_config
         self.stopping_criteria: Any = None  # Any: {index: callable}, set by streaming handlers
-        self._name_sequence_headers(os.environ)  # the contract lets the server's environment rename them
-
-    def _name_sequence_headers(self, environ: Mapping[str, str]) -> None:
-        for part in ("id", "start", "end"):
-            name = environ.get(f"TS_REQUEST_SEQUENCE_{part.upper()}", f"ts_request_sequence_{part}")
+        for part in ("id", "start", "end"):  # the contract lets the server's environment rename them
+            name = os.environ.get(f"TS_REQUEST_SEQUENCE_{part.upper()}", f"ts_request_sequence_{part}")
             setattr(self, f"header_key_sequence_{part}", name)
 
     @property

@@ -261,12 +261,7 @@ class MetricsStore:
         self._put(name, value, request_of(self.request_ids, idx), "count", "counter", dimensions)
 
     def add_time(
-        self,
-        name: str,
-        value: float,
-        idx: Any = None,
-        unit: str = "ms",
-        dimensions: list[Dimension] | None = None,
+        self, name: str, value: float, idx: Any = None, unit: str = "ms", dimensions: list[Dimension] | None = None
     ) -> None:
         """Add a duration in ms or s; ValueError for any other unit."""
         if unit not in {"ms", "s"}:
@@ -274,12 +269,7 @@ class MetricsStore:
         self._put(name, value, request_of(self.request_ids, idx), unit, dimensions)
 
     def add_size(
-        self,
-        name: str,
-        value: float,
-        idx: Any = None,
-        unit: str = "MB",
-        dimensions: list[Dimension] | None = None,
+        self, name: str, value: float, idx: Any = None, unit: str = "MB", dimensions: list[Dimension] | None = None
     ) -> None:
         """Add a size in MB, kB, GB or B; ValueError for any other unit."""
         if unit not in {"MB", "kB", "GB", "B"}:

@@ -169,10 +169,8 @@ def describe(value: Any, depth: int = 0) -> str:
     """Return a value in short: sizes instead of bytes, the first of many items, nothing secret."""
     if isinstance(value, bytes | bytearray):
         return f"of {len(value):,} bytes{_described_bytes(bytes(value[:_MAX_LENGTH]))}"
-    if isinstance(value, dict):
-        return _described_dict(value, depth)
-    if isinstance(value, list | tuple):
-        return _described_list(value, depth)
+    if isinstance(value, dict | list | tuple):
+        return _described_items(value, depth)
     if isinstance(value, str):
         return repr(_without_secrets(value[:_MAX_LENGTH]))
     shape = getattr(value, "shape", None)
@@ -195,21 +193,17 @@ def _without_secrets(text: str) -> str:
     return _BEARER.sub(rf"\1 {_HIDDEN}", _SECRET_PAIR.sub(rf"\1{_HIDDEN}", text))
 
 
-def _described_dict(value: dict[Any, Any], depth: int) -> str:
+def _described_items(value: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> str:
+    first, last, what = ("{", "}", "keys") if isinstance(value, dict) else ("[", "]", "items")
     if depth == _DEPTH:
-        return "{…}"
-    items = [
-        f"{key}: {_HIDDEN if _is_secret(key) else describe(item, depth + 1)}"
-        for key, item in islice(value.items(), _ITEMS)
-    ]
-    return "{" + ", ".join(items) + (f", … {len(value)} keys" if len(value) > _ITEMS else "") + "}"
-
-
-def _described_list(value: list[Any] | tuple[Any, ...], depth: int) -> str:
-    if depth == _DEPTH:
-        return "[…]"
-    items = [describe(item, depth + 1) for item in value[:_ITEMS]]
-    return "[" + ", ".join(items) + (f", … {len(value)} items" if len(value) > _ITEMS else "") + "]"
+        return f"{first}…{last}"
+    if isinstance(value, dict):
+        pairs = islice(value.items(), _ITEMS)
+        items = [f"{key}: {_HIDDEN if _is_secret(key) else describe(item, depth + 1)}" for key, item in pairs]
+    else:
+        items = [describe(item, depth + 1) for item in value[:_ITEMS]]
+    more = [f"… {len(value)} {what}"] if len(value) > _ITEMS else []
+    return first + ", ".join(items + more) + last
 
 
 def _is_secret(name: object) -> bool:

@@ -151,7 +151,9 @@ class _Decoder:
         """Read a section's value, which ends at the next delimiter."""
         fields, is_file = self._fields, "filename" in self._fields
         if is_file:
-            _check_encoding(fields.get("content-transfer-encoding", "7bit").lower())
+            encoding = fields.get("content-transfer-encoding", "7bit").lower()
+            if encoding not in _PLAIN_ENCODINGS:
+                raise FormError(f"TransferEncoding Unknown: {encoding}")
         if "charset" in fields:
             check_charset(fields["charset"])
         if "name" not in fields:
@@ -173,11 +175,6 @@ class _Decoder:
         if end < 0:
             return None
         return end - 1 if self._body.endswith(b"\r", self._at, end) else end
-
-
-def _check_encoding(encoding: str) -> None:
-    if encoding not in _PLAIN_ENCODINGS:
-        raise FormError(f"TransferEncoding Unknown: {encoding}")
 
 
 def _check_size(size: int, promised: str) -> None:

@@ -49,7 +49,8 @@ def received(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     if not all(is_header_name(name) for name, _ in given):
         raise HeadError
     read = ((name, _read(value)) for name, value in given)
-    return tuple((name, value) for name, value in read if not _is_consent_asked_for(name, value))
+    # Whoever asks whether the body may come is told so by the frontend, which drops the question.
+    return tuple(pair for pair in read if (pair[0].lower(), pair[1].lower()) != ("expect", "100-continue"))
 
 
 def bare_type(content_type: str) -> str:
@@ -67,11 +68,6 @@ def _read(value: str) -> str:
     """Return a header's value without blanks around it, in Latin-1: what that cannot hold was sent as UTF-8."""
     text = value.strip(" \t")
     return text if text.isascii() or max(text) <= "\xff" else text.encode("utf-8", "replace").decode("latin-1")
-
-
-def _is_consent_asked_for(name: str, value: str) -> bool:
-    """Say whether a header asks to be told that the body may come: the frontend says so, and drops it."""
-    return name.lower() == "expect" and value.lower() == "100-continue"
 
 
 def kept_name(name: str) -> str:

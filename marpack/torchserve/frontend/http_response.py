@@ -123,20 +123,15 @@ def death_response(signal: int | None, *, lost: bool = False) -> Response:
 class Sequences(Struct, frozen=True):
     """The `sequenceBatching` of a model config."""
 
-    idle: int  # ms that a sequence may be idle
+    stuck: bool  # the server answers no request at all: it cannot without an idle time
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self | None:  # Any: YAML as it stands
         """Return what a config asks for, None if it asks for no sequences."""
         if config.get("sequenceBatching") is not True:
             return None
-        idle = config.get("sequenceMaxIdleMSec")
-        return cls(idle if isinstance(idle, int) and not isinstance(idle, bool) else 0)
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the server answers no request at all: it cannot without an idle time."""
-        return self.idle <= 0
+        idle = config.get("sequenceMaxIdleMSec")  # ms
+        return cls(stuck=not isinstance(idle, int) or isinstance(idle, bool) or idle <= 0)
 
     def refusals(self, count: int) -> tuple[Response, ...]:
         """Return what clients get instead."""

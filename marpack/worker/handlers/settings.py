@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from msgspec import Struct
-
 from marpack.errors import HandlerError
 from marpack.torchserve.diagnostics import note
 from marpack.torchserve.targets import TargetDifference, settings_for
@@ -21,18 +19,13 @@ class OptionError(HandlerError):
     code = "handler-option"
 
 
-class _Range(Struct, frozen=True):
-    kinds: tuple[type, ...]
-    minimum: float
-    example: float
-
-
-_RANGES = {
-    "topk": _Range((int,), 1, 3),
-    "threshold": _Range((int, float), 0, 0.5),
-    "ngrams": _Range((int,), 1, 2),
-    "resize": _Range((int,), 1, 256),  # pixels of the shorter edge
-    "crop": _Range((int,), 1, 224),  # pixels of either edge
+# What each may be, by an example: a whole number from 1 up, or any number from 0 up.
+_EXAMPLES: dict[str, float] = {
+    "topk": 3,
+    "threshold": 0.5,
+    "ngrams": 2,
+    "resize": 256,  # pixels of the shorter edge
+    "crop": 224,  # pixels of either edge
 }
 
 
@@ -59,13 +52,14 @@ def _section(handler: Any) -> dict[str, Any]:  # Any: YAML as it stands
 
 
 def _check(key: str, value: Any) -> None:  # Any: YAML as it stands
-    allowed = _RANGES[key]
-    if type(value) not in allowed.kinds or value < allowed.minimum:  # not isinstance: a bool is an int, too
-        names = " or ".join(kind.__name__ for kind in allowed.kinds)
+    example = _EXAMPLES[key]
+    kinds, minimum = ((int,), 1) if isinstance(example, int) else ((int, float), 0)
+    if type(value) not in kinds or value < minimum:  # not isinstance: a bool is an int, too
+        names = " or ".join(kind.__name__ for kind in kinds)
         raise OptionError(
-            f"{value!r} is no {names} of at least {allowed.minimum:g}",
+            f"{value!r} is no {names} of at least {minimum}",
             where=f"model-config.yaml: handler.{key}",
-            hint=f"write {key}: {allowed.example:g}",
+            hint=f"write {key}: {example:g}",
         )
 
 

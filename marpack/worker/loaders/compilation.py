@@ -83,11 +83,7 @@ def options_of(pt2: Any) -> Options | None:  # Any: YAML as it stands
         return {"backend": pt2}
     if isinstance(pt2, dict):
         return dict(pt2)
-    raise Pt2Error(
-        f"pt2 is a {type(pt2).__name__}",
-        where="model-config.yaml: pt2",
-        hint=_SPELLING,
-    )
+    raise Pt2Error(f"pt2 is a {type(pt2).__name__}", where="model-config.yaml: pt2", hint=_SPELLING)
 
 
 @contextmanager
