@@ -12,8 +12,8 @@ from rich.text import Text
 from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity
 from marpack.gate.check import CheckProgress
-from marpack.project.checks import Check
 from marpack.gate.verdicts import CheckResult, GateReport, Verdict
+from marpack.project.checks import Check
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit
 from marpack.render.run import fit_end

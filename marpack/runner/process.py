@@ -153,7 +153,7 @@ def _exit_descriptor(pid: int) -> int | None:
 
 
 class LogPipe:
-    """The reading end of a worker's stdout and stderr, in which a marker ends what each batch printed."""
+    """The reading end of a worker's stdout and stderr; a marker ends what was printed by loading and by each batch."""
 
     def __init__(self, descriptor: int, marker: bytes) -> None:
         os.set_blocking(descriptor, False)

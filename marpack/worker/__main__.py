@@ -38,7 +38,7 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
 
     Args:
         descriptor: The connected socket.
-        marker: What to print after each batch, so that the parent can tell whose prints are whose.
+        marker: What to print after loading and after each batch, so that the parent can tell whose prints are whose.
         max_memory: Bytes of data this process may have; 0: no bound.
     """
     os.set_inheritable(descriptor, False)  # the author's subprocesses are not our clients

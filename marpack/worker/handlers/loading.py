@@ -121,7 +121,6 @@ def job_of(handler: DeviceHandler, weights: str, settings: HandlerSettings) -> J
     return Job(
         path=Path(weights),
         device=torch.device(handler.device or "cpu"),  # authors set it as text, or call the loaders without
-        map_location=handler.map_location,
         trust_pickle=settings.trust_pickle,
     )
 

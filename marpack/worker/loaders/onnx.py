@@ -96,7 +96,7 @@ class OnnxModel:
 
 def load_job(job: Job) -> OnnxModel:
     """Open an ONNX file as a model that tensors go into."""
-    return OnnxModel(session(str(job.path), job.map_location), job.device)
+    return OnnxModel(session(str(job.path), job.device.type), job.device)
 
 
 def _note_refusal(path: str, error: Exception) -> None:

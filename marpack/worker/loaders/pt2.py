@@ -89,7 +89,7 @@ def load_library(path: str, map_location: str | None) -> Compiled:
 def load_aoti(job: Job) -> Compiled:
     """Load a shared library."""
     settle_on(job.device)
-    return load_library(str(job.path), job.map_location)
+    return load_library(str(job.path), job.device.type)
 
 
 def load_package(job: Job) -> Compiled:

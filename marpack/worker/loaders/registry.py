@@ -21,7 +21,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     path: Path
     device: "torch.device"
-    map_location: str | None = None  # the device's type; None for XLA
     trust_pickle: bool = False  # the user said --trust-pickle: the pickle's code may run
 
 

@@ -49,6 +49,6 @@ def job(model_dir: Path) -> Callable[..., Job]:
     """A job for one file of the model folder."""
 
     def make(name: str, *, trust: bool = False) -> Job:
-        return Job(path=model_dir / name, device=torch.device("cpu"), map_location="cpu", trust_pickle=trust)
+        return Job(path=model_dir / name, device=torch.device("cpu"), trust_pickle=trust)
 
     return make
