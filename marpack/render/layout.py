@@ -55,15 +55,14 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def rows(table: Sequence[Sequence[str]], *, width: int, right: frozenset[int] = frozenset()) -> Iterator[str]:
-    """Yield the lines of a table whose first column gives way when the others, some aligned right, need the space."""
+def rows(table: Sequence[Sequence[str]], *, width: int, right: frozenset[int] = frozenset()) -> list[str]:
+    """Return the lines of a table whose first column gives way when the others, some aligned right, need the space."""
     if not table:
-        return
+        return []
     widths = [max(cells(row[number]) for row in table) for number in range(len(table[0]))]
     widths[0] = max(8, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
-    for row in table:
-        parts = (fit(cell, widths[number], right=number in right) for number, cell in enumerate(row))
-        yield "  ".join(parts).rstrip()
+    fitted = ((fit(cell, widths[at], right=at in right) for at, cell in enumerate(row)) for row in table)
+    return ["  ".join(row).rstrip() for row in fitted]
 
 
 def paragraph(label: str, text: str, *, width: int, column: int = 9) -> Iterator[str]:

@@ -80,7 +80,7 @@ class ForkServer:
                 stdin=subprocess.PIPE,  # closed when we are gone, however that comes
                 stdout=subprocess.DEVNULL,
                 pass_fds=(listener.fileno(),),
-                env=environment | {"OMP_NUM_THREADS": "1"},
+                env=environment | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},  # as in the recordings
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
         return cls(address, process)

@@ -111,9 +111,9 @@ def test_a_model_is_loaded_once_in_its_own_folder(worker: Worker):
 
 def test_half_a_line_is_told_with_what_printed_it(make_folder):
     half = "def handle(data, context):\n if data is None: print('half', end='')\n return ['x']"
-    with Worker.start(Load(model_dir=str(make_folder(half)))) as worker:
+    with started(Load(model_dir=str(make_folder(half)))) as worker:
         assert worker.logs == "half"
-        assert not worker.predict(one("x")).logs.startswith("half")
+        assert not predict(worker, one("x")).logs.startswith("half")
 
 
 def test_an_answer_comes_with_its_stages_and_its_prints(worker: Worker):
