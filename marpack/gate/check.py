@@ -93,7 +93,7 @@ class _Examination:
     """One archive being checked."""
 
     def __init__(self, candidate: Candidate, choice: CheckSelection, listener: CheckProgress) -> None:
-        self._subject = candidate
+        self._candidate = candidate
         self._choice = choice
         self._listener = listener
         self._done: dict[str, CheckResult] = {}
@@ -115,9 +115,9 @@ class _Examination:
     def _open(self) -> None:
         """Open the archive, whatever was asked for, and if it cannot be opened, let that be the verdict."""
         if self._choice.needs_worker:
-            self._subject.prepare()
+            self._candidate.prepare()
         try:
-            _ = self._subject.archive
+            _ = self._candidate.archive
         except ArchiveError as error:
             self._note(_OPENS, failed(error_problem(error)), 0.0)
             self._stopped = f"{_OPENS.name} failed"
@@ -138,9 +138,9 @@ class _Examination:
 
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
-            return run(each, self._subject)
+            return run(each, self._candidate)
         except MarpackError as error:
-            if each.asks and self._subject.sample_runner.lost:  # the model could not be loaded, or not once more
+            if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
                 self._stopped = f"{each.name} failed"
             return failed(error_problem(error))
 
@@ -150,7 +150,7 @@ class _Examination:
             title=each.title,
             verdict=outcome.verdict,
             reason=outcome.reason,
-            severity=_severities(self._subject).get(each.name, Severity.ERROR),
+            severity=_severities(self._candidate).get(each.name, Severity.ERROR),
             exit_code=each.exit_code,
             findings=outcome.findings,
             seconds=round(seconds, 3),
@@ -159,7 +159,7 @@ class _Examination:
         self._listener.ends(checked)
 
     def report(self, seconds: float) -> GateReport:
-        candidate = self._subject
+        candidate = self._candidate
         opened = "archive" in vars(candidate)
         loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
         return GateReport(

@@ -67,14 +67,14 @@ def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHS
     Never raises for what the members hold; a member that cannot be read is a finding.
     """
     files = Files(view.entries, view.open, search_path(manifest))
-    context = _subject(files, manifest, target)
+    context = _context_of(files, manifest, target)
     if isinstance(context, Finding):
         return [*files.findings, context]
     found = [finding for rule in _rules(manifest) for finding in _run(rule, context)]
     return list(dict.fromkeys([*files.findings, *found]))
 
 
-def _subject(files: Files, manifest: Manifest, target: Target) -> LintContext | Finding:
+def _context_of(files: Files, manifest: Manifest, target: Target) -> LintContext | Finding:
     library = Library(files)
     config = read_config(files, manifest)
     requirements = requirements_of(files, manifest)
