@@ -213,7 +213,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(slow: str, tmp_path: Pa
         assert {checked["name"]: checked["verdict"] for checked in report["checks"]}["samples"] == "passed"
     else:
         assert "- batch-contract interrupted\n" in out
-        assert "was not checked to the end" in out
+        assert "was not checked to the end" in " ".join(out.split())  # a long path breaks the line
     skipped = [
         case.get("name") for case in ET.parse(tmp_path / "out.xml").iter("testcase") if case.find("skipped") is not None
     ]
