@@ -8,9 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import click
 import pytest
 
-from marpack.cli.main import COMMANDS, GROUPS
+from marpack.cli.main import COMMANDS, GROUPS, main
+from marpack.gate import checks
+from marpack.gate.verdicts import passed
+from marpack.project.checks import CHECKS, Check
 from marpack.weights.contents import read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import FORMATS, FormatRow
@@ -50,6 +54,15 @@ def test_what_a_recipe_names_is_there(what: str):
 def test_a_check_is_named_by_the_table_alone():
     naming = [path for path in (ROOT / "marpack").rglob("*.py") if "marpack.gate.checks." in path.read_text()]
     assert not naming
+
+
+def test_a_row_makes_a_check(monkeypatch: pytest.MonkeyPatch):
+    lean = ModuleType("marpack.gate.checks.no_notebooks")
+    monkeypatch.setattr(lean, "run", lambda candidate: passed(f"none in {candidate}"), raising=False)
+    monkeypatch.setitem(sys.modules, lean.__name__, lean)
+    assert checks.run(Check("no-notebooks", "it has no notebooks"), "x.mar").reason == "none in x.mar"
+    for check in CHECKS:
+        assert (ROOT / "marpack" / "gate" / "checks" / f"{check.name.replace('-', '_')}.py").is_file()
 
 
 def test_a_built_in_is_named_by_its_file_and_its_row():
@@ -103,6 +116,21 @@ def test_a_row_makes_a_weights_format(monkeypatch: pytest.MonkeyPatch):
     assert found.kind is Toy.TOY
     assert read_contents(file, found).metadata == {"author": "me"}
     assert registry.load_model(found.kind, SimpleNamespace(path="w.toy")) == "loaded w.toy"
+
+
+def test_a_row_makes_a_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    toy = ModuleType("toy_command")
+    monkeypatch.setattr(toy, "toy", click.command("toy")(lambda: click.echo("toyed")), raising=False)
+    monkeypatch.setitem(sys.modules, toy.__name__, toy)
+    monkeypatch.setitem(COMMANDS, "toy", ("toy_command:toy", "Do next to nothing."))
+    monkeypatch.setitem(GROUPS, "Toys", ("toy",))
+    for words in (["toy"], ["--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("toyed\n")
+    assert "Toys:\n  toy         Do next to nothing.\n" in shown
 
 
 def test_a_command_is_one_row_and_one_place():
