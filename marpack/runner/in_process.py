@@ -18,12 +18,10 @@ from typing import TextIO
 from marpack.runner.client import BatchResult, LoadError
 from marpack.runner.pool import Batch
 from marpack.torchserve.frontend.http_response import death_response
-from marpack.torchserve.messages import DATA, Answered, Load, Loaded, Response, Trouble
+from marpack.torchserve.messages import DATA, METRICS, Answered, Load, Loaded, Response, Trouble
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.service import InferenceService
 from marpack.worker.trouble import flatten
-
-_METRIC = "[METRICS]"
 
 
 class QuitDebugging(KeyboardInterrupt):
@@ -163,7 +161,7 @@ class _Logs(logging.StreamHandler[TextIO]):
         self._keep = keep
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith((_METRIC, DATA)):
+        if record.getMessage().startswith((METRICS, DATA)):
             self._keep(record.getMessage())
         else:
             super().emit(record)

@@ -14,9 +14,8 @@ from msgspec import Struct
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.pool import Batch, Pool
-from marpack.torchserve.messages import DATA, Loaded, Trouble
+from marpack.torchserve.messages import DATA, METRICS, Loaded, Trouble
 
-_METRIC = "[METRICS]"
 _KEPT = 4096  # durations kept per stage: more are sampled evenly
 
 
@@ -113,12 +112,12 @@ class _LogParts(Struct, frozen=True):
 
 def _parted(logs: str) -> _LogParts:
     """Return what the handler printed, the metric lines that stood among it, and the lines of `--show-data`."""
-    if _METRIC not in logs and DATA not in logs:
+    if METRICS not in logs and DATA not in logs:
         return _LogParts(logs)
     lines = logs.splitlines(keepends=True)
     return _LogParts(
-        "".join([line for line in lines if not line.startswith((_METRIC, DATA))]),
-        tuple([line.strip().removeprefix(_METRIC) for line in lines if line.startswith(_METRIC)]),
+        "".join([line for line in lines if not line.startswith((METRICS, DATA))]),
+        tuple([line.strip().removeprefix(METRICS) for line in lines if line.startswith(METRICS)]),
         tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)]),
     )
 

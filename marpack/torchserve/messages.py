@@ -17,6 +17,7 @@ from marpack.torchserve.targets import Target
 
 MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
 DATA = "[DATA]"  # begins a line of `--show-data`
+METRICS = "[METRICS]"  # begins a metric's line
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 20
 _GONE = (BrokenPipeError, ConnectionResetError)
