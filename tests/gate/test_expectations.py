@@ -159,6 +159,15 @@ def test_what_is_recorded_of_an_answer(body: str | bytes, told: dict[str, Any]):
     assert msgspec.to_builtins(found) == {"status": 200} | told
 
 
+def test_deep_answers_are_counted_to_the_depth_that_is_recorded():
+    deep: Any = list(range(25))
+    for _ in range(7):
+        deep = [deep]
+    found = expectation_of(result(json.dumps(deep)))
+    assert found is not None
+    assert (found.json, found.shape) == (msgspec.UNSET, [1] * 7 + [25])
+
+
 def test_of_an_answer_that_broke_off_nothing_is_recorded():
     assert expectation_of(result("x", reset=True)) is None
     assert expectation_of(result("x", status=0)) is None
