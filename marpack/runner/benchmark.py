@@ -82,7 +82,7 @@ def measure(
     Raises LoadError and WorkerError when a worker cannot be started again.
     """
     requests = tuple(item.request for item in inputs if item.refused is None)
-    memory = _Memory(pool, plan.repeat * len(requests) * len(plan.sizes))
+    memory = MemoryWatch(pool, plan.repeat * len(requests) * len(plan.sizes))
     paces = []
     for size in plan.sizes:
         for _ in pool.outcomes(_batches(requests, size, plan.warmup)):
@@ -108,7 +108,7 @@ def _batches(requests: tuple[Request, ...], size: int, passes: int) -> Iterator[
         yield batch
 
 
-def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "_Memory") -> Throughput:
+def _timed(pool: ModelPool, batches: Iterable[Batch], size: int, memory: "MemoryWatch") -> Throughput:
     count = short = 0
     samples: dict[str, Reservoir] = defaultdict(Reservoir)
     started = time.perf_counter()
@@ -133,7 +133,7 @@ def _short(outcome: BatchResult) -> int:
     return sum(not 200 <= response.status < 300 or response.reset for response in outcome.responses)
 
 
-class _Memory:
+class MemoryWatch:
     """Looks at the worker's memory, evenly over a run and not too often."""
 
     def __init__(self, pool: ModelPool, inputs: int) -> None:

@@ -80,6 +80,13 @@ def test_answers_are_drawn(report: Path, browser: Browser):
     assert "handler.py:9" in browser.value("document.querySelector('article.short .trouble').textContent")
 
 
+def test_the_times_of_stages_and_inputs_are_plotted(report: Path, browser: Browser):
+    browser.open(report)
+    inputs, stages = "svg text:not([text-anchor])", "svg rect > title"
+    assert browser.value(f"document.querySelectorAll('{stages}').length") == 1
+    assert "each input in turn" in browser.value(f"[...document.querySelectorAll('{inputs}')].at(-1).textContent")
+
+
 def test_the_page_can_be_read_by_day_and_by_night(report: Path, browser: Browser):
     shades = {}
     for dark in (False, True):

@@ -5,9 +5,10 @@ import re
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from marpack.render.progress import Progress
-from marpack.render.run import Lines, answer_in_short, fit_end
+from marpack.render.run import Lines, answer_in_short, fit_end, show_trouble
 from marpack.runner.results import Result
 from marpack.torchserve.messages import Frame, Trouble
 
@@ -50,6 +51,8 @@ def test_an_answer_is_one_line_of_the_pages_width(monkeypatch: pytest.MonkeyPatc
         ({"body": "AAEC", "body_encoding": "base64", "content_type": "image/png"}, "3 bytes of image/png"),
         ({"status": 0, "body": ""}, "(no answer)"),
         ({"reset": True, "body": ""}, "(connection reset)"),
+        ({"reset": True, "body": "begun"}, "begun"),
+        ({"body": ""}, ""),
         ({"body": "a\nb\tc"}, "a b c"),
         ({"body": "\x1b[31mred\x07"}, "·[31mred·"),
         ({"body": "[NaN, 1]"}, "[NaN, 1]"),
@@ -71,6 +74,14 @@ def test_answers_in_short(values: dict[str, Any], text: str):
 )
 def test_a_long_name_is_cut_at_its_beginning(name: str, text: str):
     assert fit_end(name, 10) == text
+
+
+@pytest.mark.parametrize(("length", "shown"), [(34, "x" * 34), (35, "x" * 33 + "…")])
+def test_a_line_of_code_is_cut_to_its_terminal(length: int, shown: str):
+    frame = Frame("handler.py", 3, "handle", "x" * length, user=True)
+    console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
+    show_trouble(Trouble(kind="KeyError", message="", stage="handle", frames=(frame,)), console)
+    assert f"      {shown}\n" in console.file.getvalue()
 
 
 def test_the_same_trouble_is_told_at_length_once():

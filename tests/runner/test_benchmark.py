@@ -3,7 +3,7 @@ import textwrap
 
 import pytest
 
-from marpack.runner.benchmark import BenchmarkPlan, growth_per_input, measure, sizes_up_to
+from marpack.runner.benchmark import BenchmarkPlan, MemoryWatch, growth_per_input, measure, sizes_up_to
 from marpack.runner.inputs import RequestDefaults, data_inputs
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.messages import Load
@@ -36,6 +36,26 @@ def test_a_leak_is_told_by_the_input():
 )
 def test_wavering_and_a_single_step_are_no_leak(steady: list[tuple[int, int]]):
     assert growth_per_input(steady) is None
+
+
+class Growing:
+    """A pool whose worker has a byte more at each look."""
+
+    def __init__(self) -> None:
+        self.bytes = 100
+
+    def resident_memory(self) -> int:
+        self.bytes += 1
+        return self.bytes
+
+
+def test_memory_is_looked_at_before_and_while_each_batch_size_is_timed():
+    memory = MemoryWatch(Growing(), 1)
+    for _ in range(2):
+        memory.begin()
+        memory.look(1, restarted=False)
+    found = memory.found()
+    assert (found.before, found.after, found.peak) == (101, 104, 104)
 
 
 HANDLER = textwrap.dedent(
