@@ -31,7 +31,9 @@ def test_build_open_and_load_are_the_commands(project: Path):
         assert archive.manifest.model.name == "echo"
     with marpack.load(built.path) as model:
         assert model.handler == "handler:handle"
-        assert model.predict({"a": 1}).json()["seen"] == {"body": "{'a': 1}"}
+        first = model.predict({"a": 1})
+        assert first.json()["seen"] == {"body": "{'a': 1}"}
+        assert first.input == "00000000-0000-4000-8000-000000000001"
 
 
 def test_inputs_are_files_bytes_json_and_forms(project: Path):

@@ -197,8 +197,10 @@ def test_onnx_inputs_of_every_type(tmp_path: Path) -> None:
         helper.make_tensor_sequence_value_info("sequence", TensorProto.FLOAT, [2]),
     ]
     graph = helper.make_graph([helper.make_node("Identity", ["scalar"], ["y"])], "g", inputs, [inputs[0]])
-    onnx.save(helper.make_model(graph), tmp_path / "types.onnx")
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.example", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets), tmp_path / "types.onnx")
 
+    assert contents_of(tmp_path / "types.onnx").facts["opsets"] == "ai.onnx 20, com.example 3"
     assert contents_of(tmp_path / "types.onnx").inputs == (
         Port(name="scalar", dtype="float64", shape=()),
         Port(name="unknown", dtype="float16", shape=("?", 3)),
