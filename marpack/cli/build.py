@@ -31,7 +31,7 @@ class LikeArgparse(click.Command):
         flag, equals, value = word.partition("=")
         if equals and flag in known and not flag.startswith("--"):
             return f"{flag}{value}"
-        near = [name for name in known if name.startswith(flag)] if flag.startswith("--") and flag != "--" else []
+        near = [name for name in known if name.startswith(flag)] if flag.startswith("--") else []
         return f"{near[0]}{equals}{value}" if len(near) == 1 else word
 
 

@@ -25,7 +25,7 @@ _MAGIC = (
 class BodyFolder:
     """A folder of answers; nothing in it is ever replaced."""
 
-    def __init__(self, path: str, *, may_hold_files: bool = False) -> None:
+    def __init__(self, path: str, *, may_hold_files: bool) -> None:
         """Make the folder, if it is not there; it may hold files only where those of an earlier run are expected.
 
         Raises UsageError for one that may not be used, OutputError for one that cannot be made.

@@ -217,6 +217,7 @@ def test_a_worker_that_dies_answers_as_the_server_and_says_why(worker: Worker, w
     assert status_of(outcome) == status
     assert b'"Worker died."' in outcome.responses[0].body
     assert reason in outcome.troubles[0].message
+    assert 0 < outcome.seconds < 60
     assert worker.process.ended()
 
 

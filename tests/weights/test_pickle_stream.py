@@ -86,6 +86,14 @@ def test_opcodes_and_ends_are_those_that_pickletools_counts(value: Any, protocol
     assert stream.end == len(data)
 
 
+def test_a_limit_is_a_number_of_opcodes() -> None:
+    data = pickle.dumps([1, 2, 3])
+    count = sum(1 for _ in pickletools.genops(data))
+
+    assert read_pickle(io.BytesIO(data), limit=count).problem is None
+    assert read_pickle(io.BytesIO(data), limit=count - 1).opcodes == count - 1
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_at_all_are_answered(data: bytes) -> None:
