@@ -3,6 +3,7 @@
 from typing import BinaryIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.weights import legacy
 from marpack.weights.kind import FORMATS, WeightsFormat
@@ -37,12 +38,15 @@ def recognize(file: BinaryIO) -> Recognized:
     head = file.read(16)
     if head.startswith(_LIBRARIES):
         return Recognized(kind=WeightsFormat.ELF)
+    found = Recognized(kind=WeightsFormat.UNKNOWN)
     if head.startswith(b"PK\x03\x04"):
-        return _recognize_zip(file)
-    if legacy.looks_like(file, head):
-        return _recognize_legacy(file)
+        found = _recognize_zip(file)
+    elif legacy.looks_like(file, head):
+        found = _recognize_legacy(file)
+    if found.kind is not WeightsFormat.UNKNOWN:
+        return found
     known = (kind for kind, row in FORMATS.items() if row.reader and row.reader.looks_like(file))
-    return Recognized(kind=next(known, WeightsFormat.UNKNOWN))
+    return replace(found, kind=next(known, WeightsFormat.UNKNOWN))
 
 
 def _recognize_zip(file: BinaryIO) -> Recognized:

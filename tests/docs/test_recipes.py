@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+import zipfile
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -102,16 +103,23 @@ class Toy(StrEnum):
     TOY = "toy"
 
 
-def test_a_row_makes_a_weights_format(monkeypatch: pytest.MonkeyPatch):
+def zipped(name: str) -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        archive.writestr(name, "numbers")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"TOY! and numbers", zipped("TOY!"), b"\x80\x02}.TOY!"])
+def test_a_row_makes_a_weights_format(monkeypatch: pytest.MonkeyPatch, content: bytes):
     header = SimpleNamespace(tensors=(), metadata={"author": "me"})
     reader = SimpleNamespace(
-        looks_like=lambda file: file.seek(0) == 0 and file.read(4) == b"TOY!", read_header=lambda file: header
+        looks_like=lambda file: file.seek(0) == 0 and b"TOY!" in file.read(), read_header=lambda file: header
     )
     loader = ModuleType("marpack.worker.loaders.toy")
     monkeypatch.setattr(loader, "load_job", lambda job: f"loaded {job.path}", raising=False)
     monkeypatch.setitem(sys.modules, loader.__name__, loader)
     monkeypatch.setitem(FORMATS, Toy.TOY, FormatRow(title="a toy", reader=reader, model="toy:load_job"))
-    file = io.BytesIO(b"TOY! and numbers")
+    file = io.BytesIO(content)
     found = recognize(file)
     assert found.kind is Toy.TOY
     assert read_contents(file, found).metadata == {"author": "me"}
