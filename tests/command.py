@@ -1,4 +1,4 @@
-"""`marpack` as a process of its own, whose workers are forked from one that has torch: half the time of a short run."""
+"""`marpack` as a process of its own, whose workers are forked from one that has torch and need not import it."""
 
 import sys
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ def command(*args: str) -> list[str]:
     return [sys.executable, "-m", "marpack", *args]
 
 
-def main(address: str) -> None:
+def run_with_forks(address: str) -> None:
     """Be the command, with workers from the fork server."""
     from marpack.cli.main import main
     from marpack.runner.client import Worker
@@ -34,4 +34,4 @@ def main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv.pop(1))
+    run_with_forks(sys.argv.pop(1))
