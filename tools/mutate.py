@@ -8,6 +8,7 @@ copy of the checkout (what git knows and does not ignore), with that copy as PYT
 install's .pth, and `python -P`, as workers are started, leaves out the current folder only. What a test starts with
 `python -I`, or without this environment, would not see the mutants; before the first, a child with -P has to say where
 it finds the package. A room is a folder of the package, with its tests in the folder of the same name under tests/.
+What they miss is shown to the tests of the modules that import the changed one, and then to all the rest.
 """
 
 import argparse
@@ -31,6 +32,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+
+from tools import house
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "marpack"  # also the room of the modules that are in no folder
@@ -323,6 +326,19 @@ def tests_of(copy: Path, room: str, module: str) -> tuple[list[str], list[str]]:
     return [str(path.relative_to(copy)) for path in own], [str(path.relative_to(copy)) for path in here]
 
 
+def users_of(copy: Path, module: str) -> list[str]:
+    """Return the tests of any room that import a module, or are named after a module that does."""
+    modules = house.read(copy / PACKAGE)
+    dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    importers = {
+        name for name, each in modules.items() for target, _ in house.imported(each, modules) if target == dotted
+    }
+    names = {f"test_{name.rpartition('.')[2].strip('_')}.py" for name in importers}
+    paths = sorted((copy / "tests").rglob("test_*.py"))
+    word = re.compile(rf"\b{re.escape(dotted)}\b")
+    return [str(path.relative_to(copy)) for path in paths if path.name in names or word.search(path.read_text())]
+
+
 def without(tests: Sequence[str]) -> list[str]:
     return [f"--ignore={path}" for path in tests]
 
@@ -356,13 +372,21 @@ class Judge:
         if others := [path for path in room if path not in own]:
             yield "room", [*others, *without(own)], self.patience(mutant.room, room)
         if self.whole:
-            rest = ["tests", "-n", "2", "--dist", "loadfile"]
-            yield "rest", [*rest, *without(room)], self.patience(ALL, rest)
+            workers = ["-n", "2", "--dist", "loadfile"]
+            patience = self.patience(ALL, ["tests", *workers])
+            near = [
+                path for path in users_of(self.copy, mutant.module) if not any(map(Path(path).is_relative_to, room))
+            ]
+            if near:
+                yield "users", [*near, *workers], patience
+            yield "rest", ["tests", *workers, *without([*room, *near])], patience
 
-    def judge(self, mutant: Mutant, number: int) -> str:
-        """Return the verdict on a mutant, and keep it."""
+    def judge(self, mutant: Mutant, number: int, *, past_room: bool = False) -> str:
+        """Return the verdict on a mutant, and keep it; past its room's tests if they have missed it before."""
         verdict, test, seconds = MISSED if self.whole else MISSED_BY_ROOM, None, 0.0
         for whose, tests, patience in self.phases(mutant):
+            if past_room and whose == "room":
+                continue
             started = time.monotonic()
             with applied(self.copy, mutant, number):
                 try:
@@ -424,7 +448,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 before = verdicts(options.results).get(key(mutant.facts()))
                 if before and not (judge.whole and before["verdict"] == MISSED_BY_ROOM):
                     continue
-                verdict = judge.judge(mutant, number)
+                verdict = judge.judge(mutant, number, past_room=before is not None)
                 print(f"{number}/{len(chosen)} {verdict}: {mutant.module}:{mutant.line} {mutant.after}", flush=True)
     print(report(list(verdicts(options.results).values())), end="")
 

@@ -161,22 +161,29 @@ def test_a_mutant_is_undone_and_its_bytecode_is_known_to_be_stale(project: Path)
     assert len(seen | {at // 10**9}) == 3
 
 
-def test_a_modules_own_tests_come_first_and_the_rest_last(project: Path):
+def test_a_modules_own_tests_come_first_then_those_of_who_imports_it_and_the_rest_last(project: Path):
     (project / "tests" / "archive" / "inner" / "test_sizes.py").write_text("")
     (project / "tests" / "test_errors.py").write_text("")
+    (project / "tests" / "cli").mkdir()
+    (project / "tests" / "cli" / "test_main.py").write_text("")
+    with (project / mutate.PACKAGE / "cli" / "main.py").open("a") as file:
+        file.write(f"from {mutate.PACKAGE}.archive import sizes\n")
     judge = Judge(project, project / "results", whole=True)
     judge.usual = {"archive": 10.0, mutate.PACKAGE: 1.0, mutate.ALL: 100.0}
-    phases = judge.phases(Mutant("archive", "m/archive/sizes.py", "f", 1, "", "", mutate.Edit(0, 0, "")))
-    own, rest = "tests/archive/inner/test_sizes.py", ["tests", "-n", "2", "--dist", "loadfile"]
+    module, edit = f"{mutate.PACKAGE}/archive/sizes.py", mutate.Edit(0, 0, "")
+    phases = judge.phases(Mutant("archive", module, "f", 1, "", "", edit))
+    own, user = "tests/archive/inner/test_sizes.py", "tests/cli/test_main.py"
+    workers = ["-n", "2", "--dist", "loadfile"]
     assert list(phases) == [
         ("room", [own], 100),
         ("room", ["tests/archive", f"--ignore={own}"], 100),
-        ("rest", [*rest, "--ignore=tests/archive"], 460),
+        ("users", [user, *workers], 460),
+        ("rest", ["tests", *workers, "--ignore=tests/archive", f"--ignore={user}"], 460),
     ]
-    phases = judge.phases(Mutant(mutate.PACKAGE, "m/errors.py", "f", 1, "", "", mutate.Edit(0, 0, "")))
+    phases = judge.phases(Mutant(mutate.PACKAGE, f"{mutate.PACKAGE}/errors.py", "f", 1, "", "", edit))
     assert list(phases) == [
         ("room", ["tests/test_errors.py"], 64),
-        ("rest", [*rest, "--ignore=tests/test_errors.py"], 460),
+        ("rest", ["tests", *workers, "--ignore=tests/test_errors.py"], 460),
     ]
 
 
@@ -232,7 +239,7 @@ def test_what_the_tests_start_runs_the_mutant_and_verdicts_are_kept(project: Pat
     mutate.main(command[:-1])
     assert [each["verdict"] for each in sorted(verdicts(results).values(), key=lambda each: each["line"])] == [
         "found by room",
-        "found by rest",
+        "found by users",
     ]
 
 
