@@ -33,9 +33,9 @@ def member_tree(members: Sequence[MemberFacts], width: int) -> Iterator[str]:
             inner = folder.setdefault(f"{part}/", {})
             folder = inner if isinstance(inner, dict) else folder
         folder[name] = member
-    table = list(islice(_lines(top, "  "), _MAX_LENGTH))
-    yield from rows(table, width=width, right=frozenset({1}))
-    if len(table) == _MAX_LENGTH:
+    table = list(islice(_lines(top, "  "), _MAX_LENGTH + 1))
+    yield from rows(table[:_MAX_LENGTH], width=width, right=frozenset({1}))
+    if len(table) > _MAX_LENGTH:
         yield "  … and more: --json lists all of them"
 
 

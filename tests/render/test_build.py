@@ -1,0 +1,67 @@
+"""What `marpack build` and `marpack init` show, line by line."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from marpack.findings import Finding, Severity
+from marpack.project.plan import Built
+from marpack.render.build import InitReport, built_lines, show_init, show_warnings
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0004, "0 ms"), (0.25, "250 ms"), (0.9994, "999 ms"), (1.0, "1.00 s"), (12.345, "12.35 s")]
+)
+def test_what_was_built(seconds: float, text: str):
+    built = Built(path=Path("net.mar"), size=1500, digest="sha256:12", members=3, seconds=seconds)
+    lines = [click.unstyle(line) for line in built_lines(built, ())]
+    assert lines == ["built   net.mar", "size    1.5 kB in 3 members", "digest  sha256:12", f"time    {text}"]
+    also = list(built_lines(built, ("a.py", "b.py")))[4:]
+    assert list(map(click.unstyle, also)) == ["also    a.py, b.py (imported, so packed)"]
+
+
+def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.CaptureFixture[str]):
+    notes = [
+        Finding(code=f"a-{severity}", severity=severity, message="hm", where="x", hint="do")
+        for severity in (Severity.NOTE, Severity.WARNING)
+    ]
+    show_warnings(notes)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["  note x: hm (a-note)", "  warning x: hm (a-warning)", "    hint: do"]
+    show_warnings([])
+    assert capsys.readouterr() == ("", "")
+
+
+def report(folder: Path, **values: Any) -> InitReport:
+    given: dict[str, Any] = {"name": "net", "template": "image", "findings": ()}
+    given |= dict.fromkeys(("written", "replaced", "skipped"), ())
+    return InitReport(folder=str(folder), **(given | values))
+
+
+def names(count: int) -> tuple[str, ...]:
+    return tuple(f"f{number}" for number in range(count))
+
+
+def test_what_was_placed_and_what_comes_next(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    warned = Finding(code="hm", severity=Severity.WARNING, message="hm")
+    show_init(report(tmp_path, written=names(12), replaced=names(13), skipped=("x", "y"), findings=(warned,)))
+    out, err = capsys.readouterr()
+    twelve = ", ".join(names(12))
+    assert out.splitlines() == [
+        f"wrote   {twelve}",
+        f"replaced{twelve} and 1 more",
+        "skipped x, y (there already; --force replaces)",
+        "next    marpack build && marpack check",
+    ]
+    assert err == "  warning hm (hm)\n"
+
+
+def test_one_is_led_into_the_folder_of_the_project(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    show_init(report(tmp_path))
+    assert capsys.readouterr() == (f"next    cd {tmp_path} && marpack build && marpack check\n", "")

@@ -1,0 +1,350 @@
+"""The page of an archive, line by line: what stands on it, what is cut short, and after how many."""
+
+from typing import Any
+
+import click
+import pytest
+
+from marpack.archive.protocol import ArchiveForm, Method
+from marpack.findings import Finding, Severity
+from marpack.inspection.facts import (
+    ConfigFacts,
+    HandlerFacts,
+    Inspection,
+    LabelFacts,
+    MemberFacts,
+    TensorFacts,
+    Verified,
+    WeightsFacts,
+)
+from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict
+from marpack.render.inspection import inspection_lines, member_tree
+from marpack.weights.kind import WeightsFormat
+from marpack.weights.onnx import Port
+from marpack.weights.torchscript import ScriptMethod
+
+TRUST = PickleVerdict.NEEDS_TRUST
+
+
+def facts(model: dict[str, Any] | None = None, **values: Any) -> Inspection:
+    given: dict[str, Any] = {
+        "source": "net.mar",
+        "form": ArchiveForm.MAR,
+        "digest": "sha256:12",
+        "manifest": {"runtime": "python", "model": {"modelName": "net", "handler": "h.py", **(model or {})}},
+        "handler": HandlerFacts(entry_point="h.py", file="h.py", function="handle"),
+        "members": (),
+    }
+    return Inspection(**(given | values))
+
+
+def member(name: str, size: int = 10, **values: Any) -> MemberFacts:
+    return MemberFacts(**({"name": name, "size": size, "compressed_size": size, "method": Method.STORED} | values))
+
+
+def shown(width: int = 80, **values: Any) -> list[str]:
+    return [click.unstyle(line) for line in inspection_lines(facts(**values), width)]
+
+
+def told(label: str, **values: Any) -> list[str]:
+    """Return what the page says under a label."""
+    return [line[9:] for line in shown(**values) if line.startswith(f"  {label} ")]
+
+
+def pickle(where: str, verdict: PickleVerdict = TRUST, names: int = 1) -> PickleFacts:
+    imported = tuple(f"mine.C{number}" for number in range(names))
+    return PickleFacts(where=where, verdict=verdict, globals=imported, opcodes=1, weights_only=False)
+
+
+PAGE = """\
+net 1.0
+  source net.mar
+  digest sha256:12
+  bytes  all 2.0 kB read, as the digests and CRCs recorded in it
+  made   by marpack 1, on today, for torchserve, runtime python, with 2 samples
+  entry  h.py: function handle
+  labels 2: cat, dog
+  needs  numpy, scipy
+  config batchSize: 2
+         pt2:
+           compile: {}
+
+w.pt  state_dict
+  holds  1,500 parameters in 2 tensors, 6.0 kB, float32
+  method forward(x) -> Tensor
+  input  x float32 [batch, 3]
+  output y
+         author: me
+  layer.weight  float32  [3, 500]    5.9 kB
+  layer.bias    float32  [10]      40 bytes
+
+members  4, 2.0 kB
+  w.pt         1.0 kB  deflated to 50%  0123456789ab
+  data/
+    words/
+      a.txt    1 byte  stored
+    b.txt      1.0 kB  stored
+  h.py       10 bytes  stored
+
+pickles  needs trust, 2 read
+  w.pt!data.pkl  needs trust
+         mine.C0, mine.C1
+
+findings
+  error damaged-member
+    net.mar!w.pt
+    it is damaged
+    hint: copy it again
+  warning first-of-two
+    one
+  warning second-of-two
+    two
+  note small
+    three
+"""
+
+
+def found(code: str, severity: Severity, message: str, **more: str) -> Finding:
+    return Finding(code=code, severity=severity, message=message, **more)
+
+
+def test_the_whole_page():
+    lines = shown(
+        manifest={
+            "runtime": "python",
+            "createdOn": "today",
+            "model": {"modelName": "net", "modelVersion": "1.0", "handler": "h.py"},
+        },
+        provenance={"builder": "marpack 1"},
+        target="torchserve",
+        samples=2,
+        verified=Verified(members=4, bytes=2000, intact=True, signed_off=True),
+        labels=LabelFacts(count=2, first=("cat", "dog")),
+        requirements=("numpy", "scipy"),
+        config=ConfigFacts(file="c.yaml", text="---\n# ours\nbatchSize: 2\n\n  # more\npt2:\n  compile: {}\n"),
+        weights=(
+            WeightsFacts(
+                member="w.pt",
+                kind=WeightsFormat.STATE_DICT,
+                tensors=2,
+                parameters=1500,
+                bytes=6000,
+                dtypes={"float32": 2},
+                largest=(
+                    TensorFacts(name="layer.weight", dtype="float32", shape=(3, 500), bytes=5900),
+                    TensorFacts(name="layer.bias", dtype="float32", shape=(10,), bytes=40),
+                ),
+                methods=(ScriptMethod(name="forward", signature="(x) -> Tensor"),),
+                inputs=(Port(name="x", dtype="float32", shape=("batch", 3)),),
+                outputs=(Port(name="y"),),
+                metadata={"author": "me"},
+            ),
+        ),
+        members=(
+            member("w.pt", 1000, compressed_size=500, method=Method.DEFLATED, sha256="0123456789abcdef"),
+            member("data/words/a.txt", 1),
+            member("data/b.txt", 1000),
+            member("h.py"),
+        ),
+        pickles=PickleScan(verdict=TRUST, pickles=(pickle("w.pt!data.pkl", names=2), pickle("x", PickleVerdict.SAFE))),
+        findings=(
+            found("first-of-two", Severity.WARNING, "one"),
+            found("small", Severity.NOTE, "three"),
+            found("second-of-two", Severity.WARNING, "two"),
+            found("damaged-member", Severity.ERROR, "it is damaged", where="net.mar!w.pt", hint="copy it again"),
+        ),
+    )
+    assert lines == PAGE.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "first"),
+    [({}, {}, "net"), ({"modelVersion": "2"}, {}, "net 2"), ({"modelName": "n" * 99}, {}, "n" * 79 + "…")],
+)
+def test_the_page_begins_with_name_and_version(model: dict[str, Any], more: dict[str, Any], first: str):
+    assert click.unstyle(next(inspection_lines(facts(model, **more), 80))) == first
+
+
+MANIFEST = {"runtime": "python3", "model": {"modelName": "net", "handler": "h.py"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"manifest": MANIFEST}, "runtime python3"),
+        ({"manifest": MANIFEST | {"archiverVersion": "0.12"}}, "by archiver 0.12, runtime python3"),
+        (
+            {"manifest": MANIFEST | {"archiverVersion": "1.0"}, "provenance": {"builder": "marpack 1"}},
+            "by marpack 1, runtime python3",
+        ),
+    ],
+)
+def test_who_made_it_is_told_as_far_as_it_is_known(values: dict[str, Any], text: str):
+    assert told("made", **values) == [text]
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        ({"problem": "line 3: it breaks off", "file": "h.py"}, "h.py:x: line 3: it breaks off"),
+        ({"file": "h.py", "function": "x"}, "h.py: function x"),
+        ({}, "h.py:x, a handler of the server's own"),
+        ({"file": "h.py", "class_name": "Own"}, "h.py: class Own, defines nothing"),
+        (
+            {"file": "h.py", "class_name": "Own", "bases": ("A", "b.B"), "stages": ("initialize", "handle")},
+            "h.py: class Own(A, b.B), defines initialize, handle",
+        ),
+    ],
+)
+def test_where_requests_enter(handler: dict[str, Any], text: str):
+    assert told("entry", handler=HandlerFacts(entry_point="h.py:x", **handler)) == [text]
+
+
+@pytest.mark.parametrize(
+    ("verified", "text"),
+    [
+        ({"intact": True, "signed_off": True}, "all 5 bytes read, as the digests and CRCs recorded in it"),
+        ({"intact": True, "signed_off": False}, "all 5 bytes read, as the CRCs recorded in it; it has no digests"),
+        ({"intact": False, "signed_off": True}, "NOT what was packed: see the findings"),
+    ],
+)
+def test_what_reading_every_byte_came_to(verified: dict[str, bool], text: str):
+    assert told("bytes", verified=Verified(members=1, bytes=5, **verified)) == [text]
+    assert told("bytes") == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (LabelFacts(count=2, first=("a", "b")), "2: a, b"),
+        (LabelFacts(count=1000, first=("a", "b")), "1,000: a, b, …"),
+        (LabelFacts(problem="it is no JSON"), "it is no JSON"),
+    ],
+)
+def test_labels(labels: LabelFacts, text: str):
+    assert told("labels", labels=labels) == [text]
+
+
+def test_an_archive_without_digests_says_so():
+    assert told("digest", digest=None) == ["none: this archive has no MAR-INF/marpack.json"]
+
+
+@pytest.mark.parametrize(("count", "text"), [(8, "p6, p7"), (9, "p6, p7 and 1 more"), (20, "p6, p7 and 12 more")])
+def test_a_long_list_of_requirements_is_cut_short(count: int, text: str):
+    (line,) = told("needs", requirements=tuple(f"p{number}" for number in range(count)))
+    assert line == f"p0, p1, p2, p3, p4, p5, {text}"
+
+
+@pytest.mark.parametrize(
+    ("count", "last"), [(20, "key19: 1"), (21, "… and 1 more lines"), (1020, "… and 1,000 more lines")]
+)
+def test_a_long_config_is_cut_short(count: int, last: str):
+    text = "".join(f"key{number}: 1\n" for number in range(count))
+    lines = shown(config=ConfigFacts(file="c.yaml", text=text))
+    begin = next(number for number, line in enumerate(lines) if line.startswith("  config "))
+    assert lines[begin : begin + 2] == ["  config key0: 1", "         key1: 1"]
+    assert lines[lines.index("") - 1] == f"         {last}"
+
+
+def test_a_long_line_of_a_config_is_cut_at_the_edge():
+    lines = shown(60, config=ConfigFacts(file="c.yaml", text=f"key: {'x' * 46}\nkey: {'x' * 47}\n"))
+    assert f"  config key: {'x' * 46}" in lines
+    assert f"         key: {'x' * 45}…" in lines
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({}, ["  holds  no tensors"]),
+        ({"problem": "it is cut"}, ["  broken it is cut"]),
+        ({"kind": WeightsFormat.ONNX}, []),
+        (
+            {"tensors": 3, "parameters": 3, "bytes": 9, "dtypes": {"float32": 2, "int8": 1}},
+            ["  holds  3 parameters in 3 tensors, 9 bytes, float32 (2), int8 (1)"],
+        ),
+        ({"inputs": (Port(name="x", dtype="int64"),)}, ["  holds  no tensors", "  input  x int64 unknown rank"]),
+        (
+            {"kind": WeightsFormat.ONNX, "outputs": tuple(Port(name=f"y{number}") for number in range(9))},
+            [f"  output y{number}" for number in range(8)],
+        ),
+        (
+            {
+                "kind": WeightsFormat.TORCHSCRIPT,
+                "methods": tuple(ScriptMethod(name=f"m{number}", signature="()") for number in range(9)),
+            },
+            [f"  method m{number}()" for number in range(8)],
+        ),
+        (
+            {"kind": WeightsFormat.ONNX, "facts": {"opset": "17"}, "metadata": {"note": "x" * 301}},
+            ["         opset: 17", f"         note: {'x' * 65}", *["         " + "x" * 71] * 3, "         " + "x" * 22],
+        ),
+    ],
+)
+def test_what_weights_hold(values: dict[str, Any], lines: list[str]):
+    weights = WeightsFacts(**({"member": "w.pt", "kind": WeightsFormat.STATE_DICT} | values))
+    page = shown(weights=(weights,))
+    begin = page.index(f"w.pt  {weights.kind}") + 1
+    assert page[begin : page.index("members  0, 0 bytes") - 1] == lines
+
+
+@pytest.mark.parametrize(
+    ("count", "lines"),
+    [
+        (8, [line for number in range(8) for line in (f"  w{number}  needs trust", "         mine.C0")]),
+        (
+            9,
+            [line for number in range(8) for line in (f"  w{number}  needs trust", "         mine.C0")]
+            + ["  … and 1 more"],
+        ),
+    ],
+)
+def test_of_many_risky_pickles_the_first_are_shown(count: int, lines: list[str]):
+    pickles = tuple(pickle(f"w{number}") for number in range(count))
+    page = shown(pickles=PickleScan(verdict=TRUST, pickles=pickles))
+    assert page[page.index(f"pickles  needs trust, {count} read") + 1 :] == lines
+
+
+@pytest.mark.parametrize(("count", "text"), [(12, ""), (13, " and 1 more")])
+def test_of_many_names_in_a_pickle_the_first_are_shown(count: int, text: str):
+    page = shown(200, pickles=PickleScan(verdict=TRUST, pickles=(pickle("w", names=count),)))
+    assert page[-1].strip() == ", ".join(f"mine.C{number}" for number in range(12)) + text
+
+
+def test_pickles_that_were_not_fetched_are_counted():
+    safe = (pickle("w", PickleVerdict.SAFE),)
+    rest = "; 1,200 members of numbers and code, which torch never unpickles, not fetched"
+    assert shown(pickles=PickleScan(pickles=safe))[-1] == "pickles  safe, 1 read"
+    assert shown(pickles=PickleScan(pickles=safe, unfetched=1200))[-1] == f"pickles  safe, 1 read{rest}"
+    assert shown()[-1] == "pickles  none"
+
+
+# --- the tree of members --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "hidden"), [(40, 0), (41, 0), (42, 2), (2000, 1960)])
+def test_of_a_crowded_folder_the_first_forty_are_shown(count: int, hidden: int):
+    """What would take one line, to say that it is left out, is shown instead."""
+    lines = list(member_tree([member(f"data/f{number}") for number in range(count)] + [member("last")], 80))
+    assert lines[0] == "  data/"
+    assert lines[-1].split()[0] == "last"
+    files = lines[1:-1]
+    if hidden:
+        assert files.pop() == f"    … and {hidden:,} more"
+    assert [line.split()[0] for line in files] == [f"f{number}" for number in range(count - hidden)]
+
+
+@pytest.mark.parametrize("count", [199, 200, 300])
+def test_a_tree_ends_after_two_hundred_lines(count: int):
+    lines = list(member_tree([member(f"d{number % 10}/{number}") for number in range(count - 10)], 80))
+    more = ["  … and more: --json lists all of them"] if count > 200 else []
+    assert len(lines) == min(count, 200) + len(more)
+    assert lines[min(count, 200) :] == more
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [((10, 10), "stored"), ((10, 12), "stored"), ((10, 9), "stored to 90%"), ((0, 0), "stored")],
+)
+def test_what_packing_saved_is_told(sizes: tuple[int, int], text: str):
+    (line,) = member_tree([member("a", sizes[0], compressed_size=sizes[1])], 80)
+    assert line.rpartition("bytes ")[2].strip() == text
