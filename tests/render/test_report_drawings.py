@@ -182,3 +182,196 @@ def test_a_plot_of_nothing_says_so_and_names_are_escaped():
     plot = page_templates().get_template("plot.svg.j2")
     assert "No input" in plot.render(stages={}, course=TimeSeries())
     assert "&lt;b&gt;" in plot.render(stages={"<b>": Percentiles(1, 2, 3)}, course=TimeSeries())
+
+
+def test_a_course_is_folded_when_its_columns_are_full():
+    course = TimeSeries()
+    for number in range(240):
+        course.add(float(number))
+    assert (course.columns, course.stride) == ([float(number) for number in range(240)], 1)
+    for number in (7, 9, 8):
+        course.add(float(number))
+    assert (course.columns, course.stride) == ([*(float(2 * number + 1) for number in range(120)), 9.0, 8.0], 2)
+
+
+@pytest.mark.parametrize(("count", "more"), [(12, 0), (13, 1)])
+def test_a_dozen_classes_are_bars(count: int, more: int):
+    drawing = drawn({f"c{number}": 0.5 for number in range(count)})
+    assert (len(drawing.bars), drawing.more) == (12, more)
+
+
+@pytest.mark.parametrize(("count", "more"), [(200, 0), (201, 1)])
+def test_two_hundred_things_are_boxes(count: int, more: int):
+    drawing = drawn([{"cat": [0, 0, 1, 1], "score": 0.5}] * count)
+    assert (len(drawing.boxes), drawing.more) == (200, more)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_bars"),
+    [
+        ({"a": 0, "b": 1.001}, True),
+        ({"a": 1.002}, False),
+        ({"a": -0.1, "b": 0.5}, False),
+        ([0.5, 0.509], True),
+        ([0.5, 0.511], False),
+        ([0.5, 0.489], False),
+        ([True, False], False),
+        ([{"class": "a", "probability": 0.5}], True),
+        ([{"name": "a", "confidence": 0.5}], True),
+        ([{"label": "a"}], False),
+        ([{"label": "a", "score": 0.5}, {"label": "b", "score": "high"}], False),
+        ([{"label": "a", "score": 0.5}, {"score": 0.5}], False),
+    ],
+)
+def test_what_counts_as_probabilities(answer: Any, is_bars: bool):
+    assert bool(drawn(answer).bars) == is_bars
+
+
+def test_a_bar_is_no_longer_than_its_row():
+    (bar,) = drawn({"cat": 1.0009}).bars
+    assert bar == Bar("cat", 1.0009, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "labels"),
+    [
+        ([{"cat": [0, 0, 9, 9]}, {"dog": [0, 0, 9, 9]}], ["cat", "dog"]),
+        ([{"1": [0, 0, 9, 9]}], ["tree"]),
+        ([{"bbox": [0, 0, 9, 9]}], [""]),
+        ([{"cat": [0, 0, 9, 9]}, {"dog": [0, 0, 9]}], []),
+        ([{"cat": [0, 0, 9, True]}], []),
+        ([{"cat": [0, 0, 9, 9], "dog": [0, 0, 9, 9]}], []),
+        ([{"cat": [0, 0, 9, 9]}, 5], []),
+    ],
+)
+def test_what_counts_as_a_thing_found(answer: Any, labels: list[str]):
+    boxes = drawn(answer).boxes
+    assert [box.label for box in boxes] == labels
+    assert {box.score for box in boxes} <= {None}
+
+
+def test_things_of_one_label_have_one_colour_and_others_another():
+    one, same, other = drawn([{"cat": [0, 0, 9, 9]}, {"cat": [1, 1, 5, 5]}, {"dog": [0, 0, 9, 9]}]).boxes
+    assert one.hue == same.hue != other.hue
+    assert 0 <= min(one.hue, other.hue) <= max(one.hue, other.hue) < 360
+
+
+def pixels(overlay: Overlay | None) -> Any:
+    """Return an overlay's pixels with their opacity, column by column."""
+    import base64
+    import io
+
+    from PIL import Image
+
+    assert overlay is not None
+    with Image.open(io.BytesIO(base64.b64decode(overlay.uri.partition(",")[2]))) as image:
+        return image.convert("RGBA").load()
+
+
+def test_a_mask_hides_nothing_of_the_background_and_little_of_the_rest():
+    found = pixels(drawn([[0] * 8] + [[1, 2, 3, 4, 5, 6, 255, 0]] * 7).overlay)
+    row = [found[column, 1] for column in range(8)]
+    assert [alpha for *_, alpha in row] == [165] * 7 + [0]
+    assert len(set(row)) == 8
+    assert found[0, 0][3] == 0
+    assert [pixel[:3] for pixel in row[:6]] == [  # all around the wheel
+        (40, 230, 95),
+        (151, 40, 230),
+        (230, 206, 40),
+        (40, 198, 230),
+        (230, 40, 143),
+        (87, 230, 40),
+    ]
+
+
+def test_a_legend_names_the_eight_largest_classes_in_the_colours_of_the_mask():
+    mask = [[index] * 10 for index in range(10)] + [[1] * 10]
+    overlay = drawn(mask).overlay
+    assert overlay is not None
+    found = pixels(overlay)
+    assert [(share.label, share.share) for share in overlay.legend[:2]] == [("tree", 18.2), ("sky", 9.1)]
+    assert [share.label for share in overlay.legend[2:]] == ["2", "3", "4", "5", "6", "7"]
+    assert overlay.legend[1].colour == "transparent"
+    assert overlay.legend[0].colour == "rgb({}, {}, {})".format(*found[0, 1][:3]).replace(",", "")
+
+
+def test_heat_is_the_sum_of_what_each_channel_says_either_way():
+    rows = [[[0.0] * 4 + [-1.0] * 4 + [0.5] * 8] * 8, [[0.0] * 4 + [1.0] * 4 + [0.5] * 8] * 8]
+    found = pixels(drawn(rows).overlay)
+    cold, hot, warm = found[0, 0], found[4, 0], found[8, 0]
+    assert (cold[3], hot[3], warm[3]) == (0, 63 * 220 // 64, 32 * 220 // 64)
+    assert (cold[:3], hot[:3], warm[:3]) == ((255, 60, 0), (255, 60 + 2 * 63, 0), (255, 60 + 2 * 32, 0))
+
+
+def test_a_pixel_that_stands_out_does_not_hide_the_others():
+    flat = [1.0] * 399 + [1000.0]
+    found = pixels(drawn([[flat[20 * row : 20 * row + 20] for row in range(20)]]).overlay)
+    assert found[0, 0] == found[19, 19]
+    lonely = [0.0] * 399 + [1.0]
+    found = pixels(drawn([[lonely[20 * row : 20 * row + 20] for row in range(20)]]).overlay)
+    assert (found[0, 0][3], found[19, 19][3] > 200) == (0, True)
+    assert pixels(drawn([[[0.0] * 8] * 8]).overlay)[0, 0][3] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_overlay"),
+    [
+        ([[0] * 32] * 2, True),
+        ([[0] * 64], False),  # one row is no picture
+        ([[0] * 21] * 3, False),  # 63 pixels
+        ([[255] * 8] * 8, True),
+        ([[256] * 8] * 8, False),
+        ([[[0.5] * 8] * 8] * 4, True),
+        ([[[0.5] * 8] * 8] * 5, False),
+        ([[[0.5] * 8] * 8, [[0.5] * 9] * 8], False),
+        ([[["a"] * 8] * 8], False),
+        ([[[1, 0.5, 3]] * 8] * 8, False),
+    ],
+)
+def test_what_counts_as_a_mask_or_a_heat_map(answer: Any, is_overlay: bool):
+    assert (drawn(answer).overlay is not None) == is_overlay
+    assert drawn(answer, picture=None).overlay is None
+
+
+@pytest.mark.parametrize(
+    ("size", "place"), [((200, 100), (25.0, 0.0, 50.0, 100.0)), ((100, 200), (0.0, 25.0, 100.0, 50.0))]
+)
+def test_a_square_lies_in_the_middle(size: tuple[int, int], place: tuple[float, ...]):
+    overlay = drawn([[0] * 8] * 8, picture=Picture("data:,", *size), crop=1.0).overlay
+    assert overlay is not None
+    assert (overlay.left, overlay.top, overlay.width, overlay.height) == place
+    overlay = drawn([[0] * 8] * 8, picture=Picture("data:,", *size)).overlay
+    assert overlay is not None
+    assert (overlay.left, overlay.top, overlay.width, overlay.height) == (0, 0, 100, 100)
+
+
+def test_a_picture_is_shrunk_to_the_side_asked_for():
+    import base64
+    import io
+
+    from PIL import Image
+
+    data = make_image((420, 280), "JPEG")
+    for side in (384, 90):
+        picture = picture_of(data, side=side)
+        assert picture is not None
+        with Image.open(io.BytesIO(base64.b64decode(picture.uri.partition(",")[2]))) as image:
+            assert image.size == (side, side * 2 // 3)
+
+
+def test_what_can_be_seen_through_stays_so():
+    import base64
+    import io
+
+    from PIL import Image
+
+    for mode, more in (("P", {"transparency": 0}), ("LA", {}), ("RGBA", {})):
+        image = Image.effect_noise((200, 200), 50)
+        if mode != "P":
+            image.putalpha(Image.new("L", image.size, 0))
+        buffer = io.BytesIO()
+        image.convert(mode).save(buffer, "PNG", **more)
+        picture = picture_of(buffer.getvalue())
+        assert picture is not None
+        with Image.open(io.BytesIO(base64.b64decode(picture.uri.partition(",")[2]))) as shown:
+            assert shown.mode == "RGBA"

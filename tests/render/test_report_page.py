@@ -1,13 +1,24 @@
 """The page as a file, and as Chromium shows it."""
 
+import io
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import command
+from msgspec.structs import replace
 from render.browser import Browser
+
+from marpack.archive.reader import open_archive
+from marpack.render.report.page import HtmlReport
+from marpack.render.run_json import RunHead
+from marpack.runner.inputs import Input
+from marpack.runner.results import Percentiles, Result, Summary
+from marpack.torchserve.messages import Loaded, Part, Request
 
 HANDLER = textwrap.dedent(
     """
@@ -159,3 +170,148 @@ def test_no_report_of_what_was_never_loaded(make_mar, tmp_path: Path):
     command = [sys.executable, "-m", "marpack", "run", archive, "--data", "x", "--report", "out.html"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode == 4
     assert list(tmp_path.glob("*.html")) == []
+
+
+# --- the file itself, without a browser -----------------------------------------------------------------------------
+
+
+def answer(body: str = "{}", **values: Any) -> Result:
+    given: dict[str, Any] = {"input": "x", "status": 200, "phrase": "", "headers": {}, "content_type": None}
+    return Result(body=body, **({"body_encoding": "text", "stages": {}, "seconds": 0.0} | given | values))
+
+
+def asked(value: bytes = b"", content_type: str = "text/plain") -> Input:
+    return Input("x", Request(id="1", parts=(Part("body", value, content_type),)))
+
+
+def loaded(archive: Path, **values: Any) -> RunHead:
+    ready = Loaded(handler="handler:handle", stages={}, **values)
+    return RunHead(archive=str(archive), digest=None, target="torchserve", loaded=ready, load_logs="")
+
+
+def written(archive: Path, *shown: tuple[Input, Result], head: RunHead | None = None, **ends: Any) -> str:
+    given: dict[str, Any] = {"inputs": 1, "answered": 1, "short": 0, "seconds": 1.0, "throughput": 1.0, "stages": {}}
+    with HtmlReport(str(archive.with_suffix(".html"))) as report, open_archive(archive) as opened:
+        report.begin(head or loaded(archive), opened)
+        for each in shown:
+            report.show(*each)
+        report.end(Summary(**({"restarts": 0, "peak_memory": None} | given | ends)))
+    return archive.with_suffix(".html").read_text()
+
+
+@pytest.fixture
+def mar(make_mar) -> Path:
+    return make_mar("def handle(data, context): ...")
+
+
+def facts_of(page: str) -> dict[str, str]:
+    return dict(re.findall(r'<tr><th>(.*?)</th><td class="mono">(.*?)</td></tr>', page))
+
+
+def test_the_page_names_what_was_run_and_where(mar: Path):
+    facts = facts_of(written(mar))
+    told = {
+        "file": str(mar),
+        "digest": "none",
+        "target": "torchserve",
+        "handler": "handler:handle",
+        "device": "unknown",
+    }
+    assert dict(list(facts.items())[:5]) == told
+    assert {"python", "system", "processor", "marpack", "torch", "numpy"} <= set(facts)
+    head = replace(loaded(mar, device="cuda:0"), digest="sha256:12")
+    facts = facts_of(written(mar, head=head))
+    assert (facts["digest"], facts["device"]) == ("sha256:12", "cuda:0")
+
+
+@pytest.mark.parametrize(("load", "text"), [({"initialize": 1234.0}, "<dd>1.23 s</dd>"), ({}, None)])
+def test_the_time_that_loading_took(mar: Path, load: dict[str, float], text: str | None):
+    page = written(mar, load=load)
+    assert ("<dt>initialize</dt>" in page) == (text is not None)
+    assert (text or "") in page
+
+
+@pytest.mark.parametrize(
+    ("stages", "told", "shares"),
+    [
+        ({}, "", []),
+        ({"handle": 5.0}, "5.0 ms", []),
+        ({"preprocess": 1.0}, "", []),
+        (
+            {"handle": 10.0, "postprocess": 2.0, "preprocess": 1.0, "inference": 4.0},
+            "preprocess 1.0 + inference 4.0 + postprocess 2.0 of 10.0 ms",
+            ["10.0", "40.0", "20.0", "30.0"],
+        ),
+        ({"handle": 1.0, "inference": 1.01}, "inference 1.0 of 1.0 ms", ["101.0", "0"]),
+        ({"handle": 0.0, "inference": 0.0}, "inference 0.0 of 0.0 ms", []),
+    ],
+)
+def test_each_answers_time_is_shared_out(mar: Path, stages: dict[str, float], told: str, shares: list[str]):
+    page = written(mar, (asked(), answer(stages=stages)))
+    assert f'<span class="time dim">{told}</span>' in page
+    assert re.findall(r'<i class="s\d" style="width:([\d.]+)%"></i>', page) == shares
+
+
+@pytest.mark.parametrize(
+    ("value", "content_type", "text"),
+    [
+        (b"hello", "text/plain", "hello"),
+        (b"x" * 1500, "text/plain", "x" * 1500),
+        (b"x" * 1501, "text/plain", "x" * 1500 + "…"),
+        (b"\xff\xfe", "text/plain", "2 bytes text/plain"),
+        (b"\xff\xfe", "", "2 bytes"),
+        ("ü" * 1499 + "🦆" * 751, "text/plain", "ü" * 1499 + "🦆…"),
+        ("x" + "🦆" * 1500, "text/plain", "x" + "🦆" * 1499),  # cut in the middle of a letter
+    ],
+)
+def test_what_was_asked_is_shown_as_text_where_it_is_some(mar: Path, value: Any, content_type: str, text: str):
+    data = value if isinstance(value, bytes) else value.encode()
+    assert f"<pre>{text}</pre></div>" in written(mar, (asked(data, content_type), answer("{}")))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "is_picture"),
+    [("image/png", True), ("", True), ("application/octet-stream", True), ("text/plain", False)],
+)
+def test_a_picture_is_shown_unless_it_is_called_something_else(
+    mar: Path, png: bytes, content_type: str, is_picture: bool
+):
+    page = written(mar, (asked(png, content_type), answer()))
+    assert ('<img src="data:image/png' in page) == is_picture
+
+
+BOX = '[{"cat": [0, 0, 1, 1], "score": 0.5}]'
+
+
+@pytest.mark.parametrize(
+    ("size", "body", "shown"),
+    [
+        ((8, 4), "{}", (96, 48)),
+        ((95, 95), "{}", (190, 190)),
+        ((96, 96), "{}", (96, 96)),
+        ((8, 4), BOX, (240, 120)),
+        ((239, 10), BOX, (384, 16)),
+        ((240, 10), BOX, (240, 10)),
+        ((500, 100), "{}", (384, 77)),
+    ],
+)
+def test_small_pictures_are_enlarged(mar: Path, size: tuple[int, int], body: str, shown: tuple[int, int]):
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.new("L", size).save(buffer, "PNG")
+    page = written(mar, (asked(buffer.getvalue(), "image/png"), answer(body)))
+    assert f'width="{shown[0]}" height="{shown[1]}"' in page
+
+
+def test_inputs_are_plotted_by_the_time_of_their_call(mar: Path):
+    times = [{"handle": 1.0}, {}, {"handle": 3.0}]
+    spread = {"handle": Percentiles(1.0, 2.0, 3.0)}
+    page = written(mar, *((asked(), answer(stages=stages)) for stages in times), stages=spread)
+    assert page.count("<rect class=") == 2 + 2  # of the stage, and of the inputs that reached the handler
+    assert "each input in turn, up to 3.0 ms" in page
+
+
+@pytest.mark.parametrize("body", ["plain", "[" * 100_000])
+def test_a_body_that_is_no_json_is_text(mar: Path, body: str):
+    assert f"<pre>{body[:4000]}</pre>" in written(mar, (asked(), answer(body)))

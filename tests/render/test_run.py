@@ -5,12 +5,28 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
+from marpack.findings import Finding, Severity
 from marpack.render.progress import Progress
-from marpack.render.run import Lines, answer_in_short, fit_end, show_trouble
-from marpack.runner.results import Result
-from marpack.torchserve.messages import Frame, Trouble
+from marpack.render.run import (
+    Lines,
+    answer_in_short,
+    duration,
+    fit_end,
+    show_columns,
+    show_load_error,
+    show_pace,
+    show_rest,
+    show_summary,
+    show_trouble,
+    told_frames,
+)
+from marpack.runner.benchmark import BenchmarkFigures, Memory, Throughput
+from marpack.runner.client import LoadError
+from marpack.runner.results import Percentiles, Result, Summary
+from marpack.torchserve.messages import Frame, Loaded, LoadFailed, Trouble
 
 
 def result(**values: Any) -> Result:
@@ -116,6 +132,24 @@ def test_a_bar_knows_what_is_left_and_what_fell_short():
     assert unknown.line(2.0) == "1 answered  0.5/s"
 
 
+@pytest.mark.parametrize(
+    ("answered", "total", "seconds", "line"),
+    [
+        (99, 1000, 10.0, "━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 99/1,000  9.9/s  1:31 left"),
+        (100, 1000, 10.0, "━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 100/1,000  10/s  1:30 left"),
+        (1, 3600, 1.0, f"{'╌' * 24} 1/3,600  1.0/s  59:59 left"),
+        (1, 3601, 1.0, f"{'╌' * 24} 1/3,601  1.0/s  1:00:00 left"),
+        (3, 2, 1.0, f"{'━' * 24} 3/2  3.0/s  0:00 left"),
+        (1000, None, 0.5, "1,000 answered  2,000/s"),
+    ],
+)
+def test_a_line_tells_how_far_and_how_long(answered: int, total: int | None, seconds: float, line: str):
+    progress = Progress(total, io.StringIO())
+    for _ in range(answered):
+        progress.step(ok=True)
+    assert progress.line(seconds) == line
+
+
 def test_a_bar_is_drawn_after_a_while_and_taken_away_once():
     stream = io.StringIO()
     progress = Progress(10, stream)
@@ -127,3 +161,176 @@ def test_a_bar_is_drawn_after_a_while_and_taken_away_once():
     progress.clear()
     progress.clear()
     assert re.fullmatch(r"\r\x1b\[K\S+ 2/10 .* left\r\x1b\[K", stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0.0, "0.000 ms"),
+        (0.9994, "0.999 ms"),
+        (1.0, "1.0 ms"),
+        (99.94, "99.9 ms"),
+        (100.0, "100 ms"),
+        (9999.0, "9999 ms"),
+        (10_000.0, "10.0 s"),
+    ],
+)
+def test_a_time_has_as_many_digits_as_matter(milliseconds: float, text: str):
+    assert duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("columns", "name", "room"), [(40, 20, 20), (80, 20, 39), (120, 30, 69), (160, 40, 99), (200, 40, 139)]
+)
+def test_name_and_answer_share_the_width(monkeypatch: pytest.MonkeyPatch, columns: int, name: int, room: int):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    (line,) = shown(result(input="x" * 300, body="y" * 300))
+    assert line == f"…{'x' * (name - 1)}  200  {'y' * (room - 1)}…      1.2 ms"
+
+
+def test_what_has_no_answer_or_time_has_none_in_its_line():
+    failed = result(status=0, body="", stages={})
+    (line,) = shown(failed)
+    assert line == f"{'in/a.png':20}    -  (no answer)"
+
+
+def test_a_worker_that_was_started_again_is_mentioned():
+    assert shown(result(restarted=True))[1:] == ["  the worker was started again"]
+
+
+def trouble(number: int, **values: Any) -> Trouble:
+    return Trouble(kind="KeyError", message=str(number), stage="handle", hint="look", **values)
+
+
+@pytest.mark.parametrize(("between", "again"), [(15, True), (16, False)])
+def test_what_was_told_sixteen_troubles_ago_is_told_again(between: int, again: bool):
+    numbers = [0, *range(1, between + 1), 0]
+    lines = shown(*(result(status=503, troubles=(trouble(number),)) for number in numbers))
+    assert lines[-2:] == ["  handle: KeyError: 0", "    as above" if again else "    hint: look"]
+
+
+def test_a_trouble_without_more_is_told_in_one_line():
+    lines = shown(*[result(status=503, troubles=(Trouble(kind="KeyError", message="x", stage=""),))] * 2)
+    assert [lines[1], lines[3]] == ["  KeyError: x"] * 2
+    assert len(lines) == 4
+
+
+def test_of_the_frames_the_authors_and_the_last_are_told():
+    def frame(name: str, *, user: bool) -> Frame:
+        return Frame(name, 1, "f", "", user=user)
+
+    libraries = (frame("a", user=False), frame("mine", user=True), frame("b", user=False), frame("c", user=False))
+    assert [each.file for each in told_frames(libraries)] == ["mine", "c"]
+    assert [each.file for each in told_frames(libraries[:2])] == ["mine"]
+    lines = shown(result(status=503, troubles=(trouble(1, frames=libraries, notes=("by the way",)),)))
+    assert lines[1:] == ["  handle: KeyError: 1", "    mine:1 in f", "    c:1 in f", "    by the way", "    hint: look"]
+
+
+@pytest.mark.parametrize(("count", "last"), [(20, "  │ 19"), (21, "  │ … 1 more lines; all of them with --json")])
+def test_of_a_log_twenty_lines_are_shown(count: int, last: str):
+    lines = shown(result(logs="".join(f"{number}\n" for number in range(count))), logs=True)
+    assert lines[20] == "  │ 19"
+    assert lines[-1] == last
+
+
+def test_an_answer_is_parsed_up_to_a_length():
+    short, long = ('{"a":  "' + "x" * length + '"}' for length in ((1 << 16) - 10, (1 << 16) - 9))
+    assert answer_in_short(result(body=short), 20) == '{"a":"xxxxxxxxxxxxx…'
+    assert answer_in_short(result(body=long), 20) == '{"a": "xxxxxxxxxxxx…'
+
+
+def test_how_the_model_was_loaded(capsys: pytest.CaptureFixture[str]):
+    stages = {"start": 100.0, "import": 1000.0, "initialize": 250.0}
+    aside = Trouble(kind="Skipped", message="so", stage="")
+    Lines(logs=True).head(Loaded(handler="h[0]", stages=stages, device="cpu", troubles=(aside,)), "printed\n")
+    told = "loaded h[0] in 1.35 s (initialize 0.25 s) on cpu"
+    assert capsys.readouterr() == ("", f"{told}\n  Skipped: so\n  │ printed\n")
+    Lines().head(Loaded(handler="h", stages={}), "printed\n")
+    assert capsys.readouterr().err == "loaded h in 0.00 s (initialize 0.00 s)\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "so"),
+    [
+        ("ValueError", "; the server's worker would die here, too"),
+        ("NotProvidedError", " here: marpack lacks what it needs"),
+    ],
+)
+def test_a_handler_that_cannot_be_loaded(capsys: pytest.CaptureFixture[str], kind: str, so: str):
+    failure = LoadFailed(trouble=Trouble(kind=kind, message="no", stage="import"))
+    show_load_error(LoadError(failure, "printed\n", where="a.mar"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"error: the handler could not be loaded{so}", f"  import: {kind}: no", "  │ printed"]
+
+
+FAST = Percentiles(1.0, 20.0, 300.0)
+
+
+def summary(**values: Any) -> Summary:
+    given: dict[str, Any] = {"inputs": 2, "answered": 2, "short": 0, "seconds": 1.0, "throughput": 1234.5}
+    return Summary(**(given | {"stages": {}, "restarts": 0, "peak_memory": None} | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({"inputs": 1}, []),
+        ({"inputs": 1, "before": 1}, ["1 answered before, 1 inputs, all answered, 1,234/s"]),
+        ({}, ["2 inputs, all answered, 1,234/s"]),
+        ({"inputs": 2000, "short": 1001}, ["2,000 inputs, 1,001 fell short, 1,234/s"]),
+        ({"restarts": 1}, ["2 inputs, all answered, 1,234/s", "  1 restart"]),
+        (
+            {
+                "restarts": 2,
+                "peak_memory": 3_000_000,
+                "load": {"import": 5.0, "initialize": 12.3},
+                "stages": {"handle": FAST},
+            },
+            [
+                "2 inputs, all answered, 1,234/s",
+                "                           p50         p90         p99",
+                "  handle                1.0 ms     20.0 ms      300 ms",
+                "  initialize 12.3 ms, peak memory 3.0 MB, 2 restarts",
+            ],
+        ),
+    ],
+)
+def test_what_a_run_adds_up_to(capsys: pytest.CaptureFixture[str], values: dict[str, Any], lines: list[str]):
+    show_summary(summary(**values))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == lines
+
+
+BENCHMARK = """\
+   batch    inputs/s         p50         p90         p99   per input
+       1       1,235      1.0 ms     20.0 ms      300 ms      1.0 ms
+       4       1,235      1.0 ms     20.0 ms      300 ms    0.250 ms
+       8           0  1,000 fell short
+
+batch of 4                   p50         p90         p99
+handle                    1.0 ms     20.0 ms      300 ms
+
+memory  1.0 MB once warm, 2.0 MB in the end, 3.0 MB at most
+  warning hm (a-leak)
+"""
+
+
+def test_a_benchmark_is_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "40")
+
+    def pace(size: int, short: int = 0, **stages: Percentiles) -> Throughput:
+        speed = 0.0 if short else 1234.6
+        return Throughput(batch_size=size, inputs=1000, short=short, seconds=1.0, throughput=speed, stages=stages)
+
+    one, four = pace(1, handle=FAST), pace(4, handle=FAST)
+    show_columns()
+    for each in (one, four, pace(8, short=1000)):
+        show_pace(each)
+    memory = Memory(before=1_000_000, after=2_000_000, peak=3_000_000, per_input=None)
+    finding = Finding(code="a-leak", severity=Severity.WARNING, message="hm")
+    figures = BenchmarkFigures(inputs=1, repeat=1, warmup=0, paces=(one, four), memory=memory, findings=(finding,))
+    show_rest(figures)
+    assert capsys.readouterr().out == BENCHMARK
+    show_rest(replace(figures, memory=None, findings=()))
+    assert capsys.readouterr().out.splitlines() == ["", *BENCHMARK.splitlines()[5:7]]
