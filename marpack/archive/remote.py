@@ -169,8 +169,8 @@ def public_address(address: str) -> str:
     """Return an address without what may be secret in it: user, password and query."""
     scheme, _, rest = address.partition("://")
     host, slash, path = rest.partition("/")
-    path, question, _ = path.partition("?")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}{question and '?…'}"
+    shown, question, _ = f"{host.rpartition('@')[2]}{slash}{path}".partition("?")
+    return f"{scheme}://{shown}{question and '?…'}"
 
 
 class FileSystemFetch:

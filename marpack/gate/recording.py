@@ -150,11 +150,11 @@ class Recorder:
         expected = expectation_of(result)
         if expected is None or result.status >= 500:
             return RecordingSummary(name, SavedSample.REFUSED, _why_not(result))
+        if not is_file and not self._free(name, part.value):
+            return RecordingSummary(name, SavedSample.REFUSED, "there is another file of that name in the project")
         known = self._known.get(self._own(name))
         if known is not None and known.expect is not None and not shortfalls(known.expect, result):
             return RecordingSummary(known.input, SavedSample.MET)
-        if not is_file and not self._free(name, part.value):
-            return RecordingSummary(name, SavedSample.REFUSED, "there is another file of that name in the project")
         if not is_file:
             self._files[name] = part.value
         spelt = known.input if known is not None else name

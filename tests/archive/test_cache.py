@@ -193,3 +193,26 @@ def test_a_killed_process_spoils_nothing(tmp_path, root):
     folder = extract(path, root)
     assert (folder / "w.bin").stat().st_size == 50_000_000
     assert len(list(root.glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize("change", [{"boot": "another"}, {"format": 2}, {"folder": "gone"}])
+def test_a_stamp_of_another_time_is_no_stamp(tmp_path, root, change):
+    """After the next boot, what was not flushed by then may be gone."""
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    (stamp,) = root.glob("*.json")
+    stamp.write_text(json.dumps(json.loads(stamp.read_text()) | change))
+    second = extract(path, root)
+    assert second != first
+    assert extract(path, root) == second
+
+
+def test_what_fits_the_bound_to_the_byte_stays(tmp_path, root):
+    one, two = (made(tmp_path / f"{n}.mar", 10_000) for n in range(2))
+    folder = extract(one, root)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    extract(two, root, limit=2 * size - 1)
+    assert not folder.exists()
+    folder = extract(two, root)
+    extract(one, root, limit=2 * size)
+    assert folder.exists()

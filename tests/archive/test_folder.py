@@ -100,6 +100,39 @@ def test_hostile_folders_are_refused(model, spoil, sentence):
 def test_a_folder_of_too_many_files_is_refused(model):
     with pytest.raises(ArchiveError, match="holds more than 2 files"):
         open_archive(model, limits=Limits(members=2))
+    assert len(open_archive(model, limits=Limits(members=3)).entries) == 3
+
+
+def test_a_folder_in_a_folder_is_followed_down_to_a_depth(model):
+    deep = model.joinpath(*"d" * 63)
+    deep.mkdir(parents=True)
+    (deep / "file").touch()
+    assert open_archive(model).entries["d/" * 63 + "file"].size == 0
+    (deep / "d").mkdir()
+    (deep / "d" / "file").touch()
+    with pytest.raises(ArchiveError, match=r"more than 64 folders deep|lies too deep"):
+        open_archive(model)
+
+
+def test_members_that_are_asked_for_are_copied_and_counted(model, tmp_path):
+    counts = []
+    with open_archive(model) as archive:
+        (tmp_path / "one").mkdir()
+        archive.extract(tmp_path / "one", ["h.py"], counts.append)
+        assert [path.name for path in (tmp_path / "one").iterdir()] == ["h.py"]
+        assert sum(counts) == 6
+        (tmp_path / "all").mkdir()
+        archive.extract(tmp_path / "all")
+    for name in ("h.py", "data/labels.txt", "MAR-INF/MANIFEST.json"):
+        assert (tmp_path / "all" / name).read_bytes() == (model / name).read_bytes()
+
+
+def test_a_file_that_is_gone_meanwhile_is_told(model):
+    with open_archive(model) as archive:
+        (model / "h.py").unlink()
+        with pytest.raises(ArchiveError, match=r"the file 'h\.py' cannot be read: No such file") as caught:
+            archive.open("h.py")
+    assert caught.value.where == str(model)
 
 
 def test_no_such_path(tmp_path):

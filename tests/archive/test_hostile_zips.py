@@ -323,9 +323,16 @@ CASES = {
     ),
     "extra-garbled": (zip_of(*GOOD, M(name="a.py", extra=b"\1\0\xff\xff")), EXTRA),
     "extra-tail": (zip_of(*GOOD, M(name="a.py", extra=b"abc")), EXTRA),
+    "extra-byte-too-many": (zip_of(*GOOD, M(name="a.py", extra=struct.pack("<2H", 9, 0) + b"a")), EXTRA),
     "zip64-twice": (zip_of(*GOOD, M(name="a.py", size=FULL, compressed=FULL, extra=zip64_extra(6, 6) * 2)), EXTRA),
     "zip64-needless": (zip_of(*GOOD, M(name="a.py", extra=zip64_extra(9, 9))), ZIP64),
     "zip64-short": (zip_of(*GOOD, M(name="a.py", size=FULL, compressed=FULL, extra=zip64_extra(6))), ZIP64),
+    "zip64-empty": (zip_of(*GOOD, M(name="a.py", extra=zip64_extra())), ZIP64),
+    "zip64-long": (zip_of(*GOOD, M(name="a.py", size=FULL, compressed=FULL, extra=zip64_extra(6, 6, 0))), ZIP64),
+    "zip64-no-numbers": (
+        zip_of(*GOOD, M(name="a.py", size=FULL, compressed=FULL, extra=struct.pack("<2H2QI", 1, 20, 6, 6, 0))),
+        ZIP64,
+    ),
     "zip64-size-lies": (
         zip_of(*GOOD, M(name="a.py", size=FULL, compressed=FULL, extra=zip64_extra(1 << 40, 1 << 40))),
         "the members have",
@@ -350,6 +357,7 @@ CASES = {
         zip_of(*GOOD, M(name="a.py", central={"disk": 1})),
         "the member 'a.py' says it lies in another part of a split zip",
     ),
+    "directory-late": (zip_of(*GOOD, offset=DIRECTORY + 1), "the zip's directory is not where its end record says"),
     "directory-elsewhere": (zip_of(*GOOD, offset=1 << 31), "the zip's directory is not where its end record says"),
     "directory-garbled": (
         zip_of(*GOOD, M(name="a.py", central={"magic": b"PK\1\3"})),
@@ -380,7 +388,9 @@ def test_the_same_members_told_truly_are_taken(tmp_path):
     descriptor = DESCRIPTOR.pack(b"PK\7\x08", zlib.crc32(b"x = 1\n"), 8, 6)
     streamed = M(name="s.py", method=8, flags=0x808, local={"crc": 0, "size": 0, "compressed": 0}, after=descriptor)
     wide = M(name="w.py", size=FULL, compressed=FULL, extra=zip64_extra(6, 6))
-    path.write_bytes(zip_of(*GOOD, streamed, wide, M(name="d/", data=b"", mode=stat.S_IFDIR), comment=b"a comment"))
+    padded = M(name="p.py", extra=struct.pack("<2HB", 9, 1, 1) + bytes(11))
+    members = (*GOOD, streamed, wide, padded, M(name="d/", data=b"", mode=stat.S_IFDIR))
+    path.write_bytes(zip_of(*members, comment=b"a comment"))
     with open_archive(path, cache=Cache(tmp_path / "cache")) as archive:
         assert (archive.materialize() / "s.py").read_bytes() == b"x = 1\n"
         assert (archive.materialize() / "w.py").read_bytes() == b"x = 1\n"

@@ -1,16 +1,42 @@
 import base64
+import importlib.util
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from marpack.archive.remote import check_address, fetch
-from marpack.errors import UsageError
+from marpack.archive.reader import open_archive
+from marpack.archive.remote import FetchedRange, RemoteFile, check_address, fetch, open_remote, public_address
+from marpack.errors import DamagedArchiveError, NotAnArchiveError, UsageError
 from marpack.runner.inputs import RequestDefaults, file_inputs
 from marpack.runner.sources import check_sources
+
+DATA = bytes(range(256)) * 400
+
+
+def part(start: int, stop: int, size: int = len(DATA), **headers: str) -> tuple[int, dict[str, Any], bytes]:
+    return 206, {"Content-Range": f"bytes {start}-{stop - 1}/{size}", **headers}, DATA[start:stop]
+
+
+def beginning(wanted: str) -> tuple[int, dict[str, Any], bytes]:
+    """Give the end, and of everything else the beginning."""
+    return part(len(DATA) - 100, len(DATA)) if wanted.startswith("-") else part(0, 50)
+
+
+# What is answered to a request for a range, by address: status, headers, body.
+RANGES = {
+    "/beginning": beginning,
+    "/nowhere": lambda _: (206, {}, DATA[:10]),
+    "/whole": lambda _: (200, {}, DATA),
+    "/large": lambda _: (200, {"Content-Length": (32 << 20) + 1}, b""),
+    "/torn": lambda _: (200, {"Content-Length": 32 << 20}, b""),
+    "/etag": lambda _: part(0, 10, 10, ETag="1"),
+    "/date": lambda _: part(0, 10, 10, **{"Last-Modified": "1"}),
+}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -26,6 +52,14 @@ class Answers(BaseHTTPRequestHandler):
         if self.path.startswith("/gone.png"):
             self.send_error(404)
             return
+        if self.path in RANGES:
+            status, headers, body = RANGES[self.path](self.headers["Range"].removeprefix("bytes="))
+            self.send_response(status)
+            for name, value in {"Content-Length": len(body), **headers}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(body)
+            return
         self.send_response(200)
         self.send_header("Content-Length", "999" if self.path == "/torn.png" else "5")
         self.end_headers()
@@ -38,7 +72,7 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def site() -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -105,3 +139,192 @@ def test_what_nothing_can_read_is_said_before_anything_is_loaded():
     except ImportError:
         with pytest.raises(UsageError, match="s3fs"):
             check_sources(["s3://bucket/x"])
+
+
+# --- archives, by range ---------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """Bytes at hand, and what was asked of them."""
+
+    def __init__(self, data: bytes = DATA, version: str = "1") -> None:
+        self.data, self.version = data, version
+        self.asked: list[tuple[int, int]] = []
+
+    def last(self, count: int) -> FetchedRange:
+        return FetchedRange(self.data[-count:], max(0, len(self.data) - count), len(self.data), self.version)
+
+    def part(self, start: int, stop: int) -> FetchedRange:
+        self.asked.append((start, stop))
+        return FetchedRange(self.data[start:stop], start, len(self.data), self.version)
+
+
+TAIL = len(DATA) - 16_384
+
+
+def test_the_end_is_fetched_first_and_nothing_of_it_again():
+    kept = Kept()
+    file = RemoteFile("x", kept)
+    assert file.read_at(TAIL, 16_384) == DATA[TAIL:]
+    assert file.read_at(TAIL + 5, 10) == DATA[TAIL + 5 : TAIL + 15]
+    assert (kept.asked, file.size, file.fetched) == ([], len(DATA), 16_384)
+
+
+def test_who_reads_on_is_given_more_at_a_time_and_who_jumps_little():
+    kept = Kept(DATA * 20)
+    file = RemoteFile("x", kept)
+    for offset in (0, 100, 512, 1536, 10_000, 10_512):
+        assert file.read_at(offset, 10) == kept.data[offset : offset + 10]
+    assert kept.asked == [(0, 512), (512, 1536), (1536, 3584), (10_000, 10_512), (10_512, 11_536)]
+    assert file.fetched == 16_384 + 512 + 1024 + 2048 + 512 + 1024
+    while file._next < len(kept.data) - 16_384:
+        file.read_at(file._next, 1)
+    assert max(stop - start for start, stop in kept.asked) == 256 * 1024
+
+
+def test_what_is_asked_for_comes_at_once_up_to_what_is_here_already():
+    kept = Kept()
+    file = RemoteFile("x", kept)
+    assert file.read_at(20_000, 3000) == DATA[20_000:23_000]
+    assert file.read_at(19_000, 5000) == DATA[19_000:24_000]
+    assert file.read_at(TAIL - 10, 30) == DATA[TAIL - 10 : TAIL + 20]
+    assert kept.asked == [(20_000, 23_000), (19_000, 20_000), (23_000, 24_000), (TAIL - 10, TAIL)]
+
+
+def test_the_end_is_the_end():
+    file = RemoteFile("x", Kept())
+    assert file.read_at(len(DATA) - 1, 1) == DATA[-1:]
+    for offset, count in ((len(DATA), 1), (len(DATA) - 1, 2)):
+        with pytest.raises(DamagedArchiveError, match=f"ends at byte {len(DATA)}, in the middle"):
+            file.read_at(offset, count)
+
+
+@pytest.mark.parametrize("change", [{"data": DATA + b"x"}, {"version": "2"}])
+def test_a_file_that_is_replaced_meanwhile_is_told(change: dict[str, Any]):
+    kept = Kept()
+    file = RemoteFile("x", kept)
+    vars(kept).update(change)
+    with pytest.raises(DamagedArchiveError, match="replaced while it was read"):
+        file.read_at(0, 1)
+
+
+def test_other_bytes_have_another_identity():
+    files = [("x", Kept()), ("y", Kept()), ("x", Kept(DATA[1:])), ("x", Kept(version="2")), ("x", Kept(version=""))]
+    names = [RemoteFile(where, kept).identity for where, kept in files]
+    assert len(set(names)) == len(names)
+    assert RemoteFile("x", Kept()).identity == names[0]
+
+
+def test_a_server_that_sends_another_part_is_told(site: str):
+    file = open_remote(f"{site}/beginning")
+    for offset, count in ((10, 5), (0, 600)):
+        with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+            file.read_at(offset, count)
+
+
+def test_a_server_that_knows_no_ranges_sends_all_of_it_if_that_is_not_too_much(site: str):
+    assert open_remote(f"{site}/whole").read_at(7, 50) == DATA[7:57]
+    with pytest.raises(NotAnArchiveError, match="too large to fetch") as caught:
+        open_remote(f"{site}/large")
+    assert caught.value.hint == "download it, and name the file"
+    with pytest.raises(NotAnArchiveError, match="the connection fails: IncompleteRead"):
+        open_remote(f"{site}/torn")
+    with pytest.raises(NotAnArchiveError, match="which part of the file"):
+        open_remote(f"{site}/nowhere")
+
+
+def test_versions_are_told_by_tag_or_date(site: str):
+    first = open_remote(f"{site}/etag").identity, open_remote(f"{site}/date").identity
+    RANGES.update(
+        {"/etag": lambda _: part(0, 10, 10, ETag="2"), "/date": lambda _: part(0, 10, 10, **{"Last-Modified": "2"})}
+    )
+    assert not {open_remote(f"{site}/etag").identity, open_remote(f"{site}/date").identity} & set(first)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://host/a/x.mar", "https://host/a/x.mar"),
+        ("https://me:p@ss@host/x.mar?token=secret", "https://host/x.mar?…"),
+        ("https://me:pass@host?token=secret", "https://host?…"),
+        ("https://host/x.mar?to=a@b/c", "https://host/x.mar?…"),
+        ("s3://bucket/a@b.mar", "s3://bucket/a@b.mar"),
+    ],
+)
+def test_what_may_be_secret_is_not_shown(address: str, shown: str):
+    assert public_address(address) == shown
+
+
+class Odd(MemoryFileSystem):
+    """A file system that says of a file what it is told to, or fails."""
+
+    protocol = "odd"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    facts: ClassVar[dict[str, Any]] = {}
+    failing: ClassVar[Exception | None] = None
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        if self.failing is not None:
+            raise self.failing
+        return {"name": path, "type": "file", "size": 4, **self.facts}
+
+
+@pytest.fixture
+def odd() -> type[Odd]:
+    fsspec.register_implementation("odd", Odd, clobber=True)
+    Odd.facts, Odd.failing = {}, None
+    with fsspec.open("odd://x.mar", "wb") as file:
+        file.write(b"PK\3\4")
+    return Odd
+
+
+@pytest.mark.parametrize("facts", [{"type": "directory"}, {"size": None}])
+def test_what_is_no_file_is_refused(odd: type[Odd], facts: dict[str, Any]):
+    odd.facts = facts
+    with pytest.raises(NotAnArchiveError, match="this is no file"):
+        open_remote("odd://x.mar")
+
+
+@pytest.mark.parametrize("key", ["ETag", "etag", "LastModified"])
+def test_a_file_systems_versions_are_told_apart(odd: type[Odd], key: str):
+    names = set()
+    for version in ("1", "2"):
+        odd.facts = {key: version}
+        names.add(open_remote("odd://x.mar").identity)
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError("no luck\nwith odd://x.mar?key=secret"), "it cannot be fetched: no luck"),
+        (RuntimeError(), "it cannot be fetched: RuntimeError"),
+        (OSError("no odd://x.mar?key=secret here"), "it cannot be fetched: no odd://x.mar?… here"),
+    ],
+)
+def test_whatever_a_file_system_raises_is_one_line_without_secrets(odd: type[Odd], error: Exception, text: str):
+    odd.failing = error
+    with pytest.raises(NotAnArchiveError) as caught:
+        open_remote("odd://x.mar?key=secret")
+    assert (caught.value.what, caught.value.where) == (text, "odd://x.mar?…")
+
+
+def test_a_tar_elsewhere_is_refused(odd: type[Odd]):
+    with fsspec.open("odd://x.mar", "wb") as file:
+        file.write(b"\x1f\x8bxx")
+    with pytest.raises(NotAnArchiveError, match="cannot be read by range"):
+        open_archive("odd://x.mar")
+    with fsspec.open("odd://x.mar", "wb") as file:
+        file.write(b"nozi")
+    with pytest.raises(NotAnArchiveError, match="not a zip"):
+        open_archive("odd://x.mar")
+
+
+def test_a_package_that_is_missing_is_named_without_secrets():
+    if importlib.util.find_spec("smbprotocol"):
+        pytest.skip("smbprotocol is installed here")
+    with pytest.raises(UsageError, match=r"reading smb:// addresses takes another package: .*smbprotocol") as caught:
+        open_remote("smb://me:secret@host/x.mar")
+    assert caught.value.where == "smb://host/x.mar"
+    assert caught.value.hint == "pip install it, or download the archive"

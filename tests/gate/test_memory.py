@@ -1,7 +1,11 @@
 """What counts as a leak: growth in every one of some windows that hold equally many requests."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from gate.archives import archive, examine
+
+from marpack.gate.check import CheckSelection
 from marpack.gate.checks.memory import Window, requests_per_window, verdict_of
 from marpack.gate.verdicts import Verdict
 
@@ -45,3 +49,33 @@ def test_it_is_not_judged_where_the_worker_was_started_again_or_its_memory_is_un
 )
 def test_windows_hold_enough_requests_if_there_is_time(pace: float, count: int):
     assert requests_per_window(pace, 10.0) == count
+
+
+FAILS = """
+import time
+
+
+class Handler:
+    asked = 0
+
+    def initialize(self, context): ...
+
+    def handle(self, data, context):
+        type(self).asked += len(data)
+        with open(PATH, "w") as file:
+            file.write(str(self.asked))
+        time.sleep(PACE)
+        assert self.asked <= 7
+        return ["x" for _ in data]
+"""
+
+
+@pytest.mark.parametrize("pace", [0.0, 0.012])
+def test_how_many_requests_a_worker_lasts(tmp_path: Path, pace: float):
+    handler = FAILS.replace("PACE", str(pace)).replace("PATH", repr(str(tmp_path / "asked")))
+    path = archive(tmp_path / "p", handler, samples={"a.txt": "a"}, labels=None)
+    report = examine(path, choice=CheckSelection.of(["memory"]))
+    (found,) = next(checked for checked in report.checks if checked.name == "memory").findings
+    assert found.message == "after 7 requests more, a sample is answered with 503: "  # one was asked alone
+    if pace:
+        assert (tmp_path / "asked").read_text() == "8"  # a slow one is asked nothing more

@@ -69,11 +69,11 @@ def verdict_of(windows: list[Window], count: int, wavering: int) -> CheckOutcome
 
 
 def _send(sample_runner: SampleRunner, samples: "cycle[PackedSample]", count: int) -> tuple[int, Result | None]:
-    """Send so many requests, or until one fails: return how many were sent, and the failure."""
+    """Send so many requests, or until one fails: return how many were answered, and the failure."""
     size = _CHUNK if sample_runner.pace < _SECONDS / _CHUNK else 1
     for start in range(0, count, size):
         chunk = list(islice(samples, min(size, count - start)))
-        failure = next((result for result in sample_runner.ask(chunk) if not result.ok), None)
-        if failure is not None:
-            return start + len(chunk), failure
+        for sent, result in enumerate(sample_runner.ask(chunk), start + 1):
+            if not result.ok:
+                return sent, result
     return count, None

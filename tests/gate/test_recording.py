@@ -1,0 +1,193 @@
+"""`--record`, answer by answer: which file is a sample, what is expected of it, what stays as it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from gate.archives import project, result
+
+from marpack.errors import ProjectError
+from marpack.gate.recording import Recorder, SavedSample, expectation_of
+from marpack.project.load import load_project
+from marpack.runner.inputs import Input
+from marpack.runner.results import AnsweredInput, Result
+from marpack.torchserve.messages import Part, Request, Response
+
+ADDED, UPDATED, MET, REFUSED = SavedSample
+
+
+def answered(name: str, data: bytes = b"x", body: str = "5", *, content_type: str = "", **values: Any) -> AnsweredInput:
+    sent = Request(id="1", parts=(Part("body", data, content_type),))
+    return AnsweredInput(Input(name, sent), msgspec.structs.replace(result(body, **values), input=name))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project with three samples, which is the current folder; of two it is known what to expect."""
+    path = project(tmp_path / "project", expect={"sky.txt": {"json": 5}, "sea.txt": {"text": "5"}})
+    monkeypatch.chdir(path)
+    return path
+
+
+def recorded(folder: Path, *answers: AnsweredInput) -> list[tuple[str, SavedSample, str]]:
+    recorder = Recorder(load_project(folder))
+    assert list(recorder.through(answers)) == list(answers)
+    recorder.write()
+    return [(done.sample, done.kept, done.reason) for done in recorder.done]
+
+
+def expectations(folder: Path) -> dict[str, Any]:
+    told = yaml.safe_load((folder / "marpack.yaml").read_text())
+    return {sample["input"]: sample.get("expect") for sample in told["samples"]}
+
+
+def test_a_sample_of_the_projects_is_kept_under_the_name_it_has_there(folder: Path):
+    text = (folder / "marpack.yaml").read_text()
+    (folder / "marpack.yaml").write_text(text.replace("samples/sky.txt", "./samples/../samples/sky.txt"))
+    asked = [str(folder / "samples" / "bee.txt"), "samples/sky.txt", "samples/sea.txt"]
+    bodies = ["5", "6", "5"]
+    assert recorded(folder, *(answered(name, body=body) for name, body in zip(asked, bodies, strict=True))) == [
+        ("samples/bee.txt", UPDATED, ""),  # nothing was expected of it
+        ("./samples/../samples/sky.txt", UPDATED, ""),
+        ("samples/sea.txt", MET, ""),
+    ]
+    assert expectations(folder) == {
+        "samples/bee.txt": {"status": 200, "json": 5},
+        "./samples/../samples/sky.txt": {"status": 200, "json": 6},
+        "samples/sea.txt": {"text": "5"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content_type", "sample"),
+    [
+        ("https://host/a/x.png?key=1", "", "samples/x.png"),
+        ("https://host/", "", "samples/sample"),
+        ("s3://bucket/deep/y.txt", "", "samples/y.txt"),
+        ('{"a": 1}', "application/json", "samples/recorded-2d711642.json"),
+        ("some text", "of/nothing", "samples/recorded-2d711642"),
+    ],
+)
+def test_what_is_no_file_becomes_one(folder: Path, name: str, content_type: str, sample: str):
+    assert recorded(folder, answered(name, b"x", content_type=content_type)) == [(sample, ADDED, "")]
+    assert (folder / sample).read_bytes() == b"x"
+    assert list(expectations(folder))[3:] == [sample]
+
+
+def test_a_file_from_elsewhere_is_copied_and_one_of_the_projects_is_not(folder: Path):
+    (folder / "data").mkdir()
+    (folder / "data" / "in.txt").write_text("in")
+    (folder.parent / "out.txt").write_text("out")
+    inside, outside = answered("data/in.txt", b"in"), answered("../out.txt", b"out")
+    assert recorded(folder, inside, outside) == [("data/in.txt", ADDED, ""), ("samples/out.txt", ADDED, "")]
+    assert (folder / "samples" / "out.txt").read_text() == "out"
+    assert not (folder / "samples" / "in.txt").exists()
+
+
+def test_another_file_of_that_name_is_never_overwritten(folder: Path):
+    there = "there is another file of that name in the project"
+    assert recorded(
+        folder,
+        answered("https://a/sky.txt", b"other"),
+        answered("https://a/new.txt", b"one"),
+        answered("https://b/new.txt", b"two"),
+        answered("https://c/new.txt", b"one"),
+    ) == [
+        ("samples/sky.txt", REFUSED, there),
+        ("samples/new.txt", ADDED, ""),
+        ("samples/new.txt", REFUSED, there),
+        ("samples/new.txt", ADDED, ""),
+    ]
+    assert (folder / "samples" / "new.txt").read_bytes() == b"one"
+    same = (folder / "samples" / "bee.txt").read_bytes()
+    assert recorded(folder, answered("https://a/bee.txt", same)) == [("samples/bee.txt", UPDATED, "")]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"status": 500}, "a 500 is no answer to hold on to; mend the handler, or write the expectation by hand"),
+        ({"status": 600}, "a 600 is no answer to hold on to; mend the handler, or write the expectation by hand"),
+        ({"status": 99}, "99 is no status that can be expected"),
+        ({"reset": True}, "the connection broke off"),
+    ],
+)
+def test_what_no_client_could_hold_on_to_is_not_recorded(folder: Path, values: dict[str, Any], reason: str):
+    before = (folder / "marpack.yaml").read_bytes()
+    assert recorded(folder, answered("samples/bee.txt", **values)) == [("samples/bee.txt", REFUSED, reason)]
+    assert (folder / "marpack.yaml").read_bytes() == before
+
+
+def test_an_answer_of_the_clients_own_making_is_recorded(folder: Path):
+    assert recorded(folder, answered("samples/bee.txt", status=499)) == [("samples/bee.txt", UPDATED, "")]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Input("x", Request(id="1", parts=(Part("data", b"x"),))),
+        Input("x", Request(id="1", parts=(Part("body", b"x"), Part("more", b"y")))),
+        Input("x", Request(id="1", parts=(Part("body", b"x"),)), refused=Response(status=413, body=b"")),
+    ],
+)
+def test_only_a_body_can_be_a_sample(folder: Path, asked: Input):
+    reason = "only what is sent as a body can be a sample"
+    told: Result = msgspec.structs.replace(result("5"), input="x")
+    assert recorded(folder, AnsweredInput(asked, told)) == [("x", REFUSED, reason)]
+
+
+def test_a_sample_that_cannot_be_written_is_told_and_nothing_is_recorded(tmp_path: Path):
+    folder = project(tmp_path / "project", samples={})
+    (folder / "samples").touch()
+    before = (folder / "marpack.yaml").read_bytes()
+    with pytest.raises(ProjectError, match="the sample cannot be written") as caught:
+        recorded(folder, answered("https://host/x.txt"))
+    assert caught.value.where == str(folder / "samples" / "x.txt")
+    assert (folder / "marpack.yaml").read_bytes() == before
+
+
+# --- where exactness ends -------------------------------------------------------------------------------------------
+
+
+def deep(value: Any, levels: int) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("x" * 200, {"body": "x" * 200}),
+        ("x" * 201, {"text": {"contains": "x" * 60}}),
+        ("\n  first  \n" + "x" * 200, {"text": {"contains": "first"}}),
+        (json.dumps([1] * 24), {"json": [1] * 24}),
+        (json.dumps([1] * 25), {"shape": [25]}),
+        (json.dumps({str(key): key for key in range(24)}), {"json": {str(key): key for key in range(24)}}),
+        (json.dumps({str(key): key for key in range(25)}), {"json": {str(key): key for key in range(24)}}),
+        (json.dumps({"list": [1] * 24, "n": 1}), {"json": {"n": 1}}),
+        (json.dumps({"list": [1] * 23, "n": 1}), {"json": {"list": [1] * 23, "n": 1}}),
+        (json.dumps({"a": {"b": [1] * 25}}), {"json": {}}),
+        (json.dumps(deep(1, 8)), {"json": deep(1, 8)}),
+        (json.dumps(deep(1, 9)), {"shape": [1] * 9}),
+        (json.dumps([]), {"json": []}),
+        (str((1 << 63) - 1), {"json": (1 << 63) - 1}),
+        (str(-(1 << 63)), {"json": -(1 << 63)}),
+        (str(1 << 63), {"json": {"approx": 9.22337e18, "tolerance": 9e15}}),
+        (str(-(1 << 63) - 1), {"json": {"approx": -9.22337e18, "tolerance": 9e15}}),
+        ('{"\\ud800": 1, "a": "\\udfff", "b": "\\ud7ff\\ue000"}', {"json": {"b": "\ud7ff\ue000"}}),
+        ('{"min": 1, "max": 2}', {}),  # it would be read as a range
+        ('{"min": 1, "other": 2}', {"json": {"min": 1, "other": 2}}),
+        ("-0.5", {"json": {"approx": -0.5, "tolerance": 0.001}}),
+    ],
+)
+def test_what_is_small_is_expected_whole_and_of_the_rest_a_part(body: str, told: dict[str, Any]):
+    assert msgspec.to_builtins(expectation_of(result(body))) == {"status": 200} | told
+
+
+@pytest.mark.parametrize(("status", "is_recorded"), [(99, False), (100, True), (599, True), (600, False)])
+def test_a_status_is_one_that_a_server_sends(status: int, is_recorded: bool):
+    assert (expectation_of(result("x", status=status)) is not None) == is_recorded
