@@ -1,8 +1,11 @@
+import hashlib
 import os
 import shutil
 import struct
 import subprocess
+import tarfile
 import zipfile
+import zlib
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.archive.copying import Copier
-from marpack.archive.writers import ALIGNMENT, ZipWriter
+from marpack.archive.bytesource import LocalFile
+from marpack.archive.copying import BLOCK, Checksums, Copier, Source, Write
+from marpack.archive.protocol import Limits
+from marpack.archive.writers import ALIGNMENT, FolderWriter, TarWriter, ZipWriter
+from marpack.archive.zip_directory import read_directory
 
 NAMES = st.lists(
     st.text("abcé漢/._- ", min_size=1, max_size=8).filter(lambda name: name.strip("/. ") == name),
@@ -131,6 +137,58 @@ def test_an_empty_archive_is_a_zip(tmp_path: Path) -> None:
         assert zipped.namelist() == []
 
 
+class Unread(Copier):
+    """Takes a source's word for its size."""
+
+    def copy(self, source: Source, size: int, write: Write, **_: object) -> Checksums:
+        return Checksums(zlib.crc32(b""), "")
+
+
+FULL = 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("sizes", "version", "is_wide"),
+    [
+        ((FULL - 32,), 20, False),  # its header takes 31 bytes: the directory is at the last plain place
+        ((FULL - 31,), 20, True),
+        ((FULL - 1,), 20, True),
+        ((FULL,), 45, True),
+        ((FULL - 32, 5), 20, True),
+        ((FULL - 31, 5), 45, True),
+        ((FULL + 9, FULL + 9), 45, True),
+    ],
+)
+def test_what_a_plain_zip_cannot_tell_is_told_in_zip64(
+    tmp_path: Path, sizes: tuple[int, ...], version: int, is_wide: bool
+) -> None:
+    """Both readers, Python's and ours, find every size and place, whichever of them is told in which field."""
+    path = tmp_path / "x.zip"
+    with path.open("wb") as file, Unread() as copier:
+        writer = ZipWriter(file, copier)
+        for number, size in enumerate(sizes):
+            writer.add(str(number), BytesIO(), size)
+        writer.finish()
+    with zipfile.ZipFile(path) as zipped:
+        assert [(info.filename, info.file_size) for info in zipped.infolist()] == told(sizes)
+    source = LocalFile(path)
+    found = read_directory(source, Limits())
+    source.close()
+    assert [(member.name, member.size) for member in found.members] == told(sizes)
+    assert zipped.infolist()[-1].extract_version == version
+    assert (b"PK\6\6" in end_of(path)) == is_wide
+
+
+def told(sizes: tuple[int, ...]) -> list[tuple[str, int]]:
+    return [(str(number), size) for number, size in enumerate(sizes)]
+
+
+def end_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-min(200, path.stat().st_size), os.SEEK_END)
+        return file.read()
+
+
 @pytest.mark.nightly
 def test_more_members_than_a_plain_zip_can_count(tmp_path: Path) -> None:
     count = 0xFFFF + 5
@@ -209,3 +267,42 @@ def test_the_servers_way_of_reading_sees_every_member(tmp_path: Path, huge: Path
         for path in (small, huge)
     ]
     assert done == ["a.pt 9000\nü/é.txt 1\nempty 0\n", f"w.pt {(4 << 30) + 10}\nafter.txt 5\n"]
+
+
+# --- the other two forms ----------------------------------------------------------------------------------------------
+
+LONG = "deep/" * 30 + "é.txt"
+
+
+@pytest.mark.parametrize("count", [0, 1, 18, 19, 20, 60])
+def test_a_tar_holds_what_was_written_and_nothing_of_this_moment(tmp_path: Path, count: int) -> None:
+    contents = {"h.py": b"x = 1\n", "empty": b"", LONG: b"long", "w.bin": bytes(512) * count}
+    written = []
+    for name in ("a.tar.gz", "b.tar.gz"):
+        with (tmp_path / name).open("wb") as file, Copier() as copier:
+            writer = TarWriter(file, copier, root="model")
+            members = [writer.add(member, BytesIO(data), len(data)) for member, data in contents.items()]
+            writer.finish()
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+    plain = zlib.decompress(written[0], 31)
+    assert len(plain) % 10_240 == 0
+    with tarfile.open(tmp_path / "a.tar.gz") as archive:
+        found = {info.name: archive.extractfile(info).read() for info in archive}
+        assert {(info.mode, info.mtime, info.uid, info.uname) for info in archive} == {(0o644, 315532800, 0, "")}
+    assert found == {f"model/{name}": data for name, data in contents.items()}
+    assert plain[archive.offset :] == bytes(len(plain) - archive.offset)
+    sums = [(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()]
+    assert [(member.name, member.size, member.sha256) for member in members] == sums
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(BLOCK), b"x" + bytes(3 * BLOCK), bytes(2 * BLOCK) + b"x"])
+def test_a_folder_holds_files_with_holes_where_there_is_nothing(tmp_path: Path, data: bytes) -> None:
+    with Copier() as copier:
+        writer = FolderWriter(tmp_path, copier)
+        member = writer.add("a/b/w.bin", BytesIO(data), len(data))
+        writer.finish()
+        with pytest.raises(FileExistsError):
+            writer.add("a/b/w.bin", BytesIO(), 0)
+    assert (tmp_path / "a" / "b" / "w.bin").read_bytes() == data
+    assert (member.name, member.size, member.sha256) == ("a/b/w.bin", len(data), hashlib.sha256(data).hexdigest())

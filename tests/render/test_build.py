@@ -5,10 +5,12 @@ from typing import Any
 
 import click
 import pytest
+from msgspec import to_builtins
 
 from marpack.findings import Finding, Severity
 from marpack.project.plan import Built
-from marpack.render.build import InitReport, built_lines, show_init, show_warnings
+from marpack.render.build import BuildReport, InitReport, built_lines, show_init, show_warnings
+from marpack.render.layout import fact
 
 
 @pytest.mark.parametrize(
@@ -18,8 +20,10 @@ def test_what_was_built(seconds: float, text: str):
     built = Built(path=Path("net.mar"), size=1500, digest="sha256:12", members=3, seconds=seconds)
     lines = [click.unstyle(line) for line in built_lines(built, ())]
     assert lines == ["built   net.mar", "size    1.5 kB in 3 members", "digest  sha256:12", f"time    {text}"]
+    first, *_, spent = built_lines(built, ())
+    assert (first, spent) == (fact("built", click.style("net.mar", bold=True)), fact("time", text))
     also = list(built_lines(built, ("a.py", "b.py")))[4:]
-    assert list(map(click.unstyle, also)) == ["also    a.py, b.py (imported, so packed)"]
+    assert also == [fact("also", f"a.py, b.py {click.style('(imported, so packed)', dim=True)}")]
 
 
 def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.CaptureFixture[str]):
@@ -33,6 +37,15 @@ def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.Capt
     assert err.splitlines() == ["  note x: hm (a-note)", "  warning x: hm (a-warning)", "    hint: do"]
     show_warnings([])
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_json_of_a_build_leaves_out_what_there_is_none_of():
+    assert to_builtins(BuildReport(error="no")) == {"error": "no"}
+    assert to_builtins(BuildReport(path="x", size=0, modules=("a.py",))) == {
+        "path": "x",
+        "size": 0,
+        "modules": ("a.py",),
+    }
 
 
 def report(folder: Path, **values: Any) -> InitReport:

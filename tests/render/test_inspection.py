@@ -1,5 +1,6 @@
 """The page of an archive, line by line: what stands on it, what is cut short, and after how many."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -316,6 +317,32 @@ def test_pickles_that_were_not_fetched_are_counted():
     assert shown(pickles=PickleScan(pickles=safe))[-1] == "pickles  safe, 1 read"
     assert shown(pickles=PickleScan(pickles=safe, unfetched=1200))[-1] == f"pickles  safe, 1 read{rest}"
     assert shown()[-1] == "pickles  none"
+
+
+def test_labels_stand_back_and_what_matters_stands_out():
+    red, yellow, cyan = (partial(click.style, fg=colour) for colour in ("red", "yellow", "cyan"))
+    dim, bold = partial(click.style, dim=True), partial(click.style, bold=True)
+    page = list(
+        inspection_lines(
+            facts(
+                config=ConfigFacts(file="c.yaml", text="a: 1\n"),
+                weights=(WeightsFacts(member="w.pt", kind=WeightsFormat.ONNX),),
+                pickles=PickleScan(verdict=PickleVerdict.DANGEROUS, pickles=(pickle("x"),)),
+                findings=(found("a", Severity.WARNING, "one"), found("b", Severity.NOTE, "two")),
+            ),
+            80,
+        )
+    )
+    for line in (
+        f"{dim('  source ')}net.mar",
+        f"{dim('  config ')}a: 1",
+        f"{bold('w.pt')}  {cyan('ONNX')}",
+        f"{bold('pickles')}  {red('dangerous')}, 1 read",
+        f"  x  {yellow('needs trust')}",
+        f"  {yellow('warning')} {dim('a')}",
+        f"  {cyan('note')} {dim('b')}",
+    ):
+        assert line in page
 
 
 # --- the tree of members --------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import io
 import re
 from typing import Any
 
+import click
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
@@ -198,6 +199,27 @@ def test_a_worker_that_was_started_again_is_mentioned():
     assert shown(result(restarted=True))[1:] == ["  the worker was started again"]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_a_terminal_shows_at_a_glance_what_was_answered(monkeypatch: pytest.MonkeyPatch, no_color: bool):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    lines = Lines(stream=Terminal())
+    for status in (200, 503):
+        lines.show(result(status=status))
+    good, bad = lines._stream.getvalue().splitlines()
+    style = (lambda text, **_: text) if no_color else click.style
+    assert good.startswith(style(f"{'in/a.png':20}", bold=True) + "  " + style("200", fg="green"))
+    assert bad.startswith(style(f"{'in/a.png':20}", bold=True) + "  " + style("503", fg="red"))
+    assert good.endswith(style("      1.2 ms", dim=True))
+
+
 def trouble(number: int, **values: Any) -> Trouble:
     return Trouble(kind="KeyError", message=str(number), stage="handle", hint="look", **values)
 
@@ -213,6 +235,23 @@ def test_a_trouble_without_more_is_told_in_one_line():
     lines = shown(*[result(status=503, troubles=(Trouble(kind="KeyError", message="x", stage=""),))] * 2)
     assert [lines[1], lines[3]] == ["  KeyError: x"] * 2
     assert len(lines) == 4
+
+
+def test_what_is_told_below_an_answer_is_never_broken(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    long = "word " * 12 + "end"
+    frame = Frame(f"{long}.py", 3, "handle", long, user=True)
+    told = Trouble(kind="KeyError", message=long, stage="handle", frames=(frame,), notes=(long,), hint=long)
+    lines = shown(result(status=503, troubles=(told,), logs=long, data=(long,)), logs=True)
+    assert lines[1:] == [
+        f"  > {long}",
+        f"  handle: KeyError: {long}",
+        f"    {long}.py:3 in handle",
+        f"      {long}",
+        f"    {long}",
+        f"    hint: {long}",
+        f"  │ {long}",
+    ]
 
 
 def test_of_the_frames_the_authors_and_the_last_are_told():
