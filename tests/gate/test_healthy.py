@@ -1,6 +1,7 @@
 """No false alarms: archives with nothing wrong pass every check, however they are written."""
 
 import json
+import re
 import shutil
 import tarfile
 import zipfile
@@ -24,6 +25,22 @@ ROOT = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("*/marpack.yaml"))
 
 
+REASONS = {
+    "safe-to-open": "8 members",
+    "manifest": "probe 1.0, handler handler.py",
+    "preflight": "nothing to find fault with",
+    "pickles": "0 pickles, safe",
+    "requirements": "the archive has no requirements",
+    "samples": "3 samples",
+    "batch-contract": "batches of 2 to 4",
+    "body-forms": "as a raw body, as a form's file, as a form's field, without a content type, as a JSON string",
+    "repeatable": "3 samples, each asked three times",
+    "labels": "2 labels, 2 of them in the answers",
+    "compiled": "the config does not compile the model",
+    "model-folder": "as it was",
+}
+
+
 @pytest.mark.parametrize(("handler", "samples", "more"), HEALTHY.values(), ids=HEALTHY)
 def test_a_handler_of_any_style_passes(handler: str, samples: dict[str, Any], more: dict[str, Any], tmp_path: Path):
     report = examine(archive(tmp_path / "project", handler, samples=samples, **more))
@@ -32,10 +49,18 @@ def test_a_handler_of_any_style_passes(handler: str, samples: dict[str, Any], mo
 
 
 def test_the_archive_that_the_others_are_broken_from_is_checked_whole(tmp_path: Path):
-    report = examine(archive(tmp_path / "project"))
+    path = archive(tmp_path / "project")
+    report = examine(path)
     skipped = {checked.name for checked in report.checks if checked.verdict is Verdict.SKIPPED}
     assert skipped == {"requirements", "compiled"}
     assert report.exit_code == 0
+    assert (report.archive, report.model, report.loaded, report.target) == (
+        str(path), "probe 1.0", "handler.Handler", "torchserve",
+    )  # fmt: skip
+    reasons = {checked.name: checked.reason for checked in report.checks}
+    assert re.fullmatch(r"handler\.Handler, in (\d{1,3} ms|\d+\.\d\d s)", reasons.pop("loads"))
+    assert re.fullmatch(r"\d+ requests, [+-]\d+\.\d MiB", reasons.pop("memory"))
+    assert reasons == REASONS | {"digests": f"8 members, {report.digest}"}
 
 
 def test_other_forms_of_an_archive_pass(tmp_path: Path):

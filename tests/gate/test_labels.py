@@ -54,6 +54,11 @@ def test_what_of_an_answer_may_name_labels(value: Any, handler: str, named: list
         ({"cat": 0.9, "7": 0.02}, {"7"}, {"7"}),
         ({"cat": 0.9, "LABEL_7": 0.02}, {"LABEL_7"}, {"LABEL_7"}),
         ({"train": 0.4, "test": 0.6}, set(), {"train", "test"}),
+        ({"cat": 0.5, "bird": 0.515}, {"bird"}, {"bird"}),  # but for rounding
+        ({"cat": 0.5, "bird": 0.53}, set(), {"bird"}),
+        ({"cat": 0.5, "bird": 0.47}, set(), {"bird"}),
+        ({"cat": 1.0, "bird": 0.0}, {"bird"}, {"bird"}),
+        ({"cat": 0.5, "dog": 0.5, "bird": 0.0}, set(), {"bird"}),  # the labels do without it
         ({"cat": 2.5, "bird": -1.5}, set(), {"bird"}),  # logits add up to anything
     ],
 )

@@ -1,0 +1,72 @@
+"""Which other forms a sample is sent in."""
+
+import json
+from pathlib import Path
+
+import pytest
+from gate.archives import HANDLER, archive
+
+from marpack.gate.candidate import Candidate
+from marpack.gate.checks.body_forms import decodes, forms
+from marpack.gate.sample_runner import PackedSample
+from marpack.project.schema import Expectation
+from marpack.project.source import ResolvedSource
+from marpack.runner.inputs import Input
+from marpack.torchserve.messages import Part, Request
+
+FILE, FIELD, BARE = "as a form's file", "as a form's field", "without a content type"
+STRING, JSON = "as a JSON string", "application/json"
+BASE64 = {"in base64": ("body", b"aGk=", "text/plain"), "in base64 within JSON": ("body", b'{"data": "aGk="}', JSON)}
+
+
+def sample(data: bytes, kind: str) -> PackedSample:
+    request = Request(id="1", parts=(Part("body", data, kind),), headers=(("a", "b"),), url_path="/x")
+    return PackedSample(name="MAR-INF/x", input=Input("x", request), expected=Expectation())
+
+
+@pytest.mark.parametrize(
+    ("kind", "decoded", "others"),
+    [
+        ("text/plain", set(), {FIELD: ("data", b"hi", ""), BARE: ("body", b"hi", ""), STRING: ("body", b'"hi"', JSON)}),
+        ("image/png", set(), {BARE: ("body", b"hi", "")}),
+        ("image/png", {"json"}, {BARE: ("body", b"hi", "")}),
+        ("image/png", {"base64"}, {BARE: ("body", b"hi", ""), **BASE64}),
+        (JSON, set(), {}),
+        (JSON, {"base64"}, {}),
+        (JSON, {"json"}, {FIELD: ("data", b"hi", ""), BARE: ("body", b"hi", "")}),
+        ("", set(), {BARE: ("body", b"hi", "")}),
+    ],
+)
+def test_a_sample_is_sent_in_the_forms_that_its_handler_may_take(kind: str, decoded: set[str], others: dict):
+    found = {form.name: form for form in forms(sample(b"hi", kind), decoded)}
+    sent = {name: form.request.parts for name, form in found.items()}
+    assert sent == {name: (Part(*part),) for name, part in {FILE: ("data", b"hi", kind), **others}.items()}
+    for form in found.values():
+        (part,) = form.request.parts
+        assert form.empty.parts == (Part(part.name, b"", part.content_type),)
+        assert (form.request.id, form.request.url_path, form.request.headers, form.empty.headers) == ("1", "/x", (), ())
+        assert form.size == len(part.value)
+
+
+def test_bytes_that_are_no_utf_8_are_a_json_string_all_the_same():
+    string = next(form for form in forms(sample(b"\xff", "text/plain"), set()) if form.name == STRING)
+    assert json.loads(string.request.parts[0].value) == "\N{REPLACEMENT CHARACTER}"
+
+
+DERIVED = "from ts.torch_handler.image_classifier import ImageClassifier\n\nclass Own(ImageClassifier): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("handler", "found"),
+    [
+        (HANDLER.replace("json.load(", "dict(").replace("import json", ""), set()),
+        (HANDLER.replace("json.load(", "json.loads("), {"json"}),
+        ("import base64\n" + HANDLER, {"base64"}),
+        (DERIVED, {"base64"}),
+        ("#" * (1 << 20) + "base64", set()),  # no source that anyone wrote
+        ("#" * ((1 << 20) - 6) + "base64", {"base64"}),
+    ],
+)
+def test_what_a_handler_decodes_its_source_tells(tmp_path: Path, handler: str, found: set[str]):
+    with Candidate(ResolvedSource(path=archive(tmp_path / "p", handler))) as candidate:
+        assert decodes(candidate) == found

@@ -1,0 +1,76 @@
+"""How checks add up to a verdict, and findings to a check."""
+
+from typing import Any
+
+import pytest
+
+from marpack.errors import ExitCode, NotAnArchiveError
+from marpack.findings import Finding, Severity
+from marpack.gate.verdicts import (
+    CheckResult,
+    GateReport,
+    Verdict,
+    error_problem,
+    failed,
+    judged,
+    passed,
+    problem,
+    skipped,
+)
+
+NOTE = Finding(code="fyi", severity=Severity.NOTE, message="by the way")
+WARNING = Finding(code="odd", severity=Severity.WARNING, message="it is odd")
+BAD, WORSE = problem("bad", "it is bad", where="x", hint="mend it"), problem("worse", "it is worse")
+
+
+def test_what_one_check_comes_to():
+    assert (passed("fine", NOTE).verdict, passed("fine", NOTE).findings) == (Verdict.PASSED, (NOTE,))
+    assert (skipped("no samples").verdict, skipped("no samples").reason) == (Verdict.SKIPPED, "no samples")
+    assert judged((NOTE, WARNING), "fine") == passed("fine", NOTE, WARNING)
+    outcome = judged((NOTE, BAD), "fine")
+    assert (outcome.verdict, outcome.reason, outcome.findings) == (Verdict.FAILED, "it is bad", (NOTE, BAD))
+    assert failed(BAD, WORSE).reason == "it is bad (and 1 more)"
+    assert failed(WORSE, BAD, BAD).reason == "it is worse (and 2 more)"
+
+
+def test_an_error_is_a_problem_with_its_place():
+    error = NotAnArchiveError("no zip", where="x.mar", hint="build it")
+    assert error_problem(error) == problem("not-an-archive", "no zip", where="x.mar", hint="build it")
+    assert problem("a", "b").severity is Severity.ERROR
+
+
+def done(verdict: Verdict, reason: str = "", **values: Any) -> CheckResult:
+    return CheckResult(name="x", title="x", verdict=verdict, reason=reason, **values)
+
+
+def report(*checks: CheckResult, interrupted: bool = False) -> GateReport:
+    given: dict[str, Any] = {"archive": "a.mar", "digest": None, "target": "torchserve", "deployable": False}
+    return GateReport(checks=checks, seconds=1.0, interrupted=interrupted, **given)
+
+
+LIGHT = done(Verdict.FAILED, severity=Severity.WARNING, exit_code=ExitCode.ARCHIVE)
+SHORT = done(Verdict.FAILED)
+HANDLER = done(Verdict.FAILED, exit_code=ExitCode.HANDLER)
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"),
+    [
+        ((), ExitCode.OK),
+        ((done(Verdict.PASSED), done(Verdict.SKIPPED)), ExitCode.OK),
+        ((LIGHT,), ExitCode.OK),
+        ((LIGHT, SHORT), ExitCode.SHORT),
+        ((HANDLER, SHORT), ExitCode.HANDLER),
+        ((SHORT, HANDLER), ExitCode.SHORT),
+    ],
+)
+def test_the_first_failure_that_counts_is_the_exit_code(checks: tuple[CheckResult, ...], code: ExitCode):
+    assert report(*checks).exit_code is code
+    assert report(*checks, interrupted=True).exit_code is ExitCode.INTERRUPTED
+
+
+def test_checks_are_counted_by_how_they_ended():
+    left_out = done(Verdict.SKIPPED, "left out")
+    counts = report(SHORT, left_out, done(Verdict.PASSED), LIGHT, done(Verdict.SKIPPED, "no samples"), left_out).counts
+    assert list(counts.items()) == [("passed", 1), ("failed", 2), ("skipped", 1), ("left out", 2)]
+    assert report(SHORT).counts == {"failed": 1}
