@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass, replace
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import Limits
@@ -442,3 +443,24 @@ def test_limits_can_be_lowered(tmp_path, limits, sentence):
     path.write_bytes(zip_of(*GOOD, M(name="x.py")))
     with pytest.raises(ArchiveError, match=sentence):
         open_archive(path, limits=limits)
+
+
+def test_what_is_at_a_limit_is_taken(tmp_path):
+    path = tmp_path / "m.mar"
+    members = (*GOOD, M(name="x.py", data=b"x" * 200, method=8))
+    packed, total = len(members[2].packed()), 6 + len(MANIFEST) + 200
+    path.write_bytes(zip_of(*members))
+    lowest = Limits(members=3, total=total, ratio=-(-200 // packed), allowance=0)
+    with open_archive(path, limits=lowest) as archive:
+        assert archive.open("x.py").read() == b"x" * 200
+    for limits in (replaced(lowest, members=2), replaced(lowest, total=total - 1), replaced(lowest, ratio=2)):
+        with pytest.raises(ArchiveError):
+            open_archive(path, limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("size", "compressed", "is_too_much"),
+    [(10, 0, False), (11, 5, True), (12, 6, False), (13, 6, True), (13, 7, False)],
+)
+def test_what_expands_too_much(size, compressed, is_too_much):
+    assert Limits(ratio=2, allowance=10).expands_too_much(size, compressed) is is_too_much

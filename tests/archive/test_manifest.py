@@ -128,6 +128,14 @@ def test_bad_manifests_are_refused_by_name(data, words):
     assert caught.value.exit_code == ExitCode.ARCHIVE
 
 
+def test_a_manifest_may_be_so_deep_and_so_large():
+    deep = dump({**LEAST, "deep": json.loads("[" * 31 + "]" * 31)})
+    assert Manifest.from_json(deep).extra["deep"]
+    with pytest.raises(ManifestError, match="more than 32 levels"):
+        Manifest.from_json(dump({**LEAST, "deep": json.loads("[" * 32 + "]" * 32)}))
+    assert Manifest.from_json(dump(LEAST).ljust(MAX_BYTES)).model.handler == LEAST["model"]["handler"]
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

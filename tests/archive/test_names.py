@@ -1,11 +1,12 @@
 import pytest
 
-from marpack.archive.names import MODEL_NAME, check_member_name, check_member_names
+from marpack.archive.names import MODEL_NAME, check_member_name, check_member_names, quoted
 from marpack.errors import UnsafeArchiveError
 
+LONGEST = "/".join(["x" * 204] * 5)
 GOOD = [
     "handler.py", "MAR-INF/MANIFEST.json", ".hidden", "..data", "a..b", "...b", "a/b/c.txt", "Größe.txt", "ラベル.json",
-    "a b.txt", "10:30.log", "x" * 255, "~root", "-rf", "$HOME", "%20",
+    "a b.txt", "10:30.log", "x" * 255, "ü" * 127, "/".join("x" * 64), LONGEST, "~root", "-rf", "$HOME", "%20",
 ]  # fmt: skip
 BAD = [
     ("", "no name"),
@@ -41,7 +42,7 @@ BAD = [
     ("a\ud800", "control"),
     ("x" * 256, "255 bytes"),
     ("ü" * 128, "255 bytes"),
-    ("/".join(["x" * 200] * 6), "1024"),
+    (LONGEST + "x", "1024"),
     ("/".join("x" * 65), "64 folders"),
 ]
 
@@ -94,3 +95,17 @@ def test_many_names_that_get_along():
 )
 def test_model_names(name, good):
     assert bool(MODEL_NAME.fullmatch(name)) is good
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("it's", '"it\'s"'),
+        ("é" * 80, f"'{'é' * 80}'"),
+        ("é" * 81, f"'{'é' * 77}…'"),
+        ("a\nb", "'a\\nb'"),
+        ("\U000e0001", "'\\U000e0001'"),  # an invisible tag
+    ],
+)
+def test_a_name_in_a_message_is_one_short_line(name, shown):
+    assert quoted(name) == shown

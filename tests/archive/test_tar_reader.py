@@ -289,6 +289,48 @@ def test_limits_can_be_lowered(opened):
         archive.materialize()
 
 
+def test_what_is_at_a_limit_is_taken(opened):
+    data, total = tar(FILES), sum(map(len, FILES.values()))
+    with opened(data, limits=Limits(members=4, total=total)) as archive:
+        assert list(archive.entries) == list(FILES)
+    with opened(data, limits=Limits(total=total - 1)) as archive, pytest.raises(ArchiveError, match="have more than"):
+        archive.materialize()
+
+
+def comment(size):
+    """Return an extended header of so many bytes."""
+    start = b"%d comment=" % size
+    return member(b"pax", start.ljust(size - 1, b"x") + b"\n", kind=b"x")
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (raw(comment(1 << 16), GOOD, END), None),
+        (raw(comment((1 << 16) + 1), GOOD, END), "has more than 65536 bytes"),
+        (raw(GOOD, END) + bytes(300_000), None),
+        (raw(GOOD, END) + bytes(300_000) + b"x", "bytes after the end of the gzip stream"),
+        (raw(GOOD, END) + bytes(600_000), "bytes after the end of the gzip stream"),
+        (raw(GOOD, END, bytes(1 << 21)), None),
+        (raw(GOOD, END, bytes(1 << 21), b"x"), "bytes after the archive's last record"),
+        (raw(GOOD, pax(b"size=6", b"path=m/y.py"), member(b"m/x.py"), END), None),
+        (raw(GOOD, pax(b"size=2"), header(size=b"00000000006\0"), b"ok".ljust(512, b"\0"), END), None),
+        (raw(GOOD, member(b"long", b"m/" + b"y" * 120 + b"\0", kind=b"L"), member(b"m/x"), END), None),
+        (raw(GOOD, member(b"long", b"m/z.py\0", kind=b"L"), END), "after a name without its member"),
+        (raw(GOOD, header(b"m/d/", size=b"0", kind=b"0"), END), None),
+        (raw(GOOD, header(b"m/x", size=b"\x80" + bytes(10) + b"\1"), b"x".ljust(512, b"\0"), END), None),
+    ],
+)
+def test_where_a_tar_is_still_one(opened, data, sentence):
+    with opened(data) as archive:
+        if sentence is None:
+            assert list(archive.entries)[:2] == ["h.py", "MAR-INF/MANIFEST.json"]
+            assert all(archive.open(name).read() for name in archive.entries)
+        else:
+            with pytest.raises(ArchiveError, match=sentence):
+                archive.materialize()
+
+
 def test_plain_headers_of_old_tars_are_read(opened):
     old = member(b"m/h.py", kind=b"\0", magic=bytes(8)) + member(b"MAR-INF/MANIFEST.json", MANIFEST, prefix=b"m")
     with opened(raw(pax(b"comment=abc", kind=b"g"), old, END)) as archive:
