@@ -151,7 +151,8 @@ def test_a_line_tells_how_far_and_how_long(answered: int, total: int | None, sec
     assert progress.line(seconds) == line
 
 
-def test_a_bar_is_drawn_after_a_while_and_taken_away_once():
+def test_a_bar_is_drawn_after_a_while_and_taken_away_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
     stream = io.StringIO()
     progress = Progress(10, stream)
     progress.step(ok=True)
@@ -229,6 +230,16 @@ def test_what_was_told_sixteen_troubles_ago_is_told_again(between: int, again: b
     numbers = [0, *range(1, between + 1), 0]
     lines = shown(*(result(status=503, troubles=(trouble(number),)) for number in numbers))
     assert lines[-2:] == ["  handle: KeyError: 0", "    as above" if again else "    hint: look"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"hint": "look"}, {"notes": ("so",)}, {"frames": (Frame("h.py", 1, "f", "", user=True),)}]
+)
+def test_whatever_there_is_to_a_trouble_is_told_once(more: dict[str, Any]):
+    failed = result(status=503, troubles=(Trouble(kind="KeyError", message="x", stage="", **more),))
+    lines = shown(failed, failed)
+    assert [lines[1], lines[4]] == ["  KeyError: x"] * 2
+    assert (lines[2] == lines[5], lines[5]) == (False, "    as above")
 
 
 def test_a_trouble_without_more_is_told_in_one_line():
@@ -373,3 +384,14 @@ def test_a_benchmark_is_a_table(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out == BENCHMARK
     show_rest(replace(figures, memory=None, findings=()))
     assert capsys.readouterr().out.splitlines() == ["", *BENCHMARK.splitlines()[5:7]]
+
+
+def test_a_bar_leaves_the_last_column_of_a_narrow_terminal_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = io.StringIO()
+    progress = Progress(100, stream)
+    progress._start -= 60
+    progress._drawn -= 60
+    progress.step(ok=True)
+    progress.step(ok=True)  # too soon after the first to be drawn
+    assert stream.getvalue() == f"\r\x1b[K{'╌' * 24} 1/10"  # of 1/100
