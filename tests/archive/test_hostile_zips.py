@@ -400,6 +400,14 @@ def test_the_same_members_told_truly_are_taken(tmp_path):
         assert list(archive.entries) == ["h.py", "MAR-INF/MANIFEST.json"]
 
 
+@pytest.mark.parametrize("length", [1, 0xFFFF])
+def test_a_comment_may_be_as_long_as_it_gets(tmp_path, length):
+    path = tmp_path / "m.mar"
+    path.write_bytes(zip_of(*GOOD, M(name="w.pt", data=bytes(100_000)), comment=b"c" * length))
+    with open_archive(path) as archive:
+        assert archive.open("w.pt").read() == bytes(100_000)
+
+
 def test_needlessly_wide_sizes_behind_the_data_open_but_are_told(tmp_path):
     """The server's reader takes the wide record for a narrow one, and finds other sizes than it read."""
     path = tmp_path / "streamed.mar"

@@ -1,5 +1,7 @@
 """The gate's report on a terminal: one line per check, whatever the texts hold."""
 
+import io
+import sys
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from render.reports import CHECKS, report
 from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity, Variant
 from marpack.gate.verdicts import CheckResult, Verdict
+from marpack.project.checks import CHECKS as GATE_CHECKS
 from marpack.render.check import AcrossLines, CheckLines, show_comparison, show_verdict
 
 
@@ -96,6 +99,42 @@ def test_the_verdict(capsys: pytest.CaptureFixture[str], monkeypatch, changes: d
     show_verdict(report(**changes))
     about = "1 passed, 2 failed, 1 skipped in 1.5 s, target torchserve"
     assert capsys.readouterr().out == f"my model.mar {verdict} ({about})\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("verdict", "severity", "mark"),
+    [
+        (Verdict.PASSED, Severity.ERROR, "\x1b[32m✓ \x1b[0m"),
+        (Verdict.FAILED, Severity.ERROR, "\x1b[31m✗ \x1b[0m"),
+        (Verdict.FAILED, Severity.WARNING, "\x1b[33m✗ \x1b[0m"),
+        (Verdict.SKIPPED, Severity.ERROR, "\x1b[2m- \x1b[0m"),
+    ],
+)
+def test_how_a_check_ended_is_seen_by_its_colour(
+    monkeypatch: pytest.MonkeyPatch, verdict: Verdict, severity: Severity, mark: str
+):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    CheckLines("x").ends(CheckResult(name="loads", title="", verdict=verdict, severity=severity, reason="so"))
+    assert sys.stdout.getvalue().startswith(mark)
+
+
+def test_what_goes_on_stands_on_a_terminal_until_it_is_done(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, words in ((Terminal(), "safe-to-open: "), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        lines = CheckLines("x")
+        lines.begins(GATE_CHECKS[0])
+        lines.stop()
+        lines.stop()
+        assert words in stream.getvalue()
+        assert bool(words) == bool(stream.getvalue())
 
 
 # --- two ways compared ----------------------------------------------------------------------------------------------

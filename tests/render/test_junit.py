@@ -47,3 +47,18 @@ def test_a_failure_tells_everything_and_what_no_xml_holds_is_replaced():
     assert "error syntax: handler.py:12: a <b>" in failure.text
     assert "(hint: Mend it.)" in failure.text
     assert "warning hm: MAR-INF/MANIFEST.json: model.handler: hm" in failure.text
+
+
+def test_what_a_check_came_to_is_told_where_ci_systems_look():
+    root = ET.fromstring(junit(report()))
+    assert (root.get("time"), root[0].get("time")) == ("1.500", "1.500")
+    passed, failed, skipped, weighing = root[0]
+    assert [case.get("classname") for case in root[0]] == ["marpack.check"] * 4
+    assert (passed.get("time"), failed.get("time")) == ("0.000", "0.250")
+    assert failed[0].get("type") == "preflight"
+    assert failed[0].text.splitlines()[1:] == [
+        "warning hm: MAR-INF/MANIFEST.json: model.handler: hm",
+        "note fyi: my model.mar!labels 1.json: fyi",
+    ]
+    assert skipped[0].get("message") == "preflight failed"
+    assert weighing[0].text == "error memory-grows: it grows"

@@ -1,7 +1,6 @@
 """The table of answers, line by line."""
 
 import io
-import re
 from typing import Any
 
 import click
@@ -10,7 +9,6 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from marpack.findings import Finding, Severity
-from marpack.render.progress import Progress
 from marpack.render.run import (
     Lines,
     answer_in_short,
@@ -120,49 +118,6 @@ def test_a_long_log_is_cut_short():
     lines = shown(result(logs="".join(f"{number}\n" for number in range(100))), logs=True)
     assert len(lines) == 22
     assert "80 more lines" in lines[-1]
-
-
-def test_a_bar_knows_what_is_left_and_what_fell_short():
-    progress = Progress(400, io.StringIO())
-    for number in range(100):
-        progress.step(ok=number > 1)
-    assert progress.line(10.0) == "━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 100/400  10/s  2 fell short  0:30 left"
-    assert len(progress.line(0.001)) < 80
-    unknown = Progress(None, io.StringIO())
-    unknown.step(ok=True)
-    assert unknown.line(2.0) == "1 answered  0.5/s"
-
-
-@pytest.mark.parametrize(
-    ("answered", "total", "seconds", "line"),
-    [
-        (99, 1000, 10.0, "━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 99/1,000  9.9/s  1:31 left"),
-        (100, 1000, 10.0, "━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 100/1,000  10/s  1:30 left"),
-        (1, 3600, 1.0, f"{'╌' * 24} 1/3,600  1.0/s  59:59 left"),
-        (1, 3601, 1.0, f"{'╌' * 24} 1/3,601  1.0/s  1:00:00 left"),
-        (3, 2, 1.0, f"{'━' * 24} 3/2  3.0/s  0:00 left"),
-        (1000, None, 0.5, "1,000 answered  2,000/s"),
-    ],
-)
-def test_a_line_tells_how_far_and_how_long(answered: int, total: int | None, seconds: float, line: str):
-    progress = Progress(total, io.StringIO())
-    for _ in range(answered):
-        progress.step(ok=True)
-    assert progress.line(seconds) == line
-
-
-def test_a_bar_is_drawn_after_a_while_and_taken_away_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    stream = io.StringIO()
-    progress = Progress(10, stream)
-    progress.step(ok=True)
-    assert stream.getvalue() == ""
-    progress._start -= 60
-    progress._drawn -= 60
-    progress.step(ok=True)
-    progress.clear()
-    progress.clear()
-    assert re.fullmatch(r"\r\x1b\[K\S+ 2/10 .* left\r\x1b\[K", stream.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -384,14 +339,3 @@ def test_a_benchmark_is_a_table(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out == BENCHMARK
     show_rest(replace(figures, memory=None, findings=()))
     assert capsys.readouterr().out.splitlines() == ["", *BENCHMARK.splitlines()[5:7]]
-
-
-def test_a_bar_leaves_the_last_column_of_a_narrow_terminal_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COLUMNS", "30")
-    stream = io.StringIO()
-    progress = Progress(100, stream)
-    progress._start -= 60
-    progress._drawn -= 60
-    progress.step(ok=True)
-    progress.step(ok=True)  # too soon after the first to be drawn
-    assert stream.getvalue() == f"\r\x1b[K{'╌' * 24} 1/10"  # of 1/100
