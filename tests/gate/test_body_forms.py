@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from gate.archives import HANDLER, archive
+from gate.archives import HANDLER, archive, examine, failures
 
 from marpack.gate.candidate import Candidate
+from marpack.gate.check import CheckSelection
 from marpack.gate.checks.body_forms import decodes, forms
 from marpack.gate.sample_runner import PackedSample
 from marpack.project.schema import Expectation
@@ -70,3 +71,9 @@ DERIVED = "from ts.torch_handler.image_classifier import ImageClassifier\n\nclas
 def test_what_a_handler_decodes_its_source_tells(tmp_path: Path, handler: str, found: set[str]):
     with Candidate(ResolvedSource(path=archive(tmp_path / "p", handler))) as candidate:
         assert decodes(candidate) == found
+
+
+def test_forms_are_tried_with_more_than_the_first_sample(tmp_path: Path):
+    odd = HANDLER.replace("self.text_of(row", 'self.text_of("aeiou" if "why" in str(row.get("data")) else row')
+    report = examine(archive(tmp_path / "p", odd), choice=CheckSelection.of(["body-forms"]))
+    assert failures(report) == {"body-forms": ["form-differs", "form-differs"]}
