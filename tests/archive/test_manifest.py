@@ -101,6 +101,7 @@ BAD = [
     (dump({**LEAST, "deep": json.loads("[" * 40 + "]" * 40)}), "more than 32 levels"),
     (b" " * (MAX_BYTES + 1), "larger than"),
     (b'{"runtime": "python", "runtime": "LSP"}', "'runtime' is there twice"),
+    (b'{"x": 1, "runtime": "python", "y": 2, "runtime": "python"}', "'runtime' is there twice"),
     (b'{"model": {"handler": "a.py", "handler": "b.py"}}', "'handler' is there twice"),
     (dump(LEAST)[:-1] + b', "x": NaN}', "NaN"),
     (dump(LEAST)[:-1] + b', "x": 1e999}', "too large"),
@@ -119,7 +120,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("data", "words"), BAD, ids=[words for _, words in BAD])
+@pytest.mark.parametrize(("data", "words"), BAD, ids=[f"{number}: {words}" for number, (_, words) in enumerate(BAD)])
 def test_bad_manifests_are_refused_by_name(data, words):
     with pytest.raises(ManifestError) as caught:
         Manifest.from_json(data, where="x.mar!MAR-INF/MANIFEST.json")
