@@ -75,22 +75,6 @@ def test_importing_marpack_costs_nothing():
         _ = marpack.bild  # type: ignore[attr-defined]
 
 
-def test_a_handlers_own_test_needs_no_server():
-    folder = Path(__file__).parents[1] / "examples" / "digits"
-    code = (
-        "import sys; sys.path.insert(0, '.')\n"
-        "from marpack.testing import context, install\n"
-        "install()\n"
-        "from handler import DigitsHandler\n"
-        "handler = DigitsHandler()\n"
-        "handler.initialize(context('.', model={'serializedFile': 'digits.pt'}))\n"
-        "row = {'body': bytearray(open('samples/seven.png', 'rb').read())}\n"
-        "assert handler.preprocess([row]).shape == (1, 1, 8, 8)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_apis_own_examples_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from marpack import api
 
