@@ -66,8 +66,8 @@ def _unreadable(problem: YamlProblem, text: str, file: str) -> ProjectError:
         return ProjectError(f"the document asks for too much: {problem.reason}", where=where)
     if problem.fault is YamlFault.VALUE:
         return ProjectError(f"this is no plain YAML value: {problem.reason}", where=where)
-    row = text.splitlines()[problem.line - 1 : problem.line] if problem.line else []
-    tabbed = row and "\t" in row[0][: len(row[0]) - len(row[0].lstrip()) + 1]
+    rest = text.splitlines()[problem.line - 1 :] if problem.line else []
+    tabbed = rest and rest[0].lstrip(" ").startswith("\t")
     hint = "indent with spaces: YAML takes no tabs" if tabbed else None
     return ProjectError(f"this is not valid YAML: {problem.reason} {problem.context}".rstrip(), where=where, hint=hint)
 
@@ -96,8 +96,8 @@ class SchemaReader:
         self.document = document
         self.findings: list[Finding] = []
 
-    def struct(self, kind: type[S], value: dict[Any, Any], path: str = "") -> S | None:
-        """Return a mapping as a struct, or None when something in it is wrong."""
+    def struct(self, kind: type[S], value: dict[Any, Any], path: str = "") -> S:
+        """Return a mapping as a struct; what is wrong in it is in `findings`."""
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         found: dict[str, Any] = {}  # Any: each field has its own type
         for key, item in value.items():
@@ -110,7 +110,7 @@ class SchemaReader:
             if key not in value and field.default is NODEFAULT and field.default_factory is NODEFAULT:
                 self._missing(key, path)
                 found[field.name] = _WRONG
-        return None if any(item is _WRONG for item in found.values()) else kind(**found)
+        return kind(**found)
 
     def value(self, wanted: Any, value: Any, path: str) -> Any:  # Any: a type's form, and whatever YAML holds
         """Return a value as the type wants it, or the mark of a wrong one."""
@@ -120,25 +120,18 @@ class SchemaReader:
             return _WRONG
         for option in options:
             if isinstance(value, dict) and _is_struct(option):
-                found = self.struct(option, value, path)
-                return _WRONG if found is None else found
+                return self.struct(option, value, path)
             if isinstance(value, list) and get_origin(option) is list:
-                return self._items(get_args(option)[0], value, path)
+                inner = get_args(option)[0]
+                return [self.value(inner, item, f"{path}[{index}]") for index, item in enumerate(value)]
             if isinstance(value, dict) and get_origin(option) is dict:
-                return self._table(get_args(option)[1], value, path)
+                inner = get_args(option)[1]
+                return {key: self.value(inner, item, f"{path}.{key}") for key, item in value.items()}
             found = self._plain(option, value, path)
             if found is not _WRONG:
                 return found
         self._mismatch(options, value, path)
         return _WRONG
-
-    def _items(self, wanted: Any, values: list[Any], path: str) -> Any:  # Any: see value
-        found = [self.value(wanted, item, f"{path}[{index}]") for index, item in enumerate(values)]
-        return _WRONG if any(item is _WRONG for item in found) else found
-
-    def _table(self, wanted: Any, values: dict[Any, Any], path: str) -> Any:  # Any: see value
-        found = {key: self.value(wanted, item, f"{path}.{key}") for key, item in values.items()}
-        return _WRONG if any(item is _WRONG for item in found.values()) else found
 
     def _plain(self, option: Any, value: Any, path: str) -> Any:  # Any: see value
         if option is Any:
@@ -221,7 +214,7 @@ def load_project(folder: Path) -> Project:
         raise ProjectError(f"the project file {actual}", where=str(file), hint=hint)
     reading = SchemaReader(document)
     found = reading.struct(ProjectFile, document.value)
-    if found is None or reading.findings:
+    if reading.findings:
         count = f"{len(reading.findings)} problems" if len(reading.findings) > 1 else "a problem"
         raise ProjectError(f"{file} has {count}", findings=tuple(reading.findings))
     values = msgspec.structs.asdict(found)

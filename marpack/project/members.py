@@ -75,28 +75,27 @@ class MemberCollector:
         self.places: dict[str, str] = {}  # a member's name → the file that it is, or what made marpack make it
         self._members: dict[str, PlannedMember] = {}  # by the name that file systems would take for the same
 
-    def add(self, name: str, source: Path | bytes, *, where: str, role: Role | None = None) -> bool:
+    def add(self, name: str, source: Path | bytes, *, where: str, role: Role | None = None) -> None:
         """Take one member, or report why it cannot be taken.
 
         The same file may come twice under one name; two files may not.
         """
         if isinstance(source, Path) and not self.check_file(source, where=where):
-            return False
+            return
         try:
             check_member_name(name)
         except UnsafeArchiveError as error:
             self.error("member-name", error.what, where, "rename the file")
-            return False
+            return
         key = folded(name)
         if role is not Role.META and key.partition("/")[0] == "mar-inf":
             self.error("reserved-name", f"{name} lies in MAR-INF/, which the archive keeps for itself", where)
-            return False
+            return
         before = self._members.setdefault(key, PlannedMember(name, source, role or _role_of(name, source)))
         if before.name == name and _is_same(before.source, source):
             self.places.setdefault(name, str(source) if isinstance(source, Path) else where)
-            return True
-        self._report_collision(name, source, before, where)
-        return False
+        else:
+            self._report_collision(name, source, before, where)
 
     def add_tree(self, name: str, files: Iterable[tuple[str, Path]], *, folder: Path, home: Path, where: str) -> None:
         """Take a folder's files, below a name that may be empty.

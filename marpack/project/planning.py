@@ -194,13 +194,15 @@ def _add_modules(project: Project, gathering: MemberCollector) -> tuple[str, ...
     """Take the local modules that handler and model file import, unless a file of that name is in already."""
     handler = EntryPoint.parse(project.handler, project.folder).file
     model = project.folder / project.model_file if project.model_file else None
-    return tuple(
-        module.name
-        for file, key in ((handler, "handler"), (model, "model_file"))
-        if file is not None and file.is_file()
-        for module in local_modules(file, (file.parent, project.folder))
-        if not gathering.holds(module.name) and gathering.add(module.name, module.path, where=project.place(key))
-    )
+    names = []
+    for file, key in ((handler, "handler"), (model, "model_file")):
+        if file is None or not file.is_file():
+            continue
+        for module in local_modules(file, (file.parent, project.folder)):
+            if not gathering.holds(module.name):
+                gathering.add(module.name, module.path, where=project.place(key))
+                names.append(module.name)
+    return tuple(names)
 
 
 def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str, Any], ...]:

@@ -84,11 +84,20 @@ def test_a_date_that_is_none_is_refused() -> None:
         parse_document("a: 2024-13-45", file="f")
 
 
-def test_tabs_get_the_hint_that_helps() -> None:
+@pytest.mark.parametrize(
+    ("text", "where", "hint"),
+    [
+        ("a:\n\tb: 1\n", "f:2", "indent with spaces: YAML takes no tabs"),
+        ("a:\n  b:\n  \tc: 1\n", "f:3", "indent with spaces: YAML takes no tabs"),
+        ("a: [1\n\tb: 1\n", "f:2", "indent with spaces: YAML takes no tabs"),
+        ("a: b: c\t\n\td", "f:1", None),  # it stands where it may
+        ("a: [", "f:2", None),  # there is no such line
+    ],
+)
+def test_tabs_get_the_hint_that_helps(text: str, where: str, hint: str | None) -> None:
     with pytest.raises(ProjectError) as caught:
-        parse_document("a:\n\tb: 1\n", file="f")
-    assert caught.value.where == "f:2"
-    assert caught.value.hint == "indent with spaces: YAML takes no tabs"
+        parse_document(text, file="f")
+    assert (caught.value.where, caught.value.hint) == (where, hint)
 
 
 def test_aliases_and_merges_are_taken_when_they_stay_small() -> None:

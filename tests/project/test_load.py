@@ -142,6 +142,7 @@ def test_what_is_wrong_is_said_where_it_is(
     folder = make_project(yaml)
     with pytest.raises(ProjectError) as caught:
         load_project(folder)
+    assert caught.value.what == f"{folder}/marpack.yaml has a problem"
     (finding,) = caught.value.findings
     *place, message, hint = expected
     where = f"{folder}/marpack.yaml" + (f":{place[0]}" if place else "")
@@ -149,6 +150,11 @@ def test_what_is_wrong_is_said_where_it_is(
     assert finding.message == message
     if hint is not None:
         assert finding.hint == hint
+
+
+def test_two_problems_are_counted(make_project: Callable[..., Path]) -> None:
+    with pytest.raises(ProjectError, match="has 2 problems"):
+        load_project(make_project("name: n\n"))
 
 
 def test_every_problem_is_told_in_one_go(make_project: Callable[..., Path]) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -115,27 +117,34 @@ TREE = {
     "assets/.git/x": "",
     "assets/__pycache__/x": "",
     "data/vocab.json": "",
+    "data/odd[1].txt": "",
 }
+
+SEEN = ["assets/a.json", "assets/b.json", "assets/deep/c.txt"]
 
 FILES = {
     "file": ("data/vocab.json", ["data/vocab.json"]),
     "file with dots": ("./data/./vocab.json", ["data/vocab.json"]),
-    "folder": ("assets/", ["assets/a.json", "assets/b.json", "assets/deep/c.txt"]),
+    "folder": ("assets/", SEEN),
     "glob": ("assets/*.json", ["assets/a.json", "assets/b.json"]),
+    "glob of one letter": ("assets/?.json", ["assets/a.json", "assets/b.json"]),
+    "glob of some letters": ("'assets/[bc].json'", ["assets/b.json"]),
+    "a file whose name is a pattern": ("'data/odd[1].txt'", ["data/odd[1].txt"]),
     "glob of folders": ("assets/d*", ["assets/deep/c.txt"]),
     "file to a name": ("{from: data/vocab.json, to: v.json}", ["v.json"]),
     "file to a deeper name": ("{from: data/vocab.json, to: a/b/v.json}", ["a/b/v.json"]),
     "file into a folder": ("{from: data/vocab.json, to: a/}", ["a/vocab.json"]),
     "file into the root": ("{from: data/vocab.json, to: .}", ["vocab.json"]),
+    "file into the root, as no name": ("{from: data/vocab.json, to: ''}", ["vocab.json"]),
     "folder to a folder": ("{from: assets, to: b/c}", ["b/c/a.json", "b/c/b.json", "b/c/deep/c.txt"]),
-    "folder to itself": ("{from: assets/, to: assets/}", ["assets/a.json", "assets/b.json", "assets/deep/c.txt"]),
+    "folder to itself": ("{from: assets/, to: assets/}", SEEN),
     "folder into the root": ("{from: assets, to: .}", ["a.json", "b.json", "deep/c.txt"]),
     "glob into a folder": ("{from: assets/*.json, to: j}", ["j/a.json", "j/b.json"]),
     "outside": ("../outside.txt", ["outside.txt"]),
     "a hidden file by name": ("assets/.hidden", ["assets/.hidden"]),
     "the project itself": (
         "{from: ., to: all}",
-        ["all/assets/a.json", "all/assets/b.json", "all/assets/deep/c.txt", "all/data/vocab.json", "all/handler.py"],
+        [f"all/{name}" for name in (*SEEN, "data/odd[1].txt", "data/vocab.json", "handler.py")],
     ),
 }
 
@@ -146,6 +155,17 @@ def test_files_get_their_names(make_project: Make, entry: str, expected: list[st
     (folder / "tiny.mar").touch()
     (folder.parent / "outside.txt").touch()
     assert names(folder) == sorted([*expected, "handler.py"])
+
+
+def test_a_file_named_by_its_whole_path_keeps_its_last_name(make_project: Make, tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").touch()
+    assert names(make_project(f"{HEAD}files: [{tmp_path}/outside.txt]\n")) == ["handler.py", "outside.txt"]
+
+
+def test_a_model_files_modules_come_along_with_a_built_in_handler(make_project: Make) -> None:
+    yaml = "name: tiny\nversion: 1\nhandler: base_handler\nmodel_file: model.py\n"
+    folder = make_project(yaml, **{"model.py": "import parts", "parts.py": ""})
+    assert plan_project(load_project(folder), check=False).modules == ("parts.py",)
 
 
 def test_local_modules_come_along_unless_a_file_has_their_name(make_project: Make) -> None:
@@ -171,7 +191,8 @@ def test_samples_keep_their_paths_and_expectations(make_project: Make) -> None:
         HEAD + "samples:\n"
         "- {input: samples/a/x.png}\n"
         "- {input: data/x.png, expect: {json: {7: {min: 0.9}, b: 2024-01-01}, body: 1.50}}\n"
-        "- {input: ../x.png, expect: {}}\n- {input: ../x.png, expect: {json: null}}\n",
+        "- {input: ../x.png, expect: {}}\n- {input: ../x.png, expect: {json: null}}\n"
+        "- {input: data/x.png, expect: {text: {contains: a}}}\n",
         **{"samples/a/x.png": "1", "data/x.png": "2", "../x.png": "3"},
     )
     made = plan(folder)
@@ -183,6 +204,7 @@ def test_samples_keep_their_paths_and_expectations(make_project: Make) -> None:
         },
         {"input": "MAR-INF/samples/x.png", "expect": {}},
         {"input": "MAR-INF/samples/x.png", "expect": {"json": None}},
+        {"input": "MAR-INF/samples/data/x.png", "expect": {"text": {"contains": "a"}}},
     )
     assert json.loads(json.dumps(made.samples)) == list(made.samples)
     assert sum(member.role is Role.META for member in made.members) == 3
@@ -239,6 +261,14 @@ ERRORS = {
         HEAD + "files: [{from: other.py, to: handler.py}]\n",
         {"other.py": ""},
         [("4: files[0]", "name-collision", "two files would be handler.py in the archive: handler.py and other.py")],
+    ),
+    "half a pattern": (
+        HEAD + "files: ['x[.txt', 'x].txt']\n",
+        {},
+        [
+            ("4: files[0]", "missing-file", "x[.txt is not there"),
+            ("4: files[1]", "missing-file", "x].txt is not there"),
+        ],
     ),
     "over what marpack makes": (
         HEAD + "labels: l.txt\nfiles: [{from: other.json, to: index_to_name.json}]\n",
@@ -317,6 +347,11 @@ ERRORS = {
             )
         ],
     ),
+    "a range that is merged in": (
+        HEAD + "samples:\n  - input: a\n    expect: {json: {x: {<<: {min: 2, max: 1}}}}\n",
+        {"a": ""},
+        [("4: samples[0].expect.json.x.min", "samples", "no number is at least 2 and at most 1")],
+    ),
     "no JSON": (
         HEAD + "samples: [{input: a, expect: {json: {yes: 1}}}]\n",
         {"a": ""},
@@ -337,27 +372,48 @@ def test_special_files_are_refused_and_not_opened(make_project: Make) -> None:
     os.mkfifo(folder / "l.txt")
     os.mkfifo(folder / "assets/pipe")
     (folder / "assets/dangling").symlink_to("nowhere")
+    (folder / "assets/long").symlink_to("a" * 300)
     (folder / "loose").symlink_to("loose")
     assert errors(folder) == [
         ("4: labels", "not-a-file", "l.txt is not a regular file"),
         ("5: files[0]", "missing-file", "assets/dangling is a symlink that leads nowhere"),
+        ("5: files[0]", "unreadable", "assets/long cannot be read: File name too long"),
         ("5: files[0]", "not-a-file", "assets/pipe is not a regular file"),
         ("5: files[1]", "unreadable", "loose cannot be read: Too many levels of symbolic links"),
     ]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_files_that_may_not_be_read(make_project: Make) -> None:
-    folder = make_project(f"{HEAD}weights: w.pt\nfiles: [closed]\n", **{"w.pt": "", "closed/x": ""})
-    (folder / "w.pt").chmod(0)
-    (folder / "closed").chmod(0)
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Be nobody for a while: root may read everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
     try:
-        assert errors(folder) == [
-            ("4: weights", "unreadable", "w.pt may not be read"),
-            ("5: files[0]", "unreadable", "closed cannot be read: Permission denied"),
-        ]
+        yield
     finally:
-        (folder / "closed").chmod(0o700)
+        os.setresuid(0, 0, 0)
+
+
+def test_files_that_may_not_be_read() -> None:
+    with tempfile.TemporaryDirectory() as name:  # not tmp_path, which is closed to strangers
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "marpack.yaml").write_text(f"{HEAD}weights: w.pt\nfiles: [closed]\n")
+        (folder / "handler.py").touch()
+        (folder / "w.pt").touch(0)
+        (folder / "closed").mkdir(0)
+        project = load_project(folder)
+        try:
+            with unprivileged(), pytest.raises(ProjectError) as caught:
+                plan_project(project, check=False)
+        finally:
+            (folder / "closed").chmod(0o700)
+    assert [(found.code, found.message.replace(f"{folder}/", "")) for found in caught.value.findings] == [
+        ("unreadable", "w.pt may not be read"),
+        ("unreadable", "closed cannot be read: Permission denied"),
+    ]
 
 
 def test_symlinks_are_followed_and_those_that_lead_out_are_told(make_project: Make, tmp_path: Path) -> None:
@@ -374,6 +430,17 @@ def test_symlinks_are_followed_and_those_that_lead_out_are_told(make_project: Ma
     assert (finding.code, finding.severity) == ("symlink-outside", Severity.WARNING)
     assert finding.message.endswith(f"is packed through symlinks: {folder}/assets/out/w.pt")
     assert errors(folder, strict=True)[0][1] == "symlink-outside"
+
+
+@pytest.mark.parametrize(("count", "named"), [(3, "n0, n1, n2"), (4, "n0, n1, n2, …")])
+def test_of_many_symlinks_that_lead_out_three_are_named(
+    make_project: Make, tmp_path: Path, count: int, named: str
+) -> None:
+    folder = make_project(f"{HEAD}files: [assets]\n", **{"assets/a": "", "../x": ""})
+    for number in range(count):
+        (folder / f"assets/n{number}").symlink_to(tmp_path / "x")
+    (finding,) = plan_project(load_project(folder), check=False).findings
+    assert finding.message.rpartition(": ")[2].replace(f"{folder}/assets/", "") == named
 
 
 def test_what_is_probably_not_meant_is_a_warning(make_project: Make) -> None:
@@ -419,12 +486,19 @@ def test_outputs(make_project: Make, output: str | None, form: Format | None, pa
 
 
 @pytest.mark.parametrize(
-    ("output", "form"),
-    [("x.zip", None), ("x", None), ("x.mar", Format.TGZ), ("x.tar.gz", Format.DEFAULT), ("x.mar", Format.NO_ARCHIVE)],
+    ("output", "form", "said"),
+    [
+        ("x.zip", None, "default ends in .mar, not x.zip"),
+        ("x", None, "default ends in .mar, not x"),
+        ("x.mar", Format.TGZ, "tgz ends in .tar.gz, not x.mar"),
+        ("x.tar.gz", Format.DEFAULT, "default ends in .mar, not x.tar.gz"),
+        ("x.mar", Format.NO_ARCHIVE, "no-archive ends in no suffix, not x.mar"),
+    ],
 )
-def test_outputs_that_contradict_their_format(make_project: Make, output: str, form: Format | None) -> None:
-    with pytest.raises(UsageError, match=r"the output of format .* ends in"):
+def test_outputs_that_contradict_their_format(make_project: Make, output: str, form: Format | None, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
         plan(make_project(), output=output, form=form)
+    assert caught.value.what == f"the output of format {said}"
 
 
 def test_outputs_that_must_not_be_overwritten(make_project: Make, tmp_path: Path) -> None:
