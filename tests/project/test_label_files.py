@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import ProjectError
-from marpack.project.label_files import labels_member
+from marpack.project.label_files import count_labels, labels_member
 
 ANIMALS = {"0": "cat", "1": "dog, small", "2": "no"}
 
@@ -19,6 +19,8 @@ SPELLINGS = {
     "quoted.yaml": "'1': dog, small\n'2': no\n'0': cat\n",
     "rows.csv": '1,"dog, small"\n0,cat\n2,no\n',
     "header.csv": 'index, label\n1, "dog, small"\n0,cat\n2,no\n',
+    "gaps.csv": '\n1,"dog, small"\n\n,\n0,cat\n2,no\n\n',
+    "other-header.csv": 'nr,text\n1,"dog, small"\n0,cat\n2,no\n',
     "turned.csv": '"label","id"\n"dog, small",1\ncat,0\nno,2\n',
     "one-column.csv": 'cat\n"dog, small"\nno\n',
     "one-column-header.csv": 'label\ncat\n"dog, small"\nno\n',
@@ -64,6 +66,9 @@ WRONG = {
     "index twice in two spellings": ("l.yaml", "0: a\n00: b\n", "", "the index 0 is there twice"),
     "no index in yaml": ("l.yaml", "cat: 0\n", "", "'cat' is no index"),
     "no text": ("l.json", "[1, 2]", "", "the label of 0 is not text"),
+    "no text in a list of them": ("l.json", '["a", ["b", 2]]', "", "the label of 1 is not text"),
+    "no text in a mapping": ("l.yaml", "0: {a: b}\n", "", "the label of 0 is not text"),
+    "an empty list": ("l.yaml", "0: []\n", "", "the label of 0 is not text"),
     "a number": ("l.json", "7", "", "labels are a list, or a mapping of index to label"),
     "bad json": ("l.json", '{\n"0": a}', ":2", "this is not valid JSON: Expecting value"),
     "deep json": ("l.json", "[" * 100_000, "", "the labels are nested too deeply"),
@@ -91,3 +96,11 @@ def test_labels_that_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ProjectError, match="the labels are not text in UTF-8"):
         labels_member(path)
+
+
+def test_a_file_of_over_a_megabyte_is_not_looked_at_for_labels(tmp_path: Path) -> None:
+    path = tmp_path / "l.txt"
+    path.write_bytes(b"x" * (1 << 20))
+    assert count_labels(path) == 1
+    path.write_bytes(b"x" * ((1 << 20) + 1))
+    assert count_labels(path) is None

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from marpack.project.schema import Expectation, mistakes
+from marpack.project.checks import Severities
+from marpack.project.schema import Expectation, FileMapping, ProjectFile, SampleSpec, TextExpectation, mistakes
 
 WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"status": 99}, [("status", "99 is no HTTP status")]),
@@ -45,3 +46,20 @@ def test_what_is_wrong(told: dict[str, Any], said: list[tuple[str, str]]):
 @pytest.mark.parametrize("told", RIGHT)
 def test_what_may_be_meant(told: dict[str, Any]):
     assert list(mistakes(msgspec.convert(told, Expectation))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (ProjectFile, {"name": "n", "version": "1", "handler": "h"}),
+        (FileMapping, {"from": "a", "to": "b"}),
+        (SampleSpec, {"input": "a"}),
+        (Expectation, {}),
+        (TextExpectation, {}),
+        (Severities, {}),
+    ],
+)
+def test_no_key_is_passed_over(kind: type, told: dict[str, Any]):
+    assert isinstance(msgspec.convert(told, kind), kind)
+    with pytest.raises(msgspec.ValidationError, match="unknown field `quick`"):
+        msgspec.convert({**told, "quick": True}, kind)
