@@ -78,30 +78,18 @@ def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
     """Return how a model is loaded; its folder and target are filled in later. `check` lacks some of the options."""
     from marpack.torchserve.messages import Load
 
-    return Load(
-        model_dir="",
-        gpu_id=device.gpu_id(),
-        envelope=options.get("envelope"),
-        torchserve=options.get("torchserve", False),
-        compile=compiled,
-        trust_pickle=options["trust_pickle"],
-        show_data=options.get("show_data", False),
-        max_response_size=options["max_response_size"],
-    )
+    given = ("envelope", "torchserve", "trust_pickle", "show_data", "max_response_size")
+    known = {name: options[name] for name in given if name in options}
+    return Load(model_dir="", gpu_id=device.gpu_id(), compile=compiled, **known)
 
 
 def pool_settings(options: Options, device: Device, launch: Callable[[], Worker] | None = None) -> PoolSettings:
-    """Return how workers are kept."""
+    """Return how workers are kept; see `load_of`."""
     from marpack.runner.pool import PoolSettings
 
-    return PoolSettings(
-        workers=options.get("workers", 1),
-        timeout=options["timeout"],
-        startup_timeout=options["startup_timeout"],
-        max_memory=options.get("max_memory"),
-        environment=device.environment(),
-        launch=launch,
-    )
+    given = ("workers", "timeout", "startup_timeout", "max_memory")
+    known = {name: options[name] for name in given if name in options}
+    return PoolSettings(environment=device.environment(), launch=launch, **known)
 
 
 def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], ResolvedSource]:

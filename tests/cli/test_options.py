@@ -1,0 +1,91 @@
+"""What several commands take, as it is typed: sizes, seconds, tolerances, limits."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from marpack.archive.protocol import Limits
+from marpack.cli.options import archive_of, chosen_limits, limit_options, seconds, size, tolerance
+from marpack.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1", 1),
+        ("1048576", 1 << 20),
+        ("2K", 2 << 10),
+        ("300m", 300 << 20),
+        ("1.5 G", 3 << 29),
+        ("1T", 1 << 40),
+        ("2KB", 2 << 10),
+        ("2KiB", 2 << 10),
+        ("4194304T", 1 << 62),  # as much as there can be
+    ],
+)
+def test_a_size_is_a_number_of_bytes(text: str, count: int) -> None:
+    assert size(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("4194305T", "more than there can be"),
+        ("0", "nothing"),
+        ("0.9", "nothing"),
+        ("1P", "no"),
+        ("-1", "no"),
+        ("", "no"),
+    ],
+)
+def test_what_is_no_size_is_said(text: str, said: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"is {said}"):
+        size(text)
+
+
+def test_a_tolerance_is_a_distance() -> None:
+    assert (tolerance("0"), tolerance("0.5"), tolerance(1e-3)) == (0, 0.5, 0.001)
+    for text in ("-0.1", "nan", "much"):
+        with pytest.raises(click.BadParameter):
+            tolerance(text)
+
+
+def test_seconds_end_where_timers_do() -> None:
+    assert (seconds("0.5"), seconds("999999"), seconds("1000001"), seconds("inf")) == (0.5, 999_999, 1e6, 1e6)
+    for text in ("0", "-1", "nan", "soon"):
+        with pytest.raises(click.BadParameter):
+            seconds(text)
+
+
+def test_limits_that_are_not_given_stay_what_they_are() -> None:
+    assert chosen_limits(None, None, None) == Limits()
+    assert chosen_limits(1, None, 3) == Limits(members=1, ratio=3)
+    assert chosen_limits(None, 2, None) == Limits(total=2)
+
+
+def test_a_limit_is_one_at_least() -> None:
+    @click.command()
+    @limit_options
+    def command(**given: int) -> None:
+        taken.update(given)
+
+    taken: dict[str, int] = {}
+    command.main(["--max-members", "1", "--max-size", "1", "--max-ratio", "1"], standalone_mode=False)
+    assert taken == {"max_members": 1, "max_size": 1, "max_ratio": 1}
+    for name in ("--max-members", "--max-size", "--max-ratio"):
+        with pytest.raises(click.BadParameter):
+            command.main([name, "0"], standalone_mode=False)
+
+
+def test_a_source_is_an_archive_an_address_or_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "any.mar").touch()
+    for source in ("https://host/digits.mar", str(tmp_path / "any.mar")):
+        assert archive_of(source) == source  # which nothing looks into here
+    for source in ("gone.mar", "a\0b"):
+        with pytest.raises(UsageError, match="there is no such file or folder"):
+            archive_of(source)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "marpack.yaml").write_text("name: m\nversion: '1.0'\nhandler: handler.py\n")
+    (tmp_path / "handler.py").write_text("def handle(data, context):\n    return data\n")
+    assert archive_of(None) == archive_of(".") == Path("m.mar")

@@ -1,0 +1,128 @@
+"""The options of `marpack run`: what they are worth by themselves, before anything is loaded."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from marpack.cli.main import COMMANDS, marpack
+from marpack.cli.run_options import count_of, header, inputs_of
+from marpack.errors import UsageError
+
+
+def options(*words: str) -> dict[str, Any]:
+    """Return what these words on the command line ask for."""
+    run = marpack.get_command(click.Context(marpack), "run")
+    assert run is not None
+    return run.make_context("run", list(words)).params
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_an_option_takes_has_a_name(command: str) -> None:
+    found = marpack.get_command(click.Context(marpack), command)
+    assert found is not None
+    for option in found.params:
+        if isinstance(option, click.Option) and not option.is_flag:
+            assert option.metavar or isinstance(option.type, click.Choice), f"--{option.name}: is it a flag?"
+
+
+def test_nothing_is_asked_for_by_itself() -> None:
+    given = {name: value for name, value in options().items() if value not in (None, False, ())}
+    assert given == {
+        "max_request_size": 6_553_500,
+        "max_response_size": 6_553_500,
+        "workers": 1,
+        "device": "auto",
+        "env": "current",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-i", "a", "-", "b", "--json"], {"inputs": ("a", "-", "b"), "as_json": True, "source": None}),
+        (["-i", "a", "x.mar", "b"], {"inputs": ("a", "b"), "source": "x.mar"}),
+        (["-i", "a", "x.tar.gz"], {"inputs": ("a",), "source": "x.tar.gz"}),
+        (["here", "--input", "a", "-i", "b", "--logs", "--workers", "1"], {"inputs": ("a", "b"), "source": "here"}),
+        (["--form", "a=1", "--form", "b=2", "-H", "A=1", "-H", "B=2"], {"form": ("a=1", "b=2")}),
+        (["--batch-size", "1", "--repeat", "1", "--warmup", "0"], {"batch_size": 1, "repeat": 1, "warmup": 0}),
+    ],
+)
+def test_words_are_taken_as_a_shell_gives_them(words: list[str], expected: dict[str, Any]) -> None:
+    assert options(*words).items() >= expected.items()
+
+
+def test_an_input_needs_a_name() -> None:
+    for words in (["--input"], ["x.mar", "--data", "x", "-i"]):
+        with pytest.raises(click.BadOptionUsage, match="requires an argument"):
+            options(*words)
+
+
+def test_help_lists_the_options_under_their_headings_in_one_column() -> None:
+    run = marpack.get_command(click.Context(marpack), "run")
+    assert run is not None
+    text = run.get_help(click.Context(run, info_name="run"))
+    assert re.findall(r"^(\w+):$", text, re.MULTILINE) == [
+        "Inputs", "Requests", "Workers", "Model", "Results", "Debugging", "Benchmark", "Other",
+    ]  # fmt: skip
+    assert "\nWorkers:\n  --batch-size N          Requests per call of handle [1].\n" in text
+    assert "\nOther:\n  --help                  Show this message and exit." in text
+
+
+@pytest.mark.parametrize(("name", "least"), [("--batch-size", 1), ("--workers", 1), ("--repeat", 1), ("--warmup", 0)])
+def test_a_count_has_a_least_value(name: str, least: int) -> None:
+    assert options(name, str(least))[name.strip("-").replace("-", "_")] == least
+    with pytest.raises(click.BadParameter):
+        options(name, str(least - 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("X-Trace=7", ("X-Trace", "7")), ("A=b=c", ("A", "b=c")), ("A=", ("A", ""))]
+)
+def test_a_header_is_split_at_its_first_equals_sign(text: str, expected: tuple[str, str]) -> None:
+    assert header(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "A", "=b", "A b=c", "A:=c", "A=b\nc", "A=b\rc", "A=b\0c"])
+def test_what_is_no_header_is_said(text: str) -> None:
+    with pytest.raises(UsageError):
+        header(text)
+
+
+def test_inputs_come_from_files_then_texts_then_the_form(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    given = options("--form", "k=v", "--data", "b", "--data", "c", "-i", str(tmp_path / "a.txt"))
+    assert [found.name.rpartition("/")[2] for found in inputs_of(given)] == ["a.txt", "data[0]", "data[1]", "form"]
+    assert count_of(given) == 4
+    assert count_of(options("--requests", "r.jsonl")) is None
+    assert count_of(options("-i", "@list", "--data", "x")) is None
+
+
+@pytest.mark.parametrize("words", [["-i", "gone.png"], ["--requests", "gone.jsonl"], ["-i", ".", "--type", "video"]])
+def test_what_is_not_there_is_said_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError):
+        inputs_of(options(*words))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("image", ["a.png", "b.PNG", "c.jpg"]),
+        ("image/png", ["a.png", "b.PNG"]),
+        ("png", ["a.png", "b.PNG"]),
+        (".PNG", ["a.png", "b.PNG"]),
+        ("xyz", ["d.xyz"]),
+        ("application", ["e.json"]),
+    ],
+)
+def test_a_folders_files_are_chosen_by_kind(tmp_path: Path, kind: str, expected: list[str]) -> None:
+    for name in ("a.png", "b.PNG", "c.jpg", "d.xyz", "e.json", "plain"):
+        (tmp_path / name).write_bytes(b"x")
+    given = options("-i", str(tmp_path), "--type", kind)
+    assert [found.name.rpartition("/")[2] for found in inputs_of(given)] == expected
+    assert count_of(given) == len(expected)
