@@ -15,7 +15,6 @@ from marpack.weights.contents import WeightsSummary
 SUFFIXES = (".json", ".yaml", ".yml", ".txt", ".csv")
 _INDEX_WORDS = frozenset({"index", "id", "idx", "class", "class_id", "class_index", "label_id", "#", ""})
 _MAX_BYTES = 1 << 20  # bytes of a file that may be labels
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def labels_member(path: Path) -> Path | bytes:
@@ -152,6 +151,5 @@ def count_classes(contents: WeightsSummary) -> int | None:
     outputs = [port.shape[-1] for port in contents.outputs if port.shape]
     if outputs and isinstance(outputs[0], int):
         return outputs[0]
-    shapes = [placed.tensor.shape for placed in contents.tensors if not placed.tensor.name.endswith(_STATISTICS)]
-    layers = [shape for shape in shapes if len(shape) > 1]
+    layers = [placed.tensor.shape for placed in contents.tensors if len(placed.tensor.shape) > 1]
     return layers[-1][0] if layers else None

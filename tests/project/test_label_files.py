@@ -98,6 +98,12 @@ def test_labels_that_are_no_text(tmp_path: Path) -> None:
         labels_member(path)
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", '{"lr": "1"}', '{"0": "a", "lr": "1"}', "7"])
+def test_what_does_not_read_as_labels_has_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.json").write_text(text)
+    assert count_labels(tmp_path / "settings.json") is None
+
+
 def test_a_file_of_over_a_megabyte_is_not_looked_at_for_labels(tmp_path: Path) -> None:
     path = tmp_path / "l.txt"
     path.write_bytes(b"x" * (1 << 20))

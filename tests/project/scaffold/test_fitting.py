@@ -1,0 +1,166 @@
+"""What the headers of weights tell about their model: the template that fits, and samples that it can take."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from marpack.project.scaffold.fitting import Fit, fit, own_samples, toy_samples
+from marpack.project.scaffold.survey import Survey, Weights
+from marpack.project.scaffold.template import load_template, templates
+from marpack.weights.contents import WeightsSummary
+from marpack.weights.kind import WeightsFormat
+from marpack.weights.onnx import Port
+from marpack.weights.tensors import StoredTensor, Tensor
+from marpack.weights.torchscript import ScriptMethod
+
+Shape = tuple[int | str, ...]
+CONV, GRAY, LINEAR, BIAS = (2, 3, 5, 5), (2, 1, 5, 5), (7, 13), (7,)
+WORDS = Survey(vocabulary="source_vocab.pt")
+SCRIPT, STATE, ONNX = WeightsFormat.TORCHSCRIPT, WeightsFormat.STATE_DICT, WeightsFormat.ONNX
+
+
+def weights(
+    kind: WeightsFormat = SCRIPT,
+    *tensors: Sequence[int],
+    inputs: Sequence[Shape | None] = (),
+    outputs: Sequence[Shape | None] = (),
+    **methods: str,
+) -> Weights:
+    contents = WeightsSummary(
+        kind=kind,
+        tensors=tuple(StoredTensor(tensor=Tensor(name="t", dtype="float32", shape=tuple(shape))) for shape in tensors),
+        methods=tuple(ScriptMethod(name, signature) for name, signature in methods.items()),
+        inputs=tuple(Port(name="x", shape=shape) for shape in inputs),
+        outputs=tuple(Port(name="y", shape=shape) for shape in outputs),
+    )
+    return Weights(name="model.pt", size=1, contents=contents)
+
+
+FITS: dict[str, tuple[Survey, Weights | None, int | None, Fit]] = {
+    "no weights": (Survey(), None, None, Fit(template="image_classifier")),
+    "pictures": (
+        Survey(), weights(SCRIPT, CONV, LINEAR, BIAS), None,
+        Fit(template="image_classifier", pictures=True, classes=7),
+    ),
+    "pictures, as many labels": (
+        Survey(), weights(SCRIPT, CONV, LINEAR, BIAS), 5, Fit(template="image_classifier", pictures=True, classes=5)
+    ),
+    "gray pictures": (Survey(), weights(SCRIPT, GRAY, LINEAR), None, Fit(template="custom", gray=True, classes=7)),
+    "numbers": (Survey(), weights(STATE, (20, 4), (3, 20), (3,)), None, Fit(template="custom", classes=3)),
+    "a vocabulary and its offsets": (
+        WORDS, weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
+        Fit(template="text_classifier", classes=5),
+    ),
+    "a vocabulary, but one argument": (
+        WORDS, weights(SCRIPT, LINEAR, forward="(x: Tensor) -> Tensor"), None, Fit(template="custom", classes=7)
+    ),
+    "a vocabulary and no forward": (WORDS, weights(SCRIPT, LINEAR), None, Fit(template="custom", classes=7)),
+    "a vocabulary and a state_dict": (WORDS, weights(STATE, LINEAR), None, Fit(template="text_classifier", classes=7)),
+    "no vocabulary": (
+        Survey(), weights(SCRIPT, (5, 2), forward="(text: Tensor, offsets: Tensor) -> Tensor"), None,
+        Fit(template="custom", classes=5),
+    ),
+    "boxes": (
+        Survey(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Tuple[Tensor, List[Dict[str, Tensor]]]"), None,
+        Fit(template="object_detector"),
+    ),
+    "a mask": (
+        Survey(), weights(SCRIPT, CONV, forward="(x: Tensor) -> Dict[str, Tensor]"), None,
+        Fit(template="image_segmenter"),
+    ),
+    "another method's mask": (
+        Survey(),
+        weights(SCRIPT, LINEAR, mask="(x: Tensor) -> Dict[str, Tensor]", forward="(x: Tensor) -> Tensor"), None,
+        Fit(template="custom", classes=7),
+    ),
+    "ONNX with pictures": (
+        Survey(), weights(ONNX, inputs=[("n", 3, 224, 224)], outputs=[("n", 7), ("n", 9)]), None,
+        Fit(template="onnx", pictures=True, classes=7),
+    ),
+    "ONNX with gray pictures beside numbers": (
+        Survey(), weights(ONNX, inputs=[None, ("n", 13), ("n", 1, 28, 28)]), None, Fit(template="onnx", gray=True)
+    ),
+    "ONNX with pictures of any channels": (
+        Survey(), weights(ONNX, LINEAR, CONV, inputs=[("n", "c", 224, 224)], outputs=[("n", "k")]), None,
+        Fit(template="onnx", pictures=True, classes=2),
+    ),
+    "ONNX with numbers": (Survey(), weights(ONNX, inputs=[("n", 13)]), 4, Fit(template="onnx", classes=4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "own", "labels", "expected"), FITS.values(), ids=FITS)
+def test_the_template_that_fits(found: Survey, own: Weights | None, labels: int | None, expected: Fit) -> None:
+    assert fit(found, own, labels) == expected
+
+
+def samples(
+    template: str, own: Weights | None = None, found: Sequence[str] = (), **fits: bool
+) -> tuple[list[str], dict[str, bytes], bool]:
+    there = Survey(pictures=tuple(found))
+    chosen = own_samples(load_template(template), there, own or weights(), Fit(template=template, **fits))
+    assert [sample["expect"] for sample in chosen.listed] == [{"status": 200}] * len(chosen.listed)
+    return [sample["input"] for sample in chosen.listed], chosen.brought, chosen.stand_ins
+
+
+def test_pictures_that_are_there_are_samples_five_at_most() -> None:
+    names = [f"{number}.png" for number in range(6)]
+    assert samples("image_classifier", found=names) == (names[:5], {}, False)
+    assert samples("custom", found=names, gray=True) == (names[:5], {}, False)
+
+
+@pytest.mark.parametrize(
+    ("template", "fits", "picture"),
+    [
+        ("image_classifier", {}, "red.png"),
+        ("object_detector", {}, "red.png"),
+        ("custom", {"pictures": True}, "red.png"),
+        ("custom", {"gray": True}, "gray.png"),
+        ("onnx", {"gray": True}, "gray.png"),
+    ],
+)
+def test_a_picture_stands_in_where_the_handler_takes_one(template: str, fits: dict[str, bool], picture: str) -> None:
+    content = (templates() / "init" / picture).read_bytes()
+    assert samples(template, **fits) == (["samples/stand-in.png"], {"samples/stand-in.png": content}, True)
+
+
+@pytest.mark.parametrize(("template", "fits"), [("custom", {}), ("function", {"pictures": True}), ("onnx", {})])
+def test_a_row_of_numbers_stands_in_elsewhere(template: str, fits: dict[str, bool]) -> None:
+    own = weights(SCRIPT, LINEAR)
+    listed, brought, stand_ins = samples(template, own, ["a.png"], **fits)
+    assert (listed, stand_ins) == (["samples/stand-in.json"], True)
+    assert json.loads(brought["samples/stand-in.json"]) == [0.5] * 13
+
+
+def test_a_text_or_two_rows_stand_in_where_the_handler_takes_those() -> None:
+    (name,), brought, _ = samples("text_classifier")
+    text = load_template("text_classifier")
+    assert (name, brought[name]) == ("samples/stand-in.txt", text.read(text.samples[0]["input"]))
+    _, brought, _ = samples("streaming", weights(SCRIPT, (2, 2)))
+    assert json.loads(brought["samples/stand-in.json"]) == [[0.5, 0.5], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("own", "width"),
+    [
+        (weights(ONNX, (2, 9), inputs=[("n", 4)]), 4),
+        (weights(ONNX, (2, 9), inputs=[("n", "k")]), 9),
+        (weights(ONNX, inputs=[None, (), ("n", 1)]), 1),
+        (weights(SCRIPT, (5,), (2, 3, 3, 3), (2, 8), (2, 2)), 8),
+        (weights(SCRIPT, (2, 4096)), 4096),
+        (weights(SCRIPT, (2, 4097), (2, 6)), 6),
+        (weights(SCRIPT, (2, 0), (2, 7)), 7),
+        (weights(), 3),
+    ],
+)
+def test_a_row_is_as_wide_as_the_first_layer_that_tells(own: Weights, width: int) -> None:
+    _, brought, _ = samples("custom", own)
+    assert len(json.loads(brought["samples/stand-in.json"])) == width
+
+
+def test_a_template_brings_its_own_samples() -> None:
+    template = load_template("streaming")
+    chosen = toy_samples(template)
+    assert list(chosen.listed) == template.samples
+    assert chosen.brought == {name: template.read(name) for name in ("samples/three.json",)}
+    assert not chosen.stand_ins
