@@ -106,6 +106,8 @@ def test_aliases_and_merges_are_taken_when_they_stay_small() -> None:
 
 
 def test_refuses_a_file_that_is_too_large(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_bytes(b"#" * MAX_BYTES)
+    assert read_document(tmp_path / "f.yaml").value is None
     (tmp_path / "f.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     with pytest.raises(ProjectError, match="larger than 1024 KiB"):
         read_document(tmp_path / "f.yaml")

@@ -104,6 +104,10 @@ def test_spaces_after_commas_are_no_part_of_a_name() -> None:
     }  # fmt: skip
 
 
+def test_an_empty_version_is_none_at_all() -> None:
+    assert [plan(version=version).manifest.model.version for version in ("2", "")] == ["2", None]
+
+
 def test_a_glob_without_a_match_is_a_warning() -> None:
     planned = plan_flags(Flags(**CUSTOM, extra_files="*.nothing"), check=False)
     assert [(finding.severity, finding.message) for finding in planned.findings] == [

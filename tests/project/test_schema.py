@@ -11,6 +11,7 @@ from marpack.project.schema import Expectation, FileMapping, ProjectFile, Sample
 
 WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"status": 99}, [("status", "99 is no HTTP status")]),
+    ({"status": 600}, [("status", "600 is no HTTP status")]),
     ({"text": {"regex": "["}}, [("text.regex", "the regular expression does not compile: unterminated character set")]),
     ({"shape": [2, -1]}, [("shape", "a shape holds lengths, which are not negative")]),
     ({"json": {"cat": {"min": "0.9"}}}, [("json.cat.min", "min is text; a number stands without quotes")]),
@@ -19,6 +20,10 @@ WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"json": {"min": math.nan}}, [("json.min", "nan is no number that an answer can be held to")]),
     ({"json": {"min": 10**400}}, []),
     ({"json": [1, {"min": 2, "max": 1}]}, [("json[1].min", "no number is at least 2 and at most 1")]),
+    (
+        {"json": {"min": 2, "max": 1, "approx": 1, "tolerance": 1}},
+        [("json.min", "no number is at least 2 and at most 1")],
+    ),
     (
         {"json": {"a": [{"b": {"min": "1", "max": "x"}}]}},
         [("json.a[0].b.min", "min is text; a number stands without quotes")],
@@ -31,7 +36,10 @@ RIGHT: list[dict[str, Any]] = [
     {"text": {"regex": ".*", "contains": []}},
     {"json": {"cat": {"min": 0.5, "max": 0.5}}},
     {"json": {"cat": {"approx": 0.5, "tolerance": 0, "min": 0, "max": 1}}},
+    {"shape": [0, 3]},
     {"json": {"min": "warm", "max": "hot"}},  # an object that happens to have these keys
+    {"json": {"min": 30, "max": "hot"}},
+    {"json": {"min": 1, "max": False}},
     {"json": {"min": "0.5", "unit": "K"}},
     {"json": [[], {}, "0.5", True]},
 ]
