@@ -101,7 +101,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say which one was probably meant."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:  # TAB wants no words
             from marpack.errors import nearest
 
             near = nearest(args[0], COMMANDS)

@@ -36,6 +36,10 @@ def test_commands_are_offered(shell: str, tmp_path: Path):
     assert offered("marpack in", tmp_path, shell) == ["init", "inspect"]
 
 
+def test_after_a_misspelt_command_the_commands_are_offered_without_a_word(tmp_path: Path):
+    assert set(offered("marpack biuld ", tmp_path)) == set(COMMANDS)
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_options_are_offered(shell: str, tmp_path: Path):
     assert "--template" in offered("marpack init --t", tmp_path, shell)

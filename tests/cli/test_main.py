@@ -43,11 +43,11 @@ def test_looking_never_imports_torch(command: str, tmp_path: Path, make_mar):
     assert not loaded & {"torch", "onnxruntime", "numpy", "jinja2"}
 
 
-@pytest.mark.parametrize("word", ["zzzzzz", "--zzz"])
-def test_a_word_like_no_command_is_only_refused(word: str):
-    done = run(word)
+@pytest.mark.parametrize("words", [["zzzzzz"], ["--zzz"], ["--", "--zzz"]])
+def test_a_word_like_no_command_is_only_refused(words: list[str]):
+    done = run(*words)
     assert done.returncode == 2
-    assert word in done.stderr
+    assert words[-1] in done.stderr
     assert "Did you mean" not in done.stderr
 
 
@@ -95,6 +95,8 @@ def test_an_interruption_waits_for_what_is_being_told_and_counts_once():
         return number
 
     with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
         assert interrupts.after(len, "ab") == 2
         with pytest.raises(KeyboardInterrupt):
             interrupts.after(tell, 1)
