@@ -105,6 +105,14 @@ def test_a_touch_alone_makes_nothing_stale_that_is_small(project: Path) -> None:
     assert not built(project)
 
 
+@pytest.mark.parametrize(("size", "is_stale"), [(1 << 20, False), ((1 << 20) + 1, True)])
+def test_of_over_a_megabyte_the_time_tells_and_not_the_content(project: Path, size: int, is_stale: bool) -> None:
+    (project / "big.bin").write_bytes(bytes(size))
+    assert built(project)
+    (project / "big.bin").touch()
+    assert built(project) is is_stale
+
+
 def test_a_date_in_the_manifest_makes_nothing_stale(project: Path) -> None:
     pack(plan_project(load_project(project), created_on="01/01/2026 00:00:00").plan)
     assert not built(project)

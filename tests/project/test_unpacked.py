@@ -11,8 +11,11 @@ def test_a_project_is_laid_out_as_its_archive_would_be(tmp_path: Path):
     (tmp_path / "src" / "handler.py").write_text("import near\ndef handle(data, context): return data\n")
     (tmp_path / "src" / "near.py").write_text("")
     (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    for name in ("data/deep/a.txt", "data/deep/b.txt"):
+        (tmp_path / name).touch()
     (tmp_path / "marpack.yaml").write_text(
-        "name: p\nversion: '1'\nhandler: src/handler.py\nlabels: labels.txt\nconfig: {batchSize: 2}\n"
+        "name: p\nversion: '1'\nhandler: src/handler.py\nlabels: labels.txt\nconfig: {batchSize: 2}\nfiles: [data]\n"
     )
     with unpacked(str(tmp_path)) as resolved:
         found = {str(path.relative_to(resolved.path)) for path in resolved.path.rglob("*") if path.is_file()}
@@ -22,6 +25,8 @@ def test_a_project_is_laid_out_as_its_archive_would_be(tmp_path: Path):
             "index_to_name.json",
             "model-config.yaml",
             "MAR-INF/MANIFEST.json",
+            "data/deep/a.txt",
+            "data/deep/b.txt",
         }
         assert (resolved.path / "handler.py").resolve() == tmp_path / "src" / "handler.py"
         assert resolved.project is not None

@@ -4,11 +4,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from marpack.errors import ProjectError, UsageError
-from marpack.project.scaffold.proposal import Answers, Proposal, propose
-from marpack.project.scaffold.survey import survey
+from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
+from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, survey
 from marpack.torchserve.targets import Target
+from marpack.weights.contents import WeightsSummary
+from marpack.weights.kind import WeightsFormat
+from marpack.weights.tensors import StoredTensor, Tensor
 
 
 @pytest.fixture
@@ -24,6 +28,45 @@ def proposed(folder: Path, **answers: object) -> Proposal:
 def put(folder: Path, saved: dict[str, Path], name: str, called: str = "model.pt") -> None:
     folder.mkdir(exist_ok=True)
     shutil.copy(saved[name], folder / called)
+
+
+def classifier(classes: int, kind: WeightsFormat = WeightsFormat.TORCHSCRIPT) -> Weights:
+    """Return weights that take pictures, as their headers would tell."""
+    shapes = ((2, 3, 5, 5), (classes, 2))
+    tensors = tuple(StoredTensor(tensor=Tensor(name="t", dtype="float32", shape=shape)) for shape in shapes)
+    return Weights(name="model.bin", size=1, contents=WeightsSummary(kind=kind, tensors=tensors))
+
+
+@pytest.mark.parametrize(("classes", "handler"), [(4, "handler.py"), (5, "image_classifier")])
+def test_the_servers_own_classifier_needs_five_classes(tmp_path, classes, handler):
+    assert propose(tmp_path, Survey(weights=(classifier(classes),)), Answers()).handler == handler
+
+
+@pytest.mark.parametrize(("classes", "labels"), [(1, None), (2, "names.txt")])
+def test_one_line_is_no_list_of_labels(tmp_path, classes, labels):
+    found = Survey(weights=(classifier(classes),), labels=(LabelsFile(name="names.txt", count=classes, named=False),))
+    assert propose(tmp_path, found, Answers()).labels == labels
+
+
+@pytest.mark.parametrize(("classes", "topk"), [(3, 3), (5, 5), (7, 5)])
+def test_an_onnx_handler_names_five_labels_at_most(tmp_path, classes, topk):
+    found = Survey(weights=(classifier(classes, WeightsFormat.ONNX),))
+    assert f"topk = {topk}\n".encode() in assemble(propose(tmp_path, found, Answers()))["handler.py"]
+
+
+@pytest.mark.parametrize(
+    ("template", "weights", "size"), [("custom", (), 4), ("text_classifier", (), 1), ("custom", (classifier(7),), 1)]
+)
+def test_only_toys_that_can_answer_several_requests_at_once(tmp_path, template, weights, size):
+    proposal = propose(tmp_path, Survey(weights=weights), Answers(template=template))
+    assert yaml.safe_load(assemble(proposal)["marpack.yaml"])["config"]["batchSize"] == size
+
+
+def test_a_toys_handler_does_not_ask_what_the_folders_weights_would_take(tmp_path):
+    answers = Answers(template="onnx")
+    toys = [propose(tmp_path, found, answers) for found in (Survey(), Survey(weights=(classifier(7),)))]
+    assert [toy.kind for toy in toys] == [None, None]
+    assert assemble(toys[0])["handler.py"] == assemble(toys[1])["handler.py"]
 
 
 @pytest.mark.parametrize(

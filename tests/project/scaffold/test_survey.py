@@ -78,6 +78,32 @@ def test_handlers_are_known_by_their_syntax(tmp_path, source, entries):
     assert survey(tmp_path).handlers == entries
 
 
+def test_a_handler_in_a_folder_finds_what_lies_beside_it_and_at_the_root(tmp_path):
+    write(
+        tmp_path,
+        sub__x_dot_py="from near import Near\nclass H(Near): ...\n",
+        sub__near_dot_py=HANDLER.replace("class H", "class Near"),
+    )
+    write(
+        tmp_path,
+        sub__y_dot_py="from far import Far\nclass H(Far): ...\n",
+        far_dot_py=HANDLER.replace("class H", "class Far"),
+    )
+    write(tmp_path, z_dot_py="from near import Near\nclass H(Near): ...\n")
+    assert survey(tmp_path).handlers == ("far.py", "sub/near.py", "sub/x.py", "sub/y.py")
+
+
+def test_two_thousand_files_are_looked_at_the_topmost_first(tmp_path):
+    (tmp_path / "a").mkdir()
+    for number in range(2000):
+        (tmp_path / "a" / f"{number}.md").touch()
+    (tmp_path / "z.md").touch()
+    names = survey(tmp_path).names
+    assert len(names) == 2000
+    assert "z.md" in names
+    assert "a/999.md" not in names
+
+
 def test_tests_and_training_scripts_are_no_handlers(tmp_path):
     for name in ("test_handler.py", "handler_test.py", "conftest.py", "train.py", "setup.py"):
         (tmp_path / name).write_text(HANDLER)
