@@ -2,7 +2,18 @@
 
 import pytest
 
-from marpack.errors import did_you_mean, first_line, nearest, shortened
+from marpack.errors import (
+    ArchiveError,
+    ExitCode,
+    MarpackError,
+    MissingExtraError,
+    UsageError,
+    did_you_mean,
+    first_line,
+    located,
+    nearest,
+    shortened,
+)
 
 
 def test_the_nearest_name_is_what_was_meant() -> None:
@@ -15,6 +26,9 @@ def test_the_nearest_name_is_what_was_meant() -> None:
 def test_what_no_hand_has_written_costs_nothing() -> None:
     assert nearest("x" * 100_000, ["x" * 100_000]) is None
     assert nearest("name", [*(str(number) for number in range(500)), "names"]) is None
+    assert nearest("name", [*(str(number) for number in range(499)), "names"]) == "names"
+    assert nearest("x" * 81, ["x" * 81]) is None
+    assert nearest("x" * 80, ["x" * 80]) == "x" * 80
 
 
 @pytest.mark.parametrize(
@@ -28,3 +42,28 @@ def test_the_first_line_says_what_went_wrong(text: str, line: str) -> None:
 def test_a_text_is_shortened_to_one_line() -> None:
     assert shortened("a\n b", 4) == "a b"
     assert shortened("abcde", 4) == "abc…"
+    assert shortened("x" * 80) == "x" * 80
+    assert shortened("x" * 81) == "x" * 79 + "…"
+
+
+def test_an_error_reads_as_its_place_and_what_is_wrong() -> None:
+    assert str(MarpackError("it is gone", where="a.mar", hint="fetch it")) == "a.mar: it is gone"
+    assert str(MarpackError("it is gone")) == "it is gone"
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
+    error = MissingExtraError("matplotlib", "explain", "drawing")
+    assert error.what == "drawing needs the package matplotlib, which is not installed"
+    assert (error.hint, error.exit_code) == ("pip install 'marpack[explain]'", ExitCode.USAGE)
+
+
+def test_an_error_gets_its_place_where_it_knows_no_nearer_one() -> None:
+    for where, told in ((None, "a.mar"), ("a.mar!x", "a.mar!x")):
+        with pytest.raises(UsageError) as caught, located("a.mar"):
+            raise UsageError("no", where=where)
+        assert caught.value.where == told
+
+
+def test_exit_codes_are_a_promise_to_scripts() -> None:
+    assert [code.value for code in ExitCode] == [0, 1, 2, 3, 4, 130]
+    assert (MarpackError.exit_code, ArchiveError.exit_code) == (ExitCode.SHORT, ExitCode.ARCHIVE)
