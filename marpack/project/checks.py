@@ -14,8 +14,12 @@ class Check(Struct, frozen=True):
     name: str
     title: str
     needs: tuple[str, ...] = ()  # checks that must not have failed
-    asks: bool = False  # whether the model is loaded for it
     exit_code: ExitCode = ExitCode.SHORT  # of the command, if this is the first to fail
+
+    @property
+    def asks(self) -> bool:
+        """Whether the model is loaded for it."""
+        return "loads" in (self.name, *self.needs)
 
 
 _ARCHIVE = ExitCode.ARCHIVE
@@ -30,15 +34,15 @@ CHECKS = (
     Check("preflight", "handler, model file, config, labels and weights fit together", _SOUND),
     Check("pickles", "no pickle can run code", _SOUND),
     Check("requirements", "its requirements are met here", _SOUND),
-    Check("loads", "the handler loads and initializes", _TRUSTED, asks=True, exit_code=ExitCode.HANDLER),
-    Check("samples", "every packed sample is answered as expected", _LOADED, asks=True),
-    Check("batch-contract", "batches are answered as their requests alone", _LOADED, asks=True),
-    Check("body-forms", "one content in several forms gets one answer", _LOADED, asks=True),
-    Check("repeatable", "answers depend on neither order nor history", _LOADED, asks=True),
-    Check("labels", "the answers' labels are the archive's", _LOADED, asks=True),
-    Check("compiled", "the compiled model agrees with the eager one", _LOADED, asks=True),
-    Check("memory", "memory does not grow with the requests", _LOADED, asks=True),
-    Check("model-folder", "nothing is written into the model folder", _LOADED, asks=True),
+    Check("loads", "the handler loads and initializes", _TRUSTED, exit_code=ExitCode.HANDLER),
+    Check("samples", "every packed sample is answered as expected", _LOADED),
+    Check("batch-contract", "batches are answered as their requests alone", _LOADED),
+    Check("body-forms", "one content in several forms gets one answer", _LOADED),
+    Check("repeatable", "answers depend on neither order nor history", _LOADED),
+    Check("labels", "the answers' labels are the archive's", _LOADED),
+    Check("compiled", "the compiled model agrees with the eager one", _LOADED),
+    Check("memory", "memory does not grow with the requests", _LOADED),
+    Check("model-folder", "nothing is written into the model folder", _LOADED),
 )
 
 
