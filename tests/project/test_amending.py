@@ -44,6 +44,10 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
         HEAD + "samples:\n  - input: a.png\n    expect: {status: 200}\n\n"
         "  - input: b.png # two\n",
     ),
+    "a text over several lines, at the end of an item": (
+        HEAD + "samples:\n- input: a.png\n  expect:\n    body: |\n      gone\n- input: b.png\n", {"a.png": OK},
+        HEAD + "samples:\n- input: a.png\n  expect: {status: 200}\n- input: b.png\n",
+    ),
     "the expectation first": (
         HEAD + "samples:\n- expect:\n    status: 404\n  input: a.png\n", {"a.png": OK},
         HEAD + "samples:\n- expect: {status: 200}\n  input: a.png\n",

@@ -25,9 +25,16 @@ def test_a_new_folder_appears_whole(tmp_path):
 
 
 def test_a_new_folder_that_fails_leaves_nothing(tmp_path):
-    with pytest.raises(ScaffoldError, match="No space left"):
+    with pytest.raises(ScaffoldError, match="No space left") as caught:
         place(tmp_path / "a" / "b", {"x": b"1", "y": fails}, replace=False)
+    assert caught.value.where == str(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    with pytest.raises(ScaffoldError, match="No such file") as caught:
+        place(tmp_path / "new", {"x": b"1", "y": (tmp_path / "gone").open}, replace=False)
+    assert caught.value.where == str(tmp_path / "gone")
 
 
 def test_what_is_there_stays_and_is_named(tmp_path):
@@ -42,6 +49,13 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path):
     placed = place(tmp_path, {"x": b"new", "y": b"2"}, replace=True)
     assert tree(tmp_path) == {"x": b"new", "y": b"2"}
     assert (placed.written, placed.replaced, placed.skipped) == (("y",), ("x",), ())
+
+
+def test_folders_of_what_is_replaced_keep_their_shape(tmp_path):
+    files = {"a/b/x": b"1", "a/b/y": b"2"}
+    place(tmp_path / "p", files, replace=False)
+    assert place(tmp_path / "p", {"a/b/x": b"3", "a/b/y": b"4"}, replace=True).replaced == ("a/b/x", "a/b/y")
+    assert tree(tmp_path / "p") == {"a/b/x": b"3", "a/b/y": b"4"}
 
 
 def test_a_link_is_something_that_is_there(tmp_path):
