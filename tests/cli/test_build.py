@@ -172,6 +172,30 @@ def test_outputs(digits: Path, build: Build, arguments: list[str], path: str) ->
         assert archive.manifest.model.handler == "handler.py"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--model-n", "m", "--ver=1.0", "--handl", "handler.py", "--serial", "digits.pt"],
+        ["--model-name=m", "-v=1.0", "--handler=handler.py", "--serialized-file=digits.pt"],
+        ["--model-name", "m", "-v1.0", "--handler", "handler.py", "--serialized-file", "digits.pt", "--"],
+    ],
+)
+def test_flags_are_spelt_as_the_original_archiver_reads_them(digits: Path, build: Build, arguments: list[str]) -> None:
+    assert build(*arguments).code == 0
+    with open_archive("m.mar") as archive:
+        model = archive.manifest.model
+        assert (model.name, model.version, model.handler, model.serialized_file) == (
+            "m", "1.0", "handler.py", "digits.pt",
+        )  # fmt: skip
+
+
+def test_what_could_be_two_flags_or_is_no_flag_any_more_is_taken_as_it_stands(digits: Path, build: Build) -> None:
+    assert "No such option '--model'" in build("--model", "m").err  # --model-name and --model-file
+    err = build("--", "--model-n").err
+    assert "there is no such folder" in err
+    assert "--model-name" not in err
+
+
 def test_a_project_is_built_again_without_force_and_flags_only_with_it(digits: Path, build: Build) -> None:
     assert [build().code, build().code] == [0, 0]
     assert [build(*FLAGS).code, build(*FLAGS).code, build(*FLAGS, "--force").code] == [0, 2, 0]

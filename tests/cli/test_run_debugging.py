@@ -195,10 +195,13 @@ def test_inputs_are_watched_and_wrong_usage_still_ends_at_once(mar: str, tmp_pat
     assert "no such input" in marpack("run", mar, "--watch", "--input", "gone", cwd=tmp_path, code=2).stderr
     assert "no such file" in marpack("run", "gone.mar", "--watch", "--data", "x", cwd=tmp_path, code=2).stderr
     (tmp_path / "in.txt").write_text("one")
-    with Terminal("run", mar, "--watch", "--input", "in.txt", cwd=tmp_path) as terminal:
-        terminal.wait_for(r"one from[\s\S]*Ctrl-C ends")
+    (tmp_path / "field.txt").write_text("a field")
+    with Terminal("run", mar, "--watch", "--input", "in.txt", "--form", "body=@field.txt", cwd=tmp_path) as terminal:
+        terminal.wait_for(r"one from[\s\S]*a field from[\s\S]*Ctrl-C ends")
         (tmp_path / "in.txt").write_text("two")
         terminal.wait_for(r"two from[\s\S]*Ctrl-C ends")
+        (tmp_path / "field.txt").write_text("another")
+        terminal.wait_for(r"another from[\s\S]*Ctrl-C ends")
         os.kill(terminal.process.pid, signal.SIGINT)
         assert terminal.end() == 130
 
