@@ -186,14 +186,15 @@ class LogPipe:
 
     def _keep(self, piece: bytes) -> None:
         self._kept += piece
-        excess = len(self._kept) - 2 * _MAX_BYTES
-        if excess <= 0:
+        if len(self._kept) <= 2 * _MAX_BYTES:
             return
         # Only the batch in hand can be flooding: those before it were taken as soon as they were answered.
-        start = self._kept.rfind(self._marker) + 1
-        half = start + _MAX_BYTES // 2
-        del self._kept[half : len(self._kept) - _MAX_BYTES // 2]
-        self._dropped += excess
+        found = self._kept.rfind(self._marker)
+        first = (found + len(self._marker) if found >= 0 else 0) + _MAX_BYTES // 2
+        last = len(self._kept) - _MAX_BYTES // 2
+        if first < last:
+            del self._kept[first:last]
+            self._dropped += last - first
 
     @property
     def complete(self) -> bool:
@@ -205,12 +206,11 @@ class LogPipe:
         end = self._kept.find(self._marker)
         piece = bytes(self._kept[:end]) if end >= 0 else bytes(self._kept)
         del self._kept[: len(piece) + (len(self._marker) if end >= 0 else 0)]
-        text = piece.decode("utf-8", "replace")
-        if self._dropped and len(piece) > _MAX_BYTES // 2:
-            half = len(text) // 2
-            text = f"{text[:half]}\n… {self._dropped} bytes of output left out …\n{text[half:]}"
-            self._dropped = 0
-        return text
+        if not self._dropped or len(piece) < _MAX_BYTES:
+            return piece.decode("utf-8", "replace")
+        first, last = (half.decode("utf-8", "replace") for half in (piece[: _MAX_BYTES // 2], piece[_MAX_BYTES // 2 :]))
+        dropped, self._dropped = self._dropped, 0
+        return f"{first}\n… {dropped} bytes of output left out …\n{last}"
 
     def close(self) -> None:
         """Close this end."""

@@ -1,0 +1,98 @@
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from marpack.errors import WorkerError
+from marpack.runner.process import LogPipe, WorkerProcess
+
+MARKER = b"\x1emarker\x1e"
+MIB = 1 << 20
+Print = Callable[[bytes], None]
+
+
+@pytest.fixture
+def printed() -> Iterator[tuple[LogPipe, Print, int]]:
+    """A pipe of prints, what prints into it, and the end that a worker has."""
+    read, write = os.pipe()
+    logs = LogPipe(read, MARKER)
+
+    def tell(text: bytes) -> None:
+        for start in range(0, len(text), 1 << 14):
+            os.write(write, text[start : start + (1 << 14)])
+            assert logs.drain()
+
+    yield logs, tell, write
+    logs.close()
+    os.close(write)
+
+
+def test_each_batch_has_its_prints_and_one_that_printed_nothing_none(printed):
+    logs, tell, _ = printed
+    tell(b"one\n" + MARKER + MARKER + b"three\n" + MARKER + "né".encode())
+    for text in ("one\n", "", "three\n"):
+        assert logs.complete
+        assert logs.take() == text
+    assert not logs.complete
+    assert [logs.take(), logs.take()] == ["né", ""]
+
+
+def test_a_pipe_that_nobody_writes_to_any_more_is_told(printed):
+    logs, _, write = printed
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), write)
+    assert not logs.drain()
+    logs.close()
+    logs.close()
+    assert not logs.drain()
+
+
+def test_of_a_flood_the_beginning_and_the_end_are_kept(printed):
+    logs, tell, _ = printed
+    tell(b"before" + MARKER)
+    tell(b"first" + b"x" * 5 * MIB + b"last" + MARKER + b"after")
+    assert logs.take() == "before"
+    first, told, last = logs.take().split("\n")
+    assert (first[:6], len(first), last[-5:]) == ("firstx", MIB // 2, "xlast")
+    dropped = int(told.split()[1])
+    assert told == f"… {dropped} bytes of output left out …"
+    assert len(first) + dropped + len(last) == len("first") + 5 * MIB + len("last")
+    assert MIB // 2 <= len(last) <= MIB * 3 // 2
+    assert logs.take() == "after"
+
+
+def test_what_is_no_flood_is_kept_whole(printed):
+    logs, tell, _ = printed
+    tell(b"x" * 2 * MIB)
+    assert logs.take() == "x" * 2 * MIB
+    for _ in range(9):  # batches that nobody has taken yet, of which none prints too much
+        tell(b"x" * (MIB // 4) + MARKER)
+    assert [len(logs.take()) for _ in range(9)] == [MIB // 4] * 9
+
+
+def test_of_a_process_the_memory_and_the_end_are_told():
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    ours, theirs = socket.socketpair()
+    process = WorkerProcess(child, ours, -1, MARKER)
+    with theirs:
+        assert process.resident_memory() == psutil.Process(child.pid).memory_info().rss
+        assert process.peak_memory() >= process.resident_memory()
+        assert (process.ended(), process.signal, process.how_it_ended()) == (False, None, "did not answer in time")
+        process.kill()
+        assert (process.signal, process.how_it_ended()) == (signal.SIGKILL, "was killed by SIGKILL")
+        assert (process.resident_memory(), process.exit) == (None, None)
+        assert theirs.recv(1) == b""
+        process.kill()  # nobody else's, whose number it may be by now
+
+
+def test_an_interpreter_that_is_not_there_is_said_and_leaves_nothing_open(tmp_path):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(WorkerError, match="could not be started") as caught:
+        WorkerProcess.start(str(tmp_path / "python"))
+    assert caught.value.where == str(tmp_path / "python")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
