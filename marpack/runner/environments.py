@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion
+from packaging.version import InvalidVersion, Version
 
 from marpack.archive.protocol import Archive
 from marpack.errors import HandlerError
@@ -217,7 +217,7 @@ def _parsed(text: str) -> Requirement | None:
 
 def _holds(requirement: Requirement, installed: str) -> bool:
     try:
-        return requirement.specifier.contains(installed, prereleases=True)
+        return requirement.specifier.contains(Version(installed), prereleases=True)
     except InvalidVersion:  # one that no specifier can be held against
         return True
 

@@ -45,6 +45,22 @@ def test_what_is_not_met(make_mar, line: str, message: str):
     assert told(make_mar, f"# first\n{line}\n") == [("requirements.txt:2", message)]
 
 
+def test_a_version_that_no_specifier_knows_meets_any(make_mar, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    for name, version in (("nobody-odd", "one-of-ours"), ("nobody-early", "2.0rc1")):
+        info = tmp_path / "site" / f"{name.replace('-', '_')}-1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert told(make_mar, "nobody-odd>=1\nnobody-early>=1\n") == []
+    (finding,) = told(make_mar, "nobody-odd\nnobody-early>=2\n")
+    assert finding[1] == "nobody-early 2.0rc1 is installed here, the model asks for >=2"
+
+
+def test_a_file_of_a_megabyte_is_read_and_no_larger_one(make_mar):
+    for size, found in ((1 << 20, 1), ((1 << 20) + 1, 0)):
+        assert len(told(make_mar, "nobody-at-all\n".ljust(size, "#"))) == found
+
+
 def test_included_files_count_once(make_mar):
     found = told(make_mar, "-r more.txt\nclick\n", more="-r requirements.txt\n-r gone.txt\nnobody-at-all\n")
     assert found == [("more.txt:3", "nobody-at-all is not installed here")]
