@@ -106,7 +106,7 @@ def _suffix_of_text(body: bytes) -> str:
 def _is_json(body: bytes) -> bool:
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         try:
             json.loads(body)  # slower, and takes what the server writes: NaN and Infinity
         except (ValueError, RecursionError):

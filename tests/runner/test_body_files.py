@@ -1,6 +1,16 @@
+from pathlib import Path
+
 import pytest
 
-from marpack.runner.body_files import file_name, suffix_of
+from marpack.errors import OutputError, UsageError
+from marpack.runner.body_files import BodyFolder, file_name, suffix_of
+from marpack.runner.client import BatchResult
+from marpack.runner.results import Result, results_of
+from marpack.torchserve.messages import Response
+
+
+def answered(name: str, body: bytes, status: int = 200) -> Result:
+    return results_of((name,), BatchResult(responses=(Response(status=status, body=body),)))[0]
 
 
 @pytest.mark.parametrize(
@@ -19,7 +29,12 @@ from marpack.runner.body_files import file_name, suffix_of
         (None, b"17", ".txt"),
         (None, b"hello", ".txt"),
         (None, b"", ".txt"),
+        (None, b" \n[1]", ".json"),
+        (None, b"[" * 100_000, ".txt"),
         (None, b"\xff\xd8\xff\xe0", ".jpg"),
+        (None, b"RIFF\0\0\0\0WAVE", ".txt"),
+        (None, b"PK\x03\x04" + b"\0" * 499 + b"/data.pkl", ".pt"),
+        (None, b"PK\x03\x04" + b"\0" * 500 + b"/data.pkl", ".zip"),
         (None, b"RIFF\0\0\0\0WEBPVP8 ", ".webp"),
         (None, b"\x93NUMPY\1\0", ".npy"),
         (None, b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", ".pt"),
@@ -64,3 +79,40 @@ def test_long_names_stay_apart():
     one, other = (file_name("é" * 300 + letter) for letter in "ab")
     assert one != other
     assert len(one.encode()) <= 180
+    assert file_name("a" * 180) == "a" * 180
+    assert file_name("a" * 181).startswith("a" * 171 + "-")
+    assert len(file_name("a" * 181)) == 180
+
+
+def test_no_file_is_ever_replaced(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("of an earlier run")
+    folder = BodyFolder(str(tmp_path), may_hold_files=True)
+    saved = [
+        folder.save(answered(f"in/{name}", body))
+        for name, body in (("a", b"1"), ("a", b"2"), ("a", b"{}"), ("b", b"3"))
+    ]
+    assert [Path(each.file).name for each in saved] == ["a-2.txt", "a-3.txt", "a.json", "b.txt"]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a.txt": "of an earlier run", "a-2.txt": "1", "a-3.txt": "2", "a.json": "{}", "b.txt": "3",
+    }  # fmt: skip
+
+
+def test_what_is_no_answer_has_no_file(tmp_path: Path):
+    folder = BodyFolder(str(tmp_path / "new" / "folder"), may_hold_files=False)
+    assert folder.save(answered("a", b"", status=0)).file is None
+    assert folder.save(answered("a", b"no", status=500)).file == str(tmp_path / "new" / "folder" / "a.txt")
+    assert len(list((tmp_path / "new" / "folder").iterdir())) == 1
+
+
+def test_a_folder_that_is_none_or_is_used_is_not_taken(tmp_path: Path):
+    (tmp_path / "file").touch()
+    for path, words in ((tmp_path / "file", "no folder"), (tmp_path, "holds files already")):
+        with pytest.raises(UsageError, match=words):
+            BodyFolder(str(path), may_hold_files=False)
+    with pytest.raises(OutputError, match="cannot be made"):
+        BodyFolder(str(tmp_path / "file" / "x"), may_hold_files=False)
+    (tmp_path / "gone").mkdir()
+    folder = BodyFolder(str(tmp_path / "gone"), may_hold_files=False)
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(OutputError, match="cannot be written"):
+        folder.save(answered("a", b""))
