@@ -34,6 +34,12 @@ def folder(tmp_path: Path) -> Path:
         ("a.txt", b"", "text/plain"),
         ("a", b"\x89PNG\r\n\x1a\n...", "image/png"),
         ("a.unknown", b"\xff\xd8\xff", "image/jpeg"),
+        ("a", b"GIF89a", "image/gif"),
+        ("a", b"BM6", "image/bmp"),
+        ("a", b"II*\0", "image/tiff"),
+        ("a", b"MM\0*", "image/tiff"),
+        ("https://host/a.txt?x=.png", b"", "text/plain"),
+        ("a?.png", b"", "image/png"),
         ("a", b"???", "application/octet-stream"),
     ],
 )
@@ -78,6 +84,31 @@ def test_text_given_as_such_is_json_where_it_is_json():
     assert first.request.parts[0].content_type == "application/json"
     assert second.request.parts[0].content_type == "text/plain"
     assert first.request.id != second.request.id
+
+
+def test_a_type_given_by_hand_is_the_texts_even_an_empty_one():
+    for given in ("text/csv", ""):
+        (item,) = data_inputs(["{}"], RequestDefaults(content_type=given))
+        assert item.request.parts == (Part("body", b"{}", given),)
+
+
+def test_what_is_left_out_keeps_its_number_and_is_not_read(folder: Path):
+    paths = [str(folder / name) for name in ("a.json", "gone", "b.png")]
+    items = list(file_inputs(paths, RequestDefaults(), skip=lambda name: name.endswith("gone")))
+    assert [item.request.id[-2:] for item in items] == ["00", "02"]
+    assert items[0].request.id == "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.mark.parametrize(("maximum", "taken"), [(2, True), (1, False)])
+def test_a_file_larger_than_a_body_may_be_is_refused_unread(folder: Path, maximum: int, taken: bool):
+    shape = RequestDefaults(max_request_size=maximum, explain=True)
+    (item,) = file_inputs([str(folder / "a.json")], shape)
+    assert (item.refused is None, item.outcome is None, item.request.explain) == (taken, taken, True)
+    if not taken:
+        assert item.outcome is not None
+        assert [(response.status, response.body) for response in item.outcome.responses] == [(413, b"")]
+        assert [trouble.kind for trouble in item.outcome.troubles] == ["request-too-large"]
+        assert item.request.id.endswith("0")
 
 
 def test_form_fields_are_one_request(folder: Path):

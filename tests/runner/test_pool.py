@@ -106,3 +106,17 @@ def test_a_spare_worker_is_there_for_each_that_is_taken(make_folder):
         left = spares.take()
     assert [outcome.responses[0].status for outcome in outcomes] == [200, 500, 200]
     left.kill()
+
+
+@pytest.mark.parametrize(
+    ("settings", "config", "bounds"),
+    [
+        ({}, {}, (120.0, 120.0)),
+        ({}, {"responseTimeout": 5, "startupTimeout": 7}, (5.0, 7.0)),
+        ({"timeout": 1.5}, {"responseTimeout": 5}, (1.5, 120.0)),
+        ({"startup_timeout": 2.5}, {"startupTimeout": 7}, (120.0, 2.5)),
+    ],
+)
+def test_a_batch_and_loading_may_take_as_long_as_on_the_server(settings, config, bounds: tuple[float, float]):
+    served = PoolSettings(workers=3, **settings).as_served(config)
+    assert (served.timeout, served.startup_timeout, served.workers) == (*bounds, 3)

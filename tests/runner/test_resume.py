@@ -34,10 +34,12 @@ def test_of_each_name_as_many_are_left_out_as_are_answered(tmp_path_factory, ans
 
 def test_what_fell_short_counts_as_answered_and_is_counted(tmp_path: Path):
     path = tmp_path / "r.jsonl"
-    path.write_text(line("a") + line("b", status=503) + line("c", reset=True))
+    with path.open("w") as file:
+        file.write(line("a") + line("b", status=503) + line("c", reset=True))
+        file.write("".join(line(f"d{status}", status=status) for status in (199, 299, 300)))
     with ResultsLog(str(path)) as results_log:
-        assert (results_log.answered, results_log.short) == (3, 2)
-        assert list(results_log.unanswered(inputs(["a", "b", "c"]))) == []
+        assert (results_log.answered, results_log.short) == (6, 4)
+        assert list(results_log.unanswered(inputs(["a", "b", "c", "d300"]))) == []
 
 
 def test_a_torn_line_is_cut_off_and_asked_again(tmp_path: Path):
