@@ -70,9 +70,8 @@ class JSONEnvelope(BaseEnvelope):
 
     def format_output(self, data: Any) -> Any:
         """Return one JSON text per request."""
-        ends = list(itertools.accumulate(self._lengths))
-        starts = [0, *ends]
-        return [json.dumps({"predictions": data[start:end]}) for start, end in zip(starts, ends, strict=False)]
+        bounds = itertools.pairwise(itertools.accumulate(self._lengths, initial=0))
+        return [json.dumps({"predictions": data[start:end]}) for start, end in bounds]
 
 
 def _instances(row: Any) -> Any:

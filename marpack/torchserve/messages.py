@@ -19,7 +19,7 @@ MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_si
 DATA = "[DATA]"  # begins a line of `--show-data`
 METRICS = "[METRICS]"  # begins a metric's line
 _LENGTH = struct.Struct("<I")
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # bytes read at once
 _GONE = (BrokenPipeError, ConnectionResetError)
 
 
@@ -192,7 +192,7 @@ class Pipe:
     def fill(self) -> bool:
         """Read what is there; False at the end of the stream."""
         try:
-            piece = self._sock.recv(self._wanted())
+            piece = self._sock.recv(_CHUNK)
         except BlockingIOError:
             return True
         except _GONE:
@@ -211,9 +211,3 @@ class Pipe:
             message = self._decode(view[_LENGTH.size : end])
         del self._arrived[:end]
         return message
-
-    def _wanted(self) -> int:
-        if len(self._arrived) < _LENGTH.size:
-            return 1 << 16
-        length: int = _LENGTH.unpack_from(self._arrived)[0]
-        return min(max(_LENGTH.size + length - len(self._arrived), 1 << 16), _CHUNK)

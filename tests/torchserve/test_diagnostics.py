@@ -1,6 +1,34 @@
 import pytest
 
-from marpack.torchserve.diagnostics import Explained, attempt
+from marpack.torchserve.diagnostics import Explained, add_timing, attempt, drain_notes, drain_timings, note
+from marpack.torchserve.messages import Trouble
+
+
+def test_a_note_is_kept_once_and_until_it_is_told():
+    drain_notes()
+    for message in ("a", "b", "a"):
+        note("kind", message, stage="import", hint="mend it")
+    assert drain_notes() == tuple(
+        Trouble(kind="kind", message=message, stage="import", hint="mend it") for message in ("a", "b")
+    )
+    note("kind", "a")
+    assert drain_notes() == (Trouble(kind="kind", message="a"),)
+    assert drain_notes() == ()
+
+
+def test_of_more_notes_than_anyone_reads_the_first_hundred_are_kept():
+    drain_notes()
+    for number in range(102):
+        note("kind", str(number))
+    assert [each.message for each in drain_notes()] == [str(number) for number in range(100)]
+
+
+def test_times_add_up_until_they_are_told():
+    drain_timings()
+    for what, spent in (("compile", 1.5), ("export", 1.0), ("compile", 2.0)):
+        add_timing(what, spent)
+    assert drain_timings() == {"compile": 3.5, "export": 1.0}
+    assert drain_timings() == {}
 
 
 def test_an_exception_is_explained_on_its_way_out():

@@ -1,9 +1,13 @@
+import io
+import json
 import logging
 import re
+from collections.abc import Callable
 
 import pytest
 
-from marpack.torchserve.metrics import Dimension, Metric, MetricsStore, MetricTypes
+from marpack.torchserve import metrics as module
+from marpack.torchserve.metrics import Dimension, LogHandler, Metric, MetricEncoder, MetricsStore, MetricTypes, emit
 from marpack.torchserve.metrics_cache import (
     SERVERS_OWN,
     GeneralMetricsCacheError,
@@ -182,3 +186,112 @@ def test_a_metric_tells_itself_as_a_dict():
     metric = Metric("N", 1, "ms", [Dimension("a", "b")], "rid")
     told = metric.to_dict()
     assert (told["MetricName"], told["Unit"], told["RequestId"]) == ("N", "Milliseconds", "rid")
+
+
+def set_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> tuple[LogHandler, list[str]]:
+    """Set logging up as a worker does; return its handler, and the lines that are left for the end of the batch."""
+    lines: list[str] = []
+    handler = LogHandler(io.StringIO(), lines.append)
+    caplog.set_level(logging.INFO, logger=module.logger.name)
+    monkeypatch.setattr(logging.root, "handlers", [handler])  # not in a fixture: pytest adds its own after those
+    for name, value in (("filters", []), ("handlers", []), ("propagate", True)):
+        monkeypatch.setattr(module.logger, name, value)
+    return handler, lines
+
+
+def test_where_logging_is_as_the_worker_set_it_up_lines_wait_for_the_end_of_the_batch(monkeypatch, caplog):
+    handler, lines = set_up(monkeypatch, caplog)
+    handler.setLevel(logging.INFO)
+    emit("[METRICS]a %s")
+    assert (lines, handler.stream.getvalue()) == (["[METRICS]a %s"], "")
+
+
+@pytest.mark.parametrize(
+    ("change", "written"),
+    [
+        (lambda handler: handler.setFormatter(logging.Formatter("x %(message)s")), "x a %s\n"),
+        (lambda handler: handler.addFilter(lambda record: True), "a %s\n"),
+        (lambda handler: handler.setLevel(logging.INFO + 1), ""),
+        (lambda handler: module.logger.addFilter(lambda record: True), "a %s\n"),
+        (lambda handler: module.logger.addHandler(logging.NullHandler()), "a %s\n"),
+        (lambda handler: setattr(module.logger, "propagate", False), ""),
+        (lambda handler: logging.root.addHandler(logging.NullHandler()), "a %s\n"),
+        (lambda handler: logging.root.handlers.insert(0, logging.NullHandler()), "a %s\n"),
+        (lambda handler: module.logger.setLevel(logging.INFO + 1), ""),
+    ],
+)
+def test_what_an_author_puts_before_the_stream_sees_every_metric(
+    monkeypatch, caplog, change: Callable[[LogHandler], object], written: str
+):
+    handler, lines = set_up(monkeypatch, caplog)
+    change(handler)
+    emit("a %s")
+    assert (lines, handler.stream.getvalue()) == ([], written)
+
+
+def test_a_metric_with_dimensions_of_its_own_keeps_them(metrics: MetricsCacheYamlImpl, caplog):
+    metrics.add_metric_to_cache("G", "ms", ["A", "B"], MetricTypes.GAUGE).add_or_update(1, ["x", "y"])
+    assert caplog.messages[-1].startswith("[METRICS]G.Milliseconds:1|#A:x,B:y|#type:GAUGE|#hostname:")
+    metrics.get_metric("G", MetricTypes.GAUGE).update(2, "rid", [Dimension("C", "z")])
+    assert re.fullmatch(r"\[METRICS\]G\.Milliseconds:2\|#C:z\|.*,\d+,rid", caplog.messages[-1])
+    metrics.add_time("G", 3)
+    assert "do not fit the names ['C']" in caplog.messages[-1]
+
+
+def test_metrics_of_one_type_are_told_apart_by_their_names(metrics: MetricsCacheYamlImpl, caplog):
+    for name, value in (("A", 1), ("B", 2), ("A", 0)):
+        metrics.add_counter(name, value)
+        assert caplog.messages[-1].startswith(f"[METRICS]{name}.Count:{value}|#ModelName:digits,Level:Model|")
+    with pytest.raises(MetricsCacheTypeError):
+        metrics.add_counter(["A"], 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("idx", "ids"), [(None, "id-0,id-1"), (0, "id-0"), (1, "id-1"), (2, "id-0,id-1"), ("0", "id-0,id-1")]
+)
+def test_a_value_belongs_to_one_request_or_to_the_batch(metrics: MetricsCacheYamlImpl, caplog, idx, ids: str):
+    metrics.add_percent("P", 1, idx)
+    assert re.search(r",\d+,(.*)$", caplog.messages[-1])[1] == ids
+    metrics.set_request_ids("loading")
+    metrics.add_percent("P", 1)
+    assert caplog.messages[-1].endswith(",loading")
+
+
+def test_the_older_store_tells_requests_units_and_dimensions_apart(caplog):
+    caplog.set_level(logging.INFO)
+    store = MetricsStore({0: "a", 1: "b"}, "m")
+    store.add_percent("P", 1, 0)
+    store.add_percent("P", 2, 1)
+    store.add_size("P", 3, 0)
+    store.add_metric("P", 4, "percent", 0)
+    assert [(metric.value, metric.unit, metric.request_id) for metric in store.store] == [
+        (1, "Percent", "a"), (2, "Percent", "b"), (3, "Megabytes", "a")
+    ]  # fmt: skip
+    assert caplog.messages[-1].startswith("[METRICS]P.Percent:4|#ModelName:m,Level:Model|#type:COUNTER|")
+    store.store[0].reset()
+    assert caplog.messages[-1].startswith("[METRICS]P.Percent:0|")
+    assert str(store.store[1]).endswith(",b")
+
+
+def test_the_older_store_knows_the_units_of_times_and_sizes_and_lists_of_dimensions():
+    store = MetricsStore({0: "id"}, "m")
+    for unit in ("min", "MB"):
+        with pytest.raises(ValueError, match="'ms' or 's'"):
+            store.add_time("T", 1, unit=unit)
+    for unit in ("TB", "ms"):
+        with pytest.raises(ValueError, match="'GB' or 'B'"):
+            store.add_size("S", 1, unit=unit)
+    with pytest.raises(ValueError, match="must be a list"):
+        store.add_counter("C", 1, dimensions=())  # type: ignore[arg-type]
+    for unit in ("MB", "kB", "GB", "B"):
+        store.add_size("S", 1, unit=unit)
+    store.add_time("T", 1, unit="s")
+    assert [metric.unit for metric in store.store] == ["Megabytes", "Kilobytes", "Gigabytes", "Bytes", "Seconds"]
+
+
+def test_metrics_become_json():
+    told = json.loads(json.dumps([Metric("N", 1, "ms", [Dimension("a", "b")])], cls=MetricEncoder))
+    assert told[0]["Dimensions"] == [{"Name": "a", "Value": "b"}]
+    assert (told[0]["Value"], told[0]["RequestId"]) == (1, None)
+    with pytest.raises(TypeError):
+        json.dumps({1}, cls=MetricEncoder)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from marpack.torchserve.context import Context
 from marpack.torchserve.micro_batching import MicroBatching
 from marpack.torchserve.response import WorkerDeath
 from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
@@ -55,7 +56,78 @@ def test_stages_that_do_not_exist_are_refused():
     batching = MicroBatching(Slow())
     with pytest.raises(AssertionError):
         batching.parallelism = {"train": 2}
+    with pytest.raises(AssertionError):
+        batching.parallelism = {"inference": -1}
     batching.shutdown()
+
+
+def test_a_thread_knows_its_micro_batch_and_nobody_else_does():
+    class Numbering(Slow):
+        def inference(self, data: list[int]) -> list[Any]:
+            return [(item, self.batching.get_micro_batch_idx()) for item in data]
+
+    handler = Numbering()
+    handler.batching = MicroBatching(handler, 2)
+    assert handler.batching.handle([5, 6, 7]) == [(5, 0), (6, 0), (7, 1)]
+    assert handler.batching.get_micro_batch_idx() is None
+    handler.batching.shutdown()
+
+
+class Whole(Slow):
+    """A handler as BaseHandler's are, asked for a prediction, an explanation or a description."""
+
+    asked = ""
+
+    def _is_describe(self) -> bool:
+        return self.asked == "describe"
+
+    def _is_explain(self) -> bool:
+        return self.asked == "explain"
+
+    def describe_handle(self) -> str:
+        return "a model"
+
+    def explain_handle(self, rows: list[int], data: list[int]) -> list[tuple[int, int]]:
+        return list(zip(rows, data, strict=True))
+
+    def preprocess(self, data: list[int]) -> list[int]:
+        return [item + 1 for item in data]
+
+    def _infer_with_profiler(self, data: list[int]) -> tuple[list[int], None]:
+        return data, None
+
+
+@pytest.mark.parametrize(
+    ("asked", "profiler", "answer"),
+    [
+        ("", "", [20, 30]),
+        ("describe", "", ["a model"]),
+        ("explain", "", [(2, 1), (3, 2)]),
+        ("describe", "true", [1, 2]),
+    ],
+)
+def test_in_the_place_of_handle_it_answers_what_is_asked_for_and_tells_the_time(
+    asked: str, profiler: str, answer: list[Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ENABLE_TORCH_PROFILER", profiler)
+    moments = iter([10.0, 10.0123456])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
+    context = Context("m", "/m", {}, 1, None, "0.12.0", metrics=Metrics())
+    handler = Whole()
+    handler.asked = asked
+    batching = MicroBatching(handler)
+    assert batching([1, 2], context) == answer
+    assert context.metrics.added == [("HandlerTime", 12.35, None, "ms")]
+    assert handler.context is context
+    batching.shutdown()
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.added: list[tuple[Any, ...]] = []
+
+    def add_time(self, *what: Any) -> None:
+        self.added.append(what)
 
 
 @pytest.mark.parametrize(("target", "fate"), [(Target.TORCHSERVE, WorkerDeath), (Target.MARPACK, KeyError)])

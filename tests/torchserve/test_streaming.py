@@ -4,8 +4,14 @@ import pytest
 
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.messages import Response, ResponseChunk
-from marpack.torchserve.response import NEXT, FrontendRefusal
-from marpack.torchserve.streaming import ChunkSocket, assemble, create_predict_response, is_final
+from marpack.torchserve.response import NEXT, AnswerTooLarge, FrontendRefusal
+from marpack.torchserve.streaming import (
+    ChunkSocket,
+    assemble,
+    create_predict_response,
+    is_final,
+    send_intermediate_predict_response,
+)
 
 
 @pytest.fixture
@@ -78,6 +84,21 @@ def test_the_socket_sends_as_the_servers_does(context: Context):
     socket = ChunkSocket(passed.append)
     socket.send(create_predict_response(["a", "b"], context.request_ids, "m", 200, context, True))
     assert [piece.responses[0].body for piece in passed] == [b"a"]
+    socket.places = (3, 5)  # the others of the batch have their answers
+    socket.sendall(create_predict_response(["c", "d"], context.request_ids, "m", 200, context, True))
+    assert {place: response.body for place, response in passed[1].responses.items()} == {3: b"c", 5: b"d"}
+    assert socket.sent == passed
+
+
+def test_a_piece_that_the_frontend_does_not_take_is_not_sent(context: Context):
+    passed: list[ResponseChunk] = []
+    socket = ChunkSocket(passed.append, limit=2)
+    context.cl_socket = socket
+    send_intermediate_predict_response(["ab", "cd"], context.request_ids, "m", 200, context)
+    with pytest.raises(AnswerTooLarge):
+        send_intermediate_predict_response(["a", "bcd"], context.request_ids, "m", 200, context)
+    assert socket.sent == passed
+    assert [dict(response.headers)[NEXT] for response in passed[0].responses.values()] == ["true", "true"]
 
 
 MORE = Response(status=200, body=b"a", headers=((NEXT, "true"),))
@@ -113,6 +134,17 @@ def test_an_empty_piece_is_no_chunk():
     assert assemble(pieces, 0, LAST).pieces == (b"a", b"z")
     assert assemble(pieces[:1], 0, Response(status=200, body=b"", headers=LAST.headers)).pieces == ()
     assert assemble([], 0, Response(status=200, body=b"", headers=MORE.headers)).pieces == ()
+
+
+@pytest.mark.parametrize(("status", "streams"), [(200, True), (399, True), (400, False), (500, False)])
+def test_under_a_status_of_an_error_the_frontend_breaks_off(status: int, streams: bool):
+    seen = assemble([ResponseChunk({0: Response(status=status, body=b"a", headers=MORE.headers)})], 0, LAST)
+    assert (seen.status, seen.body, seen.reset) == ((status, b"az", False) if streams else (status, b"", True))
+
+
+def test_each_client_sees_its_own_pieces():
+    pieces = [ResponseChunk({0: MORE, 1: MORE}), ResponseChunk({1: MORE})]
+    assert [assemble(pieces, index, LAST).body for index in (0, 1, 2)] == [b"az", b"aaz", b""]
 
 
 @pytest.mark.parametrize("value", ["false", "maybe", "True"])

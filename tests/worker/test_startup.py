@@ -7,8 +7,6 @@ from types import ModuleType
 import pytest
 
 from marpack.torchserve import diagnostics
-from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.frontend.http_response import Sequences
 from marpack.worker import startup
 from marpack.worker.startup import ShadowingError, prepare, set_torchrun_environment
 
@@ -101,23 +99,3 @@ def test_without_torchrun_nothing_is_posed(config, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     set_torchrun_environment(config, "m")
     assert "WORLD_SIZE" not in os.environ
-
-
-@pytest.mark.parametrize("config", [{}, {"sequenceBatching": "true"}, {"sequenceBatching": False}])
-def test_no_sequences(config):
-    assert Sequences.of(config) is None
-
-
-def test_a_request_of_no_sequence_begins_one():
-    context = Context("m", ".", {}, 1, None, "0.12.0")
-    sequences = Sequences.of({"sequenceBatching": True, "sequenceMaxIdleMSec": 6000})
-    requests = [RequestProcessor({}), RequestProcessor({"ts_request_sequence_id": ""})]
-    requests.append(RequestProcessor({"ts_request_sequence_id": "mine"}))
-    for request in requests:
-        sequences.enter(request, context)
-    context.request_processor = requests
-    assert [context.get_sequence_id(0)[:7], context.get_sequence_id(1)[:7]] == ["ts-seq-", "ts-seq-"]
-    assert context.get_request_header(1, "ts_request_sequence_start") == "true"
-    assert (context.get_sequence_id(2), context.get_request_header(2, "ts_request_sequence_start")) == ("mine", None)
-    assert not sequences.stuck
-    assert Sequences.of({"sequenceBatching": True, "sequenceMaxIdleMSec": True}).stuck

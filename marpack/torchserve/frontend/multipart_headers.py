@@ -1,6 +1,7 @@
 """Headers of multipart bodies and their sections (contract §4)."""
 
 import re
+from itertools import pairwise
 
 from marpack.torchserve.frontend.headers import BAD_ESCAPE, FormError, kept_name
 
@@ -85,7 +86,7 @@ def _between_semicolons(text: str) -> list[str]:
     if '"' not in text:
         return text.split(";")
     cuts = [found.start() for found in _QUOTED_OR_SEMICOLON.finditer(text) if found[0] == ";"]
-    return [text[start + 1 : end] for start, end in zip((-1, *cuts), (*cuts, len(text)), strict=True)]
+    return [text[start + 1 : end] for start, end in pairwise((-1, *cuts, len(text)))]
 
 
 def _between_commas(text: str) -> list[str]:

@@ -1,0 +1,61 @@
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from marpack.torchserve.messages import Part, Pipe, Predict, Request
+
+Ends = tuple[Pipe, Pipe]
+SIZES = [0, 1, (1 << 16) - 1, 1 << 16, 3 << 20]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """Two ends that do not block, as between the parent and a worker."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield Pipe(ours, Predict), Pipe(theirs, Predict)
+
+
+def batch(size: int) -> Predict:
+    return Predict((Request(id="id", parts=(Part("body", b"x" * size),)),))
+
+
+def test_messages_of_any_size_arrive_whole_and_in_order(ends: Ends):
+    ours, theirs = ends
+    for size in SIZES:
+        ours.post(batch(size))
+    arrived = []
+    while len(arrived) < len(SIZES):
+        ours.flush()
+        assert theirs.fill()
+        while (message := theirs.arrived()) is not None:
+            arrived.append(len(message.requests[0].parts[0].value))
+    assert arrived == SIZES
+    assert ours.flush()  # nothing is left to be sent
+
+
+def test_what_does_not_fit_waits_for_the_next_time(ends: Ends):
+    ours, theirs = ends
+    ours.post(batch(3 << 20))
+    assert not ours.flush()
+    assert theirs.fill()
+    assert theirs.arrived() is None
+
+
+def test_while_nothing_comes_nothing_has_arrived(ends: Ends):
+    assert ends[0].fill()  # the other end is there all the same
+    assert ends[0].arrived() is None
+
+
+def test_an_end_that_is_gone_is_noticed_by_who_reads(ends: Ends):
+    ours, theirs = ends
+    theirs.send(batch(1))
+    theirs._sock.close()
+    ours.post(batch(1))
+    assert not ours.flush()
+    assert ours.receive() == batch(1)
+    assert not ours.fill()
+    assert ours.receive() is None
