@@ -1,5 +1,6 @@
 """Notes and timings that stand beside an answer, for the author's eyes only; calls that may raise anything."""
 
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
@@ -43,6 +44,11 @@ def drain_timings() -> dict[str, float]:
     spent = dict(_spent)
     _spent.clear()
     return spent
+
+
+def milliseconds_since(start: float) -> float:
+    """Return how long ago a moment was, as `time.perf_counter` told it."""
+    return (time.perf_counter() - start) * 1000
 
 
 class Explained:

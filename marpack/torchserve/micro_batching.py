@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from marpack.torchserve.diagnostics import attempt
+from marpack.torchserve.diagnostics import attempt, milliseconds_since
 from marpack.torchserve.response import WorkerDeath
 from marpack.torchserve.targets import TargetDifference, settings_for
 
@@ -131,7 +131,7 @@ class MicroBatching:
             output = handler.explain_handle(handler.preprocess(data), data)
         else:
             output = self.handle(data)
-        spent = round((time.perf_counter() - start) * 1000, 2)
+        spent = round(milliseconds_since(start), 2)
         context.metrics.add_time("HandlerTime", spent, None, "ms")
         return output
 

@@ -70,7 +70,7 @@ class HandlerLoader:
         try:
             return step()
         finally:
-            self._stages[stage] = self._stages.get(stage, 0.0) + (time.perf_counter() - start) * 1000
+            self._stages[stage] = self._stages.get(stage, 0.0) + diagnostics.milliseconds_since(start)
 
     def _config(self, manifest: dict[str, Any]) -> dict[str, Any]:
         model = manifest["model"]

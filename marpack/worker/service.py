@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from marpack.torchserve import diagnostics
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
-from marpack.torchserve.diagnostics import drain_timings
+from marpack.torchserve.diagnostics import drain_timings, milliseconds_since
 from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
 from marpack.torchserve.messages import MAX_BODY, Answered, Request, Response, ResponseChunk, Trouble
 from marpack.torchserve.response import (
@@ -106,7 +106,7 @@ class InferenceService:
         if socket.sent or any(answer.headers for answer in answers):
             answers = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
             self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
-        stages = self._clock.take() | drain_timings() | {"handle": (time.perf_counter() - start) * 1000}
+        stages = self._clock.take() | drain_timings() | {"handle": milliseconds_since(start)}
         return Answered(responses=answers, stages=stages, troubles=(*self._taken(), *diagnostics.drain_notes()))
 
     def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
@@ -191,8 +191,7 @@ class InferenceService:
 
     def _encoded(self, returned: list[Any], count: int, start: float, context: Context) -> tuple[Response, ...]:
         if context.metrics is not None:
-            spent = round((time.perf_counter() - start) * 1000, 2)
-            context.metrics.add_time("PredictionTime", spent)
+            context.metrics.add_time("PredictionTime", round(milliseconds_since(start), 2))
         try:
             return self._responses(returned, count, context)
         except Unserialisable as error:

@@ -7,6 +7,8 @@ from inspect import getattr_static
 from types import FunctionType
 from typing import Any
 
+from marpack.torchserve.diagnostics import milliseconds_since
+
 STAGES = ("preprocess", "inference", "postprocess", "explain_handle", "describe_handle")
 _TIMED = "_marpack_timed"  # what marks a stage that is timed already, and holds the author's
 
@@ -45,8 +47,7 @@ class StageClock:
                 returned = stage(*args, **kwargs)
                 failed = False
             finally:
-                spent = (time.perf_counter() - start) * 1000
-                self._spent[name] = self._spent.get(name, 0.0) + spent
+                self._spent[name] = self._spent.get(name, 0.0) + milliseconds_since(start)
                 if failed:
                     self._failed = self._failed or name
             return returned

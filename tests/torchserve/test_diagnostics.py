@@ -1,6 +1,16 @@
+import time
+
 import pytest
 
-from marpack.torchserve.diagnostics import Explained, add_timing, attempt, drain_notes, drain_timings, note
+from marpack.torchserve.diagnostics import (
+    Explained,
+    add_timing,
+    attempt,
+    drain_notes,
+    drain_timings,
+    milliseconds_since,
+    note,
+)
 from marpack.torchserve.messages import Trouble
 
 
@@ -21,6 +31,11 @@ def test_of_more_notes_than_anyone_reads_the_first_hundred_are_kept():
     for number in range(102):
         note("kind", str(number))
     assert [each.message for each in drain_notes()] == [str(number) for number in range(100)]
+
+
+def test_time_is_told_in_milliseconds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(time, "perf_counter", lambda: 12.25)
+    assert milliseconds_since(10.0) == 2250.0
 
 
 def test_times_add_up_until_they_are_told():

@@ -234,8 +234,10 @@ def test_a_metric_with_dimensions_of_its_own_keeps_them(metrics: MetricsCacheYam
     assert caplog.messages[-1].startswith("[METRICS]G.Milliseconds:1|#A:x,B:y|#type:GAUGE|#hostname:")
     metrics.get_metric("G", MetricTypes.GAUGE).update(2, "rid", [Dimension("C", "z")])
     assert re.fullmatch(r"\[METRICS\]G\.Milliseconds:2\|#C:z\|.*,\d+,rid", caplog.messages[-1])
+    metrics.get_metric("G", MetricTypes.GAUGE).update(2, "", [Dimension("D", "z")])
+    assert "|#D:z|" in caplog.messages[-1]
     metrics.add_time("G", 3)
-    assert "do not fit the names ['C']" in caplog.messages[-1]
+    assert "do not fit the names ['D']" in caplog.messages[-1]
 
 
 def test_metrics_of_one_type_are_told_apart_by_their_names(metrics: MetricsCacheYamlImpl, caplog):

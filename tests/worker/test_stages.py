@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import time
 
 import pytest
 
@@ -45,6 +46,20 @@ def test_methods_are_timed_once_wherever_they_are_inherited_from():
     with pytest.raises(KeyError):
         handler.inference(["bad"])
     assert clock.failed == "inference"
+
+
+def test_calls_of_a_stage_add_up_whether_or_not_they_fail(monkeypatch: pytest.MonkeyPatch):
+    moments = iter([1.0, 1.5, 2.0, 2.25, 3.0, 3.125])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
+    handler = Handler()
+    clock = watched(handler)
+    handler.inference([])
+    with pytest.raises(KeyError):
+        handler.inference(["bad"])
+    handler.preprocess([])
+    assert clock.failed == "inference"
+    assert clock.take() == {"inference": 750.0, "preprocess": 125.0}
+    assert clock.failed is None
 
 
 def test_the_instance_is_left_as_it_was():

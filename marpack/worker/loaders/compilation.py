@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError, first_line
-from marpack.torchserve.diagnostics import add_timing, attempt, note
+from marpack.torchserve.diagnostics import add_timing, attempt, milliseconds_since, note
 from marpack.torchserve.ts_util import PT2Backend, check_valid_pt2_backend
 
 _started: list[float] = []
@@ -35,7 +35,7 @@ def _begin(_args: object) -> None:
 
 def _end(_args: object) -> None:
     if _started:
-        add_timing("compile", (time.perf_counter() - _started.pop()) * 1000)
+        add_timing("compile", milliseconds_since(_started.pop()))
     _note_breaks()
 
 
@@ -111,7 +111,7 @@ def compiled(model: Any, options: Options, *, strict: bool) -> Any:  # Any: what
     if isinstance(result, Exception):  # the server goes on whatever torch.compile raises
         what = f"torch.compile refuses: {first_line(result, _MAX_LENGTH)}"
         return _uncompiled(model, what, _way_out(model, options), strict)
-    add_timing("compile", (time.perf_counter() - began) * 1000)
+    add_timing("compile", milliseconds_since(began))
     watch()
     return result
 

@@ -33,6 +33,7 @@ def test_a_blank_before_the_parameters_is_part_of_the_type(kind: str):
         (b"a&b=2", (Part("a", b""), Part("b", b"2"))),
         (b"b=2&a", (Part("b", b"2"),)),
         (b"a=1\r\n", (Part("a", b"1"),)),
+        (b"a=1\r\nb=2", (Part("a", b"1"),)),
         (b"", ()),
         (b"body=1", (Part("body", b"1"),)),
         (b"a=b=c", (Part("a", b"b=c"),)),

@@ -2,11 +2,13 @@ import json
 import subprocess
 import sys
 from abc import ABC
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from marpack.torchserve.targets import Target
+from marpack.worker.handlers import base, timing
 from marpack.worker.handlers.base import BaseHandler
 
 
@@ -60,12 +62,12 @@ def test_handle_runs_the_stages_that_the_headers_ask_for(make_context, headers, 
     assert handler.explain is ("explain" in headers and "describe" not in headers and headers["explain"] == "True")
 
 
-def test_handle_measures_itself(make_context):
+def test_handle_measures_itself(make_context, monkeypatch):
+    moments = iter([10.0, 10.0123456])
+    monkeypatch.setattr(base, "time", SimpleNamespace(time=lambda: next(moments)))
     context = make_context()
     Recorder().handle([1], context)
-    [(name, spent, index, unit)] = context.metrics.times
-    assert (name, index, unit) == ("HandlerTime", None, "ms")
-    assert spent == round(spent, 2)
+    assert context.metrics.times == [("HandlerTime", 12.35, None, "ms")]
 
 
 def test_attributes_before_initialize():
@@ -212,6 +214,15 @@ def test_stages_are_timed_when_the_config_says_so(make_context, save_averages, c
     assert [entry[0] for entry in context.metrics.times] == [*names, "HandlerTime"]
 
 
+def test_a_timed_stage_is_told_in_milliseconds(make_context, monkeypatch):
+    moments = iter([1.0, 1.25])
+    monkeypatch.setattr(timing, "time", SimpleNamespace(time=lambda: next(moments)))
+    handler, context = Recorder(), make_context(config={"handler": {"profile": True}})
+    handler.context = context
+    assert timing.timed(Recorder.preprocess)(handler, [1]) == "prepared"
+    assert context.metrics.times == [("ts_handler_preprocess", 250.0)]
+
+
 def test_a_handler_section_that_is_empty_fails_as_on_the_server(make_context, save_averages):
     save_averages()
     handler, context = BaseHandler(), make_context(config={"handler": None})
@@ -238,8 +249,6 @@ def test_profiler_explains(make_context, monkeypatch):
 
 
 def test_traces_go_where_the_servers_go(monkeypatch):
-    from marpack.worker.handlers import base
-
     folders = []
     monkeypatch.setattr(torch.profiler, "tensorboard_trace_handler", folders.append)
     handler = BaseHandler()

@@ -1,0 +1,19 @@
+import pytest
+
+from marpack.torchserve.messages import Load
+from marpack.worker.model_loader import HandlerLoader
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (MemoryError(), 507),
+        (RuntimeError("CUDA error: out of memory"), 507),
+        (RuntimeError("no"), 503),
+        (ValueError("CUDA"), 503),
+    ],
+)
+def test_a_model_that_does_not_fit_is_507_and_any_other_that_fails_503(error: Exception, status: int):
+    failure = HandlerLoader(Load(model_dir="/m")).failure(error)
+    assert failure.status == status
+    assert (failure.trouble.kind, failure.trouble.message) == (type(error).__name__, str(error))
