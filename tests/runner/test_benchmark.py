@@ -1,12 +1,14 @@
 import random
 import textwrap
+import time
 
 import pytest
 
 from marpack.runner.benchmark import BenchmarkPlan, MemoryWatch, growth_per_input, measure, sizes_up_to
+from marpack.runner.client import BatchResult
 from marpack.runner.inputs import RequestDefaults, data_inputs
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.torchserve.messages import Load
+from marpack.torchserve.messages import Load, Response
 
 MIB = 1 << 20
 
@@ -38,14 +40,31 @@ def test_wavering_and_a_single_step_are_no_leak(steady: list[tuple[int, int]]):
     assert growth_per_input(steady) is None
 
 
-class Growing:
-    """A pool whose worker has a byte more at each look."""
+@pytest.mark.parametrize(
+    ("lows", "growth"),
+    [
+        ((0, MIB // 2, 3 * MIB // 4, MIB), MIB / 6),
+        ((0, MIB // 2, 3 * MIB // 4, MIB - 1), None),
+        ((0, MIB, 8 * MIB, 15 * MIB), 15 * MIB / 6),  # every part has at least a fifth of the average
+        ((0, MIB - 1, 8 * MIB, 15 * MIB), None),
+        ((0, 8 * MIB, 7 * MIB, 15 * MIB), None),
+    ],
+)
+def test_a_leak_is_a_megabyte_at_least_and_in_every_part_of_a_run(lows: tuple[int, ...], growth: float | None):
+    looks = [(part * 2 + look, low + look * 9 * MIB) for part, low in enumerate(lows) for look in range(2)]
+    assert growth_per_input(looks) == growth
+    assert growth_per_input(looks[:-1]) is None  # too few to tell
 
-    def __init__(self) -> None:
+
+class Growing:
+    """A pool whose worker has a byte more at each look, or as much more as is said."""
+
+    def __init__(self, step: int = 1) -> None:
         self.bytes = 100
+        self.step = step
 
     def resident_memory(self) -> int:
-        self.bytes += 1
+        self.bytes += self.step
         return self.bytes
 
 
@@ -55,7 +74,73 @@ def test_memory_is_looked_at_before_and_while_each_batch_size_is_timed():
         memory.begin()
         memory.look(1, restarted=False)
     found = memory.found()
-    assert (found.before, found.after, found.peak) == (101, 104, 104)
+    assert (found.before, found.after, found.peak, found.per_input) == (101, 104, 104, None)
+
+
+def test_memory_is_looked_at_four_hundred_times_at_most():
+    pool = Growing()
+    memory = MemoryWatch(pool, 1200)
+    memory.begin()
+    for _ in range(1200):
+        memory.look(1, restarted=False)
+    assert pool.bytes == 100 + 1 + 400
+
+
+def test_the_memory_of_a_worker_started_again_is_anothers():
+    memory = MemoryWatch(Growing(MIB), 1)
+    memory.begin()
+    for number in range(12):
+        memory.look(1, restarted=number == 5)
+    assert memory.found().per_input is None  # of the seven looks since
+    memory.look(1, restarted=False)
+    assert memory.found().per_input == MIB
+
+
+def test_where_the_system_tells_no_memory_there_is_none():
+    class Silent:
+        def resident_memory(self) -> None:
+            return None
+
+    memory = MemoryWatch(Silent(), 1)
+    memory.begin()
+    memory.look(1, restarted=False)
+    assert memory.found() is None
+
+
+class Paced(Growing):
+    """A pool that answers each batch with the statuses it is told."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__()
+        self.statuses = statuses
+        self.asked: list[int] = []
+
+    def outcomes(self, batches):
+        for batch in batches:
+            self.asked.append(len(batch))
+            answers = tuple(Response(status=status, body=b"") for status in self.statuses[: len(batch)])
+            yield BatchResult(responses=answers, stages={"handle": 2.0 * len(batch)})
+
+
+def test_what_is_timed_comes_after_the_warmup_and_what_is_refused_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch):
+    moments = iter([10.0, 12.0, 20.0, 20.5])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
+    pool = Paced(200, 299)
+    refused = data_inputs(["a" * 9], RequestDefaults(max_request_size=8))
+    inputs = [*data_inputs(["a"] * 3, RequestDefaults()), *refused]
+    found = measure(pool, inputs, BenchmarkPlan(sizes=(1, 2), repeat=2, warmup=1))
+    assert pool.asked == [1] * 3 + [1] * 6 + [2, 1] + [2] * 3
+    assert (found.inputs, found.repeat, found.warmup) == (3, 2, 1)
+    assert [(pace.batch_size, pace.inputs, pace.short, pace.seconds, pace.throughput) for pace in found.paces] == [
+        (1, 6, 0, 2.0, 3.0), (2, 6, 0, 0.5, 12.0)
+    ]  # fmt: skip
+    assert [pace.stages["handle"].p50 for pace in found.paces] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(("status", "short"), [(199, 1), (200, 0), (299, 0), (300, 1), (0, 1)])
+def test_what_is_no_answer_falls_short(status: int, short: int):
+    found = measure(Paced(status), data_inputs(["a"], RequestDefaults()), BenchmarkPlan(sizes=(1,), repeat=1, warmup=0))
+    assert found.paces[0].short == short
 
 
 HANDLER = textwrap.dedent(

@@ -21,7 +21,7 @@ def raised(tmp_path: Path) -> Callable[[str], BaseException]:
         path = tmp_path / "handler.py"
         path.write_text(source)
         linecache.checkcache()
-        with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - whatever it is
+        with pytest.raises(Exception) as caught:
             exec(compile(source, str(path), "exec"), {})
         return caught.value
 
@@ -42,6 +42,19 @@ def test_frames_begin_with_the_authors_first(raised, tmp_path: Path):
     assert (second.function, second.line, second.user) == ("ask", 3, True)
     assert {frame.user for frame in others} == {False}
     assert others[-1].function.endswith("decode")
+
+
+@pytest.mark.parametrize(
+    ("line", "functions"),
+    [
+        ("[{}[word] for word in 'a']", ["<module>"]),
+        ("next({}[word] for word in 'a')", ["<module>"]),
+        ("(lambda: {}['a'])()", ["<module>", "<lambda>"]),
+        ("next(\n {}[word]\n for word in 'a')", ["<module>", "<genexpr>"]),
+    ],
+)
+def test_a_line_that_loops_inside_is_told_once(raised, tmp_path: Path, line: str, functions: list[str]):
+    assert [frame.function for frame in told(raised(line), tmp_path).frames] == functions
 
 
 def test_of_many_frames_the_innermost_sixty_are_told(raised, tmp_path: Path):
