@@ -49,6 +49,20 @@ def test_answers_keep_status_headers_and_content_type_apart_by_index():
     assert {context.get_response_status(index) for index in (0, 1)} == {(500, "all")}
 
 
+def test_a_request_that_is_none_keeps_no_status():
+    context = a_context()
+    context.request_processor = [None, RequestProcessor({})]  # type: ignore[list-item]  # as handlers' own tests do
+    context.set_response_status(500)
+    context.set_response_status(404, idx=1)
+    assert context.get_response_status(1) == (404, "")
+
+
+def test_ids_are_by_place_in_the_batch():
+    context = a_context()
+    context.request_ids = {0: "a", 1: "b"}
+    assert [context.get_request_id(), context.get_request_id(1), context.get_request_id(2)] == ["a", "b", None]
+
+
 def test_there_are_no_requests_while_initialising():
     context = a_context()
     assert context.get_request_id() is None
@@ -67,5 +81,8 @@ def test_the_environment_may_rename_the_sequence_headers(monkeypatch: pytest.Mon
 
 def test_a_context_is_equal_by_value_and_not_hashable():
     assert a_context() == a_context()
+    other = a_context()
+    other.stopping_criteria = {}
+    assert (a_context() == other, a_context() == object()) == (False, False)
     with pytest.raises(TypeError):
         hash(a_context())

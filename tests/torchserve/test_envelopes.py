@@ -1,7 +1,9 @@
 import base64
 import json
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from marpack.torchserve.context import Context, RequestProcessor
@@ -71,3 +73,60 @@ def test_kservev2_takes_the_requests_id_and_the_first_of_bytes():
     assert seen[0]["data"] == "a"
     assert answer["id"] == "id-0"
     assert answer["outputs"][0]["datatype"] == "BYTES"
+
+
+def asked(name: str = "in", **more: Any) -> dict[str, Any]:
+    return {"body": {"inputs": [{"name": name, "shape": [1], "datatype": "FP32", "data": [1]}], **more}}
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "name"),
+    [
+        (["bool"], "BOOL"),
+        (["uint8", "uint16", "uint32", "uint64"], "UINT{}"),
+        (["int8", "int16", "int32", "int64"], "INT{}"),
+        (["float16", "float32", "float64"], "FP{}"),
+        (["str", "object"], "BYTES"),
+    ],
+)
+def test_kservev2_names_numpys_types_in_its_own_words(dtypes: list[str], name: str):
+    for dtype in dtypes:
+        (answer,) = enveloped("kservev2", [asked()], lambda data, of=dtype: [np.array([[1]], of)])
+        (output,) = answer["outputs"]
+        assert output["datatype"] == name.format(re.sub(r"\D", "", dtype))
+        assert (output["name"], output["shape"], output["data"]) == ("in", (1,), np.array([1], dtype).tolist())
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "S1", "datetime64[s]"])
+def test_kservev2_has_no_word_for_some_types(dtype: str):
+    with pytest.raises(KeyError):
+        enveloped("kservev2", [asked()], lambda data: [np.array([1]).astype(dtype)])
+
+
+@pytest.mark.parametrize(("given", "told"), [("mine", "mine"), (" ", "id-0"), ("", "id-0"), (None, "id-0")])
+def test_kservev2_answers_under_the_requests_id_unless_it_is_blank(given: str | None, told: str):
+    (answer,) = enveloped("kservev2", [asked(id=given)], lambda data: [1])
+    assert answer["id"] == told
+
+
+def test_kservev2_answers_the_first_request_only_its_outputs_named_as_its_inputs():
+    tensors = [{"name": name, "shape": [1], "datatype": "BYTES", "data": [name]} for name in "ab"]
+    rows = [{"data": json.dumps({"inputs": each}).encode()} for each in (tensors, tensors[:1])]
+    (answer,) = enveloped("kservev2", rows, lambda data: [tensor["data"] for tensor in data])
+    assert [(output["name"], output["data"]) for output in answer["outputs"]] == [("a", ["a"]), ("b", ["b"])]
+
+
+@pytest.mark.parametrize("name", ["body", "json", "kserve", "kservev2"])
+def test_an_empty_batch_and_an_empty_answer_pass_untouched(name: str):
+    assert enveloped(name, [], lambda data: data) == []
+    assert enveloped(name, [asked(instances=[1])], lambda data: []) == []
+
+
+def test_only_the_first_instance_tells_whether_they_are_objects():
+    seen: list[Any] = []
+    enveloped("json", [{"instances": [1, {"b64": "YQ=="}]}, {"data": {"instances": [2]}}], seen.extend)
+    assert seen == [1, {"b64": "YQ=="}, 2]
+    with pytest.raises(AttributeError):
+        enveloped("json", [{"body": {"instances": [{"b64": "YQ=="}, 1]}}], lambda data: data)
+    enveloped("json", [{"body": {"instances": [{"b64": "YQ==", "x": {"b64": "YQ==", "y": 1}}]}}], seen.extend)
+    assert seen[3] == {"b64": "YQ==", "x": {"b64": "YQ==", "y": 1}}

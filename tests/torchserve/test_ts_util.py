@@ -47,7 +47,8 @@ def test_backends_are_known_by_their_values():
 def test_a_prediction_that_fails_has_a_code_and_says_it():
     error = PredictionException("no cat")
     assert (error.message, error.error_code, str(error), error.args) == ("no cat", 500, "no cat : 500", ("no cat",))
-    assert PredictionException("no cat", 404).error_code == 404
+    error = PredictionException("no cat", 404)
+    assert (error.error_code, str(error), error.args) == (404, "no cat : 404", ("no cat",))
 
 
 def test_what_is_deprecated_warns_at_every_call_and_answers():

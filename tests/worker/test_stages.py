@@ -62,6 +62,18 @@ def test_calls_of_a_stage_add_up_whether_or_not_they_fail(monkeypatch: pytest.Mo
     assert clock.failed is None
 
 
+def test_of_stages_that_call_each_other_the_innermost_has_failed():
+    class Nested(Base):
+        def preprocess(self, data):
+            return self.inference(data)
+
+    handler = Nested()
+    clock = watched(handler)
+    with pytest.raises(KeyError):
+        handler.preprocess(["bad"])
+    assert clock.failed == "inference"
+
+
 def test_the_instance_is_left_as_it_was():
     handler = Handler()
     watched(handler)

@@ -44,6 +44,15 @@ def test_a_model_file_is_filled_with_its_weights(make_context, tmp_path, monkeyp
     assert (answer.tolist(), answer.requires_grad) == ([[6.0]], False)
 
 
+def test_a_gpu_that_is_given_counts_only_where_there_is_one(make_context, save_averages, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    save_averages()
+    handler, context = DenseNetHandler(), make_context()
+    context.system_properties["gpu_id"] = 0
+    handler.initialize(context)
+    assert (handler.device, handler.map_location) == (torch.device("cpu"), "cpu")
+
+
 def test_no_weights_are_an_error_as_on_the_server(make_context):
     with pytest.raises(RuntimeError, match=r"Missing the model\.pt file"):
         DenseNetHandler().initialize(make_context())

@@ -214,7 +214,7 @@ def test_vocabularies_without_pickles(folder, ready, make_context, name, content
     assert name in failure.value.hint
 
 
-@pytest.mark.parametrize("content", ["{", "3", '{"cat": "1"}', "[1]"])
+@pytest.mark.parametrize("content", ["{", "3", '{"cat": "1"}', '{"cat": 1, "dog": "2"}', "[1]", '["cat", 1]'])
 def test_broken_vocabularies(folder, content):
     (folder / "source_vocab.json").write_text(content)
     with pytest.raises(VocabularyError, match=r"source_vocab\.json"):

@@ -8,7 +8,7 @@ from PIL import Image
 from worker.handlers.make_reference import FOLDER
 
 from marpack.torchserve.targets import Target
-from marpack.worker.handlers.vision import ImageClassifier
+from marpack.worker.handlers.vision import ImageClassifier, ObjectDetector
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ WRONG = [
     (bytearray(b'{"data": '), OSError, "undecoded-json", "application/json", "base64"),
     (photo("truncated.jpg"), OSError, "picture-damaged", "truncated", "whole"),
     (photo("bomb-300-megapixels.png"), Image.DecompressionBombError, "picture-too-large", "300000000", "limit_max"),
-    (photo("photo-16bit.png"), TypeError, "picture-mode", "131 x 97 in mode I;16", "convert"),
+    (photo("photo-16bit.png"), TypeError, "picture-mode", "131 x 97 in mode I;16 has more than 8 bits", "convert"),
     (photo("photo-32bit.tiff"), TypeError, "picture-mode", "more than 8 bits", "convert"),
     (photo("photo-gray.png"), RuntimeError, "picture-mode", "mode L has 1 channels", "convert"),
     (photo("photo-1bit.png"), RuntimeError, "picture-mode", "mode 1", "convert"),
@@ -193,6 +193,18 @@ def test_options_that_make_no_sense(classify, key, value):
     with pytest.raises(Exception, match=f"handler.{key}") as failure:
         classify(photo(), config={"handler": {key: value}}, target=Target.MARPACK)
     assert key in failure.value.hint
+
+
+def test_the_least_that_options_may_be(make_context, save_averages):
+    save_averages()
+    handler, options = ImageClassifier(), {"topk": 1, "resize": 1, "crop": 1}
+    handler.initialize(make_context(config={"handler": options}, target=Target.MARPACK))
+    assert handler.preprocess([{"body": photo()}]).shape == (1, 3, 1, 1)
+    assert handler.topk == 1
+    for threshold in (0, 0.0, 1, 0.25):
+        detector = ObjectDetector()
+        detector.initialize(make_context(config={"handler": {"threshold": threshold}}, target=Target.MARPACK))
+        assert detector.threshold == threshold
 
 
 def test_an_authors_own_steps_are_not_resized(make_context, save_averages):
