@@ -201,7 +201,7 @@ def _bytes_of(path: str, maximum: int | None) -> bytes:
         if maximum is not None and size > maximum:
             raise TooLargeError(size, maximum)
         data = os.read(descriptor, size + 1)
-        if len(data) == size > 0:
+        if len(data) == size:
             return data
         # A pipe, a file that grew, or one of /proc: what it holds is known at its end.
         pieces = [data]

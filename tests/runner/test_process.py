@@ -70,16 +70,27 @@ def test_what_is_no_flood_is_kept_whole(printed):
     logs, tell, _ = printed
     tell(b"x" * 2 * MIB)
     assert logs.take() == "x" * 2 * MIB
-    for _ in range(9):  # batches that nobody has taken yet, of which none prints too much
-        tell(b"x" * (MIB // 4) + MARKER)
-    assert [len(logs.take()) for _ in range(9)] == [MIB // 4] * 9
+    sizes = [MIB * 5 // 4, *[MIB // 4] * 5]  # of batches that nobody has taken yet, of which none prints too much
+    for size in sizes:
+        tell(b"x" * size + MARKER)
+    assert [len(logs.take()) for _ in sizes] == sizes
 
 
-def test_of_a_process_the_memory_and_the_end_are_told():
-    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has begun, and waits."""
+    with subprocess.Popen(["cat"], start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"ready\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_of_a_process_the_memory_and_the_end_are_told(child: subprocess.Popen[bytes]):
     ours, theirs = socket.socketpair()
-    process = WorkerProcess(child, ours, -1, MARKER)
-    with theirs:
+    with ours, theirs:
+        process = WorkerProcess(child, ours, -1, MARKER)
         assert process.resident_memory() == psutil.Process(child.pid).memory_info().rss
         assert process.peak_memory() >= process.resident_memory()
         assert (process.ended(), process.signal, process.how_it_ended()) == (False, None, "did not answer in time")

@@ -1,8 +1,19 @@
+import json
+import zipfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from marpack.errors import UsageError
+from marpack.archive.protocol import INDEX_NAME, Archive
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError, DamagedArchiveError, UsageError
 from marpack.findings import Severity
-from marpack.runner.session import Device, misplaced
+from marpack.project.source import ResolvedSource
+from marpack.runner.session import Device, LoadProgress, Session, misplaced, refuse_what_the_server_refuses, target_of
+from marpack.torchserve.messages import Load, Loaded
+from marpack.torchserve.targets import Target
 
 
 @pytest.mark.parametrize(
@@ -53,3 +64,101 @@ def test_a_model_on_another_device_is_told(found: str):
     assert finding is not None
     assert finding.severity is Severity.WARNING
     assert finding.message == f"cuda:1 was asked for, the model runs on {found}"
+
+
+class Listener(LoadProgress):
+    """Notes what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
+        self.told.append(f"opened {resolved.path.name}")
+
+    @contextmanager
+    def loading(self):
+        self.told.append("loading")
+        yield
+        self.told.append("loaded")
+
+
+class FakePool:
+    """Stands for workers: notes what becomes of it, and may refuse to start."""
+
+    def __init__(self, told: list[str], *, starts: bool = True) -> None:
+        self.told = told
+        self.starts = starts
+
+    def __call__(self, archive: Archive, load: Load, config: Any) -> "FakePool":
+        self.told.append(f"{load.target} {load.model_name} {config}")
+        assert (Path(load.model_dir) / "handler.py").is_file()
+        return self
+
+    def start(self) -> Loaded:
+        self.told.append("start")
+        if not self.starts:
+            raise UsageError("no")
+        return Loaded(handler="h", stages={})
+
+    def close(self) -> None:
+        self.told.append("close")
+
+    def kill(self) -> None:
+        self.told.append("kill")
+
+
+def test_an_archive_is_opened_then_loaded_then_let_go_of(make_mar):
+    source = str(make_mar("x = 1", files={"c.yaml": "batchSize: 2"}, configFile="c.yaml"))
+    for failure, end in ((None, "close"), (KeyError("a"), "kill")):
+        listener = Listener()
+        session = Session.open(
+            source, options=Load(model_dir="", model_name="m"), settings=FakePool(listener.told), listener=listener
+        )
+        assert listener.told == ["opened probe.mar", "torchserve m {'batchSize': 2}", "loading", "start", "loaded"]
+        assert (session.loaded.handler, session.digest, session.load.target) == ("h", None, Target.TORCHSERVE)
+        with suppress(KeyError), session:
+            if failure is not None:
+                raise failure
+        assert listener.told[5:] == [end]
+
+
+def test_what_does_not_start_leaves_nothing_behind(make_mar):
+    told: list[str] = []
+    with pytest.raises(UsageError):
+        Session.open(
+            str(make_mar("x = 1")),
+            options=Load(model_dir=""),
+            target=Target.MARPACK,
+            settings=FakePool(told, starts=False),
+        )
+    assert told == ["marpack None {}", "start", "kill"]
+
+
+@pytest.mark.parametrize(
+    ("index", "target"), [(None, Target.TORCHSERVE), ({}, Target.TORCHSERVE), ({"target": "marpack"}, Target.MARPACK)]
+)
+def test_an_archive_may_say_whose_behaviour_counts(make_mar, index: dict[str, Any] | None, target: Target):
+    with open_archive(indexed(make_mar, index)) as archive:
+        assert target_of(ResolvedSource(path=Path()), archive) is target
+
+
+def test_an_archive_that_names_another_target_is_damaged(make_mar):
+    with open_archive(indexed(make_mar, {"target": "triton"})) as archive:
+        with pytest.raises(DamagedArchiveError, match="'triton', which there is not") as caught:
+            target_of(ResolvedSource(path=Path()), archive)
+        assert caught.value.where == f"{archive.source}!{INDEX_NAME}"
+
+
+def indexed(make_mar, index: dict[str, Any] | None) -> Path:
+    files = {} if index is None else {INDEX_NAME: json.dumps({"members": [], "format": 1, **index})}
+    return make_mar("x = 1", files=files)
+
+
+def test_what_no_server_starts_is_refused_unless_marpack_is_the_target(tmp_path: Path):
+    manifest = {"runtime": "LSP", "model": {"modelName": "m", "modelVersion": "1", "handler": "libm"}}
+    with zipfile.ZipFile(tmp_path / "m.mar", "w") as file:
+        file.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+    with open_archive(tmp_path / "m.mar") as archive:
+        refuse_what_the_server_refuses(archive, Target.MARPACK)
+        with pytest.raises(ArchiveError, match="no worker for the runtime LSP"):
+            refuse_what_the_server_refuses(archive, Target.TORCHSERVE)
