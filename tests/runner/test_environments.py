@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_an_environment_that_was_not_finished_is_made_anew(tmp_path: Path, requi
     assert isolated(requirements, root=tmp_path / "envs", environ=environ).seconds is not None
 
 
-def test_uv_is_told_to_leave_out_what_is_borrowed(tmp_path: Path, requirements: Path, environ):
+def test_uv_is_told_to_leave_out_what_is_borrowed(tmp_path: Path, requirements: Path, environ, monkeypatch):
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text(
@@ -94,7 +95,10 @@ def test_uv_is_told_to_leave_out_what_is_borrowed(tmp_path: Path, requirements: 
     uv.chmod(0o755)
     environ["PATH"] = f"{uv.parent}{os.pathsep}{environ['PATH']}"
     requirements.write_text("quibble\ntorch>=2\nmarpack==99\n")
+    moments = iter([10.0, 12.5])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
     made = isolated(requirements, root=tmp_path / "envs", environ=environ)
+    assert made.seconds == 2.5
     said = (tmp_path / "said").read_text().split()
     assert said[:4] == ["pip", "install", "--python", made.python]
     overrides = Path(said[said.index("--overrides") + 1]).read_text()

@@ -25,4 +25,14 @@ def test_a_loaded_model_answers_in_this_process(make_folder, monkeypatch: pytest
     monkeypatch.syspath_prepend(str(folder))
     service = ModelLoaderFactory.get_model_loader().load("m", str(folder), "handler.py", None, 1)
     assert service.context.manifest["model"]["modelName"] == "probe"
+    assert service.context.system_properties == {
+        "model_dir": str(folder), "gpu_id": None, "batch_size": 1, "server_name": "MMS", "server_version": "0.12.0",
+        "limit_max_image_pixels": True,
+    }  # fmt: skip
+    assert service.context.model_yaml_config == {}
     assert bytes(service.predict(BATCH)) == b"m"
+    unlimited = ModelLoaderFactory.get_model_loader().load(
+        "m", str(folder), "handler.py", 3, 2, limit_max_image_pixels=None
+    )
+    properties = unlimited.context.system_properties
+    assert [properties[name] for name in ("gpu_id", "batch_size", "limit_max_image_pixels")] == [3, 2, False]

@@ -130,7 +130,7 @@ def test_ngrams_come_after_the_tokens(tokens, ngrams):
 
 
 @pytest.mark.parametrize("value", ["The cat <b>isn't</b> here!", bytearray(b"the CAT is not here")])
-def test_a_text_goes_through_every_step(ready, value):
+def test_a_text_goes_through_every_step(ready, notes, value):
     handler, context = ready()
     numbers, tokens = handler.preprocess([{"data": value}])
     assert tokens == ["the", "cat", "is", "not", "here"]
@@ -138,6 +138,7 @@ def test_a_text_goes_through_every_step(ready, value):
     [answer] = handler.handle([{"body": value}], context)
     assert list(answer) == ["0", "1", "2"]
     assert sum(answer.values()) == pytest.approx(1.0)
+    assert not notes()
 
 
 def test_authors_override_the_steps(ready):
@@ -176,12 +177,13 @@ def test_the_server_answers_one_request_a_batch(ready, notes):
     assert "this batch has 2" in notes()["text-batch"].message
 
 
-def test_target_marpack_answers_whole_batches(ready):
+def test_target_marpack_answers_whole_batches(ready, notes):
     handler, context = ready(target=Target.MARPACK)
     rows = [{"data": text} for text in ("the cat", "here", "the cat is not here")]
     assert handler.handle(rows, context) == [
         {label: pytest.approx(value) for label, value in handler.handle([row], context)[0].items()} for row in rows
     ]
+    assert not notes()
 
 
 def test_an_unknown_word(folder, ready, notes):
