@@ -247,7 +247,7 @@ class _Machine:
         self.note(module, name)
 
     def push_extension(self, layout: Struct) -> None:
-        self.note("copyreg", f"extension {self.number(layout)}")  # a number registered by some other code
+        self.note("copyreg", f"extension_{self.number(layout)}")  # a number registered by some other code
 
     def call(self, function: object, args: object) -> None:
         """Push what a call would return."""

@@ -446,6 +446,15 @@ def test_a_duplicate_member_is_not_overlooked(scan: Scan) -> None:
     assert scan(buffer.getvalue()).verdict is PickleVerdict.DANGEROUS
 
 
+@pytest.mark.parametrize("extension", [b"\x82\x05", b"\x83\x05\0", b"\x84\x05\0\0\0"])
+def test_an_extension_by_its_number_needs_trust_and_hides_nothing_behind_it(extension: bytes, scan: Scan) -> None:
+    alone = scan(b"\x80\x02" + extension + b")R.")
+
+    assert alone.verdict is PickleVerdict.NEEDS_TRUST
+    assert alone.pickles[0].globals == ("copyreg.extension_5",)
+    assert scan(b"\x80\x02" + extension + b"0" + SYSTEM).verdict is PickleVerdict.DANGEROUS
+
+
 def test_flags_that_stop_other_scanners_do_not_stop_this_one(scan: Scan) -> None:
     content = bytearray(zipped({"m/data.pkl": SYSTEM, "m/version": b"3"}))
     entry = content.find(b"PK\x01\x02")

@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marpack.weights.pickle_machine import read_pickle
-from marpack.weights.pickle_stream import Global, PickledCall, PickledDict
+from marpack.weights.pickle_stream import (
+    WRAPPER,
+    Global,
+    Persistent,
+    PickledCall,
+    PickledDict,
+    Skipped,
+    array_bytes,
+)
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.weights_only import disallowed, loads_weights_only
 
@@ -86,12 +94,212 @@ def test_opcodes_and_ends_are_those_that_pickletools_counts(value: Any, protocol
     assert stream.end == len(data)
 
 
+WORDS = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple), st.dictionaries(st.text(), inner)
+    ),
+    max_leaves=12,
+)
+MANY = [[number] for number in range(300)]  # more than one byte counts
+
+
+def rebuilt(value: Any) -> Any:
+    """Return a value as Python would have it."""
+    match value:
+        case PickledDict(items=items):
+            return {rebuilt(key): rebuilt(item) for key, item in items}
+        case list() | tuple():
+            return type(value)(map(rebuilt, value))
+    return value
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORDS, st.integers(0, 5))
+@example([MANY, MANY[::-1], {str(number): row for number, row in enumerate(MANY)}], 0)
+@example([MANY, MANY[::-1], {str(number): row for number, row in enumerate(MANY)}], 1)
+@example([MANY, MANY[::-1], {str(number): row for number, row in enumerate(MANY)}], 4)
+@example([1 << 3000, -1 << 3000, 1 << 31, -1 << 31, 1 << 16, 1 << 8, -1], 2)
+@example(["\ud800", "\\n\n\r\x1a", "é" * 200], 0)
+@example([b"ab", b"c" * 300, "d" * 300, {}, (), [], (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)], 3)
+def test_plain_values_are_what_python_reads(value: Any, protocol: int) -> None:
+    stream = read_pickle(io.BytesIO(pickle.dumps(value, protocol=protocol)))
+
+    assert repr(rebuilt(stream.root)) == repr(value)
+    assert (stream.calls, stream.imports, stream.computed, stream.indirect) == (0, (), False, False)
+
+
+SYSTEM = b"cos\nsystem\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "root"),
+    [
+        (b"K\x01K\x020.", 1),  # POP
+        (b"K\x01(K\x02K\x031.", 1),  # POP_MARK
+        (b"K\x01(0.", 1),  # POP of a mark
+        (b"(K\x01K\x022l.", [1, 2, 2]),  # DUP
+        (b"(K\x01l(K\x02K\x03e.", [1, 2, 3]),
+        (b"]K\x01aK\x02a.", [1, 2]),
+        (b"(K\x01K\x02d.", {1: 2}),
+        (b"}K\x01K\x02sK\x03K\x04s.", {1: 2, 3: 4}),
+        (b"}(K\x01K\x02K\x03K\x04u.", {1: 2, 3: 4}),
+        (b"\x8f(K\x01K\x02\x90.", [1, 2]),  # a set
+        (b"(K\x01K\x02\x91.", [1, 2]),  # a frozen one
+        (b"K\x01p300\nK\x02\x85g300\n\x86.", ((2,), 1)),
+        (b"K\x01r\x2c\x01\0\0K\x02\x85j\x2c\x01\0\0\x86.", ((2,), 1)),
+        (b"K\x07\x94K\x08\x94h\x00h\x01\x87.", (8, 7, 8)),  # memoized as 0 and 1
+        (b"I00\nI01\nI02\n\x87.", (False, True, 2)),
+        (b"L5L\nF1.5\n\x86.", (5, 1.5)),
+        (b"S'a\\n\\x41\\101\\'\\q'\n.", "a\nAA'q"),
+        (b'S"\\777\\0"\n.', "\xff\0"),
+        (b"S''\n.", ""),
+        (b"T\x01\0\0\0\xe9U\x01\xe9\x86.", ("é", "é")),  # Python 2's, by latin-1
+    ],
+)
+def test_opcodes_that_few_picklers_write(data: bytes, root: object) -> None:
+    assert rebuilt(read_pickle(io.BytesIO(data)).root) == root
+    assert read_pickle(io.BytesIO(b"??" + data + b"??"), 2).end == 2 + len(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "args"),
+    [
+        (SYSTEM + b"K\x01\x85R.", (1,)),
+        (SYSTEM + b"K\x01\x85\x81.", (1,)),
+        (SYSTEM + b"K\x01\x85}\x92.", ((1,), {})),
+        (b"(" + SYSTEM + b"K\x01o.", (1,)),
+        (b"(K\x01ios\nsystem\n.", (1,)),
+        (b"\x8c\x02os\x8c\x06system\x93)R.", ()),
+    ],
+)
+def test_every_way_of_calling_is_a_call(data: bytes, args: object) -> None:
+    stream = read_pickle(io.BytesIO(data))
+
+    assert isinstance(stream.root, PickledCall)
+    assert stream.root.made_by("os.system")
+    assert rebuilt(stream.root.args if len(stream.root.args) < 2 else tuple(stream.root.args)) == args
+    assert (stream.calls, stream.imports, stream.indirect) == (1, (Global("os", "system"),), False)
+
+
+def test_what_is_put_into_a_call_is_kept_with_it() -> None:
+    stream = read_pickle(io.BytesIO(SYSTEM + b")RK\x01aK\x02K\x03sK\x04b."))
+
+    assert isinstance(stream.root, PickledCall)
+    assert (stream.root.values, stream.root.items, stream.root.state) == ([1], [(2, 3)], 4)
+
+
+def test_a_result_that_is_called_is_indirect() -> None:
+    stream = read_pickle(io.BytesIO(SYSTEM + b")R)R."))
+
+    assert stream.indirect
+    assert stream.calls == 2
+
+
+@pytest.mark.parametrize("data", [b"\x82\x05", b"\x83\x05\0", b"\x84\x05\0\0\0"])
+def test_an_extension_is_an_import_that_does_not_hide_the_next(data: bytes) -> None:
+    stream = read_pickle(io.BytesIO(data + b"0" + SYSTEM + b"."))
+
+    assert stream.problem is None
+    assert stream.imports == (Global("copyreg", "extension_5"), Global("os", "system"))
+
+
+@pytest.mark.parametrize("opcode", [b"X", b"T", b"B"])
+def test_texts_are_kept_up_to_a_length(opcode: bytes) -> None:
+    for length in (4096, 4097):
+        stream = read_pickle(io.BytesIO(opcode + length.to_bytes(4, "little") + b"a" * length + b"K\x01\x86."))
+        assert stream.root[1] == 1
+        assert (stream.root[0] == Skipped(length)) is (length > 4096)
+
+
+@pytest.mark.parametrize("lead", [b"PK", *(b"\x80" + bytes([protocol]) for protocol in range(6))])
+@pytest.mark.parametrize("opcode", [b"C", b"B", b"\x8e", b"\x96"])
+def test_bytes_that_begin_as_a_file_have_a_place(lead: bytes, opcode: bytes) -> None:
+    width = {b"C": 1, b"B": 4}.get(opcode, 8)
+    texts = [lead + b"a", lead, b"\x80\x06a", b"aPK"]
+    data = b"".join(opcode + len(text).to_bytes(width, "little") + text for text in texts)
+
+    assert read_pickle(io.BytesIO(data + b".")).payloads == ((1 + width, len(texts[0])),)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"'a'", "a"),
+        (b' "a" ', "a"),
+        (b"''", ""),
+        (b"'a", None),
+        (b"'", None),
+        (b"a'", None),
+        (b"", None),
+        (b"aa", None),
+    ],
+)
+def test_a_quoted_text_has_a_quote_at_either_end(line: bytes, text: str | None) -> None:
+    stream = read_pickle(io.BytesIO(b"S" + line + b"\n."))
+    assert stream.root == text
+    assert bool(stream.problem) is (text is None)
+
+
+def state(dtype: object = "f8", shape: object = (2, 3), **more: object) -> PickledDict:
+    dtype = PickledCall(Global("numpy", "dtype"), (dtype,))
+    return PickledDict([("shape", shape), ("dtype", dtype), *more.items()])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (state(), (48, False)),
+        (state("U5", (3,)), (60, False)),
+        (state("i1", ()), (1, False)),
+        (state("f4", (0, 7)), (0, False)),
+        (state(numpy_array_alignment_bytes=16), (48, True)),
+        (state(numpy_array_alignment_bytes=None), (48, False)),
+        (state("O8", numpy_array_alignment_bytes=16), (None, False)),  # a pickle follows, never padded
+    ],
+)
+def test_an_array_of_joblibs_has_a_length(fields: PickledDict, expected: tuple[int | None, bool]) -> None:
+    assert array_bytes(fields) == expected
+
+
+@pytest.mark.parametrize("fields", [None, PickledDict(), state("f"), state(shape=(-1,)), state(shape=("a",)), state(3)])
+def test_an_array_whose_length_cannot_be_told_is_refused(fields: object) -> None:
+    with pytest.raises(ValueError):
+        array_bytes(fields)
+
+
+@pytest.mark.parametrize("padding", [None, 5])
+def test_joblib_puts_raw_numbers_between_the_opcodes(padding: int | None) -> None:
+    wrapper = SYSTEM.replace(b"os\nsystem", WRAPPER.rpartition(".")[0].encode() + b"\nNumpyArrayWrapper") + b")\x81"
+    fields = b"}(X\x05\0\0\0shapeK\x03\x85X\x05\0\0\0dtypecnumpy\ndtype\nU\x02f8\x85Ru"
+    gap = b""
+    if padding is not None:
+        fields = fields[:-1] + b"X\x1b\0\0\0numpy_array_alignment_bytesK\x10u"
+        gap = bytes([padding]) + b"\xff" * padding
+    data = wrapper + fields + b"b" + gap + b"." * 24 + b"K\x07\x86."
+    stream = read_pickle(io.BytesIO(data), joblib=True)
+
+    assert (stream.problem, stream.end, stream.has_arrays) == (None, len(data), True)
+    assert stream.root[1] == 7
+    assert isinstance(stream.root[0].state, PickledDict)
+    assert read_pickle(io.BytesIO(data)).end < len(data)
+
+
+def test_storages_are_those_that_are_referred_to() -> None:
+    assert saved([torch.zeros(1), torch.ones(2)]).pickle("data.pkl").storages == {"0", "1"}
+    assert read_pickle(io.BytesIO(b"(X\x07\0\0\0storageNX\x01\0\0\0aNK\x01tQ.")).storages == {"a"}
+    assert read_pickle(io.BytesIO(b"(X\x06\0\0\0moduleNX\x01\0\0\0aNK\x01tQ.")).storages == frozenset()
+    assert read_pickle(io.BytesIO(b"Pkey\n.")).root == Persistent("key")
+
+
 def test_a_limit_is_a_number_of_opcodes() -> None:
     data = pickle.dumps([1, 2, 3])
     count = sum(1 for _ in pickletools.genops(data))
 
     assert read_pickle(io.BytesIO(data), limit=count).problem is None
-    assert read_pickle(io.BytesIO(data), limit=count - 1).opcodes == count - 1
+    cut = read_pickle(io.BytesIO(data), limit=count - 1)
+    assert (cut.opcodes, cut.too_long, cut.inert) == (count - 1, True, False)
+    assert not read_pickle(io.BytesIO(data[:-1]), limit=count - 1 + 1).too_long
 
 
 @settings(max_examples=300, deadline=None)
@@ -185,7 +393,7 @@ def test_a_shared_structure_costs_what_it_is_stored_in() -> None:
 def test_a_deep_structure_is_no_recursion() -> None:
     from marpack.weights.tensors import placed_tensors
 
-    stream = read_pickle(io.BytesIO(b"]" + b"]a" * 0 + b"\x85" * 200_000 + b"."))
+    stream = read_pickle(io.BytesIO(b"]" + b"\x85" * 200_000 + b"."))
 
     assert stream.problem is None
     assert list(placed_tensors(stream.root)) == []
