@@ -254,6 +254,13 @@ def test_a_checkpoint_tells_its_keys_and_a_model_its_class(
     assert contents_of(state_dict_file).facts == {}
 
 
+def test_a_checkpoint_shows_a_dozen_keys(save: Save) -> None:
+    keys = [f"k{number}" for number in range(13)]
+
+    assert contents_of(save(dict.fromkeys(keys[:12]), "twelve.pt")).facts == {"keys": ", ".join(keys[:12])}
+    assert contents_of(save(dict.fromkeys(keys), "more.pt")).facts == {"keys": ", ".join(keys[:12]) + ", …"}
+
+
 def test_a_frugal_look_leaves_a_long_description_out(exported_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from marpack.weights import contents as module
 

@@ -1,9 +1,13 @@
 """Zips inside archives, as lenient as torch's reader and as careful as ours."""
 
 import io
+import random
+import struct
 import zipfile
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from marpack.weights.zip_entries import NotZipError, open_entry, read_directory
 
@@ -89,6 +93,75 @@ def test_deflated_members_can_be_read_anywhere() -> None:
 def test_no_zip_is_said_to_be_none(data: bytes) -> None:
     with pytest.raises(NotZipError):
         read_directory(io.BytesIO(data))
+
+
+def ended(data: bytes, **changed: int) -> bytes:
+    """Return a zip whose end record says something else."""
+    at = data.rindex(b"PK\x05\x06")
+    fields = dict(zip(("count", "length", "offset"), struct.unpack_from("<HII", data, at + 10), strict=True)) | changed
+    return data[: at + 10] + struct.pack("<HII", *fields.values()) + data[at + 20 :]
+
+
+def test_an_end_that_cannot_be_true_is_none() -> None:
+    data = zipped(MEMBERS)
+    end = data.rindex(b"PK\x05\x06")
+
+    assert [entry.name for entry in read_directory(io.BytesIO(ended(data, count=0)))] == list(MEMBERS)
+    for name in ("length", "offset"):
+        assert read_directory(io.BytesIO(ended(data, **{name: end}))) is not None
+        with pytest.raises(NotZipError):
+            read_directory(io.BytesIO(ended(data, **{name: end + 1})))
+
+
+def widened(
+    data: bytes, *, count: int = 3, length: int | None = None, place: int = 0, magic: bytes = b"PK\6\6"
+) -> bytes:
+    """Return a zip with a zip64 record and its locator before the end."""
+    at = data.rindex(b"PK\x05\x06")
+    told, offset = struct.unpack_from("<II", data, at + 12)
+    record = struct.pack(
+        "<4sQ2H2I4Q", magic, 44, 45, 45, 0, 0, count, count, told if length is None else length, offset
+    )
+    return data[:at] + record + struct.pack("<4sIQI", b"PK\6\7", 0, at + place, 1) + data[at:]
+
+
+def test_a_zip64_record_counts_before_the_end_record() -> None:
+    data = ended(zipped(MEMBERS), offset=0xFFFFFFFF, length=0xFFFFFFFF)
+    with pytest.raises(NotZipError):
+        read_directory(io.BytesIO(data))
+    data = widened(zipped(MEMBERS))
+    at = data.rindex(b"PK\x05\x06")
+    assert contents(ended(data, offset=0xFFFFFFFF, length=0xFFFFFFFF)) == MEMBERS
+    assert data.index(b"PK\6\6") < at
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"count": 200_001}, {"length": 1 << 20}, {"place": 1}, {"place": 1 << 20}, {"magic": b"PK\6\5"}]
+)
+def test_a_zip64_record_that_cannot_be_true_is_none(wrong: dict[str, Any]) -> None:
+    assert contents(widened(zipped(MEMBERS), count=200_000)) == MEMBERS
+    with pytest.raises(NotZipError):
+        read_directory(io.BytesIO(widened(zipped(MEMBERS), **wrong)))
+
+
+@pytest.mark.parametrize("header", [-1, 1 << 62, 3])
+def test_a_member_that_is_not_where_it_should_be_is_none(header: int) -> None:
+    file = io.BytesIO(zipped(MEMBERS))
+    with pytest.raises(NotZipError):
+        open_entry(file, replace(read_directory(file)[0], header=header))
+
+
+def test_damage_within_a_deflated_member_is_its_end() -> None:
+    data = bytearray(zipped({"a": random.Random(1).randbytes(50_000)}, zipfile.ZIP_DEFLATED))
+    (entry,) = read_directory(io.BytesIO(data))
+    whole = open_entry(io.BytesIO(data), entry).read()
+    cut = replace(entry, compressed_size=20_000)
+
+    assert whole.startswith(open_entry(io.BytesIO(data), cut).read())
+    data[31:60] = b"\xff" * 29
+    inner = open_entry(io.BytesIO(data), entry)
+    inner.seek(40_000)
+    assert inner.read(10) == b""
 
 
 def test_an_unknown_method_is_named() -> None:

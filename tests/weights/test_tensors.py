@@ -1,0 +1,127 @@
+"""Tensors by the calls that rebuild them, from pickles written out by hand."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from marpack.weights.pickle_stream import Global, Persistent, PickledCall, PickledDict
+from marpack.weights.tensors import ITEM_SIZES, Tensor, in_folder, placed_tensors
+
+REBUILD = "torch._utils._rebuild_"
+
+
+def call(path: str, *args: Any, **rest: Any) -> PickledCall:
+    module, _, name = path.rpartition(".")
+    return PickledCall(Global(module, name), args, **rest)
+
+
+def storage(kind: str = "FloatStorage", key: str = "0", count: int = 12) -> Persistent:
+    return Persistent(("storage", Global("torch", kind), key, "cpu", count))
+
+
+def tensor(**rest: Any) -> PickledCall:
+    return call(f"{REBUILD}tensor_v2", storage(**rest), 2, (2, 3), (3, 1), False, None)
+
+
+def test_sizes_in_bytes_are_torchs_own() -> None:
+    assert {name: getattr(torch, name).itemsize for name in ITEM_SIZES if hasattr(torch, name)} == {
+        name: size for name, size in ITEM_SIZES.items() if hasattr(torch, name)
+    }
+    assert Tensor(name="t", dtype="float16", shape=(2, 3)).bytes == 12
+    assert Tensor(name="t", dtype="complex128", shape=()).bytes == 16
+    assert Tensor(name="t", dtype="of the future", shape=(2,)).bytes == 0
+
+
+def test_a_view_has_its_place_in_bytes() -> None:
+    (found,) = placed_tensors(tensor(kind="DoubleStorage"))
+    assert (found.tensor.dtype, found.tensor.shape, found.stride) == ("float64", (2, 3), (3, 1))
+    assert (found.storage, found.storage_bytes, found.offset) == ("0", 96, 16)
+
+
+TYPED = call(f"{REBUILD}tensor_v3", storage("UntypedStorage"), 2, (3,), (1,), False, None, Global("torch", "uint16"))
+META = call(f"{REBUILD}meta_tensor_no_storage", Global("torch", "int8"), (2, 3), (3, 1), False)
+SUBCLASS = call(f"{REBUILD}wrapper_subclass", Global("me", "Mine"), Global("torch", "int8"), (2, 3))
+SPARSE = call(
+    f"{REBUILD}sparse_tensor", Global("torch", "sparse_coo"), (tensor(), tensor(kind="HalfStorage"), (9, 9), True)
+)
+ANCIENT = call("torch.FloatTensor", state=(storage(), 0, (2, 3), (3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "shape"),
+    [
+        (tensor(), "float32", (2, 3)),
+        (TYPED, "uint16", (3,)),
+        (META, "int8", (2, 3)),
+        (SUBCLASS, "int8", (2, 3)),
+        (SPARSE, "float16", (9, 9)),
+        (ANCIENT, "float32", (2, 3)),
+        (call(f"{REBUILD}parameter", tensor(), True), "float32", (2, 3)),
+        (call("torch._tensor._rebuild_from_type_v2", Global(REBUILD[:-10], "_rebuild_meta_tensor_no_storage"),
+              Global("me", "Mine"), META.args), "int8", (2, 3)),
+        (call(f"{REBUILD}meta_tensor_no_storage", Global("torch", "int8"), call("torch.Size", (4,))), "int8", (4,)),
+        (call(f"{REBUILD}meta_tensor_no_storage", Global("torch", "int8"), [4, 0]), "int8", (4, 0)),
+    ],
+)  # fmt: skip
+def test_every_call_that_rebuilds_a_tensor(value: PickledCall, dtype: str, shape: tuple[int, ...]) -> None:
+    (found,) = placed_tensors([PickledDict([("a", value)])])
+    assert (found.tensor.name, found.tensor.dtype, found.tensor.shape) == ("0.a", dtype, shape)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        call(f"{REBUILD}tensor_v2", storage(), "2", (2, 3), (3, 1)),
+        call(f"{REBUILD}tensor_v2", storage(), 0, (2, -3), (3, 1)),
+        call(f"{REBUILD}tensor_v2", storage(), 0, (2, 3), None),
+        call(f"{REBUILD}tensor_v2", storage(), 0, ("2", 3), (3, 1)),
+        call(f"{REBUILD}tensor_v2", Persistent(("module", 1)), 0, (2, 3), (3, 1)),
+        call(f"{REBUILD}meta_tensor_no_storage", Global("torch", "int8"), 3),
+        call(f"{REBUILD}parameter"),
+        call("torch._tensor._rebuild_from_type_v2", Global("a", "b"), 1),
+        call("torch.FloatStorage", state=(storage(), 0, (2, 3), (3, 1))),
+        PickledCall(Global(REBUILD[:-10], "_rebuild_tensor_v2"), "no arguments"),
+        PickledCall(tensor(), ()),
+    ],
+)
+def test_what_rebuilds_nothing_is_no_tensor(value: PickledCall) -> None:
+    assert list(placed_tensors(value)) == []
+
+
+def test_names_are_paths_in_the_order_of_the_file() -> None:
+    layer = call("me.Layer", state=PickledDict([("_buffers", PickledDict([("b", tensor())]))]))
+    module = call("me.Net", state=PickledDict([
+        ("_parameters", PickledDict([("weight", tensor())])),
+        ("_modules", PickledDict([("0", layer)])),
+        ("own", (tensor(), [1, tensor()])),
+        ("text", "no tensor"),
+    ]))  # fmt: skip
+    assert [found.tensor.name for found in placed_tensors(module)] == ["weight", "0.b", "own.0", "own.1.1"]
+
+    listed = PickledDict([(7, tensor()), (None, tensor()), (Global("a", "b"), [tensor()])])
+    assert [found.tensor.name for found in placed_tensors(listed)] == ["7", "?", "?.0"]
+
+
+def test_what_a_call_was_given_is_looked_into_behind_what_it_holds() -> None:
+    value = call("me.Dict", tensor(key="args"), items=[("a", tensor(key="item"))], values=[tensor(key="value")])
+    value.state = PickledDict([("s", tensor(key="state"))])
+    assert [(found.tensor.name, found.storage) for found in placed_tensors(value)] == [
+        ("a", "item"), ("0", "value"), ("s", "state"), ("0", "args"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("depth", "found"), [(99, 1), (100, 1), (101, 0)])
+def test_tensors_are_found_as_deep_as_anybody_nests_them(depth: int, found: int) -> None:
+    value: Any = tensor()
+    for _ in range(depth):
+        value = [value]
+    assert len(list(placed_tensors(value))) == found
+
+
+def test_a_storage_of_a_zip_is_a_member() -> None:
+    (found,) = placed_tensors(PickledDict([("a", tensor())]))
+    moved = in_folder(found, "data/", "constants.")
+    assert (moved.tensor.name, moved.storage, moved.inside) == ("constants.a", "data/0", "data/0")
+    (found,) = placed_tensors([META])
+    assert in_folder(found, "data/").storage is None
