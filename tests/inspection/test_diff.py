@@ -1,5 +1,6 @@
 """Two archives compared, each of real weights."""
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Callable
@@ -117,6 +118,15 @@ def test_manifest_config_labels_and_members(build: Build) -> None:
         "new.txt": Change.ADDED,
     }
     assert found.tensors == ()
+
+
+def test_a_member_is_told_by_size_and_digest(build: Build) -> None:
+    changed, gone = compared(build("a.mar", x__txt="one", y__txt="y"), build("b.mar", x__txt="three")).members
+
+    assert (changed.name, gone.name, gone.after) == ("x.txt", "y.txt", None)
+    assert changed.before == {"size": 3, "sha256": hashlib.sha256(b"one").hexdigest()}
+    assert changed.after == {"size": 5, "sha256": hashlib.sha256(b"three").hexdigest()}
+    assert gone.before == {"size": 1, "sha256": hashlib.sha256(b"y").hexdigest()}
 
 
 def test_what_the_index_records_beside_the_members(build: Build) -> None:

@@ -235,6 +235,12 @@ def test_a_manifest_that_is_missing_ends_it(tmp_path: Path) -> None:
         look(path)
 
 
+@pytest.mark.parametrize("key", ["serializedFile", "modelFile", "configFile", "requirementsFile"])
+def test_a_file_that_is_named_and_not_there_ends_it(key: str, make_mar: Callable[..., Path]) -> None:
+    with pytest.raises(ManifestError, match=key):
+        look(make_mar("def handle(data, context): return data\n", **{key: "gone.txt"}))
+
+
 HANDLERS = {
     "syntax error": ("def handle(:\n", "line 1"),
     "nothing": ("x = 1\n", "neither a function 'handle' nor a class"),

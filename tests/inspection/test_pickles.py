@@ -455,6 +455,45 @@ def test_an_extension_by_its_number_needs_trust_and_hides_nothing_behind_it(exte
     assert scan(b"\x80\x02" + extension + b"0" + SYSTEM).verdict is PickleVerdict.DANGEROUS
 
 
+@pytest.mark.parametrize(("levels", "verdict"), [(6, PickleVerdict.DANGEROUS), (7, PickleVerdict.SAFE)])
+def test_zips_within_zips_are_looked_into_down_to_a_depth(levels: int, verdict: PickleVerdict, scan: Scan) -> None:
+    content = SYSTEM
+    for _ in range(levels):
+        content = zipped({"x": content})
+    found = scan(content)
+
+    assert found.verdict is verdict
+    assert bool(found.unscanned) is (verdict is PickleVerdict.SAFE)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "verdicts"),
+    [
+        (b"\0", ["safe"]),
+        (b"cme\nNet\n.", ["safe", "needs trust"]),
+        (b"cme\nNet\n\xff", ["safe"]),  # to nobody a pickle
+        (b"cme\nNet\n.cme\nNet\n.", ["safe", "needs trust", "needs trust"]),
+        (SYSTEM[:-1] + b"\xff", ["safe", "dangerous"]),
+    ],
+)
+def test_pickles_behind_a_pickle_are_searched_for(hidden: bytes, verdicts: list[str], scan: Scan) -> None:
+    found = scan(pickle.dumps([1], 2) + b"\0" * 9 + hidden)
+    assert [part.verdict for part in found.pickles] == verdicts
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 40, "a" * 90])
+def test_a_pickle_in_the_place_of_numbers_is_seen(name: str, scan: Scan, tmp_path: Path) -> None:
+    torch.save(
+        {"a": torch.full((64,), 1.5)}, tmp_path / f"{name}.pt"
+    )  # which puts the file's name before each member's
+    content = (tmp_path / f"{name}.pt").read_bytes()
+    assert scan(content).verdict is PickleVerdict.SAFE
+
+    numbers = b"\0\0\xc0?" * 64
+    assert numbers in content
+    assert scan(content.replace(numbers, SYSTEM.ljust(256, b"\0"))).verdict is PickleVerdict.DANGEROUS
+
+
 def test_flags_that_stop_other_scanners_do_not_stop_this_one(scan: Scan) -> None:
     content = bytearray(zipped({"m/data.pkl": SYSTEM, "m/version": b"3"}))
     entry = content.find(b"PK\x01\x02")

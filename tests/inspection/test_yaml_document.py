@@ -52,3 +52,9 @@ def test_keys_are_the_same_if_their_values_are() -> None:
     read = read_yaml("a: 1\n'1': x\n1: y\n0x1: z\nb: {<<: {c: 1}, <<: {d: 2}, a: 3}\n")
     assert read.duplicates == (RepeatedKey("1", 3, 4),)
     assert read.lines["b.a"] == 5
+
+
+def test_what_an_alias_stands_for_has_its_lines_wherever_it_stands() -> None:
+    read = read_yaml("a: &a\n  x: 1\n  y: [1, 2]\nb: *a\nc: *a\n")
+    assert [read.lines[f"{name}.y[1]"] for name in "abc"] == [3, 3, 3]
+    assert read_yaml("a: &a\n  b: *a\n", as_server=True).lines == {"a": 1, "a.b": 2}
