@@ -474,6 +474,7 @@ def test_zips_within_zips_are_looked_into_down_to_a_depth(levels: int, verdict: 
         (b"cme\nNet\n\xff", ["safe"]),  # to nobody a pickle
         (b"cme\nNet\n.cme\nNet\n.", ["safe", "needs trust", "needs trust"]),
         (SYSTEM[:-1] + b"\xff", ["safe", "dangerous"]),
+        (b"cme\nNet\n0" + SYSTEM[:-1] + b"\xff", ["safe", "dangerous"]),
     ],
 )
 def test_pickles_behind_a_pickle_are_searched_for(hidden: bytes, verdicts: list[str], scan: Scan) -> None:
@@ -527,6 +528,17 @@ def test_nothing_is_passed_over_in_silence(content: bytes, options: dict[str, An
 
     assert found.unscanned
     assert all(part.reason for part in found.unscanned)
+
+
+def test_what_stands_behind_an_unreadable_member_is_looked_into(scan: Scan) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("a", bytes(100), zipfile.ZIP_BZIP2)
+        file.writestr("b", SYSTEM)
+    found = scan(buffer.getvalue())
+
+    assert [part.where for part in found.unscanned] == ["notes.bin!a"]
+    assert found.verdict is PickleVerdict.DANGEROUS
 
 
 @pytest.mark.parametrize("cut", range(0, 100, 7))

@@ -79,12 +79,12 @@ def test_an_initializer_is_a_tensor_whose_numbers_have_a_place() -> None:
 
 def test_sizes_may_be_packed_into_one_field() -> None:
     """Proto3 writers other than onnx's pack them."""
-    dims = bytes([1, 0x80 | 44, 2, 3])  # 1, 300, 3
+    dims = bytes([1, 0x80 | 44, 2, 0x80, 3])  # 1, 300, 384
     tensor = b"\x0a" + bytes([len(dims)]) + dims + b"\x10\x01" + b"\x42\x01w"
     graph = b"\x2a" + bytes([len(tensor)]) + tensor
     found = read_header(io.BytesIO(b"\x3a" + bytes([len(graph)]) + graph))
 
-    assert [(placed.tensor.name, placed.tensor.shape) for placed in found.tensors] == [("w", (1, 300, 3))]
+    assert [(placed.tensor.name, placed.tensor.shape) for placed in found.tensors] == [("w", (1, 300, 384))]
 
 
 def test_a_model_with_every_field_is_known_as_one() -> None:
@@ -151,9 +151,19 @@ def test_what_is_no_message_says_why(data: bytes, why: str) -> None:
         list(fields(io.BytesIO(data), 0, len(data)))
 
 
-def test_a_number_of_ten_bytes_is_one() -> None:
-    (found,) = fields(io.BytesIO(b"\x08" + b"\xff" * 9 + b"\x01"), 0, 11)
-    assert found.value == (1 << 64) - 1
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        (b"\x00", 0),
+        (b"\x7f", 127),
+        (b"\x80\x01", 128),
+        (b"\x80\x80\x01", 1 << 14),
+        (b"\xff" * 9 + b"\x01", (1 << 64) - 1),
+    ],
+)
+def test_a_number_ends_with_its_first_small_byte(data: bytes, number: int) -> None:
+    (found,) = fields(io.BytesIO(b"\x08" + data), 0, 1 + len(data))
+    assert found.value == number
 
 
 @pytest.mark.parametrize("data", [b"", VERSION, b"\x38\x01", b"\x3a\x02\x58\x01"])

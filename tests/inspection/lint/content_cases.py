@@ -137,6 +137,7 @@ REQUIREMENTS = [
     required("plain", "numpy\ntorch>=2.0  # comment\n\n# more\nPillow[jpeg]==10.*\nscipy; python_version < '3.9'\n"),
     required("options", "--index-url https://pypi.org/simple\n-f ./wheels\n--no-binary :all:\nnumpy --hash=sha256:abc\n"),
     required("continued", "numpy \\\n  >=1.0\n"),
+    required("continued-and-more", "numpy \\\n  >=1.0\n=\n", "E requirements-line requirements.txt:3"),
     required("addresses", "a @ https://example.org/a.whl\ngit+https://example.org/b.git@main#egg=b\n"),
     required("utf-16", "numpy==1.0\r\n".encode("utf-16")),
     required("conda", "numpy=1.0=py39_0\n", "E requirements-line requirements.txt:1"),

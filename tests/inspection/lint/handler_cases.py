@@ -49,6 +49,8 @@ COUNTING = [
     handler("instance", f"{CLASS}_service = Handler()\n"),
     handler("main-guard", f"{CLASS}if __name__ == '__main__':\n    class Demo: pass\n"),
     handler("type-checking", f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    class T: pass\n{CLASS}"),
+    handler("not-type-checking", f"from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    class T: pass\n{CLASS}", MANY + "3"),
+    handler("not-known", f"import sys\nif not sys.argv:\n    class T: pass\n{CLASS}", "N handler-undecided handler.py"),
     handler("both-branches", "import sys\nif sys.argv:\n    class Handler:\n        def initialize(self, c): pass\n"
             "        def handle(self, d, c): return [1]\nelse:\n    class Handler: pass\n",
             "N handler-undecided handler.py"),
@@ -70,6 +72,8 @@ COUNTING = [
     handler("empty", "", "E handler-no-entry handler.py"),
     Case("star-classes-do-not-count", {"handler.py": f"from other import *\n{CLASS}", "other.py": "class Q: pass\n"}),
     Case("star-function", {"handler.py": "from other import *\n", "other.py": FUNCTION}),
+    Case("stars-that-meet", {"handler.py": "from a import *\nfrom b import *\n", "a.py": "from c import *\n",
+         "b.py": "from c import *\nfrom d import *\n", "c.py": "", "d.py": FUNCTION}),
     Case("star-hides-underscore", {"handler.py": f"from other import *\n{CLASS}", "other.py": "_handle = 1\n"}),
     Case("imported-function", {"handler.py": "from other import handle\n", "other.py": FUNCTION}),
     Case("reexported-function", {"handler.py": "from a import handle\n", "a.py": "from b import handle\n", "b.py": FUNCTION}),
@@ -89,6 +93,9 @@ COUNTING = [
          "other.py": CLASS.replace("initialize", "initialise")}, ("E handler-method-missing handler.py:2",)),
     Case("imported-unsurely", {"handler.py": "from other import handle\n",
          "other.py": "import sys\nif sys.argv:\n    def handle(data): return [1]\n"}, fails=True),
+    Case("derived-as-a-diamond", {"handler.py": "from other import B, C\nclass H(B, C): pass\n",
+         "other.py": f"{CLASS}class B(Handler): pass\nclass C(Handler):\n    def handle(self, data): return [1]\n"},
+         ("E handler-signature other.py:9",)),
     Case("derived-from-packed", {"handler.py": "from other import Handler\nclass Mine(Handler): pass\n", "other.py": CLASS}),
 ]  # fmt: skip
 
@@ -109,6 +116,10 @@ CALLING = [
             "W handler-returns-no-list handler.py:4", fails=True),
     handler("returns-json-text", "import json\ndef handle(data, context):\n    return json.dumps([1])\n",
             "W handler-returns-no-list handler.py:3", fails=True),
+    handler("returns-none", "def handle(data, context): return None\n", "E handler-returns-nothing handler.py:1"),
+    *(handler(f"returns-{name}", f"def handle(data, context):\n    return {text}\n", "W handler-returns-no-list handler.py:2", fails=True)
+      for name, text in (("text", "'a'"), ("number", "3"), ("boolean", "True"), ("tuple", "(1,)"), ("set", "{1}"),
+                         ("comprehension", "{a: a for a in 'ab'}"), ("generator", "(a for a in 'ab')"), ("format", "f'{data}'"))),
     handler("no-initialize", "class H:\n    def handle(self, data, context): return [1]\n",
             "E handler-method-missing handler.py:1"),
     handler("no-handle", "class H:\n    def initialize(self, context): pass\n", "E handler-method-missing handler.py:1"),
