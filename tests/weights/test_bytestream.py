@@ -82,3 +82,11 @@ def test_a_read_is_longer_the_longer_one_reads_on_and_short_after_a_jump() -> No
     begin, length = file.reads[-1]
     assert begin >= 89_999
     assert length == 256
+
+
+@pytest.mark.parametrize("length", [1, 255, 256, 257])  # about where the first window ends
+def test_a_file_is_read_to_its_last_byte(length: int) -> None:
+    stream = ByteStream(io.BytesIO(DATA[:length]))
+    assert bytes(stream.byte() for _ in range(length)) == DATA[:length]
+    with pytest.raises(TruncatedError):
+        stream.byte()
