@@ -45,6 +45,7 @@ def test_inputs_are_files_bytes_json_and_forms(project: Path):
             "k": "bytearray(b'v')",
             "f": "hi",
         }
+        assert model.predict().json()["seen"] == {"body": "bytearray(b'')"}
         assert model.predict([1], headers={"X": "y"}).json()["x"] == "y"
         assert [result.json()["rows"] for result in model.predict_batch([[1], [2]])] == [2, 2]
         assert [result.json()["rows"] for result in model.predict_many([[1], [2]])] == [1, 1]

@@ -134,8 +134,11 @@ def test_what_the_handler_gets_is_shown_without_secrets(mar: str, tmp_path: Path
     assert "abc" not in done.stdout
     (item,) = results(mar, "--data", "a", "--show-data")
     assert item["data"][0] == "0 body: str 'a'"
-    (item,) = results(mar, "--data", "a", "--show-data", "--in-process")
-    assert item["data"][0] == "0 body: str 'a'"
+    items = results(mar, "--data", "a", "--data", "b", "--show-data", "--in-process")
+    assert [[line for line in item["data"] if " body: " in line] for item in items] == [
+        ["0 body: str 'a'"],
+        ["0 body: str 'b'"],
+    ]
 
 
 def test_a_project_runs_without_packing(project: Path):

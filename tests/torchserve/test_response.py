@@ -116,7 +116,7 @@ def test_without_a_content_type_there_is_none_and_the_phrase_is_empty():
     assert (response.status, response.phrase, response.content_type, response.headers) == (200, "", None, ())
 
 
-@pytest.mark.parametrize("status", [0, 99, 418, 600, 999, True])
+@pytest.mark.parametrize("status", [0, 99, 418, 600, 999, True, (1 << 31) - 1])
 def test_any_number_goes_out_as_status(status: int):
     assert answered(status=status).status == int(status)
 
@@ -126,7 +126,13 @@ def test_some_statuses_carry_no_body(status: int):
     assert answered(status=status).body == b""
 
 
-@pytest.mark.parametrize("case", [{"status": "404"}, {"status": 4.0}, {"phrase": 1}, {"X_A": 1}, {"X_A": None}])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *({"status": status} for status in ("404", 4.0, 1 << 31, -(1 << 31) - 1)),
+        *({"phrase": 1}, {"X_A": 1}, {"X_A": None}),
+    ],
+)
 def test_what_cannot_be_encoded_kills_the_worker(case: dict[str, object]):
     with pytest.raises(WorkerDeath):
         answered(**case)
@@ -136,6 +142,7 @@ def test_what_cannot_be_encoded_kills_the_worker(case: dict[str, object]):
     "case",
     [
         {"status": -1},
+        {"status": -(1 << 31)},
         *({"X_A": f"a{text}b"} for text in ("\r\n", "\n", "\r", "\0", "\x0b", "\x0c")),
         *({name: "v"} for name in ("", "a b", "a:b", "a=b", "a,b", "a;b", "\xe9", "a\0b", "a\x0bb")),
     ],

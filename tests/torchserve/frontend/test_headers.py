@@ -1,7 +1,8 @@
 import pytest
 
-from marpack.torchserve.frontend.headers import HeadError, bare_type, received
+from marpack.torchserve.frontend.headers import HeadError, TooLargeError, bare_type, check_fields, received
 from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.messages import Part
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,11 @@ def test_who_asks_for_consent_gets_it_from_the_frontend():
 )
 def test_a_bare_type_is_what_stands_before_the_parameters(header: str, kind: str):
     assert bare_type(header) == kind
+
+
+def test_fields_weigh_what_a_client_would_write_for_them():
+    fields = [Part("name", b"12345", "text/plain"), Part("n", b"", "")]
+    size = (4 + 5 + 10 + 110) + (1 + 110)
+    check_fields(fields, size)
+    with pytest.raises(TooLargeError, match=f"has {size} bytes"):
+        check_fields(fields, size - 1)

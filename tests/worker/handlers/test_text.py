@@ -132,6 +132,7 @@ def test_ngrams_come_after_the_tokens(tokens, ngrams):
 @pytest.mark.parametrize("value", ["The cat <b>isn't</b> here!", bytearray(b"the CAT is not here")])
 def test_a_text_goes_through_every_step(ready, notes, value):
     handler, context = ready()
+    assert handler.initialized
     numbers, tokens = handler.preprocess([{"data": value}])
     assert tokens == ["the", "cat", "is", "not", "here"]
     assert [WORDS[number] for number in numbers] == WORDS[1:]
