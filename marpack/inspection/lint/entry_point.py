@@ -168,15 +168,21 @@ class EntryKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+class LocalFunction(Struct, frozen=True):
+    """A function that a packed module defines."""
+
+    module: Module
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
 class EntryDecision(Struct, frozen=True, kw_only=True):
     """The entry point, with what was noticed while deciding it."""
 
     kind: EntryKind = EntryKind.UNKNOWN
     module: Module | None = None
     name: str = "handle"  # of the function
-    function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
-    of: Module | None = None  # the module that defines the function
-    cls: Class | None = None
+    function: LocalFunction | None = None  # if it can be read
+    cls: Class | None = None  # the one to make an instance of
     findings: tuple[Finding, ...] = ()
 
 
@@ -242,7 +248,8 @@ def _function(library: Library, module: Module, name: str, binding: Binding) -> 
         return _nothing(module, NOT_CALLABLE.error(message, where))
     if isinstance(value, Own):
         assert not isinstance(value.node, ast.ClassDef)  # noqa: S101 - for the type checker
-        return EntryDecision(kind=EntryKind.FUNCTION, module=module, name=name, function=value.node, of=owner)
+        function = LocalFunction(owner, value.node)
+        return EntryDecision(kind=EntryKind.FUNCTION, module=module, name=name, function=function)
     if _is_no_function(library, module, value):
         message = f"'{name}' is not a function, and the server would call it with None and the context"
         return _nothing(module, NOT_CALLABLE.error(message, where))

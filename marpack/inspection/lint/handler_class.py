@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from marpack.findings import Finding
 from marpack.inspection.lint.classes import Library, LocalClass, ServerClass, UnknownClass, check_constructing
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.entry_point import MANIFEST, EntryKind
+from marpack.inspection.lint.entry_point import MANIFEST
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.syntax import bound_arguments, dotted_name, is_async, is_generator, own_nodes, refusal, walk
@@ -131,15 +131,16 @@ def _no_list(value: ast.expr) -> str | None:
 def check_entry(context: LintContext) -> Iterator[Finding]:
     """Yield what the server will stumble over when it makes, initialises and calls the handler."""
     entry, library, awaited = context.entry, context.library, context.config.awaited
-    if entry.kind is EntryKind.FUNCTION and entry.function is not None and entry.of is not None:
-        why = refusal(entry.function, 2, method=False)
+    if entry.function is not None:
+        module, node = entry.function.module, entry.function.node
+        why = refusal(node, 2, method=False)
         if why:
             message = f"the server calls '{entry.name}' with data and context, but it {why}"
-            yield SIGNATURE.error(message, entry.of.at(entry.function))
-        yield from _check_answer(entry.of, entry.function, awaited=awaited)
-    if entry.kind is EntryKind.CLASS and isinstance(entry.cls, ServerClass):
+            yield SIGNATURE.error(message, module.at(node))
+        yield from _check_answer(module, node, awaited=awaited)
+    if isinstance(entry.cls, ServerClass):
         yield from _check_built_in(entry.cls, awaited=awaited)
-    if entry.kind is EntryKind.CLASS and isinstance(entry.cls, LocalClass):
+    if isinstance(entry.cls, LocalClass):
         yield from check_constructing(library, entry.cls, "handler")
         yield from _check_method(library, entry.cls, "initialize", ("context",))
         yield from _check_method(library, entry.cls, "handle", ("data", "context"))
@@ -173,9 +174,7 @@ def _check_method(library: Library, cls: LocalClass, name: str, arguments: tuple
 
 
 def _set_on_instance(library: Library, cls: LocalClass, name: str) -> bool:
-    """Say whether a method of the class sets this attribute on the instance, or attributes are made on demand."""
-    if library.find(cls, "__getattr__") is not None:
-        return True
+    """Say whether a method of the class sets, or may set, this attribute on the instance."""
     nodes = (node for base in library.order(cls) if isinstance(base, LocalClass) for node in walk(base.node))
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store) for node in nodes

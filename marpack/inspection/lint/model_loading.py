@@ -20,7 +20,7 @@ from marpack.inspection.lint.classes import (
     check_constructing,
 )
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.lint.entry_point import EntryDecision, EntryKind, HandlerFile
+from marpack.inspection.lint.entry_point import EntryDecision, HandlerFile, LocalFunction
 from marpack.inspection.lint.files import Files, Module, broken
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.requirements import Requirements
@@ -236,10 +236,10 @@ _WEIGHTS = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 
 def loader_of(entry: EntryDecision, library: Library) -> LoadingStrategy:
     """Tell who loads the model."""
-    if entry.kind is EntryKind.CLASS and entry.cls is not None:
+    if entry.cls is not None:
         return LoadingStrategy(severity=_severity(library, entry.cls), cls=entry.cls)
-    if entry.kind is EntryKind.FUNCTION and entry.function is not None and entry.of is not None:
-        cls = _initialised_class(library, entry.of, entry.function)
+    if entry.function is not None:
+        cls = _initialised_class(library, entry.function)
         if cls is not None:  # how the function gets there is its own business, hence no error
             return LoadingStrategy(severity=lighter(_severity(library, cls), Severity.WARNING), cls=cls)
     return LoadingStrategy()
@@ -291,12 +291,12 @@ def _touches_manifest(node: ast.AST) -> bool:
     )
 
 
-def _initialised_class(library: Library, module: Module, function: ast.AST) -> Class | None:
+def _initialised_class(library: Library, function: LocalFunction) -> Class | None:
     """Return the class whose instance a handler function initialises: `_service.initialize(context)`."""
-    for node in walk(function):
+    for node in walk(function.node):
         match node:
             case ast.Call(func=ast.Attribute(attr="initialize", value=ast.Name(id=name))):
-                return _class_of_instance(library, module, name)
+                return _class_of_instance(library, function.module, name)
     return None
 
 
