@@ -316,6 +316,13 @@ def test_labels_in_lists_are_their_last_items(build: Build) -> None:
     assert facts.labels.first == ("cat", "dog", "fox")
 
 
+def test_labels_come_by_index_and_those_without_one_last(build: Build) -> None:
+    labels = {"name": "no index", "10": "fox", "9" * 5000: "too far", "2": "dog", "": "nothing"}
+    facts = look(build(index_to_name__json=json.dumps(labels)))
+
+    assert facts.labels.first == ("dog", "fox", "nothing", "too far", "no index")
+
+
 def test_config_values_of_every_yaml_type_become_json(build: Build) -> None:
     text = "when: 2024-01-01\ndata: !!binary aGk=\nset: !!set {a, b}\n1: one\ntrue: yes\nnothing: ~\nodd: .nan\n"
     facts = look(build(**{"model-config__yaml": text}))

@@ -151,10 +151,16 @@ REQUIREMENTS = [
     required("home-and-root", "~/a\n/b\n", "W requirements-path requirements.txt:1", "W requirements-path requirements.txt:2"),
     required("editable", "-e .\n-e ../lib\n", "W requirements-path requirements.txt:2"),
     required("unnamed", "https://example.org/\n", "N requirements-unnamed requirements.txt:1"),
+    Case("requirements-in-a-folder", {"handler.py": CLASS, "pip/all.txt": "-r more.txt\n", "pip/more.txt": "=\n"},
+         ("N requirements-need-setting pip/all.txt", "E requirements-line pip/more.txt:1"), model={"requirements_file": "pip/all.txt"},
+         fails=False),
     Case("requirements-file-missing", {"handler.py": CLASS}, (f"W requirements-missing {MANIFEST}requirementsFile",),
          model={"requirements_file": "requirements.txt"}),
     Case("requirements-provide", {"handler.py": f"import cv2, sklearn, tokenizers, skimage.io\n{CLASS}",
          "requirements.txt": "opencv-python-headless\nscikit_learn\ntransformers\nscikit.image\n"},
+         ("N requirements-need-setting requirements.txt",), model={"requirements_file": "requirements.txt"}, fails=True),
+    Case("requirements-provide-from-addresses", {"handler.py": f"import odd, transformers\n{CLASS}", "requirements.txt":
+         "https://example.org/odd-1.0-py3-none-any.whl\ntransformers @ https://example.org/transformers-4.0-py3-none-any.whl\n"},
          ("N requirements-need-setting requirements.txt",), model={"requirements_file": "requirements.txt"}, fails=True),
     Case("requirements-may-provide", {"handler.py": f"import odd\n{CLASS}", "requirements.txt": "git+https://example.org/x.git\n"},
          ("N requirements-need-setting requirements.txt", "N import-unlisted handler.py:1"),
@@ -275,6 +281,10 @@ WEIGHTS = [
     alone("base-by-name", "state_dict", "model.pt", "E weights-need-model-file model.pt", handler=SUPER.replace(
         "super().initialize(", "BaseHandler.initialize(self, ")),
     alone("service", "state_dict", "model.pt", "W weights-need-model-file model.pt", handler=SERVICE, fails=True),
+    alone("service-made-late", "state_dict", "model.pt", "N weights-need-model-file model.pt", fails=True, handler=SERVICE.replace(
+        "_service = Handler()", "_service = None").replace("    if not", "    global _service\n    _service = _service or Handler()\n    if not")),
+    alone("service-of-several", "state_dict", "model.pt", "N weights-need-model-file model.pt", fails=True, handler=SERVICE.replace(
+        "_service = Handler()", "_service = [Handler()][0]")),
     Case("vocabulary-missing", {MODEL: weights("script")}, ("E vocabulary-missing source_vocab.pt",),
          model={"handler": "text_classifier", **SERIALIZED}),
     Case("text-batches", {MODEL: weights("script"), "source_vocab.pt": weights("vocabulary"), "m.yaml": "batchSize: 4\n"},

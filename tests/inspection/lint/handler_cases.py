@@ -64,6 +64,8 @@ COUNTING = [
             fails=True),
     handler("bound-by-a-function", f"def later():\n    global handle\n    handle = 1\n{CLASS}", "N handler-undecided handler.py"),
     handler("unknown-decorator", "def keep(cls): return cls\n@keep\n" + CLASS, "N handler-undecided handler.py"),
+    handler("class-of-another-module", f"class A:\n    __module__ = 'elsewhere'\n{CLASS}", "N handler-undecided handler.py"),
+    handler("class-of-this-module", f"class A:\n    __module__ = __name__\n{CLASS}", "N handler-undecided handler.py", fails=True),
     handler("dataclass-handler", f"from dataclasses import dataclass\n@dataclass\n{CLASS}"),
     handler("classes-but-function", f"class A: pass\nclass B: pass\n{FUNCTION}"),
     handler("imported-only", "from ts.torch_handler.base_handler import BaseHandler\n",
@@ -86,6 +88,10 @@ COUNTING = [
     Case("derived-by-star", {"handler.py": "from other import *\nclass Mine(Handler): pass\n", "other.py": CLASS}),
     Case("derived-by-stars", {"handler.py": "from other import *\nclass Mine(Handler): pass\n",
          "other.py": "from inner import Handler\n", "inner.py": CLASS}),
+    Case("derived-by-star-of-the-server", {"handler.py": "from math import *\nfrom ts.torch_handler.base_handler import *\nclass H(BaseHandler):\n"
+         "    def initialize(self, context): pass\n    def preprocess(self, data, context): return data\n"}, ("E handler-stage handler.py:5",)),
+    Case("derived-by-star-beside-the-server", {"handler.py": "from ts.context import *\nfrom other import *\nclass Mine(Handler): pass\n",
+         "other.py": CLASS}),
     Case("derived-by-module", {"handler.py": "import other\nclass Mine(other.Handler): pass\n", "other.py": CLASS}),
     Case("derived-by-module-in-vain", {"handler.py": "import other\nclass Mine(other.Handler): pass\n",
          "other.py": CLASS.replace("handle", "handel")}, ("E handler-method-missing handler.py:2",)),
@@ -125,6 +131,9 @@ CALLING = [
     handler("no-handle", "class H:\n    def initialize(self, context): pass\n", "E handler-method-missing handler.py:1"),
     handler("handle-on-instance", "class H:\n    def __init__(self): self.handle = lambda data, context: [1]\n"
             "    def initialize(self, context): pass\n"),
+    handler("handle-on-demand", "class H:\n    def initialize(self, context): pass\n"
+            "    def __getattr__(self, name): return lambda data, context: [1]\n",
+            "N handler-base-unknown handler.py:1"),
     handler("needs-argument", CLASS.replace("class Handler:", "class Handler:\n    def __init__(self, x): pass"),
             "E class-needs-arguments handler.py:2"),
     handler("new-needs-argument", CLASS.replace("class Handler:", "class Handler:\n    def __new__(cls, x): return 1"),
