@@ -11,17 +11,20 @@ from marpack.cli.main import COMMANDS, marpack
 from marpack.cli.run_options import count_of, header, inputs_of
 from marpack.errors import UsageError
 
+# With the group's own settings: a command keeps the help option that it was first asked with.
+MARPACK = click.Context(marpack, **marpack.context_settings)
+
 
 def options(*words: str) -> dict[str, Any]:
     """Return what these words on the command line ask for."""
-    run = marpack.get_command(click.Context(marpack), "run")
+    run = marpack.get_command(MARPACK, "run")
     assert run is not None
-    return run.make_context("run", list(words)).params
+    return run.make_context("run", list(words), MARPACK).params
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_an_option_takes_has_a_name(command: str) -> None:
-    found = marpack.get_command(click.Context(marpack), command)
+    found = marpack.get_command(MARPACK, command)
     assert found is not None
     for option in found.params:
         if isinstance(option, click.Option) and not option.is_flag:
@@ -61,14 +64,14 @@ def test_an_input_needs_a_name() -> None:
 
 
 def test_help_lists_the_options_under_their_headings_in_one_column() -> None:
-    run = marpack.get_command(click.Context(marpack), "run")
+    run = marpack.get_command(MARPACK, "run")
     assert run is not None
-    text = run.get_help(click.Context(run, info_name="run"))
+    text = run.get_help(click.Context(run, MARPACK, info_name="run"))
     assert re.findall(r"^(\w+):$", text, re.MULTILINE) == [
         "Inputs", "Requests", "Workers", "Model", "Results", "Debugging", "Benchmark", "Other",
     ]  # fmt: skip
     assert "\nWorkers:\n  --batch-size N          Requests per call of handle [1].\n" in text
-    assert "\nOther:\n  --help                  Show this message and exit." in text
+    assert "\nOther:\n  -h, --help              Show this message and exit." in text
 
 
 @pytest.mark.parametrize(("name", "least"), [("--batch-size", 1), ("--workers", 1), ("--repeat", 1), ("--warmup", 0)])
