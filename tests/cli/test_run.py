@@ -289,6 +289,7 @@ def test_a_handlers_message_cannot_steer_the_terminal(make_mar):
     assert "[bold]x[/]" in done.stdout
 
 
+@pytest.mark.nightly
 def test_what_takes_its_time_before_an_answer_is_shown(make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
     slow = "import time\ntime.sleep(3)\ndef handle(data, context): return data and ['answer']\n"

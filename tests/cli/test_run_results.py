@@ -206,6 +206,7 @@ def test_a_table_fits_its_terminal(mar: str, tmp_path: Path, columns: int):
         assert columns - 4 <= wide <= columns
 
 
+@pytest.mark.nightly
 def test_a_long_run_shows_how_far_it_is(mar: str):
     words = [word for _ in range(5) for word in ("--data", "slow")]
     with Terminal("run", mar, *words) as terminal:

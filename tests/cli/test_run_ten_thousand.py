@@ -41,6 +41,7 @@ def test_five_bad_inputs_of_ten_thousand_cost_only_themselves(make_mar, tmp_path
     play(make_mar, tmp_path, 10_000, workers, size)
 
 
+@pytest.mark.nightly
 def test_five_bad_inputs_of_five_hundred_cost_only_themselves(make_mar, tmp_path: Path):
     play(make_mar, tmp_path, 500, workers=1, size=1)
 

@@ -22,6 +22,7 @@ def slow_report(path: Path, seconds_per_check: float) -> GateReport:
         return check(candidate)
 
 
+@pytest.mark.nightly
 def test_a_slow_model_costs_no_more_than_was_granted(tmp_path: Path):
     path = archive(tmp_path / "project", SLOW, config={"batchSize": 32})
     report = slow_report(path, seconds_per_check=1.0)
