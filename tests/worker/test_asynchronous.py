@@ -94,7 +94,7 @@ def test_a_task_that_fails_is_forgotten_and_the_worker_lives(folder, word: str):
     assert second.responses[0].body == b"2"
 
 
-@pytest.mark.parametrize("word", ["leaves", "exits", "line", "hangs"])
+@pytest.mark.parametrize("word", ["leaves", "exits", "line", pytest.param("hangs", marks=pytest.mark.nightly)])
 def test_a_worker_that_ends_takes_its_request_with_it(folder, word: str):
     first, second = ask(folder, [word, "count_"])
     assert (first.responses[0].status, first.died) == (0, True)
