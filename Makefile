@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 PEER := .venvs/peer
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DIGITS := examples/digits
-# One more than there are cores: some tests wait for servers and for handlers that hang.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores: many tests wait, for servers, for workers and for handlers that hang.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 

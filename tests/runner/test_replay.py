@@ -47,6 +47,22 @@ B64 = base64.b64encode(b"\x00\xff").decode()
             {"form": {"a:b": "1", "f": {"value": "x", "content_type": "text/plain; format=flowed"}, "a,b": "2"}},
             (Part("a b", b"2"), Part("f", b"x", "format=flowed")),
         ),
+        (  # any of the three makes a field a file
+            {
+                "form": {
+                    "name": {"value": "x", "filename": "x.txt"},
+                    "base64": {"base64": B64},
+                    "file": {"file": "x.bin"},
+                    "kind": {"value": "x", "content_type": "text/x"},
+                }
+            },
+            (
+                Part("name", b"x", "application/octet-stream"),
+                Part("base64", b"\x00\xff"),
+                Part("file", b"file", "application/octet-stream"),
+                Part("kind", b"x", "text/x"),
+            ),
+        ),
         ({"content_type": "application/x-www-form-urlencoded", "body": "a=1&b"}, (Part("a", b"1"),)),
     ],
 )

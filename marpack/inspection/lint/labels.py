@@ -174,7 +174,8 @@ class LabelsCheck:
             return
         topk = self._classifier is not None and self._classifier.topk is not None
         if topk and not any(isinstance(base, LocalClass) and _sets_topk(base) for base in context.library.order(cls)):
-            message = f"there are {number} labels, and the image classifier answers with the top {TOPK}"
+            labels = "is 1 label" if number == 1 else f"are {number} labels"
+            message = f"there {labels}, and the image classifier answers with the top {TOPK}"
             yield FEW.weigh(self._loader.warning, message, LABELS_NAME)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from inspection.lint.case import told
-from inspection.lint.content_cases import CASES, FIVE, TOPK, configured, imports, labelled, required
+from inspection.lint.content_cases import CASES, CLASSIFIER, FIVE, TOPK, configured, imports, labelled, required
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
@@ -24,6 +24,9 @@ SAID = [
     (labelled("nothing", "{}"), "it names no class at all"),
     (labelled("four", FIVE.replace(', "4": "e"', ""), handler=TOPK.replace("topk = 2", "pass")),
      "there are 4 labels, and the image classifier answers with the top 5"),
+    (labelled("one", '{"0": "a"}', handler=CLASSIFIER),
+     "there is 1 label, and the image classifier answers with the top 5"),
+    (labelled("too-large", '{"0": "' + "a" * (16 << 20) + '"}'), "it is larger than 16 MiB"),
     (configured("empty", ""), "it is empty"),
     (configured("list", "- a\n"), "it is a list, not a mapping"),
     (imports("elsewhere", "import net", files={"src/net.py": ""}),
