@@ -79,6 +79,7 @@ def test_a_worker_killed_at_once_is_gone_at_once(server: ForkServer):
     assert time.monotonic() - started < 10  # the grace that five would be given to end by themselves
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_gone_is_said():
     server = ForkServer.start()
     server.launch().kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conformance.likeness import alike
-from conformance.marks import expectation
+from conformance.marks import expectation, occasion
 from conformance.probes.catalogue import FRONTEND, PROBES
 from conformance.recording import answered, current
 from conformance.rehearsal import reply_of
@@ -14,13 +14,16 @@ from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import refusal
 
 PAIRS = [
-    pytest.param(probe, call, id=f"{probe.name}:{call.name}", marks=expectation(probe))
+    pytest.param(probe, call, id=f"{probe.name}:{call.name}", marks=expectation(probe) + occasion(probe))
     for probe in PROBES
     for call in answered(probe)
 ]
 
 
-@pytest.mark.parametrize("probe", [pytest.param(probe, id=probe.name) for probe in PROBES if not probe.live_only])
+LOADED = [pytest.param(probe, id=probe.name, marks=occasion(probe)) for probe in PROBES if not probe.live_only]
+
+
+@pytest.mark.parametrize("probe", LOADED)
 def test_loads_or_fails_as_on_the_server(probe, rehearsal):
     registered = current(probe).registered.status
     refused = rehearsal(probe).refused_with

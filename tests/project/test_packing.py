@@ -13,7 +13,6 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from days import by_day
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -393,7 +392,8 @@ PEAK = "pack(plan)\nprint(Path('/proc/self/status').read_text().partition('VmHWM
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from Linux's /proc")
-@pytest.mark.parametrize("form", by_day(FORMATS, Format.DEFAULT))
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.nightly
 def test_memory_is_flat_whatever_the_size(tmp_path: Path, form: Format) -> None:
     peaks = []
     for size in (64 << 20, 1 << 30):
