@@ -8,6 +8,7 @@ from inspection.lint.content_cases import CASES as CONTENTS
 from inspection.lint.handler_cases import CASES as HANDLERS
 
 import marpack.inspection.lint as package
+from marpack.findings import Finding
 from marpack.inspection.lint.linting import all_codes, as_markdown
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "findings.md"
@@ -28,9 +29,13 @@ def test_every_code_is_in_the_registry_once():
     assert sorted(declared()) == sorted(all_codes())
 
 
-def test_every_code_is_found_by_a_case():
-    found = {finding.code for case in (*HANDLERS, *CONTENTS) for finding in case.findings()}
-    assert found | HOSTILE == set(all_codes())
+@pytest.fixture(scope="module")
+def findings() -> list[Finding]:
+    return [finding for case in (*HANDLERS, *CONTENTS) for finding in case.findings()]
+
+
+def test_every_code_is_found_by_a_case(findings):
+    assert {finding.code for finding in findings} | HOSTILE == set(all_codes())
 
 
 @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in all_codes().items()])
@@ -46,7 +51,6 @@ def test_the_document_is_printed_from_the_registry():
     assert DOCUMENT.read_text() == as_markdown(), f"print it again: {PRINT} > docs/findings.md"
 
 
-def test_every_sentence_has_no_full_stop():
-    findings = [finding for case in (*HANDLERS, *CONTENTS) for finding in case.findings()]
+def test_every_sentence_has_no_full_stop(findings):
     assert not [finding.message for finding in findings if finding.message.endswith(".")]
     assert not [finding.code for finding in findings if not finding.hint]
