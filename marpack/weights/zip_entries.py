@@ -25,6 +25,7 @@ _CHUNK = 64 * 1024
 ENTRY_LIMIT = 200_000
 _DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
 _TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
+_ENCRYPTED = 1  # of a member's flags
 _FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
 
@@ -90,30 +91,43 @@ class ZipEntry(Struct, frozen=True):
     compressed_size: int
     crc: int
     header: int  # bytes from the file's start to the local header
+    encrypted: bool = False
 
 
 class NotZipError(Exception):
     """There is no readable central directory; private to the readers of this package."""
 
 
+class LargeZipError(NotZipError):
+    """There is a directory, and it is too large to be honest."""
+
+
 def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
     """Return the entries of a zip in the directory's order, folders left out.
 
-    Where bytes stand before the zip, torch looks for the directory where its end record says, Python's zipfile just
-    before that record: the entries of both are returned, torch's first.
-    Raises NotZipError when there is no directory, or one too large to be honest.
+    Where records contradict one another, readers differ in which directory they take: torch's follows the zip64 locator
+    if it leads to a record, Python's zipfile takes the record before it; where bytes stand before the zip, torch looks
+    for the directory where its record says, Python just before that record. The entries of all are returned, each once.
+    Raises NotZipError when there is no directory, LargeZipError when there are more entries than anybody packs.
     """
-    size = file.seek(0, 2)
-    offset, length, count, base = _locate(file, size)
-    if count > ENTRY_LIMIT or length > _DIRECTORY_LIMIT:
-        raise NotZipError(f"a directory of {count:,} members, {length:,} bytes")
     found: dict[ZipEntry, None] = {}
-    for shift in {0: None, max(base, 0): None}:
+    for offset, length, shift in _directories(file):
+        if length > _DIRECTORY_LIMIT:
+            raise LargeZipError(f"its directory has {length:,} bytes")
         for header in iter_central(_read(file, offset + shift, length)):
-            place = header.offset + shift
-            entry = ZipEntry(header.name, header.method, header.size, header.compressed_size, header.crc, place)
+            entry = ZipEntry(
+                header.name,
+                header.method,
+                header.size,
+                header.compressed_size,
+                header.crc,
+                header.offset + shift,
+                bool(header.flags & _ENCRYPTED),
+            )
             found[entry] = None
-    return tuple(entry for entry in found if not entry.name.endswith("/"))
+            if len(found) > ENTRY_LIMIT:
+                raise LargeZipError(f"it has over {ENTRY_LIMIT:,} members")
+    return tuple(entry for entry in found if entry.size or not entry.name.endswith("/"))
 
 
 def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
@@ -131,29 +145,33 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     raise NotZipError(f"{entry.name} is compressed by method {entry.method}")
 
 
-def _locate(file: BinaryIO, size: int) -> tuple[int, int, int, int]:
-    """Return the directory's offset, length and count, and how far the zip lies behind where it says."""
-    tail_size = min(size, 2048)
-    for wanted in (tail_size, min(size, _TAIL)):  # the comment is nearly always empty: a short read first
+def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
+    """Return where any reader looks for a directory: offset, length, and how far to go on from there."""
+    size = file.seek(0, 2)
+    for wanted in (min(size, 2048), min(size, _TAIL)):  # the comment is nearly always empty: a short read first
         tail = _read(file, size - wanted, wanted)
-        at = tail.rfind(END_MAGIC)
-        if at >= 0 and at + END.size <= len(tail):
+        at = tail.rfind(END_MAGIC, 0, max(0, len(tail) - END.size + len(END_MAGIC)))
+        if at >= 0:
             break
     else:
         raise NotZipError("no end record")
-    _, _, _, _, count, length, offset, _ = END.unpack_from(tail, at)
     end = size - len(tail) + at
-    if locator := unpacked(LOCATOR64, LOCATOR64_MAGIC, _read(file, max(0, end - LOCATOR64.size), LOCATOR64.size)):
-        if locator[1] > end:
-            raise NotZipError("a zip64 end record outside the file")
-        end = locator[1]
-        record = unpacked(END64, END64_MAGIC, _read(file, end, END64.size))
-        if record is None:
-            raise NotZipError("a zip64 end record that is not there")
-        *_, count, length, offset = record
-    if length > end or offset > end:
+    *_, length, offset, _ = END.unpack_from(tail, at)
+    records = [(end, length, offset)]
+    before = end - LOCATOR64.size
+    if before >= 0 and (locator := unpacked(LOCATOR64, LOCATOR64_MAGIC, _read(file, before, LOCATOR64.size))):
+        for place in {locator[1], before - END64.size}:
+            record = unpacked(END64, END64_MAGIC, _read(file, place, END64.size)) if 0 <= place <= size else None
+            records += [(place, record[-2], record[-1])] if record else []
+    found: dict[tuple[int, int, int], None] = {}
+    for place, length, offset in records:
+        if length <= place and offset <= size:
+            found[offset, length, 0] = None
+        if length <= place:
+            found[offset, length, place - length - offset] = None
+    if not found:
         raise NotZipError("a directory outside the file")
-    return offset, length, count, end - length - offset
+    return found
 
 
 def _read(file: BinaryIO, offset: int, count: int) -> bytes:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from marpack.weights.zip_entries import NotZipError, open_entry, read_directory
+from marpack.weights import zip_entries
+from marpack.weights.zip_entries import LargeZipError, NotZipError, open_entry, read_directory
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
@@ -107,10 +108,32 @@ def test_an_end_that_cannot_be_true_is_none() -> None:
     end = data.rindex(b"PK\x05\x06")
 
     assert [entry.name for entry in read_directory(io.BytesIO(ended(data, count=0)))] == list(MEMBERS)
-    for name in ("length", "offset"):
-        assert read_directory(io.BytesIO(ended(data, **{name: end}))) is not None
-        with pytest.raises(NotZipError):
-            read_directory(io.BytesIO(ended(data, **{name: end + 1})))
+    assert read_directory(io.BytesIO(ended(data, length=end))) is not None
+    with pytest.raises(NotZipError):
+        read_directory(io.BytesIO(ended(data, length=end + 1)))
+
+
+@pytest.mark.parametrize("offset", [0, 7, 1 << 31])
+def test_python_finds_the_directory_before_its_end_record_whatever_its_offset(offset: int) -> None:
+    data = zipped(MEMBERS)
+    shift = offset - data.index(b"PK\1\2")
+    file = io.BytesIO(ended(data, offset=offset))
+
+    headers = {entry.name: entry.header for entry in read_directory(file)}
+
+    assert headers.keys() == MEMBERS.keys()
+    assert headers["a/one"] == -shift
+
+
+def test_an_encrypted_member_is_known() -> None:
+    data = bytearray(zipped({"a": b"x", "b": b"y"}))
+    data[data.index(b"PK\1\2") + 8] |= 1
+
+    assert {entry.name: entry.encrypted for entry in read_directory(io.BytesIO(data))} == {"a": True, "b": False}
+
+
+def test_a_folder_that_holds_bytes_is_a_member() -> None:
+    assert contents(zipped({"a/": b"x", "b/": b""})) == {"a/": b"x"}
 
 
 def widened(
@@ -138,10 +161,44 @@ def test_a_zip64_record_counts_before_the_end_record() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"count": 200_001}, {"length": 1 << 20}, {"place": 1}, {"place": 1 << 20}, {"magic": b"PK\6\5"}]
 )
-def test_a_zip64_record_that_cannot_be_true_is_none(wrong: dict[str, Any]) -> None:
-    assert contents(widened(zipped(MEMBERS), count=200_000)) == MEMBERS
-    with pytest.raises(NotZipError):
-        read_directory(io.BytesIO(widened(zipped(MEMBERS), **wrong)))
+def test_a_zip64_record_that_cannot_be_true_hides_nothing(wrong: dict[str, Any]) -> None:
+    """Each reader falls back to another of the records, and so do we."""
+    assert contents(widened(zipped(MEMBERS), **wrong)) == MEMBERS
+
+
+def test_a_locator_may_lead_to_another_record_than_the_one_before_it() -> None:
+    """Torch's reader follows the locator, Python's takes the record before it."""
+    ours, theirs = zipped({"python": b"1"}), zipped({"torch.": b"2"})
+    at = theirs.rindex(b"PK\5\6")
+    length, offset = struct.unpack_from("<II", theirs, at + 12)
+    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, length, offset)
+    front = theirs[:at] + record
+    data = front + ours
+    end = data.rindex(b"PK\5\6")
+    length, offset = struct.unpack_from("<II", data, end + 12)
+    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, length, offset + len(front))
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
+
+    names = {entry.name for entry in read_directory(io.BytesIO(data[:end] + record + locator + data[end:]))}
+
+    assert names == {"python", "torch."}
+
+
+def test_an_end_record_without_room_is_none() -> None:
+    buffer = io.BytesIO(zipped(MEMBERS))
+    with zipfile.ZipFile(buffer, "a") as file:
+        file.comment = b"a comment that ends in PK\5\6 and"
+
+    assert contents(buffer.getvalue()) == MEMBERS
+
+
+def test_a_directory_that_is_too_large_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zip_entries, "ENTRY_LIMIT", 2)
+    with pytest.raises(LargeZipError, match="over 2 members"):
+        read_directory(io.BytesIO(zipped(MEMBERS)))
+    monkeypatch.setattr(zip_entries, "_DIRECTORY_LIMIT", 100)
+    with pytest.raises(LargeZipError, match="bytes"):
+        read_directory(io.BytesIO(zipped(MEMBERS)))
 
 
 @pytest.mark.parametrize("header", [-1, 1 << 62, 3])
