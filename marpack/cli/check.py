@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import chosen_limits, limit_options, seconds, tolerance
+from marpack.cli.options import chosen_limits, limit_options, opcode_option, seconds, tolerance
 from marpack.cli.run_options import BODY_SIZE, TARGETS, RunCommand, grouped, option
 from marpack.errors import ExitCode, UsageError
 
@@ -76,7 +76,7 @@ _GROUPS = {
 }  # fmt: skip
 
 _FILES = ("report", "junit", "sarif")  # that the verdict may be written to
-_OF_THE_GATE = ("only", "skip", "junit", "sarif", "report", "max_members", "max_size", "max_ratio")
+_OF_THE_GATE = ("only", "skip", "junit", "sarif", "report", "max_members", "max_size", "max_ratio", "max_opcodes")
 _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
 
@@ -84,6 +84,7 @@ _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compil
 @click.argument("source", required=False, shell_complete=sources)
 @grouped(_GROUPS)
 @limit_options
+@opcode_option
 def check(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
     """Say whether an archive may be deployed."""
     answer = across if _is_across(options) else _gate
@@ -137,6 +138,7 @@ def _check_options(options: Options, device: str, compiled: str | None) -> Check
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
         seconds_per_check=options["patience"],
         tolerance=options["tolerance"],
+        max_opcodes=options["max_opcodes"],
         cache=cache_of(),
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import chosen_limits, limit_options
+from marpack.cli.options import chosen_limits, limit_options, opcode_option
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 @click.option("--verify", is_flag=True, help="Read every byte: recompute all digests and CRCs.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @limit_options
+@opcode_option
 @click.pass_context
 def inspect(
-    context: click.Context, /, source: str | None, *, verify: bool, as_json: bool, **limits: int | None
+    context: click.Context,
+    /,
+    source: str | None,
+    *,
+    verify: bool,
+    as_json: bool,
+    max_opcodes: int | None,
+    **limits: int | None,
 ) -> None:
     """Tell what is in an archive: nothing of it is run, imported or unpickled.
 
@@ -36,14 +44,16 @@ def inspect(
     """
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
-        facts = _facts(source, limits, verify=verify, parse_config=as_json)
+        facts = _facts(source, limits, max_opcodes, verify=verify, parse_config=as_json)
     finally:
         gc.enable()
     _show(facts, as_json=as_json)
     context.exit(_exit_code(facts))
 
 
-def _facts(source: str | None, limits: dict[str, int | None], *, verify: bool, parse_config: bool) -> Inspection:
+def _facts(
+    source: str | None, limits: dict[str, int | None], max_opcodes: int | None, *, verify: bool, parse_config: bool
+) -> Inspection:
     from marpack.archive.protocol import total_size
     from marpack.archive.reader import open_archive
     from marpack.cli.options import archive_of
@@ -54,7 +64,7 @@ def _facts(source: str | None, limits: dict[str, int | None], *, verify: bool, p
         open_archive(archive_of(source), limits=chosen_limits(**limits)) as archive,
         byte_bar("verifying", total_size(archive) if verify else 0) as progress,
     ):
-        return look_into(archive, verify=verify, parse_config=parse_config, progress=progress)
+        return look_into(archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress)
 
 
 def _show(facts: Inspection, *, as_json: bool) -> None:

@@ -67,6 +67,11 @@ def limit_options(function: _Function) -> _Function:
     return function
 
 
+opcode_option = click.option(
+    "--max-opcodes", type=click.IntRange(1), metavar="N", help="Read that many opcodes of pickles (2500000)."
+)
+
+
 def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int | None) -> Limits:
     """Return the limits with those that were given in place of their defaults."""
     from marpack.archive.protocol import Limits

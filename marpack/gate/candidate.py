@@ -35,6 +35,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
     max_request_size: int = MAX_BODY  # bytes
     limits: Limits = Limits()  # of reading an archive
+    max_opcodes: int | None = None  # of its pickles; None: as many as are read by default
     cache: Cache | None = None  # None: this user's
 
 
@@ -81,7 +82,7 @@ class Candidate:
     @cached_property
     def inspection(self) -> Inspection:
         """Everything known without running it."""
-        return inspect(self.archive)
+        return inspect(self.archive, max_opcodes=self.options.max_opcodes)
 
     @cached_property
     def packed(self) -> PackedSamples:

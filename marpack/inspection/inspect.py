@@ -35,6 +35,7 @@ from marpack.inspection.verify import changed, damaged, digests
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat
+from marpack.weights.pickle_machine import OPCODE_LIMIT
 from marpack.weights.tensors import StoredTensor
 
 _LARGEST = 10
@@ -96,7 +97,7 @@ def _look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
     if too_costly(archive, name):
         return MemberScan(seen=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
     with archive.open(name) as file:
-        found = recognize(file)
+        found = recognize(file, walk.budget)
         weights = None
         if found.kind is not WeightsFormat.UNKNOWN:
             weights = weights_facts(name, read_contents(file, found, frugal=is_elsewhere(archive)))
@@ -104,7 +105,12 @@ def _look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
 
 
 def inspect(
-    archive: Archive, *, verify: bool = False, parse_config: bool = True, progress: Progress | None = None
+    archive: Archive,
+    *,
+    verify: bool = False,
+    parse_config: bool = True,
+    max_opcodes: int | None = None,
+    progress: Progress | None = None,
 ) -> Inspection:
     """Look into an archive: facts, and findings about what is unsafe or not as it was signed off.
 
@@ -112,6 +118,7 @@ def inspect(
         archive: Is read by range: its directory, the small files and the weights' headers.
         verify: Read every byte, and compare digests and CRCs.
         parse_config: Give the model config's values beside its text, which takes a YAML parser.
+        max_opcodes: How many all pickles together may have; None: `OPCODE_LIMIT`.
         progress: Is called with the number of bytes just verified, again and again.
 
     Raises ManifestError for a manifest that is missing, malformed, or names a file that is not there.
@@ -119,7 +126,11 @@ def inspect(
     manifest, signed = archive.manifest, signed_index(archive)
     require_files(archive, manifest)
     sums = dict(digests(archive, progress)) if verify else {}
-    walk = NestedScan(fetched=is_elsewhere(archive))
+    walk = NestedScan(
+        fetched=is_elsewhere(archive),
+        opcodes=max_opcodes or OPCODE_LIMIT,
+        weights=manifest.model.serialized_file,
+    )
     looked = [look(archive, name, walk) for name in archive.entries]
     pickles = scan_of([part for item in looked for part in item.seen], unfetched=walk.unfetched)
     index = signed.index or Index(members=())

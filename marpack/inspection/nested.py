@@ -1,170 +1,129 @@
-"""Files within files: zips, compression, tar, numpy objects, and the pickles in them."""
+"""The walk through files within files, and which bytes of them an unpickler would be given."""
 
 import io
 import re
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, Protocol
+from collections.abc import Iterator
+from enum import Enum
+from typing import BinaryIO
 
 from marpack.archive.zip_records import DEFLATED, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
+from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
+from marpack.weights import legacy
 from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_machine import OPCODE_LIMIT, read_pickle
+from marpack.weights.pickle_machine import OPCODE_LIMIT, OpcodeBudget, is_opcode
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.torch_zip import TorchZip, plain_members
-from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, stored
+from marpack.weights.zip_entries import LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
 EXPANDED_LIMIT = 64 * 1024 * 1024  # bytes that a compressed file inside may expand to
-_CHUNK = 256 * 1024
-_CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4"}
-_OBJECTS = rb"""['"][|<>=]?O\d*['"]"""  # numpy's dtype of Python objects
 MAX_DEPTH = 6  # files within files
-MAX_FILES = 100_000  # in all of them together, and so are the next two
-MAX_OPCODES = 100_000_000
-MAX_EXPANDED = 1 << 30  # bytes that come out of compressed files
-_SEARCHED = 4 * 1024 * 1024  # bytes behind a pickle that are searched for another
-_MAX_STREAMS = 1000  # pickles one after the other in one file
-_BEGINNINGS = frozenset(b"\x80(.FIJKLMNPSTUVXGcijlo])}BC\x8a\x8b\x8c\x8d\x8e\x8f\x88\x89\x95\x96")
-_HIDDEN = rb"(?s)\x80[\x00-\x05]|[ci][\w.]{1,100}\n[\w.]{1,100}\n|\x8c.[\w.]{1,100}\x94?\x8c.[\w.]{1,100}\x94?\x93"
-_ODD = frozenset([b"", *(bytes([code]) for code in {*_BEGINNINGS, *b"PB7R\x1fx\xfd\x5d\x93\x28\x04"})])
-_END = b"PK\x05\x06"
+MAX_FILES = 50_000  # in all of them together, and so is the next
+MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or pad pickles
+MAX_STREAMS = 1000  # pickles one after the other in one file
+_CHUNK = 64 * 1024
+_PADDING = b"\0 \t\r\n"
+_PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
+_ODD = (b"P", b"7", b"R", b"\x1f", b"x", b"\xfd", b"\x5d", b"\x93", b"\x28", b"\x04", b"B")  # how wrappings begin
+_END, _END_SIZE = b"PK\x05\x06", 22
+_TAIL = 66_000  # bytes in which a zip's end record may lie
+# Files whose name says that somebody unpickles them, and those that may be of another format.
+_COMPRESSED = r"(?:\.(?:gz|bz2|xz|lzma|z|zlib))?\Z"
+_PICKLES = re.compile(rf"\.(?:pkl|pickle|joblib){_COMPRESSED}", re.IGNORECASE)
+_WEIGHTS = re.compile(rf"\.(?:pt|pth|ckpt){_COMPRESSED}", re.IGNORECASE)
 # The pickles that TorchScript's own reader, which is C++, loads.
 _SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl"
+# Formats that are recognized by more than a pickle's marks, so that no name or first byte makes them one.
+_OTHERS = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)
 
 Found = Iterator[PickleFacts | Unscanned]
 
 
-class WrappingError(Exception):
-    """The inner file cannot be looked into; the text says why."""
+class Claim(Enum):
+    """What speaks for it that a file is a pickle."""
 
-
-def unwrap(file: BinaryIO, head: bytes, *, limit: int = EXPANDED_LIMIT) -> Iterator[tuple[str, BinaryIO]]:
-    """Yield the files that a file wraps, by a name for messages; nothing for a plain file.
-
-    Args:
-        file: Seekable.
-        head: Its first 264 bytes.
-        limit: How many bytes a compressed file may expand to.
-
-    Raises WrappingError for what is wrapped but cannot be opened.
-    """
-    for magic, name in _CLOSED.items():
-        if head.startswith(magic):
-            raise WrappingError(f"it is compressed with {name}, which marpack does not read")
-    if found := _expander(head):
-        name, start, damage = found
-        if data := _expanded(file, start, damage, limit):
-            yield name, io.BytesIO(data)
-    elif head[257:262] == b"ustar":
-        yield from _tar_members(file)
-    elif head.startswith(b"\x93NUMPY"):
-        yield from _objects(file, head)
-
-
-class _Engine(Protocol):
-    """What the three engines share."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, limit: int, /) -> bytes: ...
-
-
-def _expander(head: bytes) -> tuple[str, Callable[[], _Engine], type[Exception]] | None:
-    if head.startswith((b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")):
-        import zlib  # noqa: PLC0415 - each engine is rare
-
-        return "inflated", lambda: zlib.decompressobj(zlib.MAX_WBITS | 32), zlib.error  # gzip or zlib
-    if head.startswith(b"BZh"):
-        import bz2  # noqa: PLC0415
-
-        return "bz2", bz2.BZ2Decompressor, OSError
-    if head.startswith((b"\xfd7zXZ", b"\x5d\0\0")):
-        import lzma  # noqa: PLC0415
-
-        return "lzma", lzma.LZMADecompressor, lzma.LZMAError
-    return None
-
-
-def _expanded(file: BinaryIO, start: Callable[[], _Engine], damage: type[Exception], limit: int) -> bytes:
-    """Return what a file expands to, up to where it is damaged. Raises WrappingError when that is too much."""
-    file.seek(0)
-    engine, out, pending = start(), bytearray(), b""
-    while chunk := pending or file.read(_CHUNK):
-        try:
-            out += engine.decompress(chunk, limit + 1 - len(out))
-        except damage:  # nobody else can expand it further, either
-            break
-        if len(out) > limit:
-            raise WrappingError(f"it expands to over {limit:,} bytes")
-        pending = getattr(engine, "unconsumed_tail", b"")
-        if engine.eof:
-            pending, engine = engine.unused_data, start()
-    return bytes(out)
-
-
-def _tar_members(file: BinaryIO) -> Iterator[tuple[str, BinaryIO]]:
-    import tarfile  # noqa: PLC0415 - rare
-
-    file.seek(0)
-    try:
-        with tarfile.open(fileobj=file, mode="r:") as archive:
-            for member in archive:
-                if member.isreg() and not member.sparse:
-                    yield member.name, stored(file, member.offset_data, member.size)
-    except (tarfile.TarError, ValueError, OverflowError) as error:
-        raise WrappingError(f"the tar inside cannot be read: {error}") from None
-
-
-def _objects(file: BinaryIO, head: bytes) -> Iterator[tuple[str, BinaryIO]]:
-    """Yield the pickle that follows the header of a .npy of Python objects."""
-    width = 2 if head[6:7] == b"\x01" else 4
-    begin = 8 + width
-    length = int.from_bytes(head[8:begin], "little")
-    size = file.seek(0, io.SEEK_END)
-    file.seek(begin)
-    if re.search(_OBJECTS, file.read(min(length, _CHUNK))) and begin + length < size:
-        yield "objects", stored(file, begin + length, size - begin - length)
+    NUMBERS = "nothing, whatever it begins with: numbers, or bytes among the values of a pickle"
+    NONE = "nothing but its bytes"
+    NAMED = "its name, which files of other formats have, too"
+    UNPICKLED = "its name, or what it lies in"
 
 
 class NestedScan:
     """One look into everything; what is found is yielded, and so is what was not looked into."""
 
-    def __init__(self, *, fetched: bool = False, opcodes: int = OPCODE_LIMIT) -> None:
+    def __init__(self, *, fetched: bool = False, opcodes: int = OPCODE_LIMIT, weights: str | None = None) -> None:
         """Start with nothing seen.
 
         Args:
             fetched: The bytes come from elsewhere: leave out, and count, what torch itself reads as numbers or code.
-            opcodes: How many one pickle may have.
+            opcodes: How many all pickles together may have.
+            weights: The member that the manifest names as the weights.
         """
-        self._thorough = not fetched
-        self._opcodes = opcodes
-        self._files_left = MAX_FILES
-        self._opcodes_left = MAX_OPCODES
-        self._bytes_left = MAX_EXPANDED
+        self.budget = OpcodeBudget(opcodes)
         self.unfetched = 0
+        self._thorough = not fetched
+        self._weights = weights
+        self._files_left = MAX_FILES
+        self._bytes_left = MAX_EXPANDED
+        self._is_over = False
 
-    def file(self, where: str, file: BinaryIO, found: Recognized | None = None, depth: int = 0) -> Found:
+    def file(
+        self,
+        where: str,
+        file: BinaryIO,
+        found: Recognized | None = None,
+        depth: int = 0,
+        claim: Claim = Claim.NONE,
+    ) -> Found:
         """Look into one file; `found` is what it was recognized as, where somebody did that already."""
         self._files_left -= 1
-        if self._files_left < 0 or depth > MAX_DEPTH:
-            yield Unscanned(where, "it lies too deep, or among too many other files, within the archive")
+        if reason := self._spent(depth):
+            if not self._is_over or depth > MAX_DEPTH:
+                yield Unscanned(where, reason)
+            self._is_over |= depth <= MAX_DEPTH
             return
         file.seek(0)
-        head = file.read(264)
-        if archive := _zip_of(file, head, found, at_end=self._thorough or depth == 0):
-            yield from self._zip(where, file, archive, depth)
+        head = file.read(HEAD)
+        claim = self._claim(where, claim, found)
+        is_zip, is_wrapped = head.startswith(LOCAL_MAGIC), False
         try:
-            for name, inner in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
-                self._bytes_left -= inner.seek(0, io.SEEK_END) if inner.seekable() else 0
-                yield from self.file(f"{where}!{name}", inner, depth=depth + 1)
+            if archive := _zip_of(file, head, found, self.budget, at_end=self._thorough or depth == 0):
+                yield from self._zip(where, file, archive, depth)
+        except NotZipError as error:
+            if claim is not Claim.NUMBERS or isinstance(error, LargeZipError):
+                yield Unscanned(where, f"it begins as a zip, and cannot be read as one: {error}")
+        try:
+            for name, inner, is_pickle in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
+                self._bytes_left -= inner.seek(0, io.SEEK_END) if isinstance(inner, io.BytesIO) else 0
+                inside = Claim.UNPICKLED if is_pickle else claim if isinstance(inner, io.BytesIO) else Claim.NONE
+                yield from self.file(f"{where}!{name}", inner, depth=depth + 1, claim=inside)
+                is_wrapped = True
         except WrappingError as error:
             yield Unscanned(where, str(error))
-        if head and head[0] in _BEGINNINGS and not head.startswith(LOCAL_MAGIC):
-            yield from self._streams(where, file, depth)
+        if pickles := _legacy_pickles(file, head, found, self.budget):
+            yield from self._legacy(where, file, pickles, depth)
+        elif head and not is_zip:
+            yield from self._follow(where, file, 0, Claim.NONE if is_wrapped else claim, depth)
+
+    def _spent(self, depth: int) -> str | None:
+        """Return why no more is looked into, if so."""
+        if depth > MAX_DEPTH:
+            return f"it lies deeper than {MAX_DEPTH} files within files"
+        if self._files_left < 0:
+            return f"it lies, with all that follows, behind {MAX_FILES:,} other files"
+        if self.budget.left <= 0:
+            return f"it lies, with all that follows, behind {self.budget.count:,} opcodes of pickles (--max-opcodes)"
+        return None
+
+    def _claim(self, where: str, claim: Claim, found: Recognized | None) -> Claim:
+        if found and found.kind in _OTHERS:
+            return Claim.NUMBERS
+        if claim is not Claim.NONE:
+            return claim
+        if _PICKLES.search(where):
+            return Claim.UNPICKLED
+        return Claim.NAMED if where == self._weights or _WEIGHTS.search(where) else Claim.NONE
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT
@@ -180,11 +139,17 @@ class NestedScan:
             except NotZipError as error:
                 yield Unscanned(inside, str(error))
                 continue
+            if entry.encrypted:
+                yield Unscanned(inside, "it is encrypted, or its zip says so")
             first = archive.read_already(name, entry)
             if first or (is_script and re.fullmatch(_SCRIPT, name)):
-                yield from self._streams(inside, inner, depth, first=first, script=is_script)
+                first = first or self.budget.read(inner)
+                yield from self._pickle(inside, inner, first, depth, torch=True, script=is_script)
+                if not first.problem:
+                    yield from self._follow(inside, inner, first.end, Claim.NONE, depth)
             else:
-                yield from self.file(inside, inner, depth=depth + 1)
+                claim = Claim.NUMBERS if entry in plain else Claim.NONE
+                yield from self.file(inside, inner, depth=depth + 1, claim=claim)
 
     def _entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
         """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
@@ -194,67 +159,109 @@ class NestedScan:
             self._bytes_left -= entry.size
         return open_entry(file, entry)
 
-    def _read(self, file: BinaryIO, offset: int, *, joblib: bool = False) -> Stream:
-        stream = read_pickle(file, offset, limit=min(self._opcodes, self._opcodes_left), joblib=joblib)
-        self._opcodes_left -= stream.opcodes
-        return stream
+    def _legacy(self, where: str, file: BinaryIO, pickles: list[Stream], depth: int) -> Found:
+        """Judge what torch.save wrote before torch 1.6, and look behind its storages."""
+        for stream in pickles:
+            yield from self._pickle(where, file, stream, depth, torch=True)
+        if not pickles[-1].problem:
+            end = legacy.end_of_storages(file, pickles) or pickles[-1].end  # torch.load raises where they are not whole
+            yield from self._follow(where, file, end, Claim.NONE, depth)
 
-    def _streams(
-        self, where: str, file: BinaryIO, depth: int, *, first: Stream | None = None, script: bool = False
-    ) -> Found:
-        """Read the pickles that follow one another from a file's first byte on."""
+    def _follow(self, where: str, file: BinaryIO, at: int, claim: Claim, depth: int) -> Found:
+        """Read the pickles that follow one another from a byte on, padding between them passed over."""
         size = file.seek(0, io.SEEK_END)
-        end = 0
-        for _ in range(_MAX_STREAMS):
-            stream = first or self._read(file, end)
-            first = None
-            if not _matters(stream, file, size):
-                break
-            yield from self._stream(where, file, stream, depth, script=script)
-            if stream.has_arrays:  # judged as pickle.load reads it, and as joblib.load does
-                stream = self._read(file, end, joblib=True)
-                yield from self._stream(where, file, stream, depth)
-            end = stream.end
-            if stream.problem or end >= size:
-                break
-        if 0 < end < size and self._thorough:
-            yield from self._search(where, file, end, depth)
+        at, first = self._behind(file, at) if at else (0, _two(file, 0))
+        count = 0
+        while first and (is_opcode(first[0]) or claim is Claim.UNPICKLED):
+            count += 1
+            if count > MAX_STREAMS:
+                yield Unscanned(where, f"it has over {MAX_STREAMS:,} pickles in a row")
+                return
+            stream = self.budget.read(file, at)
+            if stream.has_arrays:
+                plain, stream = stream, self.budget.read(file, at, joblib=True)
+                if plain.unfollowed or not plain.imports.keys() <= stream.imports.keys():  # numbers read as opcodes
+                    yield from _judged(where, plain)
+            marked = first in _PROTOCOLS
+            at, first = (stream.end, b"") if stream.problem else self._behind(file, stream.end)
+            if _is_pickle(stream, claim, marked=marked, is_whole=at >= size):
+                yield from self._pickle(where, file, stream, depth)
+            claim = Claim.NUMBERS if claim is Claim.NUMBERS else Claim.NONE
+        if self._bytes_left < 0:
+            yield Unscanned(where, "it is padded with more bytes than are read")
 
-    def _stream(self, where: str, file: BinaryIO, stream: Stream, depth: int, *, script: bool = False) -> Found:
-        label = where if stream.start == 0 else f"{where}@{stream.start}"
-        yield judge(stream, label, script=script)
-        if stream.too_long:
-            yield Unscanned(label, f"{stream.problem}; what follows was not read")
-        for begin, length in stream.payloads:
-            inside = stored(file, begin, length)
-            yield from self.file(f"{where}@{begin}", inside, depth=depth + 1)
+    def _pickle(
+        self, where: str, file: BinaryIO, stream: Stream, depth: int, *, torch: bool = False, script: bool = False
+    ) -> Found:
+        """Judge a pickle, and look into the byte strings in it that are pickles or zips."""
+        yield from _judged(where, stream, torch=torch, script=script)
+        for begin, length in stream.files:
+            yield from self.file(f"{where}@{begin}", stored(file, begin, length), depth=depth + 1, claim=Claim.NUMBERS)
 
-    def _search(self, where: str, file: BinaryIO, begin: int, depth: int) -> Found:
-        """Look for a pickle that begins somewhere behind the others."""
-        file.seek(begin)
-        data = file.read(_SEARCHED)
-        end = 0
-        for match in re.finditer(_HIDDEN, data):
-            if match.start() < end:
-                continue
-            stream = self._read(file, begin + match.start())
-            if stream.imports and (stream.problem is None or any(map(is_dangerous, stream.imports))):
-                end = stream.end - begin
-                yield from self._stream(where, file, stream, depth)
+    def _behind(self, file: BinaryIO, at: int) -> tuple[int, bytes]:
+        """Return where the padding at a byte ends, and the two bytes there: none at the end, or where we give up."""
+        file.seek(at)
+        while (chunk := file.read(_CHUNK)) and self._bytes_left >= 0:
+            rest = chunk.lstrip(_PADDING)
+            at += len(chunk) - len(rest)
+            if rest:
+                return at, _two(file, at)
+            self._bytes_left -= len(chunk)
+        return at, b""
 
 
-def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, *, at_end: bool) -> TorchZip | None:
-    """Return the zip that a file is, or ends in: readers of zips begin at the end."""
+def _two(file: BinaryIO, at: int) -> bytes:
+    file.seek(at)
+    return file.read(2)
+
+
+def _judged(where: str, stream: Stream, *, torch: bool = False, script: bool = False) -> Found:
+    label = where if stream.start == 0 else f"{where}@{stream.start}"
+    yield judge(stream, label, torch=torch, script=script)
+    if stream.problem:
+        yield Unscanned(label, stream.problem)
+
+
+def _is_pickle(stream: Stream, claim: Claim, *, marked: bool, is_whole: bool) -> bool:
+    """Tell whether a stream is a pickle to anyone, and not text or numbers that begin like one.
+
+    To import is not to run anything but what is packed or installed: words one below the other do that.
+    """
+    if claim is Claim.UNPICKLED or (marked and claim is not Claim.NUMBERS):
+        return True
+    if claim is Claim.NAMED and not (stream.is_data and stream.opcodes == 1 and not stream.imports):
+        return True  # else no unpickler gets beyond its first byte
+    if stream.is_data or stream.asks:
+        return False
+    if stream.problem is None and not stream.acts and not stream.imports:
+        return is_whole
+    return stream.problem is not None or stream.acts or any(map(is_dangerous, stream.imports))
+
+
+def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget) -> list[Stream]:
+    """Return the pickles that torch.save wrote before torch 1.6, if it did."""
+    if found:
+        return list(found.pickles)
+    return legacy.read_pickles(file, budget) if legacy.looks_like(file, head) else []
+
+
+def _zip_of(
+    file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget, *, at_end: bool
+) -> TorchZip | None:
+    """Return the zip that a file is, or ends in: readers of zips begin at the end.
+
+    Raises NotZipError for what begins as a zip, and LargeZipError.
+    """
     if found and found.zip:
         return found.zip
-    if not head.startswith(LOCAL_MAGIC):
-        if not at_end:
-            return None
-        file.seek(max(0, file.seek(0, io.SEEK_END) - len(_END) - 18))
-        if file.read(len(_END)) != _END:
-            return None
+    if head.startswith(LOCAL_MAGIC):
+        return TorchZip.read(file, budget)
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - (_TAIL if at_end else _END_SIZE)))
     try:
-        return TorchZip.read(file)
+        return TorchZip.read(file, budget) if _END in file.read(_TAIL) else None
+    except LargeZipError:
+        raise
     except NotZipError:
         return None
 
@@ -264,17 +271,7 @@ def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
     if entry.header < 0:
         return True
     file.seek(entry.header)
-    data = file.read(512)
+    data = file.read(HEAD)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
-    return data[begin : begin + 1] in _ODD
-
-
-def _matters(stream: Stream, file: BinaryIO, size: int) -> bool:
-    """Tell whether a stream is a pickle to anyone, and not text or numbers that begin like one."""
-    if stream.inert:
-        return False
-    file.seek(stream.start)
-    marked = file.read(1) == b"\x80"
-    if stream.problem is None:
-        return marked or bool(stream.imports) or stream.end == size
-    return marked or stream.too_long or stream.calls > 0 or any(map(is_dangerous, stream.imports))
+    first = data[begin : begin + 1]
+    return not first or is_opcode(first[0]) or first in _ODD

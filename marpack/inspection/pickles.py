@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from marpack.findings import Finding, Severity
 from marpack.weights.pickle_stream import Global, Stream
-from marpack.weights.weights_only import disallowed, loads_weights_only
+from marpack.weights.weights_only import INERT, disallowed, loads_weights_only
 
 # Whole modules, whose functions reach out of the process, run code or load more of it.
 _MODULES = frozenset(
@@ -18,7 +18,7 @@ _MODULES = frozenset(
     site venv ensurepip pip setuptools distutils webbrowser urllib http ftplib smtplib poplib imaplib telnetlib
     xmlrpc requests aiohttp httpx asyncio commands popen2 fileinput antigravity idlelib lib2to3 _osx_support
     _aix_support _pyrepl numpy.f2py torch.hub torch.utils.cpp_extension torch.ops torch._ops torch.package
-    torch.distributed.rpc
+    torch.distributed.rpc torch._inductor.codecache sympy.core.sympify sympy.parsing
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 # Single names in modules that honest pickles use for other things.
@@ -32,13 +32,16 @@ _NAMES = frozenset(
     types.LambdaType functools.reduce itertools.starmap inspect.getattr_static logging.FileHandler
     copyreg.add_extension copyreg.pickle gc.get_objects sqlite3.connect platform.popen tempfile.mkstemp
     torch.load torch.serialization.load torch.jit.load torch.jit._serialization.load torch._C._jit_load
-    torch._inductor.codecache.compile_file torch.utils.collect_env.run torch.fx.graph_module._forward_from_src
+    torch.utils.collect_env.run torch.fx.graph_module._forward_from_src
     torch.utils._config_module.ConfigModule.load_config torch.jit.unsupported_tensor_ops.execWrapper
     torch._dynamo.guards.GuardBuilder.get torch.fx.experimental.symbolic_shapes.ShapeEnv.evaluate_guards_expression
     torch.utils.bottleneck.__main__.run_cprofile torch.utils.bottleneck.__main__.run_autograd_prof
+    torch.storage._load_from_bytes multiprocessing.util.spawnv_passfds
     numpy.load numpy.loads numpy.lib.npyio.load numpy.testing._private.utils.runstring joblib.load
     joblib.numpy_pickle.load pandas.read_pickle pandas.io.pickle.read_pickle pandas.eval
     yaml.load yaml.unsafe_load yaml.full_load jsonpickle.decode
+    sympy.sympify sympy.core.sympify sympy.S sympy.core.S sympy.core.singleton.S sympy.parse_expr sympy.lambdify
+    sympy.utilities.lambdify
     """.split()  # noqa: SIM905 - as above
 )
 # As an attribute of whatever module: reached through it, these are the real ones.
@@ -85,8 +88,8 @@ def _is_plain(item: Global) -> bool:
 class PickleVerdict(StrEnum):
     """How much unpickling asks of one's trust."""
 
-    SAFE = "safe"  # nothing but what torch.load(weights_only=True) allows
-    NEEDS_TRUST = "needs trust"  # imports code that the archive's author chose
+    SAFE = "safe"  # runs no code, and torch.load(weights_only=True) allows it if it is torch that reads it
+    NEEDS_TRUST = "needs trust"  # imports code that the archive's author chose, or was not read to its end
     DANGEROUS = "dangerous"  # imports what runs commands or loads more code
 
 
@@ -99,6 +102,7 @@ class PickleFacts(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()  # why it is dangerous, or more than its globals
     opcodes: int
     weights_only: bool  # torch.load(weights_only=True) reads it: its opcodes are all known to that, too
+    runs_no_code: bool  # read to its end, it imports nothing but classes of plain values
     problem: str | None = None  # why it breaks off before its end
 
 
@@ -112,30 +116,37 @@ class Unscanned(Struct, frozen=True):
 class PickleScan(Struct, frozen=True, kw_only=True):
     """All of them."""
 
-    verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all
+    verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; what was not looked into needs trust
     pickles: tuple[PickleFacts, ...] = ()
     unscanned: tuple[Unscanned, ...] = ()
     unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
 
 
-def judge(stream: Stream, where: str, *, script: bool = False) -> PickleFacts:
-    """Return the verdict on one pickle; `script` says that it is TorchScript's own, read by C++."""
+def judge(stream: Stream, where: str, *, torch: bool = False, script: bool = False) -> PickleFacts:
+    """Return the verdict on one pickle.
+
+    Args:
+        stream: What it would do.
+        where: Its place, for messages.
+        torch: A loader of torch's reads it.
+        script: That loader is TorchScript's own, in C++.
+    """
     names = disallowed(stream.imports, script=script)
-    reasons = list(_dangers(stream, names))
-    verdict = PickleVerdict.SAFE
-    if reasons:
-        verdict = PickleVerdict.DANGEROUS
-    elif names or stream.indirect:
-        verdict = PickleVerdict.NEEDS_TRUST
-        if not names:
-            reasons = ["it calls what another call returned"]
+    beyond = tuple(item for item in names if item.path not in INERT)
+    reasons = list(_dangers(stream, beyond))
+    is_dangerous = bool(reasons)
+    if stream.indirect:
+        reasons.append("it calls what another call returned")
+    needs_trust = bool(beyond or stream.indirect or stream.problem or (torch and names))
+    verdict = PickleVerdict.NEEDS_TRUST if needs_trust else PickleVerdict.SAFE
     return PickleFacts(
         where=where,
-        verdict=verdict,
+        verdict=PickleVerdict.DANGEROUS if is_dangerous else verdict,
         globals=tuple(sorted({item.path for item in names})),
         reasons=tuple(reasons),
         opcodes=stream.opcodes,
         weights_only=loads_weights_only(stream),
+        runs_no_code=not (beyond or reasons or stream.problem),
         problem=stream.problem,
     )
 
@@ -143,6 +154,7 @@ def judge(stream: Stream, where: str, *, script: bool = False) -> PickleFacts:
 def _dangers(stream: Stream, names: tuple[Global, ...]) -> Iterator[str]:
     if stream.computed:
         yield "it computes the name of what it imports"
+    yield from (f"it changes {item.path}, which it imports" for item in stream.changes)
     known = [item for item in names if is_dangerous(item)]
     yield from (f"it imports {item.path}" for item in known)
     rest = [item for item in names if item not in known]
@@ -155,6 +167,8 @@ def scan_of(seen: Sequence[PickleFacts | Unscanned], *, unfetched: int = 0) -> P
     found = tuple(item for item in seen if isinstance(item, PickleFacts))
     worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
     unscanned = tuple(item for item in seen if isinstance(item, Unscanned))
+    if unscanned and worst is PickleVerdict.SAFE:
+        worst = PickleVerdict.NEEDS_TRUST
     return PickleScan(verdict=worst, pickles=found, unscanned=unscanned, unfetched=unfetched)
 
 
@@ -170,17 +184,27 @@ def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
                 where=where,
                 hint="do not load it anywhere; ask where the archive comes from",
             )
-        elif pickle.verdict is PickleVerdict.NEEDS_TRUST:
-            yield Finding(
-                code="untrusted-pickle",
-                severity=Severity.WARNING,
-                message=f"torch.load(weights_only=True) refuses it: {_needed(pickle)}",
-                where=where,
-                hint="save the state_dict instead of the model",
-            )
+        elif pickle.verdict is PickleVerdict.NEEDS_TRUST and (pickle.globals or pickle.reasons):
+            yield _untrusted(pickle, where)  # without either it is among what was not looked into
     for part in scan.unscanned:
-        where, text = f"{source}!{part.where}", f"it was not looked into: {part.reason}"
-        yield Finding(code="unscanned", severity=Severity.WARNING, message=text, where=where)
+        yield Finding(
+            code="unscanned",
+            severity=Severity.WARNING,
+            message=f"it was not looked into to its end: {part.reason}",
+            where=f"{source}!{part.where}",
+            hint="nobody can tell that it is safe; if you trust whoever made it: --trust-pickle",
+        )
+
+
+def _untrusted(pickle: PickleFacts, where: str) -> Finding:
+    harmless = ", although it runs no code" if pickle.runs_no_code else ""
+    return Finding(
+        code="untrusted-pickle",
+        severity=Severity.WARNING,
+        message=f"torch.load(weights_only=True) refuses it{harmless}: {_needed(pickle)}",
+        where=where,
+        hint="save the state_dict instead of the model",
+    )
 
 
 def _needed(pickle: PickleFacts) -> str:

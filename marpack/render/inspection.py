@@ -181,12 +181,13 @@ def _port(port: Port) -> str:
 
 def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
     count = len(scan.pickles)
-    if not count:
+    if not (count or scan.unscanned):
         yield heading("pickles", "none")
         return
     verdict = click.style(scan.verdict, fg=_COLOURS[scan.verdict])
+    unread = f", {len(scan.unscanned):,} not looked into" if scan.unscanned else ""
     rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
-    yield heading("pickles", f"{verdict}, {count:,} read{rest if scan.unfetched else ''}")
+    yield heading("pickles", f"{verdict}, {count:,} read{unread}{rest if scan.unfetched else ''}")
     risky = [pickle for pickle in scan.pickles if pickle.verdict is not PickleVerdict.SAFE]
     for pickle in risky[:_SHOWN]:
         verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])

@@ -47,6 +47,25 @@ class ByteStream:
         self.at += 1
         return self.data[self.at - 1]
 
+    def line(self, longest: int) -> bytes | None:
+        """Return the bytes before the next newline, and pass it; None when it is further than `longest` away.
+
+        Where the file ends without one, its last byte is taken for it. Raises TruncatedError at the end.
+        """
+        size = _SMALLEST
+        while (end := self.data.find(b"\n", self.at)) < 0:
+            if size > longest:
+                return None
+            if not self.fill(size):
+                break
+            size *= 4
+        if end < 0 and (end := self.data.find(b"\n", self.at)) < 0:
+            end = len(self.data) - 1
+        if end < self.at:
+            raise TruncatedError
+        line, self.at = self.data[self.at : end], end + 1
+        return line
+
     def skip(self, count: int) -> None:
         """Jump over `count` bytes, reading one of them to be sure that they are there. Raises TruncatedError."""
         inside = len(self.data) - self.at

@@ -1,24 +1,36 @@
 """What stands in a pickle: its inert values, what they would import and call, and how it spells them."""
 
 import re
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from contextlib import suppress
 from functools import cached_property
 from math import prod
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 _DTYPE = re.compile(r"[a-zA-Z](\d+)")
 _WIDTHS = {"U": 4}  # bytes per counted unit of a dtype; 1 for all others
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)")
-_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|[^x]|$|x)", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", "'": "'", '"': '"'}
+# What strtol or Python's int take in base 0, and what int takes in base 10
+_INTEGER = re.compile(
+    rb"\s*[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+|0[0-7_]*|[1-9](?:_?[0-9])*)\s*"
+)
+_PLACE = re.compile(rb"\s*([+-]?)0*([0-9](?:_?[0-9])*)\s*")
+_COUNTABLE = 18  # digits of numbers that are read; longer ones are of no interest
 
 
 class BrokenPickleError(Exception):
-    """A real unpickler would raise here; private to the readers of this package."""
+    """Any unpickler would raise here, Python's and C's; private to the readers of this package."""
+
+
+class UnfollowedPickleError(Exception):
+    """An unpickler may go on here, and we cannot follow it; private to the readers of this package."""
 
 
 class Global(Struct, frozen=True, dict=True):
-    """A name that the pickle imports."""
+    """A name that the pickle imports, as Python 3 has it."""
 
     module: str
     name: str
@@ -28,14 +40,19 @@ class Global(Struct, frozen=True, dict=True):
         """The dotted path, as messages and allow-lists spell it."""
         return f"{self.module}.{self.name}"
 
+    @cached_property
+    def is_identifier(self) -> bool:
+        """Tell whether Python code could spell it: a module of another name is the archive's own."""
+        return all(part.isidentifier() for part in self.path.split("."))
+
 
 class PickledCall(Struct, eq=False):
     """The result of a call that the pickle asks for, with what is put into it afterwards."""
 
     function: object
     args: object
-    items: list[tuple[object, object]] = []
-    values: list[object] = []
+    items: list[tuple[object, object]] | tuple[()] = ()
+    values: list[object] | tuple[()] = ()
     state: object = None
 
     def made_by(self, path: str) -> bool:
@@ -46,7 +63,12 @@ class PickledCall(Struct, eq=False):
 class PickledDict(Struct, eq=False):
     """A dict of the pickle: pairs in order, keys unhashed."""
 
-    items: list[tuple[object, object]] = []
+    items: list[tuple[object, object]] | tuple[()] = ()
+
+    @classmethod
+    def of(cls, values: list[object]) -> "PickledDict":
+        """Make one of keys and values in turn. Raises BrokenPickleError."""
+        return cls(paired(values))
 
     def get(self, key: object) -> object:
         """Return the last value under a plain key, or None."""
@@ -73,22 +95,91 @@ class Unknown(Struct, frozen=True):
     """A value that only running the pickle would show."""
 
 
-class Stream(Struct, frozen=True, kw_only=True):
+FIXED = (int, float, str, bytes, tuple, type(None))  # values that nothing can be put into; a bool is an int
+LITERALS = (*FIXED, bytearray, list, PickledDict, Skipped)  # values that nobody can call
+_COMPUTED = (PickledCall, Persistent, Unknown)  # what may turn out to be anything at all
+_NO_TEXTS = (WRAPPER, "numpy.dtype", "numpy.ndarray")  # classes whose objects are never a name
+_PYTHON_2 = 2  # the last protocol in which names may be Python 2's
+_MAX_IMPORTS = 10_000
+_MAX_FILES = 10_000
+
+
+class Effects(Struct, kw_only=True):
+    """What a pickle does besides making plain values."""
+
+    imports: dict[Global, None] = field(default_factory=dict)  # in the order they are met, each once
+    calls: int = 0  # REDUCE, NEWOBJ, NEWOBJ_EX, OBJ and INST
+    acts: bool = False  # C's unpickler would call something, or put something into what is no literal
+    asks: bool = False  # before that, it asks by a text for something kept outside, which few loaders give
+    changes: dict[Global, None] = field(default_factory=dict)  # what it imports and then puts something into
+    computed: bool = False  # a name to import is itself computed, or too long to keep: no honest pickler writes that
+    indirect: bool = False  # something is called that is no imported name, but the result of another call
+    storages: dict[str, tuple[str, int]] = field(default_factory=dict)  # torch's: key → class and number of elements
+    protocol: int = 0  # as its last PROTO tells
+    files: list[tuple[int, int]] = []  # begin and length of byte strings that are files of their own
+
+    def imported(self, module: object, name: object) -> object:
+        """Return what an import would give. Raises BrokenPickleError, UnfollowedPickleError."""
+        if isinstance(module, str) and isinstance(name, str):
+            if not (module and name):
+                raise BrokenPickleError("it imports what has no name")
+            if self.protocol <= _PYTHON_2:  # `__builtin__.eval` is `builtins.eval`
+                module, name = NAME_MAPPING.get((module, name), (module, name))
+                module = IMPORT_MAPPING.get(module, module)
+            found = Global(module, name)
+            self.imports[found] = None
+            if len(self.imports) > _MAX_IMPORTS:
+                raise UnfollowedPickleError(f"it imports over {_MAX_IMPORTS:,} names")
+            return found
+        for part in (module, name):
+            if not isinstance(part, (str, Skipped, *_COMPUTED)) or _is_made_by(part, _NO_TEXTS):
+                raise BrokenPickleError("it imports a name that is no text")
+        self.computed = True
+        return Unknown()
+
+    def called(self, function: object, args: object) -> PickledCall:
+        """Return what a call would give. Raises BrokenPickleError."""
+        if isinstance(function, LITERALS):
+            raise BrokenPickleError("it calls what is no function")
+        self.indirect |= not isinstance(function, Global)
+        is_name = not isinstance(function, Global) or function.is_identifier
+        self.acts |= is_name and isinstance(args, (tuple, Global, *_COMPUTED))  # Python's takes other arguments, too
+        self.calls += 1
+        return PickledCall(function, args)
+
+    def asked(self, key: object) -> Persistent:
+        """Return what lies outside under a key."""
+        self.asks |= isinstance(key, str) and not self.acts
+        match key:
+            case ("storage", Global(name=kind), str(name), _, int(count), *_):
+                self.storages[name] = kind, count
+        return Persistent(key)
+
+    def holds(self, begin: int, length: int) -> None:
+        """Note a byte string that is a file of its own. Raises UnfollowedPickleError."""
+        self.files.append((begin, length))
+        if len(self.files) > _MAX_FILES:
+            raise UnfollowedPickleError(f"over {_MAX_FILES:,} of its byte strings are pickles or zips")
+
+    def filled(self, target: object) -> None:
+        """Note that something is put into a value. Raises BrokenPickleError."""
+        if isinstance(target, FIXED):
+            raise BrokenPickleError("it puts something into what holds nothing")
+        self.acts |= not isinstance(target, LITERALS)
+        if isinstance(target, Global):
+            self.changes[target] = None
+
+
+class Stream(Effects, kw_only=True):
     """What one pickle would do, from its first opcode to its STOP, or as far as it gets."""
 
     root: object  # the value it makes; None when it breaks off
-    imports: tuple[Global, ...]  # in the order they are met, each once
-    calls: int  # REDUCE, NEWOBJ, NEWOBJ_EX, OBJ and INST
-    computed: bool  # a name to import is itself computed: no honest pickler writes that
-    indirect: bool  # something is called that is no imported name, but the result of another call
-    storages: frozenset[str]  # keys of the torch storages it refers to
-    payloads: tuple[tuple[int, int], ...]  # begin and length of byte strings that look like files of their own
     codes: frozenset[int]  # the opcodes it uses, by their byte
     opcodes: int  # how many of them it executes
     start: int  # bytes from the file's start
     end: int
-    problem: str | None = None  # why it breaks off; what stands before has been executed by then
-    too_long: bool = False  # given up at the limit, not at a fault of the pickle's own
+    problem: str | None = None  # why it was not read to its STOP; what stands before has been executed by then
+    unfollowed: bool = False  # an unpickler may go on there
 
     @property
     def has_arrays(self) -> bool:
@@ -96,14 +187,55 @@ class Stream(Struct, frozen=True, kw_only=True):
         return any(item.path == WRAPPER for item in self.imports)
 
     @property
-    def inert(self) -> bool:
-        """Tell whether it breaks off before it could do anything: a pickle to no one."""
-        return self.problem is not None and not self.too_long and not self.imports and not self.computed
+    def is_data(self) -> bool:
+        """Tell whether C's unpickler certainly breaks off before it calls anything: a pickle to no one."""
+        return self.problem is not None and not (self.unfollowed or self.acts or self.computed)
 
 
-def decimal(line: bytes) -> int:
-    """Return a number written in decimals; 00 and 01 are False and True."""
-    return line == b"01" if line in (b"00", b"01") else int(line.rstrip(b"L"))
+def _is_made_by(value: object, paths: tuple[str, ...]) -> bool:
+    return isinstance(value, PickledCall) and any(value.made_by(path) for path in paths)
+
+
+def paired(values: list[object]) -> list[tuple[object, object]]:
+    """Return keys with their values, of what stands in turn. Raises BrokenPickleError."""
+    if len(values) % 2:
+        raise BrokenPickleError("a key has no value")
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def integer(line: bytes) -> object:
+    """Return a number of INT or LONG, as far as C's unpickler or Python's reads it. Raises BrokenPickleError."""
+    if line in (b"00", b"01"):
+        return line == b"01"
+    text, end, _ = line.partition(b"\0")  # where C's stops
+    text = text.removesuffix(b"L")
+    if not _INTEGER.fullmatch(text) and (text or not end):
+        raise BrokenPickleError("a number is none")
+    return int(text) if text.isdigit() and text[:1] != b"0" and len(text) <= _COUNTABLE else _rarely(text)
+
+
+def _rarely(text: bytes) -> object:
+    """Return a number that is negative, long or in another base: that of C's 017 is 8."""
+    for base in (0, 8):
+        with suppress(ValueError):
+            return int(text or b"0", base)
+    return Skipped(len(text))  # Python reads no more than 4,300 digits
+
+
+def real(line: bytes) -> float:
+    """Return a number of FLOAT, as `integer` does. Raises ValueError."""
+    return float(line.partition(b"\0")[0])
+
+
+def place(line: bytes) -> int | bytes:
+    """Return a place in the memo, as GET and PUT write it: long ones as digits. Raises BrokenPickleError."""
+    found = _PLACE.fullmatch(line.partition(b"\0")[0])
+    if found is None:
+        raise BrokenPickleError("a place in the memo is no number")
+    digits = found[2].replace(b"_", b"").lstrip(b"0")
+    if found[1] == b"-" and digits:
+        raise BrokenPickleError("a place in the memo is negative")
+    return int(digits or b"0") if len(digits) <= _COUNTABLE else digits
 
 
 def unquoted(line: bytes) -> str:
@@ -116,9 +248,11 @@ def unquoted(line: bytes) -> str:
 
 def _unescaped(match: re.Match[str]) -> str:
     code = match[1]
+    if code in ("", "x"):
+        raise BrokenPickleError("a quoted string ends in the middle of an escape")
     if code[0] == "x":
         return chr(int(code[1:], 16))
-    return chr(int(code, 8) & 0xFF) if code[0] in "01234567" else _LETTERS.get(code, code)
+    return chr(int(code, 8) & 0xFF) if code[0] in "01234567" else _LETTERS.get(code, f"\\{code}")
 
 
 def array_bytes(state: object) -> tuple[int | None, bool]:

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from marpack.weights.tensors import StoredTensor, Tensor, WeightsHeader
 
 _HEADER_LIMIT = 100_000_000  # bytes, the format's own
+_LONGEST = 16 * 1024 * 1024  # bytes that are read: a header of 100,000 tensors has about eight million
 _DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
     "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
@@ -36,7 +37,9 @@ def read_header(file: BinaryIO) -> WeightsHeader:
     """Read the header, each tensor its own storage. Raises ValueError when it is not one."""
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
-    fields = msgspec.json.decode(file.read(min(length, _HEADER_LIMIT)), type=dict[str, msgspec.Raw])
+    if length > _LONGEST:
+        raise ValueError(f"it is {length:,} bytes long, and no more than {_LONGEST:,} are read")
+    fields = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
     metadata = msgspec.json.decode(fields.pop("__metadata__", b"{}"), type=dict[str, str])
     tensors = (_placed(name, msgspec.json.decode(raw, type=_Described), 8 + length) for name, raw in fields.items())
     return WeightsHeader(tensors=tuple(tensors), metadata=metadata)

@@ -98,6 +98,15 @@ def placed_tensors(root: object) -> Iterator[StoredTensor]:
             waiting.extend(reversed(children))
 
 
+def storage_width(kind: str) -> int:
+    """Return the bytes per element of a storage, by its class: 4 for FloatStorage."""
+    return ITEM_SIZES.get(_stored_dtype(kind), 1)
+
+
+def _stored_dtype(kind: str) -> str:
+    return _STORAGE_DTYPES.get(kind.removesuffix("Storage"), kind)
+
+
 def in_folder(placed: StoredTensor, folder: str, prefix: str = "") -> StoredTensor:
     """Return a tensor whose storage is a member of a torch zip, in this folder of it; `prefix` goes before its name."""
     member = placed.storage and f"{folder}{placed.storage}"
@@ -171,13 +180,13 @@ def _view(
 ) -> StoredTensor | None:
     match storage.key:
         case ("storage", Global() as kind, str(key), _, int(count), *_):
-            stored = _STORAGE_DTYPES.get(kind.name.removesuffix("Storage"), kind.name)
+            stored = _stored_dtype(kind.name)
         case _:
             return None
     sizes, steps = _sizes(shape), _sizes(stride)
     if sizes is None or steps is None:
         return None
-    width = ITEM_SIZES.get(stored, 1)
+    width = storage_width(kind.name)
     tensor = Tensor(name=name, dtype=dtype or stored, shape=sizes)
     start = offset * ITEM_SIZES.get(tensor.dtype, width)
     return StoredTensor(tensor=tensor, storage=key, storage_bytes=count * width, offset=start, stride=steps)

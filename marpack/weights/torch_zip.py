@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_machine import read_pickle
+from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.weights_only import disallowed
 from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directory
@@ -19,17 +19,18 @@ _EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
 class TorchZip:
     """The members of one such zip, their common folder taken off."""
 
-    def __init__(self, file: BinaryIO, entries: tuple[ZipEntry, ...]) -> None:
+    def __init__(self, file: BinaryIO, entries: tuple[ZipEntry, ...], budget: OpcodeBudget) -> None:
         self._file = file
+        self._budget = budget
         self.entries = entries
         self.root = _root(entries)
         self.members = {entry.name.removeprefix(self.root): entry for entry in reversed(entries)}
         self._streams: dict[str, Stream] = {}
 
     @classmethod
-    def read(cls, file: BinaryIO) -> "TorchZip":
-        """Read the zip's directory. Raises NotZipError."""
-        return cls(file, read_directory(file))
+    def read(cls, file: BinaryIO, budget: OpcodeBudget | None = None) -> "TorchZip":
+        """Read the zip's directory; its pickles are read within a budget, or one of their own. Raises NotZipError."""
+        return cls(file, read_directory(file), budget or OpcodeBudget())
 
     def open(self, name: str) -> BinaryIO:
         """Open a member by its name without the common folder. Raises KeyError, NotZipError."""
@@ -38,7 +39,7 @@ class TorchZip:
     def pickle(self, name: str) -> Stream:
         """Read the first pickle of a member, at the first call. Raises KeyError, NotZipError."""
         if name not in self._streams:
-            self._streams[name] = read_pickle(self.open(name))
+            self._streams[name] = self._budget.read(self.open(name))
         return self._streams[name]
 
     def read_already(self, name: str, entry: ZipEntry) -> Stream | None:
@@ -68,7 +69,7 @@ class TorchZip:
 
 def saved_kind(stream: Stream) -> WeightsFormat:
     """Return what torch.save wrote, by its pickle."""
-    if stream.problem is not None and not stream.too_long:
+    if stream.problem is not None and not stream.unfollowed:
         return WeightsFormat.UNKNOWN
     return WeightsFormat.PICKLED_MODULE if disallowed(stream.imports) or stream.computed else WeightsFormat.STATE_DICT
 

@@ -1,6 +1,5 @@
 """What torch.load(weights_only=True) accepts, as facts: held against torch's own list by a test."""
 
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterable, Iterator
 
 from marpack.weights.pickle_stream import Global, Stream
@@ -46,6 +45,19 @@ ALLOWED = frozenset(
         *_spelt("torch.cuda.sparse.{}Tensor", _SPARSE),
     ]
 )
+# Classes of plain values, and what rebuilds them: whatever their arguments, they run no code of a pickle's author.
+_PLAIN = """
+    builtins.bool builtins.bytes builtins.dict builtins.float builtins.frozenset builtins.int builtins.list
+    builtins.object builtins.range builtins.slice builtins.tuple
+    collections.defaultdict collections.deque copyreg._reconstructor
+    datetime.date datetime.datetime datetime.time datetime.timedelta datetime.timezone
+    decimal.Decimal fractions.Fraction uuid.UUID uuid.SafeUUID
+    joblib.numpy_pickle.NumpyArrayWrapper numpy.dtype numpy.ndarray
+"""
+_NUMPY = """
+    numpy.{0}.multiarray._reconstruct numpy.{0}.multiarray.scalar numpy.{0}.numeric._frombuffer
+"""
+INERT = ALLOWED | frozenset([*_spelt("{}", _PLAIN), *_NUMPY.format("core").split(), *_NUMPY.format("_core").split()])
 # What only TorchScript's own reader, which is C++ and calls no Python, finds under these names.
 _SCRIPT_MODULES = ("__torch__", "torch.jit._pickle")
 # The opcodes that torch's restricted unpickler knows; protocol 2 as torch.save writes it needs no others.
@@ -53,12 +65,11 @@ OPCODES = frozenset(b"cR\x81bae(su\x80t\x85\x86\x87N\x89\x88)]}\x8fJKMGXUQhjqr\x
 
 
 def disallowed(imports: Iterable[Global], *, script: bool = False) -> tuple[Global, ...]:
-    """Return the imports that torch.load(weights_only=True) refuses, under their Python 3 names.
+    """Return the imports that torch.load(weights_only=True) refuses.
 
     `script` says that the pickle belongs to a TorchScript file, whose reader knows classes of its own.
     """
-    names = (_renamed(item) for item in imports if item.path not in ALLOWED)
-    return tuple(item for item in names if item.path not in ALLOWED and not (script and _is_script(item.module)))
+    return tuple(item for item in imports if item.path not in ALLOWED and not (script and _is_script(item.module)))
 
 
 def loads_weights_only(stream: Stream) -> bool:
@@ -69,10 +80,3 @@ def loads_weights_only(stream: Stream) -> bool:
 
 def _is_script(module: str) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in _SCRIPT_MODULES)
-
-
-def _renamed(item: Global) -> Global:
-    """Return a Python 2 name as Python 3 imports it: `__builtin__.eval` is `builtins.eval`."""
-    module, name = NAME_MAPPING.get((item.module, item.name), (item.module, item.name))
-    renamed = Global(IMPORT_MAPPING.get(module, module), name)
-    return item if renamed == item else renamed

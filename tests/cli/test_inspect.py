@@ -74,7 +74,7 @@ def test_a_full_archive_shows_every_part(make_mar: MakeMar, look: Look, tmp_path
         | {
             "net.pt2": (tmp_path / "net.pt2").read_bytes(),
             "net.safetensors": save({"w": torch.zeros(2)}, {"author": "me"}),
-            "whole.pkl": pickle.dumps(torch.nn.Linear(2, 2)),
+            "whole.pkl": pickle.dumps(torch.nn.ReLU()),
             "words.pkl": pickle.dumps({"a": 1}, protocol=2),
             "requirements.txt": "\n".join(f"package{number}" for number in range(20)),
             "index_to_name.json": '{"0": "cat"}',

@@ -302,6 +302,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "a pickle that runs a command": fault("dangerous-pickle", built(files={"vocab.pkl": pickle.dumps(Evil())})),
         "a pickle that needs trust": fault("untrusted-pickle", built(files={"vocab.pkl": pickle.dumps(Runs())})),
         "a file that hides files": fault("unscanned", built(files={"assets.zip": nested(9)})),
+        "a pickle that breaks off": fault("unscanned", built(files={"vocab.pkl": pickle.dumps({"a": 1})[:-1]})),
         "weights that run a command": fault(
             "dangerous-pickle", built(files={"model.pt": stored_pickle(Evil())}, weights="model.pt")
         ),

@@ -1,5 +1,6 @@
 """The gate itself: what runs after what, how failures weigh, and what is said when something ends it early."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from marpack.gate.check import CheckProgress, CheckSelection, check
 from marpack.gate.verdicts import CheckResult, Verdict
 from marpack.project.checks import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
+from marpack.torchserve.messages import Load
 from marpack.torchserve.targets import Target
 
 
@@ -45,6 +47,23 @@ def test_nothing_is_loaded_that_is_not_trusted(tmp_path: Path):
     report = examine(archive(tmp_path / "p", f"open({str(marked)!r}, 'w')\ndef broken(:\n"))
     assert reasons(report)["loads"] == "preflight failed"
     assert not marked.exists()
+
+
+def test_what_is_trusted_may_be_unread_but_not_dangerous(tmp_path: Path):
+    cut = archive(tmp_path / "cut", files={"words.pkl": pickle.dumps({"a": 1})[:-1]})
+    evil = archive(tmp_path / "evil", files={"words.pkl": b"cposix\nsystem\n."})
+    trusting = CheckOptions(load=Load(model_dir="", trust_pickle=True))
+    for path, options, passes in [(cut, CheckOptions(), False), (cut, trusting, True), (evil, trusting, False)]:
+        with Candidate(ResolvedSource(path=path), options) as candidate:
+            report = check(candidate, CheckSelection.of(["pickles"]))
+        assert report.deployable is passes
+
+
+def test_a_bound_of_opcodes_is_the_users_to_raise(tmp_path: Path):
+    path = archive(tmp_path, files={"words.pkl": pickle.dumps(list(range(1000)))})
+    for limit, is_unread in [(100, True), (None, False), (10_000, False)]:
+        with Candidate(ResolvedSource(path=path), CheckOptions(max_opcodes=limit)) as candidate:
+            assert bool(candidate.inspection.pickles.unscanned) is is_unread
 
 
 def test_checks_are_chosen_by_name():

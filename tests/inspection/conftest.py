@@ -19,8 +19,8 @@ def scan() -> Callable[..., PickleScan]:
     """Return a function that looks into bytes under an innocent name."""
 
     def scan(content: bytes, name: str = "notes.bin", **options: object) -> PickleScan:
-        file = io.BytesIO(content)
-        return scan_of(list(NestedScan(**options).file(name, file, recognize(file))))
+        file, walk = io.BytesIO(content), NestedScan(**options)
+        return scan_of(list(walk.file(name, file, recognize(file, walk.budget))))
 
     return scan
 

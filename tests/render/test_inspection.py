@@ -18,7 +18,7 @@ from marpack.inspection.facts import (
     Verified,
     WeightsFacts,
 )
-from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict
+from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict, Unscanned
 from marpack.render.inspection import inspection_lines, member_tree
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
@@ -54,7 +54,9 @@ def told(label: str, **values: Any) -> list[str]:
 
 def pickle(where: str, verdict: PickleVerdict = TRUST, names: int = 1) -> PickleFacts:
     imported = tuple(f"mine.C{number}" for number in range(names))
-    return PickleFacts(where=where, verdict=verdict, globals=imported, opcodes=1, weights_only=False)
+    return PickleFacts(
+        where=where, verdict=verdict, globals=imported, opcodes=1, weights_only=False, runs_no_code=False
+    )
 
 
 PAGE = """\
@@ -317,6 +319,11 @@ def test_pickles_that_were_not_fetched_are_counted():
     assert shown(pickles=PickleScan(pickles=safe))[-1] == "pickles  safe, 1 read"
     assert shown(pickles=PickleScan(pickles=safe, unfetched=1200))[-1] == f"pickles  safe, 1 read{rest}"
     assert shown()[-1] == "pickles  none"
+
+
+def test_what_was_not_looked_into_is_counted_beside_what_was_read():
+    unread = PickleScan(verdict=TRUST, unscanned=(Unscanned("a", "why"), Unscanned("b", "why")))
+    assert shown(pickles=unread)[-1] == "pickles  needs trust, 0 read, 2 not looked into"
 
 
 def test_labels_stand_back_and_what_matters_stands_out():

@@ -5,6 +5,7 @@ import io
 import pickle
 import pickletools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from marpack.weights.pickle_machine import read_pickle
+from marpack.weights.pickle_machine import OpcodeBudget, is_opcode, read_pickle
 from marpack.weights.pickle_stream import (
     WRAPPER,
     Global,
@@ -126,7 +127,7 @@ def test_plain_values_are_what_python_reads(value: Any, protocol: int) -> None:
     stream = read_pickle(io.BytesIO(pickle.dumps(value, protocol=protocol)))
 
     assert repr(rebuilt(stream.root)) == repr(value)
-    assert (stream.calls, stream.imports, stream.computed, stream.indirect) == (0, (), False, False)
+    assert (stream.calls, stream.imports, stream.computed, stream.indirect, stream.acts) == (0, {}, False, False, False)
 
 
 SYSTEM = b"cos\nsystem\n"
@@ -150,8 +151,18 @@ SYSTEM = b"cos\nsystem\n"
         (b"K\x01r\x2c\x01\0\0K\x02\x85j\x2c\x01\0\0\x86.", ((2,), 1)),
         (b"K\x07\x94K\x08\x94h\x00h\x01\x87.", (8, 7, 8)),  # memoized as 0 and 1
         (b"I00\nI01\nI02\n\x87.", (False, True, 2)),
+        (b"I0x10\nI0o17\nI0b11\n\x87.", (16, 15, 3)),  # C's and Python's base 0
+        (b"I 12 \nI1_000\nI-7\n\x87.", (12, 1000, -7)),
+        (b"I12\0rest\nL12L\0rest\nF1.5\0rest\n\x87.", (12, 12, 1.5)),  # C's ends at a NUL
+        (b"I\0\n.", 0),
+        (b"I017\nI" + b"9" * 5000 + b"\n\x86.", (15, Skipped(5000))),  # C's octal; Python reads 4,300 digits
+        (b"F 1_0.5 \n.", 10.5),
+        (b"K\x07p 007 \nK\x080g7\n.", 7),
+        (b"K\x07p1_0\nK\x080h\x0a.", 7),
+        (b"K\x07p00000000000000000000000000000000001\nK\x080h\x01.", 7),
+        (b"K\x07p12345678901234567890\nK\x080g+12345678901234567890\n.", 7),
         (b"L5L\nF1.5\n\x86.", (5, 1.5)),
-        (b"S'a\\n\\x41\\101\\'\\q'\n.", "a\nAA'q"),
+        (b"S'a\\n\\x41\\101\\'\\q'\n.", "a\nAA'\\q"),  # an escape of no meaning is left
         (b'S"\\777\\0"\n.', "\xff\0"),
         (b"S''\n.", ""),
         (b"T\x01\0\0\0\xe9U\x01\xe9\x86.", ("é", "é")),  # Python 2's, by latin-1
@@ -179,7 +190,8 @@ def test_every_way_of_calling_is_a_call(data: bytes, args: object) -> None:
     assert isinstance(stream.root, PickledCall)
     assert stream.root.made_by("os.system")
     assert rebuilt(stream.root.args if len(stream.root.args) < 2 else tuple(stream.root.args)) == args
-    assert (stream.calls, stream.imports, stream.indirect) == (1, (Global("os", "system"),), False)
+    assert (stream.calls, list(stream.imports), stream.indirect) == (1, [Global("os", "system")], False)
+    assert stream.acts
 
 
 def test_what_is_put_into_a_call_is_kept_with_it() -> None:
@@ -201,7 +213,7 @@ def test_an_extension_is_an_import_that_does_not_hide_the_next(data: bytes) -> N
     stream = read_pickle(io.BytesIO(data + b"0" + SYSTEM + b"."))
 
     assert stream.problem is None
-    assert stream.imports == (Global("copyreg", "extension_5"), Global("os", "system"))
+    assert list(stream.imports) == [Global("copyreg", "extension_5"), Global("os", "system")]
 
 
 @pytest.mark.parametrize("opcode", [b"X", b"T", b"B"])
@@ -210,16 +222,6 @@ def test_texts_are_kept_up_to_a_length(opcode: bytes) -> None:
         stream = read_pickle(io.BytesIO(opcode + length.to_bytes(4, "little") + b"a" * length + b"K\x01\x86."))
         assert stream.root[1] == 1
         assert (stream.root[0] == Skipped(length)) is (length > 4096)
-
-
-@pytest.mark.parametrize("lead", [b"PK", *(b"\x80" + bytes([protocol]) for protocol in range(6))])
-@pytest.mark.parametrize("opcode", [b"C", b"B", b"\x8e", b"\x96"])
-def test_bytes_that_begin_as_a_file_have_a_place(lead: bytes, opcode: bytes) -> None:
-    width = {b"C": 1, b"B": 4}.get(opcode, 8)
-    texts = [lead + b"a", lead, b"\x80\x06a", b"aPK"]
-    data = b"".join(opcode + len(text).to_bytes(width, "little") + text for text in texts)
-
-    assert read_pickle(io.BytesIO(data + b".")).payloads == ((1 + width, len(texts[0])),)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +288,11 @@ def test_joblib_puts_raw_numbers_between_the_opcodes(padding: int | None) -> Non
 
 
 def test_storages_are_those_that_are_referred_to() -> None:
-    assert saved([torch.zeros(1), torch.ones(2)]).pickle("data.pkl").storages == {"0", "1"}
-    assert read_pickle(io.BytesIO(b"(X\x07\0\0\0storageNX\x01\0\0\0aNK\x01tQ.")).storages == {"a"}
-    assert read_pickle(io.BytesIO(b"(X\x06\0\0\0moduleNX\x01\0\0\0aNK\x01tQ.")).storages == frozenset()
+    storages = saved([torch.zeros(1), torch.ones(2)]).pickle("data.pkl").storages
+    assert storages == {"0": ("FloatStorage", 1), "1": ("FloatStorage", 2)}
+    data = b"(X\x07\0\0\0storagect\nLongStorage\nX\x01\0\0\0aNK\x01tQ."
+    assert read_pickle(io.BytesIO(data)).storages == {"a": ("LongStorage", 1)}
+    assert read_pickle(io.BytesIO(data.replace(b"storage", b"another"))).storages == {}
     assert read_pickle(io.BytesIO(b"Pkey\n.")).root == Persistent("key")
 
 
@@ -298,8 +302,23 @@ def test_a_limit_is_a_number_of_opcodes() -> None:
 
     assert read_pickle(io.BytesIO(data), limit=count).problem is None
     cut = read_pickle(io.BytesIO(data), limit=count - 1)
-    assert (cut.opcodes, cut.too_long, cut.inert) == (count - 1, True, False)
-    assert not read_pickle(io.BytesIO(data[:-1]), limit=count - 1 + 1).too_long
+    assert (cut.opcodes, cut.unfollowed, cut.is_data) == (count - 1, True, False)
+    assert not read_pickle(io.BytesIO(data[:-1]), limit=count).unfollowed
+
+
+def test_a_budget_is_spent_by_all_pickles_together() -> None:
+    data = pickle.dumps(list(range(50)))
+    count = sum(1 for _ in pickletools.genops(data))
+    budget = OpcodeBudget(2 * count - 1)
+
+    assert [budget.read(io.BytesIO(data)).unfollowed for _ in range(3)] == [False, True, True]
+    assert budget.left <= 0
+    assert budget.count == 2 * count - 1
+
+
+def test_a_pickle_costs_more_than_its_opcodes() -> None:
+    budget = OpcodeBudget(100)
+    assert [budget.read(io.BytesIO(b"N.")).unfollowed for _ in range(5)] == [False] * 4 + [True]
 
 
 @settings(max_examples=300, deadline=None)
@@ -318,11 +337,11 @@ def test_values_keep_their_shape() -> None:
     assert stream.root.get("b") == "text"
     assert isinstance(stream.root.get("c"), PickledCall)
     assert stream.root.get("c").made_by("torch._utils._rebuild_tensor_v2")
-    assert stream.imports == (
+    assert list(stream.imports) == [
         Global("torch._utils", "_rebuild_tensor_v2"),
         Global("torch", "FloatStorage"),
         Global("collections", "OrderedDict"),
-    )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -335,12 +354,25 @@ def test_values_keep_their_shape() -> None:
         (b"0", "MARK is missing"),
         (b"R", "stack runs empty"),
         (b"h\x05.", "never kept"),
-        (b"I1x\n.", "cannot be read"),
+        (b"I1x\n.", "a number is none"),
         (b"K\x01K\x02R.", "no function"),
         (b"K\x01K\x02\x93.", "no text"),
-        (b"c a\nb\n.", "no such name"),
+        (b"c\nb\n.", "no name"),
+        (b"ca\n\n.", "no name"),
+        (b"c\xff\nb\n.", "cannot be read"),
+        (b"p1\n", "stack runs empty"),
+        (b"Np-1\n", "negative"),
+        (b"Npx\n", "no number"),
+        (b"g\n", "no number"),
+        (b"F1.5x\n", "cannot be read"),
+        (b"S'a\\'\n.", "in the middle of an escape"),
+        (b"S'\\x4'\n.", "in the middle of an escape"),
+        (b"(K\x01d.", "no value"),
+        (b"}(K\x01u.", "no value"),
+        (b"K\x01(K\x02e.", "holds nothing"),
+        (b"(K\x01ios", "middle of an opcode"),
+        (b"(K\x01ios\nsystemX", "ends before its STOP"),
         (b"\xff", "no opcode"),
-        (b"\x97.", "buffers"),
         (b"Sx\n.", "no quotes"),
         (b"\x8b\xff\xff\xff\xff", "middle of an opcode"),
         (b"\x96" + b"\xff" * 8, "middle of an opcode"),
@@ -351,6 +383,57 @@ def test_what_breaks_off_says_why(data: bytes, problem: str) -> None:
 
     assert problem in str(stream.problem)
     assert stream.root is None
+
+
+@pytest.mark.parametrize("loads", [pickle.loads, pickle._loads])
+def test_no_byte_is_unknown_that_an_unpickler_knows(loads: Callable[[bytes], object]) -> None:
+    """What breaks off at the first byte for us breaks off there for C's unpickler and for Python's."""
+    for code in range(256):
+        if is_opcode(code):
+            continue
+        with pytest.raises((pickle.UnpicklingError, KeyError)):
+            loads(bytes([code]) + b"N.")
+
+
+@pytest.mark.parametrize(
+    ("data", "acts", "is_data"),
+    [
+        (SYSTEM + b")R\xff", True, False),
+        (SYSTEM + b"(K\x01K\x02u\xff", True, False),  # os.system[1] = 2
+        (SYSTEM + b"}b\xff", True, False),
+        (b"(K\x01ios\nsystemX", True, False),  # a last line needs no newline
+        (SYSTEM + b"K\x01a\xff", True, False),
+        (SYSTEM + b"\xff", False, True),  # only imported
+        (SYSTEM + b"Va\nR\xff", False, True),  # C's calls with a tuple only
+        (b"(i) one\n(ii) two\n\xff", False, True),  # no name of Python's
+        (b"K\x01)R", False, True),  # a number is not called
+        (b"]K\x01a}K\x01K\x02sb\xff", False, True),
+        (b"(" * 100_001, False, False),
+        (b"V" + b"a" * 5_000_000 + b"\n.", False, False),
+        (b"c" + b"a" * 1_000_000 + b"\nb\n\xff", False, True),
+        (b"".join(b"ca\nb%d\n0" % number for number in range(10_001)), False, False),
+        (b"X\x88\x13\0\0" + b"a" * 5000 + b"Va\n\x93\xff", False, False),  # a name too long to keep
+        (b"\x80\x04\x95\xff\0\0\0\0\0\0\0N.N.", False, False),  # a frame beyond its STOP
+    ],
+)
+def test_what_breaks_off_is_data_if_it_did_nothing_and_everybody_breaks_off_there(
+    data: bytes, acts: bool, is_data: bool
+) -> None:
+    stream = read_pickle(io.BytesIO(data))
+
+    assert stream.problem is not None
+    assert (stream.acts, stream.is_data) == (acts, is_data)
+
+
+@pytest.mark.parametrize(("data", "asks"), [(b"Pa\n", True), (SYSTEM + b")RPa\n", False), (b"NQ", False)])
+def test_asking_by_a_text_counts_as_long_as_nothing_is_called(data: bytes, asks: bool) -> None:
+    assert read_pickle(io.BytesIO(data)).asks is asks
+
+
+def test_what_it_imports_and_then_changes_is_known() -> None:
+    stream = read_pickle(io.BytesIO(b"cos\nenviron\nVa\nVb\ns."))
+
+    assert list(stream.changes) == [Global("os", "environ")]
 
 
 def test_long_strings_are_jumped_over() -> None:

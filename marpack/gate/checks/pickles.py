@@ -16,7 +16,7 @@ def run(candidate: Candidate) -> CheckOutcome:
 
 
 def verdicts(candidate: Candidate) -> tuple[Finding, ...]:
-    """Return what speaks against the archive's pickles; what the user trusts does not."""
+    """Return what speaks against the archive's pickles; what the user trusts, read or unread, does not."""
     return tuple(
         replace(finding, severity=Severity.NOTE if _is_trusted(finding, candidate) else Severity.ERROR)
         for finding in distrust(candidate.inspection.pickles, candidate.source)
@@ -24,4 +24,4 @@ def verdicts(candidate: Candidate) -> tuple[Finding, ...]:
 
 
 def _is_trusted(finding: Finding, candidate: Candidate) -> bool:
-    return finding.code == "untrusted-pickle" and candidate.options.load.trust_pickle
+    return finding.code in ("untrusted-pickle", "unscanned") and candidate.options.load.trust_pickle

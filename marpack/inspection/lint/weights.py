@@ -1,7 +1,7 @@
 """The weights' content held against their use, and what a checkpoint gives away (contract §6)."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -115,8 +115,8 @@ def _root(found: Recognized) -> object:
         return None
 
 
-def _pairs(value: object) -> list[tuple[object, object]]:
-    return value.items if isinstance(value, PickledDict | PickledCall) else []
+def _pairs(value: object) -> Sequence[tuple[object, object]]:
+    return value.items if isinstance(value, PickledDict | PickledCall) else ()
 
 
 def _holds_tensors(value: object) -> bool:

@@ -1,0 +1,218 @@
+"""What wraps another file: what comes out, and what is said where it cannot be followed to its end."""
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from marpack.inspection import wrappings
+from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
+
+TEXT = b"the inner file, " * 100
+LIMIT = 1 << 20
+NOISE = random.Random(5).randbytes(5000)
+
+
+def unwrapped(content: bytes, limit: int = LIMIT) -> tuple[list[tuple[str, bytes, bool]], str | None]:
+    """Return the inner files, and what was wrong."""
+    found = []
+    try:
+        for name, file, unpickled in unwrap(io.BytesIO(content), content[:HEAD], limit=limit):
+            file.seek(0)
+            found.append((name, file.read(), unpickled))
+    except WrappingError as error:
+        return found, str(error)
+    return found, None
+
+
+def deflated(data: bytes, window: int = 15) -> bytes:
+    engine = zlib.compressobj(wbits=window)
+    return engine.compress(data) + engine.flush()
+
+
+def alone(data: bytes, **options: int) -> bytes:
+    return lzma.compress(data, lzma.FORMAT_ALONE, filters=[{"id": lzma.FILTER_LZMA1, **options}])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        gzip.compress(TEXT),
+        gzip.compress(TEXT[:50]) + gzip.compress(TEXT[50:]),
+        gzip.compress(TEXT) + bytes(100),
+        bz2.compress(TEXT),
+        bz2.compress(TEXT) + b"rubbish that all readers pass over",
+        lzma.compress(TEXT),
+        lzma.compress(TEXT[:50]) + lzma.compress(TEXT[50:]),
+        alone(TEXT),
+        alone(TEXT, lc=0, lp=2, pb=0, dict_size=1 << 16),
+        alone(TEXT, dict_size=3 << 28),  # more than is allowed, and than is needed
+        *(deflated(TEXT, window) for window in range(9, 16)),
+    ],
+)
+def test_what_is_compressed_is_expanded(content: bytes) -> None:
+    found, problem = unwrapped(content)
+
+    assert [data for _, data, _ in found] == [TEXT]
+    assert problem is None
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, alone])
+def test_what_is_cut_off_or_damaged_is_not_passed_over(compress: Callable[[bytes], bytes]) -> None:
+    content = bytearray(compress(NOISE))
+    assert "end too early" in str(unwrapped(bytes(content[:-20]))[1])
+    content[3000:3040] = bytes(40)
+
+    assert str(unwrapped(bytes(content))[1]).startswith("its compressed data ")
+
+
+def test_a_wrong_sum_is_damage_and_hides_nothing_before_it() -> None:
+    content = bytearray(deflated(NOISE))
+    content[-1] ^= 1
+    found, problem = unwrapped(bytes(content))
+
+    assert "damaged" in str(problem)
+    assert NOISE.startswith(found[0][1])
+
+
+@pytest.mark.parametrize(
+    "content", [b"(S) (S) (S) a text", b"x\x9c and no more", b"BZh is a word", b"]" + bytes(40), b"\x5d"]
+)
+def test_what_only_looks_compressed_comes_to_nothing(content: bytes) -> None:
+    assert unwrapped(content) == ([], None)
+
+
+def test_a_compressed_file_that_is_short_and_damaged_is_followed_to_that_byte() -> None:
+    content = deflated(b"before" * 3)[:-4]  # without its sum, as one that never ends
+    assert unwrapped(content + b"\xff" * 4)[0][0][1] == b"before" * 3
+
+
+def test_what_expands_to_more_than_is_taken_is_said() -> None:
+    found, problem = unwrapped(gzip.compress(bytes(LIMIT + 1)))
+
+    assert len(found) == 1
+    assert "expands to over 1,048,576 bytes" in str(problem)
+    assert unwrapped(gzip.compress(bytes(LIMIT)))[1] is None
+    assert "as much as is looked into" in str(unwrapped(gzip.compress(b"a"), 0)[1])
+
+
+def test_a_format_that_is_not_read_is_named() -> None:
+    assert "7z" in str(unwrapped(b"7z\xbc\xaf\x27\x1c" + bytes(50))[1])
+
+
+def tarred(members: dict[str, bytes], form: int = tarfile.PAX_FORMAT, **fields: object) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as file:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            for key, value in fields.items():
+                setattr(info, key, value)
+            file.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+MEMBERS = {"a": b"1", "b/c": b"22"}
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_the_members_of_a_tar_are_given(form: int) -> None:
+    found, problem = unwrapped(tarred(MEMBERS, form))
+    assert ({name: data for name, data, _ in found}, problem) == (MEMBERS, None)
+
+
+def test_a_tar_without_a_magic_word_is_one_by_its_checksum() -> None:
+    content = bytearray(tarred({"a": TEXT}, tarfile.USTAR_FORMAT))
+    content[257:265] = bytes(8)
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+
+    assert unwrapped(bytes(content))[0] == [("a", TEXT, False)]
+    content[0] ^= 1
+    assert unwrapped(bytes(content)) == ([], None)
+
+
+@pytest.mark.parametrize(("kind", "names"), [(b"7", ["a"]), (b"Z", ["a"]), (b"2", []), (b"5", [])])
+def test_a_tars_members_of_unknown_kinds_are_files_as_tarfile_has_it(kind: bytes, names: list[str]) -> None:
+    assert [name for name, _, _ in unwrapped(tarred({"a": b""}, type=kind))[0]] == names
+
+
+def test_a_tar_that_cannot_be_followed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = tarred(MEMBERS)
+    broken = bytearray(content)
+    broken[1024] ^= 1
+    assert "cannot be read" in str(
+        unwrapped(b"x" + content[1:])[1]
+    )  # it says that it is one, and its checksum is wrong
+    assert "sparse" in str(
+        unwrapped(tarred({"a": b""}, pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "1"}))[1]
+    )
+    assert "extended header" in str(unwrapped(tarred({"a": b""}, pax_headers={"comment": "c" * (1 << 20)}))[1])
+    torch = {"sys_info": b"N.", "pickle": b"N.", "storages": b"N.", "tensors": b"N."}
+    assert "torch wrote it" in str(unwrapped(tarred(torch))[1])
+    monkeypatch.setattr(wrappings, "_MAX_MEMBERS", 1)
+    assert "over 1 members" in str(unwrapped(content)[1])
+
+
+def saved(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+PLAIN = [
+    np.zeros(3), np.zeros((2, 3), ">i2"), np.array(["ab", "c"]), np.array([b"abc"]), np.array(True),
+    np.zeros(2, "i4,f8"), np.zeros(2, [("a", "u1"), ("b", "f4", (2, 2))]), np.zeros(2, "M8[s]"), np.zeros(0),
+    np.zeros(2, "V5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("array", PLAIN, ids=lambda array: array.dtype.str)
+def test_numbers_of_numpys_are_passed_over_by_their_length(array: np.ndarray) -> None:
+    assert unwrapped(saved(array)) == ([], None)
+    assert unwrapped(saved(array) + b"rest") == ([("rest", b"rest", False)], None)
+    assert unwrapped(saved(array) + saved(array)) == ([], None)
+    if array.nbytes:
+        assert unwrapped(saved(array)[:-1]) == ([], "numpy's array is cut off")
+
+
+def test_objects_of_numpys_are_a_pickle() -> None:
+    content = saved(np.array([{}], dtype=object))
+    for data in (saved(PLAIN[0]) + content, content):
+        (found,), problem = unwrapped(data)
+        assert (found[0], found[2], problem) == ("objects", True, None)
+        assert content.endswith(found[1])
+
+
+def npy(header: bytes, rest: bytes = b"pickle") -> bytes:
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + rest
+
+
+@pytest.mark.parametrize(
+    "descr", ["'object'", "'O,O'", r"'\x4f'", "'f' 'oo'", "[('a', 'O')]", "('<f8', (2,))", "[('a', 'O', (2,))]", "3"]
+)
+def test_a_dtype_that_is_not_plainly_numbers_is_taken_for_objects(descr: str) -> None:
+    found, _ = unwrapped(npy(b"{'descr': %s, 'fortran_order': False, 'shape': (1,)}" % descr.encode()))
+    assert found == [("objects", b"pickle", True)]
+
+
+def test_python_2s_long_numbers_are_numbers() -> None:
+    assert unwrapped(npy(b"{'descr': '<i2', 'fortran_order': False, 'shape': (3L,)}")) == ([], None)
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"[]", b"{'descr': '<f8'}", b"__import__('os')", b"(" * 300])
+def test_a_header_of_numpys_that_cannot_be_read_is_said(header: bytes) -> None:
+    assert unwrapped(npy(header)) == ([], "the header of numpy's array cannot be read")
+
+
+def test_a_header_of_numpys_has_bounds() -> None:
+    content = b"\x93NUMPY\3\0" + struct.pack("<I", 1 << 20) + b" " * (1 << 20)
+    assert "header of numpy's array has 1,048,576 bytes" in str(unwrapped(content)[1])
