@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import Enum
 from typing import BinaryIO
 
@@ -12,7 +12,7 @@ from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
 from marpack.weights import legacy
 from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_machine import OPCODE_LIMIT, OpcodeBudget, is_opcode
+from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zip_entries import LargeZipError, NotZipError, ZipEntry, open_entry, stored
@@ -23,6 +23,7 @@ MAX_FILES = 50_000  # in all of them together, and so is the next
 MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or pad pickles
 MAX_STREAMS = 1000  # pickles one after the other in one file
 _CHUNK = 64 * 1024
+_MAGIC = (b"\x80", b"L")  # with which torch.save's magic number may begin
 _PADDING = b"\0 \t\r\n"
 _PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
 _ODD = (b"P", b"7", b"R", b"\x1f", b"x", b"\xfd", b"\x5d", b"\x93", b"\x28", b"\x04", b"B")  # how wrappings begin
@@ -38,6 +39,7 @@ _SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.d
 _OTHERS = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)
 
 Found = Iterator[PickleFacts | Unscanned]
+Unwrapping = Generator[PickleFacts | Unscanned, None, bool]
 
 
 class Claim(Enum):
@@ -86,25 +88,33 @@ class NestedScan:
         file.seek(0)
         head = file.read(HEAD)
         claim = self._claim(where, claim, found)
-        is_zip, is_wrapped = head.startswith(LOCAL_MAGIC), False
         try:
             if archive := _zip_of(file, head, found, self.budget, at_end=self._thorough or depth == 0):
                 yield from self._zip(where, file, archive, depth)
         except NotZipError as error:
             if claim is not Claim.NUMBERS or isinstance(error, LargeZipError):
                 yield Unscanned(where, f"it begins as a zip, and cannot be read as one: {error}")
-        try:
-            for name, inner, is_pickle in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
-                self._bytes_left -= inner.seek(0, io.SEEK_END) if isinstance(inner, io.BytesIO) else 0
-                inside = Claim.UNPICKLED if is_pickle else claim if isinstance(inner, io.BytesIO) else Claim.NONE
-                yield from self.file(f"{where}!{name}", inner, depth=depth + 1, claim=inside)
-                is_wrapped = True
-        except WrappingError as error:
-            yield Unscanned(where, str(error))
+        is_wrapped = yield from self._wrapped(where, file, head, depth, claim)
         if pickles := _legacy_pickles(file, head, found, self.budget):
             yield from self._legacy(where, file, pickles, depth)
-        elif head and not is_zip:
-            yield from self._follow(where, file, 0, Claim.NONE if is_wrapped else claim, depth)
+        elif head and not head.startswith(LOCAL_MAGIC):
+            claim = Claim.NONE if is_wrapped else claim
+            if head[0] in OPCODES or claim is Claim.UNPICKLED:
+                yield from self._follow(where, file, 0, claim, depth, first=head[:2])
+
+    def _wrapped(self, where: str, file: BinaryIO, head: bytes, depth: int, claim: Claim) -> Unwrapping:
+        """Look into the files that a file wraps; return whether there is any."""
+        found = False
+        try:
+            for name, inner, is_pickle in unwrap(file, head, limit=min(EXPANDED_LIMIT, self._bytes_left)):
+                found, inside = True, Claim.UNPICKLED if is_pickle else Claim.NONE
+                if isinstance(inner, io.BytesIO):  # expanded: as good a pickle as the file that it comes from
+                    self._bytes_left -= inner.seek(0, io.SEEK_END)
+                    inside = claim
+                yield from self.file(f"{where}!{name}", inner, depth=depth + 1, claim=inside)
+        except WrappingError as error:
+            yield Unscanned(where, str(error))
+        return found
 
     def _spent(self, depth: int) -> str | None:
         """Return why no more is looked into, if so."""
@@ -167,18 +177,19 @@ class NestedScan:
             end = legacy.end_of_storages(file, pickles) or pickles[-1].end  # torch.load raises where they are not whole
             yield from self._follow(where, file, end, Claim.NONE, depth)
 
-    def _follow(self, where: str, file: BinaryIO, at: int, claim: Claim, depth: int) -> Found:
-        """Read the pickles that follow one another from a byte on, padding between them passed over."""
+    def _follow(self, where: str, file: BinaryIO, at: int, claim: Claim, depth: int, *, first: bytes = b"") -> Found:
+        """Read the pickles that follow one another from a byte on, which is padding unless `first` begins there."""
         size = file.seek(0, io.SEEK_END)
-        at, first = self._behind(file, at) if at else (0, _two(file, 0))
+        if not first:
+            at, first = self._behind(file, at)
         count = 0
-        while first and (is_opcode(first[0]) or claim is Claim.UNPICKLED):
+        while first and (first[0] in OPCODES or claim is Claim.UNPICKLED):
             count += 1
             if count > MAX_STREAMS:
                 yield Unscanned(where, f"it has over {MAX_STREAMS:,} pickles in a row")
                 return
             stream = self.budget.read(file, at)
-            if stream.has_arrays:
+            if stream.imports and stream.has_arrays:
                 plain, stream = stream, self.budget.read(file, at, joblib=True)
                 if plain.unfollowed or not plain.imports.keys() <= stream.imports.keys():  # numbers read as opcodes
                     yield from _judged(where, plain)
@@ -240,8 +251,8 @@ def _is_pickle(stream: Stream, claim: Claim, *, marked: bool, is_whole: bool) ->
 
 def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget) -> list[Stream]:
     """Return the pickles that torch.save wrote before torch 1.6, if it did."""
-    if found:
-        return list(found.pickles)
+    if found or head[:1] not in _MAGIC:
+        return list(found.pickles) if found else []
     return legacy.read_pickles(file, budget) if legacy.looks_like(file, head) else []
 
 
@@ -256,10 +267,12 @@ def _zip_of(
         return found.zip
     if head.startswith(LOCAL_MAGIC):
         return TorchZip.read(file, budget)
-    size = file.seek(0, io.SEEK_END)
-    file.seek(max(0, size - (_TAIL if at_end else _END_SIZE)))
+    tail = head
+    if len(head) == HEAD:
+        file.seek(max(0, file.seek(0, io.SEEK_END) - (_TAIL if at_end else _END_SIZE)))
+        tail = file.read(_TAIL)
     try:
-        return TorchZip.read(file, budget) if _END in file.read(_TAIL) else None
+        return TorchZip.read(file, budget) if _END in tail else None
     except LargeZipError:
         raise
     except NotZipError:
@@ -274,4 +287,4 @@ def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
     data = file.read(HEAD)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
     first = data[begin : begin + 1]
-    return not first or is_opcode(first[0]) or first in _ODD
+    return not first or first[0] in OPCODES or first in _ODD

@@ -13,11 +13,11 @@ class TruncatedError(Exception):
 class ByteStream:
     """Bytes one after the other, with cheap jumps over those nobody needs."""
 
-    __slots__ = ("_file", "_start", "_window", "at", "data")
+    __slots__ = ("_file", "_window", "at", "data", "start")
 
     def __init__(self, file: BinaryIO, offset: int = 0) -> None:
         self._file = file
-        self._start = offset  # the file position of data[0]
+        self.start = offset  # the file position of data[0]
         self._window = _SMALLEST
         self.data = b""
         self.at = 0
@@ -26,15 +26,15 @@ class ByteStream:
     @property
     def position(self) -> int:
         """Bytes from the file's start to the next byte."""
-        return self._start + self.at
+        return self.start + self.at
 
     def fill(self, count: int) -> bool:
         """Have `count` bytes from here on in the window; False when the file ends before."""
         if len(self.data) - self.at >= count:
             return True
-        self._start += self.at
+        self.start += self.at
         rest = self.data[self.at :]
-        self._file.seek(self._start + len(rest))
+        self._file.seek(self.start + len(rest))
         self.data = rest + self._file.read(max(count - len(rest), self._window))
         self._window = min(self._window * 2, _LARGEST)
         self.at = 0
@@ -79,4 +79,4 @@ class ByteStream:
         data = self._file.read(_SMALLEST)
         if not data:
             raise TruncatedError
-        self._start, self._window, self.data, self.at = target, _SMALLEST, data, 1
+        self.start, self._window, self.data, self.at = target, _SMALLEST, data, 1

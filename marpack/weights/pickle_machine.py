@@ -1,19 +1,20 @@
 """The pickle machine: one pickle, read to its STOP opcode by opcode, and nothing of it run."""
 
 from collections.abc import Callable
-from functools import partial
-from operator import methodcaller
 from struct import Struct
 from typing import Any, BinaryIO, ClassVar
 
 from msgspec.structs import asdict
 
+from marpack.weights import pickle_text as text
 from marpack.weights.bytestream import ByteStream, TruncatedError
 from marpack.weights.pickle_stream import (
     LITERALS,
     WRAPPER,
     BrokenPickleError,
     Effects,
+    Global,
+    Persistent,
     PickledCall,
     PickledDict,
     Skipped,
@@ -21,11 +22,7 @@ from marpack.weights.pickle_stream import (
     UnfollowedPickleError,
     Unknown,
     array_bytes,
-    integer,
     paired,
-    place,
-    real,
-    unquoted,
 )
 
 # Bounds, by counts: what a verdict says must not hang on how busy a machine is.
@@ -38,15 +35,9 @@ _LONGEST_LINE = 1 << 20  # bytes
 _LATEST_PROTOCOL = 5
 _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
-_FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
-
-Decode = Callable[[bytes], object]
-_utf8: Decode = methodcaller("decode", "utf-8", "surrogatepass")
-_latin: Decode = methodcaller("decode", "latin-1")  # what Python 2 wrote: names and keys are ASCII
-_strict: Decode = methodcaller("decode", "utf-8")
-_raw: Decode = methodcaller("decode", "raw_unicode_escape")
 _BINARY = (bytes, bytearray)
-_signed: Decode = partial(int.from_bytes, byteorder="little", signed=True)
+_BINARY = (bytes, bytearray)
+_FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
 
 
 class OpcodeBudget:
@@ -75,15 +66,17 @@ def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, j
     """
     machine = _Machine(ByteStream(file, offset), joblib=joblib)
     count, problem, unfollowed = machine.run(limit)
+    effects, source = machine.effects, machine.source
     return Stream(
-        **asdict(machine.effects),
+        **asdict(effects),
         root=machine.stack[-1] if problem is None else None,
         codes=frozenset(code for code in range(256) if machine.used[code]),
         opcodes=count,
         start=offset,
-        end=machine.source.position,
+        end=source.start + source.at,
         problem=problem,
         unfollowed=unfollowed,
+        is_data=problem is not None and not (unfollowed or effects.acts or effects.computed),
     )
 
 
@@ -142,7 +135,10 @@ class _Machine:
         return layout.unpack(self.take(layout.size))[0]
 
     def line(self) -> bytes:
-        line = self.source.line(_LONGEST_LINE)
+        source = self.source
+        end = source.data.find(b"\n", source.at)
+        line = source.data[source.at : end] if end >= 0 else source.line(_LONGEST_LINE)
+        source.at = end + 1 if end >= 0 else source.at
         if line is None:
             raise UnfollowedPickleError(f"a line has over {_LONGEST_LINE:,} bytes")
         self.keep(len(line))
@@ -159,13 +155,13 @@ class _Machine:
     def push_number(self, layout: Struct) -> None:
         self.stack.append(self.number(layout))
 
-    def push_line(self, decode: Decode) -> None:
+    def push_line(self, decode: text.Decode) -> None:
         self.stack.append(decode(self.line()))
 
-    def push_text(self, form: tuple[Struct, Decode]) -> None:
+    def push_text(self, form: tuple[Struct, text.Decode]) -> None:
         layout, decode = form
         size, source = self.number(layout), self.source
-        if decode in _BINARY and source.fill(2) and source.data[source.at : source.at + 2] in _FILES and size > 2:
+        if size > 2 and decode in _BINARY and source.fill(2) and source.data[source.at : source.at + 2] in _FILES:
             self.effects.holds(source.position, size)
         if size > _LONGEST_TEXT:
             self.source.skip(size)
@@ -201,7 +197,7 @@ class _Machine:
 
     def key(self, layout: Struct | int) -> int | bytes:
         """Read a place in the memo: a line for 0."""
-        return self.number(layout) if isinstance(layout, Struct) else place(self.line())
+        return self.number(layout) if isinstance(layout, Struct) else text.place(self.line())
 
     def put(self, layout: Struct | int) -> None:
         self.memo[self.key(layout)] = self.stack[-1]
@@ -242,7 +238,7 @@ class _Machine:
             target.items.extend(pairs)
 
     def push_global(self) -> None:
-        self.stack.append(self.effects.imported(_strict(self.line()), _strict(self.line())))
+        self.stack.append(self.effects.imported(text.strict(self.line()), text.strict(self.line())))
 
     def push_named(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
@@ -254,7 +250,11 @@ class _Machine:
 
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
-        self.stack.append(self.effects.called(function, args))
+        if self.effects.acts and type(function) is Global:  # of a second honest call there is nothing to note
+            self.effects.calls += 1
+            self.stack.append(PickledCall(function, args))
+        else:
+            self.stack.append(self.effects.called(function, args))
 
     def reduce_with_keywords(self) -> None:
         keywords, args, function = self.stack.pop(), self.stack.pop(), self.stack.pop()
@@ -265,25 +265,22 @@ class _Machine:
         self.stack.append(self.effects.called(values[0], tuple(values[1:])))
 
     def make_instance(self) -> None:
-        found = self.effects.imported(_strict(self.line()), _strict(self.line()))
+        found = self.effects.imported(text.strict(self.line()), text.strict(self.line()))
         args = tuple(self.popped())  # C's takes the MARK first, Python's imports: without one both refuse
         self.stack.append(self.effects.called(found, args))
 
     def build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]
-        if not isinstance(target, LITERALS):  # a literal takes a state of nothing, and no other
-            self.effects.filled(target)
         if isinstance(target, PickledCall):
-            target.state = state
+            target.state, self.effects.acts = state, True
             if self.joblib and target.made_by(WRAPPER):
                 self.array(state)
+        elif not isinstance(target, LITERALS):  # a literal takes a state of nothing, and no other
+            self.effects.filled(target)
 
     def array(self, state: object) -> None:
         """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
-        try:
-            length, is_padded = array_bytes(state)
-        except ValueError as error:
-            raise UnfollowedPickleError(f"an array of joblib's cannot be measured: {error}") from None
+        length, is_padded = array_bytes(state)
         if length is None:
             self.frames.append((self.stack, self.marks, self.memo))
             self.stack, self.marks, self.memo = [], [], {}
@@ -292,10 +289,14 @@ class _Machine:
 
     def persist(self) -> None:
         key = self.stack.pop()
-        self.stack.append(self.effects.asked(key))
+        match key:
+            case ("storage", Global(name=kind), str(name), _, int(count), *_):
+                self.effects.storages[name] = kind, count
+        self.stack.append(Persistent(key))
 
     def persist_line(self) -> None:
-        self.stack.append(self.effects.asked(_latin(self.line())))
+        self.effects.asks |= not self.effects.acts
+        self.stack.append(Persistent(text.latin(self.line())))
 
     def stop(self) -> None:
         if not self.stack:
@@ -316,16 +317,17 @@ class _Machine:
         self.framed = self.number(_8) + self.source.position
 
     def refuse_byte(self) -> None:
-        raise BrokenPickleError(f"byte {self.source.position - 1:,} is no opcode")
+        raise BrokenPickleError(f"byte {self.source.start + self.source.at - 1:,} is no opcode")
 
     # By their byte, as the standard library's pickletools documents them; some methods take an operand from here
     OPCODES: ClassVar[dict[bytes, tuple[Callable[..., object], *tuple[object, ...]]]] = {
         b"N": (push,), b")": (push, ()), b"\x88": (push, True), b"\x89": (push, False), b"K": (push_number, _1),
         b"M": (push_number, _2), b"J": (push_number, Struct("<i")), b"G": (push_number, Struct(">d")),
-        b"I": (push_line, integer), b"L": (push_line, integer), b"F": (push_line, real), b"S": (push_line, unquoted),
-        b"V": (push_line, _raw), b"\x8a": (push_text, (_1, _signed)), b"\x8b": (push_text, (_4, _signed)),
-        b"U": (push_text, (_1, _latin)), b"T": (push_text, (_4, _latin)), b"\x8c": (push_text, (_1, _utf8)),
-        b"X": (push_text, (_4, _utf8)), b"\x8d": (push_text, (_8, _utf8)), b"C": (push_text, (_1, bytes)),
+        b"I": (push_line, text.integer), b"L": (push_line, text.integer), b"F": (push_line, text.real),
+        b"S": (push_line, text.unquoted), b"V": (push_line, text.raw),
+        b"\x8a": (push_text, (_1, text.signed)), b"\x8b": (push_text, (_4, text.signed)),
+        b"U": (push_text, (_1, text.latin)), b"T": (push_text, (_4, text.latin)), b"\x8c": (push_text, (_1, text.utf8)),
+        b"X": (push_text, (_4, text.utf8)), b"\x8d": (push_text, (_8, text.utf8)), b"C": (push_text, (_1, bytes)),
         b"B": (push_text, (_4, bytes)), b"\x8e": (push_text, (_8, bytes)), b"\x96": (push_text, (_8, bytearray)),
         b"(": (mark,), b"0": (pop,), b"1": (popped,), b"2": (duplicate,), b"\x94": (memoize,),
         b"p": (put, 0), b"q": (put, _1), b"r": (put, _4), b"g": (get, 0), b"h": (get, _1), b"j": (get, _4),
@@ -345,6 +347,4 @@ _ROWS = (_Machine.OPCODES.get(bytes([code]), (_Machine.refuse_byte,)) for code i
 _ACTIONS = tuple((action, operand[0] if operand else None) for action, *operand in _ROWS)
 
 
-def is_opcode(code: int) -> bool:
-    """Tell whether an unpickler knows the byte."""
-    return _ACTIONS[code][0] is not _Machine.refuse_byte
+OPCODES = frozenset(code for code, (action, _) in enumerate(_ACTIONS) if action is not _Machine.refuse_byte)

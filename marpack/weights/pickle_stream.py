@@ -2,7 +2,6 @@
 
 import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-from contextlib import suppress
 from functools import cached_property
 from math import prod
 
@@ -11,14 +10,6 @@ from msgspec import Struct, field
 WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 _DTYPE = re.compile(r"[a-zA-Z](\d+)")
 _WIDTHS = {"U": 4}  # bytes per counted unit of a dtype; 1 for all others
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|[^x]|$|x)", re.DOTALL)
-_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", "'": "'", '"': '"'}
-# What strtol or Python's int take in base 0, and what int takes in base 10
-_INTEGER = re.compile(
-    rb"\s*[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+|0[0-7_]*|[1-9](?:_?[0-9])*)\s*"
-)
-_PLACE = re.compile(rb"\s*([+-]?)0*([0-9](?:_?[0-9])*)\s*")
-_COUNTABLE = 18  # digits of numbers that are read; longer ones are of no interest
 
 
 class BrokenPickleError(Exception):
@@ -147,14 +138,6 @@ class Effects(Struct, kw_only=True):
         self.calls += 1
         return PickledCall(function, args)
 
-    def asked(self, key: object) -> Persistent:
-        """Return what lies outside under a key."""
-        self.asks |= isinstance(key, str) and not self.acts
-        match key:
-            case ("storage", Global(name=kind), str(name), _, int(count), *_):
-                self.storages[name] = kind, count
-        return Persistent(key)
-
     def holds(self, begin: int, length: int) -> None:
         """Note a byte string that is a file of its own. Raises UnfollowedPickleError."""
         self.files.append((begin, length))
@@ -180,16 +163,12 @@ class Stream(Effects, kw_only=True):
     end: int
     problem: str | None = None  # why it was not read to its STOP; what stands before has been executed by then
     unfollowed: bool = False  # an unpickler may go on there
+    is_data: bool = False  # C's unpickler certainly breaks off before it calls anything: a pickle to no one
 
     @property
     def has_arrays(self) -> bool:
         """Tell whether joblib wrote it, with raw arrays between the opcodes."""
         return any(item.path == WRAPPER for item in self.imports)
-
-    @property
-    def is_data(self) -> bool:
-        """Tell whether C's unpickler certainly breaks off before it calls anything: a pickle to no one."""
-        return self.problem is not None and not (self.unfollowed or self.acts or self.computed)
 
 
 def _is_made_by(value: object, paths: tuple[str, ...]) -> bool:
@@ -203,72 +182,21 @@ def paired(values: list[object]) -> list[tuple[object, object]]:
     return list(zip(values[::2], values[1::2], strict=True))
 
 
-def integer(line: bytes) -> object:
-    """Return a number of INT or LONG, as far as C's unpickler or Python's reads it. Raises BrokenPickleError."""
-    if line in (b"00", b"01"):
-        return line == b"01"
-    text, end, _ = line.partition(b"\0")  # where C's stops
-    text = text.removesuffix(b"L")
-    if not _INTEGER.fullmatch(text) and (text or not end):
-        raise BrokenPickleError("a number is none")
-    return int(text) if text.isdigit() and text[:1] != b"0" and len(text) <= _COUNTABLE else _rarely(text)
-
-
-def _rarely(text: bytes) -> object:
-    """Return a number that is negative, long or in another base: that of C's 017 is 8."""
-    for base in (0, 8):
-        with suppress(ValueError):
-            return int(text or b"0", base)
-    return Skipped(len(text))  # Python reads no more than 4,300 digits
-
-
-def real(line: bytes) -> float:
-    """Return a number of FLOAT, as `integer` does. Raises ValueError."""
-    return float(line.partition(b"\0")[0])
-
-
-def place(line: bytes) -> int | bytes:
-    """Return a place in the memo, as GET and PUT write it: long ones as digits. Raises BrokenPickleError."""
-    found = _PLACE.fullmatch(line.partition(b"\0")[0])
-    if found is None:
-        raise BrokenPickleError("a place in the memo is no number")
-    digits = found[2].replace(b"_", b"").lstrip(b"0")
-    if found[1] == b"-" and digits:
-        raise BrokenPickleError("a place in the memo is negative")
-    return int(digits or b"0") if len(digits) <= _COUNTABLE else digits
-
-
-def unquoted(line: bytes) -> str:
-    """Return a text written in quotes, with backslashes. Raises BrokenPickleError."""
-    line = line.strip()
-    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
-        raise BrokenPickleError("a quoted string has no quotes")
-    return _ESCAPE.sub(_unescaped, line[1:-1].decode("latin-1"))
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    if code in ("", "x"):
-        raise BrokenPickleError("a quoted string ends in the middle of an escape")
-    if code[0] == "x":
-        return chr(int(code[1:], 16))
-    return chr(int(code, 8) & 0xFF) if code[0] in "01234567" else _LETTERS.get(code, f"\\{code}")
-
-
 def array_bytes(state: object) -> tuple[int | None, bool]:
     """Return how long the array behind joblib's wrapper is, and whether padding, and a byte that counts it, precede it.
 
-    The length is None for objects, which follow as a pickle of their own. Raises ValueError when the state tells none.
+    The length is None for objects, which follow as a pickle of their own.
+    Raises UnfollowedPickleError when the state tells none.
     """
     fields = state if isinstance(state, PickledDict) else PickledDict()
     match fields.get("shape"), fields.get("dtype"):
         case tuple(shape), PickledCall(args=(str(code), *_)):
             width = _DTYPE.fullmatch(code)
         case _:
-            raise ValueError("no shape or dtype")
+            raise UnfollowedPickleError("an array of joblib's has no shape or dtype")
     if code.startswith("O"):
         return None, False
     if width is None or not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise ValueError("an unknown dtype or shape")
+        raise UnfollowedPickleError("an array of joblib's has an unknown dtype or shape")
     padded = fields.get("numpy_array_alignment_bytes") is not None
     return prod(shape) * int(width[1]) * _WIDTHS.get(code[0], 1), padded
