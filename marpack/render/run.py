@@ -64,8 +64,11 @@ def told_frames(frames: Iterable[Frame]) -> list[Frame]:
 def show_load_error(error: LoadError) -> None:
     """Print on stderr why a handler could not be loaded, with its own traceback."""
     console = talk()
-    lacking = error.trouble.kind == NotProvidedError.__name__
-    so = " here: marpack lacks what it needs" if lacking else "; the server's worker would die here, too"
+    so = "; the server's worker would die here, too"
+    if error.trouble.kind == NotProvidedError.__name__:
+        so = " here: marpack lacks what it needs"
+    elif error.trouble.only_here:
+        so = " here: this Python lacks what the server has"
     console.print(f"[bold red]error:[/] the handler could not be loaded{so}")
     show_trouble(error.trouble, console)
     show_logs(error.logs, console)

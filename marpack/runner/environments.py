@@ -180,6 +180,11 @@ def count_requirements(archive: Archive) -> int:
     return sum(line.sort is LineKind.REQUIREMENT for _, line in _lines(archive))
 
 
+def required(archive: Archive) -> tuple[str, ...]:
+    """Return the distributions that an archive's requirements name."""
+    return tuple(dict.fromkeys(line.name for _, line in _lines(archive) if line.name is not None))
+
+
 def _lines(archive: Archive) -> Iterator[tuple[str, Line]]:
     first = archive.manifest.model.requirements_file
     return read_requirements(first, lambda name: _bytes_of(archive, name)) if first else iter(())

@@ -17,6 +17,7 @@ from marpack.errors import ArchiveError, DamagedArchiveError
 from marpack.findings import Finding, Severity
 from marpack.inspection.text_members import model_config
 from marpack.project.source import ResolvedSource, resolve
+from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
 from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.targets import Target
@@ -62,7 +63,7 @@ class Session:
 
         Args:
             source: An archive, a model folder or a project; None for the project in the current folder.
-            options: How to load it; its `model_dir` and `target` are filled in here.
+            options: How to load it; its `model_dir`, `target` and `required` are filled in here.
             target: Whose behaviour is shown; None: the project's or the archive's, else the server's.
             settings: The workers, or what makes another kind of pool.
             cache: Where archives are extracted to; None: this user's.
@@ -84,7 +85,8 @@ class Session:
             listener.opened(resolved, archive)
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
-            load = replace(options, model_dir=str(archive.materialize()), target=chosen)
+            folder = str(archive.materialize())
+            load = replace(options, model_dir=folder, target=chosen, required=required(archive))
             config = model_config(archive)
             if isinstance(settings, PoolSettings):
                 pool: ModelPool = LocalPool(load, settings.as_served(config), first=first)

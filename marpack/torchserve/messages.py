@@ -73,6 +73,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     frames: tuple[Frame, ...] = ()  # outermost first
     hint: str | None = None
     notes: tuple[str, ...] = ()
+    only_here: bool = False  # what is missing here, the server has
 
 
 class Load(Struct, frozen=True, kw_only=True, tag=True):
@@ -91,6 +92,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     trust_pickle: bool = False  # load weights that need more than `weights_only` allows
     show_data: bool = False  # print what the handler gets, before it is called
     max_response_size: int = MAX_BODY  # bytes of one answer: the server's setting
+    required: tuple[str, ...] = ()  # distributions that the archive's requirements name
 
 
 class Predict(Struct, frozen=True, tag=True):

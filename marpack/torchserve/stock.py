@@ -218,7 +218,7 @@ SERVER_LOADED = frozenset({"numpy", "yaml", "ts"})
 # By import name, what the server needs, what its images install, and what those bring along.
 INSTALLED = _names(
     """
-    torch torchvision torchaudio torchtext torchgen functorch ts model_archiver numpy PIL psutil packaging wheel yaml
+    torch torchvision torchaudio torchgen functorch ts model_archiver numpy PIL psutil packaging wheel yaml
     requests captum pynvml ninja setuptools pkg_resources _distutils_hack pip cython Cython cpuinfo
     typing_extensions filelock sympy mpmath networkx jinja2 markupsafe fsspec triton tqdm matplotlib mpl_toolkits pylab
     cycler kiwisolver pyparsing dateutil six contourpy fontTools urllib3 certifi idna charset_normalizer

@@ -60,7 +60,7 @@ class HandlerLoader:
 
     def failure(self, error: BaseException) -> LoadFailed:
         """Return what the parent is told of an error that `run` raised."""
-        trouble = flatten(error, stage=self._stage, model_dir=self._load.model_dir)
+        trouble = flatten(error, stage=self._stage, model_dir=self._load.model_dir, required=self._load.required)
         exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
         return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
 

@@ -255,14 +255,15 @@ def test_how_the_model_was_loaded(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    ("kind", "so"),
+    ("kind", "only_here", "so"),
     [
-        ("ValueError", "; the server's worker would die here, too"),
-        ("NotProvidedError", " here: marpack lacks what it needs"),
+        ("ValueError", False, "; the server's worker would die here, too"),
+        ("ModuleNotFoundError", True, " here: this Python lacks what the server has"),
+        ("NotProvidedError", False, " here: marpack lacks what it needs"),
     ],
 )
-def test_a_handler_that_cannot_be_loaded(capsys: pytest.CaptureFixture[str], kind: str, so: str):
-    failure = LoadFailed(trouble=Trouble(kind=kind, message="no", stage="import"))
+def test_a_handler_that_cannot_be_loaded(capsys: pytest.CaptureFixture[str], kind: str, only_here: bool, so: str):
+    failure = LoadFailed(trouble=Trouble(kind=kind, message="no", stage="import", only_here=only_here))
     show_load_error(LoadError(failure, "printed\n", where="a.mar"))
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"error: the handler could not be loaded{so}", f"  import: {kind}: no", "  │ printed"]

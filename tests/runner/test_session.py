@@ -108,13 +108,15 @@ class FakePool:
 
 
 def test_an_archive_is_opened_then_loaded_then_let_go_of(make_mar):
-    source = str(make_mar("x = 1", files={"c.yaml": "batchSize: 2"}, configFile="c.yaml"))
+    files = {"c.yaml": "batchSize: 2", "r.txt": "Lru_Dict\nlru-dict\ntimm>1\n--no-index\n"}
+    source = str(make_mar("x = 1", files=files, configFile="c.yaml", requirementsFile="r.txt"))
     for failure, end in ((None, "close"), (KeyError("a"), "kill")):
         listener = Listener()
         session = Session.open(
             source, options=Load(model_dir="", model_name="m"), settings=FakePool(listener.told), listener=listener
         )
         assert listener.told == ["opened probe.mar", "torchserve m {'batchSize': 2}", "loading", "start", "loaded"]
+        assert session.load.required == ("lru-dict", "timm")
         assert (session.loaded.handler, session.digest, session.load.target) == ("h", None, Target.TORCHSERVE)
         with suppress(KeyError), session:
             if failure is not None:

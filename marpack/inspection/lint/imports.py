@@ -14,9 +14,9 @@ from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.entry_point import Absent, lookup
 from marpack.inspection.lint.files import Files, Found, Located, Module, broken
 from marpack.inspection.lint.model_loading import LintContext
-from marpack.inspection.requirements import provided, usual_provider
 from marpack.inspection.syntax import Broken, dotted_name, walk
 from marpack.torchserve import stock as ts
+from marpack.torchserve.distributions import is_homely, is_known, namesake, provided, usual_provider
 from marpack.torchserve.stock import INSTALLED, is_standard, never_found
 
 NOT_PACKED = Code(
@@ -30,13 +30,6 @@ HANDLER_MODULE = Code(
     "Import from ts.torch_handler.",
 )
 
-# What people call their own files, and no distribution they would install is imported by.
-_HOMELY = (
-    "model models my_model net nets network networks util utils helper helpers common config configs cfg constants "
-    "preprocess preprocessing preprocessor postprocess postprocessing postprocessor transform inference predict "
-    "predictor dataset dataloader data_utils model_utils handler handler_utils base_model layers modules architecture "
-    "backbone encoder decoder losses train training settings src lib"
-)
 NO_MODULE = Code(
     "ts-module-missing",
     "TorchServe 0.12 has no such module.",
@@ -72,7 +65,6 @@ SUBMODULE = Code(
     "A module is imported from a packed package that does not hold it.",
     "Pack the module, or mend its name.",
 )
-
 
 _CATCHING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "OSError", "RuntimeError"})
 _PATH_CHANGERS = frozenset(
@@ -132,7 +124,7 @@ def not_packed(files: Files, top: str, severity: Severity, where: str) -> Findin
     if top in ts.BUILT_INS:
         hint = f"write ts.torch_handler.{top}"
         return HANDLER_MODULE.weigh(severity, f"'{top}' is found only as ts.torch_handler.{top}", where, hint)
-    homely = top in _HOMELY.split()
+    homely = is_homely(top)
     elsewhere = _elsewhere(files, top)
     if not homely and elsewhere is None:
         return None
@@ -204,14 +196,22 @@ class Imports:
         self._starts = [module for module in (context.handler.module, context.model_file) if module is not None]
         self._imports: dict[str, list[tuple[Imported, bool]]] = {}
         self._reached: list[Module] = []
+        self._missing: set[str] = set()  # modules that a finding tells of
 
     def check(self) -> Iterator[Finding]:
-        """Yield what is wrong with the imports of handler and model file, and of the modules that they lead to."""
+        """Yield what is wrong with the imports of handler and model file, and of the modules that they lead to.
+
+        A module that is missing is told of once, at the place where that weighs most.
+        """
         reached = self._follow(self._starts)
         self._reached = [module for module, _ in reached.values()]
-        for module, sure in reached.values():
-            for statement, runs in dict.fromkeys(self._imports_of(module)):
-                yield from self._check(ImportSite(module, statement, sure and runs))
+        sites = [
+            ImportSite(module, statement, sure and runs)
+            for module, sure in reached.values()
+            for statement, runs in dict.fromkeys(self._imports_of(module))
+        ]
+        for site in sorted(sites, key=lambda site: not site.sure):
+            yield from self._check(site)
 
     def _imports_of(self, module: Module) -> list[tuple[Imported, bool]]:
         if module.member not in self._imports:
@@ -285,7 +285,10 @@ class Imports:
         hint = suggestion(name, module.scope.names)
         return NAME_MISSING.weigh(need.severity, f"{module.member} has no '{name}'", need.where, hint)
 
-    def _no_submodule(self, need: ImportSite, source: str) -> Finding:
+    def _no_submodule(self, need: ImportSite, source: str) -> Finding | None:
+        if source in self._missing:
+            return None
+        self._missing.add(source)
         message = f"'{source}' is not in the archive, though {source.partition('.')[0]} is"
         return SUBMODULE.weigh(need.severity, message, need.where)
 
@@ -294,8 +297,9 @@ class Imports:
 
     def _foreign(self, need: ImportSite, top: str) -> Finding | None:
         """Judge an import that nothing packed answers."""
-        if is_standard(top) or self._is_provided(top):
+        if is_standard(top) or top in self._missing or self._is_provided(top):
             return None
+        self._missing.add(top)
         finding = not_packed(self._files, top, need.severity, need.where)
         if finding is None:
             return self._unlisted(need, top)
@@ -303,12 +307,27 @@ class Imports:
         return msgspec.structs.replace(finding, severity=Severity.NOTE) if light else finding
 
     def _unlisted(self, need: ImportSite, top: str) -> Finding:
-        message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
+        required = self._requirements.names
         light = not need.sure or self._requirements.unnamed or self._bring_modules
+        maybe = namesake(top, required)
+        if maybe is not None:
+            message = f"'{top}' may or may not come with {maybe}, which the requirements list"
+            return UNLISTED.note(message, need.where, f"if it does not, add {usual_provider(top)} to them")
+        message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
         severity = Severity.NOTE if light else Severity.WARNING
-        listing = f"add {usual_provider(top)} to requirements.txt, or pack it"
-        hint = suggestion(top, packed_tops(self._files)) or listing
-        return UNLISTED.weigh(severity, message, need.where, hint)
+        return UNLISTED.weigh(severity, message, need.where, self._misspelt(top) or self._listing(top))
+
+    def _misspelt(self, top: str) -> str | None:
+        """Return which packed module was probably meant: none that is only there to be run."""
+        started = {module.member.removesuffix(".py") for module in self._starts}
+        names = [name for name in packed_tops(self._files) if name not in started]
+        return None if is_known(top) else suggestion(top, names)
+
+    def _listing(self, top: str) -> str:
+        name, yours = usual_provider(top), "" if is_known(top) else "; if it is a file of yours, pack it"
+        if self._requirements.file:
+            return f"add {name} to {self._requirements.file}{yours}"
+        return f"list {name} in a requirements.txt, and build with it (--requirements-file){yours}"
 
 
 def _prefixes(source: str, name: str | None) -> Iterator[str]:

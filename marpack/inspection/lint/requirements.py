@@ -49,6 +49,7 @@ TOO_LARGE = Code(
 class Requirements(Struct, frozen=True, kw_only=True):
     """What is required, and what was noticed in reading it."""
 
+    file: str | None = None  # the one that the manifest names, if it is packed
     names: frozenset[str] = frozenset()  # distributions, canonical
     unnamed: bool = False  # some line may provide anything
     findings: tuple[Finding, ...] = ()
@@ -72,7 +73,7 @@ def requirements_of(files: Files, manifest: Manifest) -> Requirements:
         unnamed = (
             unnamed or (line.sort in (LineKind.REQUIREMENT, LineKind.PATH) and line.name is None) or _is_address(line)
         )
-    return Requirements(names=frozenset(names), unnamed=unnamed, findings=tuple(findings))
+    return Requirements(file=first, names=frozenset(names), unnamed=unnamed, findings=tuple(findings))
 
 
 def _bytes_of(files: Files, member: str, findings: list[Finding]) -> bytes | None:

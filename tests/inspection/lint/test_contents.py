@@ -1,7 +1,7 @@
 """Imports, requirements, weights, labels and model configs."""
 
 import pytest
-from inspection.lint.case import told
+from inspection.lint.case import CLASS, Case, told
 from inspection.lint.content_cases import CASES, CLASSIFIER, FIVE, TOPK, configured, imports, labelled, required
 
 
@@ -42,6 +42,7 @@ def test_says_what_is_wrong(case, sentence):
     assert sentence in [finding.message for finding in case.findings()]
 
 
+BUILD = "list {} in a requirements.txt, and build with it (--requirements-file)"
 HINTS = [
     (configured("spelling", "batch_size: 1\n"), "did you mean batchSize?"),
     (configured("torchrun", "torchrun: {nproc_per_node: 2}\n"), "did you mean nproc-per-node?"),
@@ -50,13 +51,48 @@ HINTS = [
     (imports("handler", "from base_handler import BaseHandler"), "write ts.torch_handler.base_handler"),
     (imports("home", "from ts.context import BaseHandler"), "it is in ts.torch_handler.base_handler"),
     (imports("server", "from ts.context import Contex"), "did you mean Context?"),
-    (imports("listing", "import cv2"), "add opencv-python to requirements.txt, or pack it"),
+    (imports("listing", "import cv2"), BUILD.format("opencv-python")),
+    (imports("listing-unknown", "import my_thing"), BUILD.format("my-thing") + "; if it is a file of yours, pack it"),
+    (required("listing-more", "timm\n", handler__py=f"import mii\n{CLASS}"), "add deepspeed-mii to requirements.txt"),
+    (
+        required("listing-may-do", "py-thing\n", handler__py=f"import thing\n{CLASS}"),
+        "if it does not, add thing to them",
+    ),
+    (
+        Case(
+            "file-itself",
+            {"transformer_handler.py": f"import transformers_x\n{CLASS}"},
+            model={"handler": "transformer_handler.py"},
+        ),
+        BUILD.format("transformers-x") + "; if it is a file of yours, pack it",
+    ),
+    (imports("distribution", "import transformers", files={"transformer.py": ""}), BUILD.format("transformers")),
 ]
 
 
 @pytest.mark.parametrize(("case", "hint"), [pytest.param(*row, id=row[0].name) for row in HINTS])
 def test_hints_at_what_was_meant(case, hint):
     assert hint in [finding.hint for finding in case.findings()]
+
+
+def test_a_missing_module_is_told_of_once_where_it_weighs_most():
+    source = "def later():\n    import timm\nimport timm.data\nfrom timm import create\nimport model\nimport model"
+    assert told(imports("twice", source).findings()) == [
+        "E import-not-packed handler.py:5", "W import-unlisted handler.py:3"
+    ]  # fmt: skip
+    assert told(imports("package", "import pkg.a\nimport pkg.a", files={"pkg/__init__.py": ""}).findings()) == [
+        "E import-submodule-missing handler.py:1"
+    ]
+
+
+def test_what_is_listed_under_another_name_is_no_missing_module():
+    listed = required("names", "llama-cpp-python\nlru-dict\nimport-linter\n",
+                      handler__py=f"import llama_cpp, lru\nimport importlinter\n{CLASS}")  # fmt: skip
+    assert [finding.code for finding in listed.findings()] == ["requirements-need-setting"]
+
+
+def test_torchtext_is_no_part_of_the_last_server():
+    assert told(imports("torchtext", "import torchtext").findings()) == ["W import-unlisted handler.py:1"]
 
 
 def test_the_first_places_of_many_are_told_each():

@@ -48,7 +48,7 @@ CASES = [
     style("micro", "handler.py", packed=SCRIPT, serialized_file="model.pt", config_file="model-config.yaml"),
     style(
         "streaming", "stream_handler.py", "N ts-needs-engine stream_handler.py:9",
-        "W import-unlisted stream_handler.py:6", "W import-unlisted stream_handler.py:7",
+        "W import-unlisted stream_handler.py:6",
         config_file="model-config.yaml",
     ),
     style("ultra", "handler.py", "N weights-pickled yolo.pt", packed={"yolo.pt": "whole"}, serialized_file="yolo.pt"),

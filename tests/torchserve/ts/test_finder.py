@@ -10,7 +10,7 @@ import pytest
 from marpack.torchserve import stock
 from marpack.torchserve.ts import finder
 from marpack.torchserve.ts.table import ENGINES, TABLE, incidental
-from marpack.worker.trouble import hint_for
+from marpack.worker.trouble import remedy_for
 
 
 @pytest.fixture(autouse=True)
@@ -97,10 +97,10 @@ def test_what_torchserve_does_not_have_is_no_module_and_no_attribute():
     assert importlib.util.find_spec("ts.torch_handler.audio_classifier") is None
     with pytest.raises(ModuleNotFoundError, match="No module named") as caught:
         importlib.import_module("ts.torch_handler.audio_classifier")
-    assert hint_for(caught.value) == "TorchServe 0.12 has no module of that name"
+    assert remedy_for(caught.value, "/m").hint == "TorchServe 0.12 has no module of that name"
     with pytest.raises(finder.NotProvidedError, match="does not provide") as caught:
         importlib.import_module("ts.model_server")
-    assert "on a server" in str(hint_for(caught.value))
+    assert "on a server" in str(remedy_for(caught.value, "/m").hint)
     with pytest.raises(ImportError):
         exec("from ts.context import Kontext")
 

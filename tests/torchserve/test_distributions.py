@@ -1,0 +1,44 @@
+"""Which distribution provides which import."""
+
+import pytest
+
+from marpack.torchserve.distributions import is_homely, is_known, namesake, provided, usual_provider
+
+
+@pytest.mark.parametrize(
+    ("top", "name"),
+    [
+        ("cv2", "opencv-python"), ("llama_cpp", "llama-cpp-python"), ("mii", "deepspeed-mii"), ("lru", "lru-dict"),
+        ("sentence_transformers", "sentence-transformers"), ("nowhere_to_be_found", "nowhere-to-be-found"),
+        ("importlinter", "import-linter"),  # in no table: by what is installed here
+    ],
+)  # fmt: skip
+def test_what_to_install_for_an_import(top: str, name: str):
+    assert usual_provider(top) == name
+
+
+@pytest.mark.parametrize(
+    ("top", "names", "is_provided"),
+    [
+        ("PIL", ["pillow"], True),
+        ("tokenizers", ["transformers"], True),
+        ("importlinter", ["import-linter"], True),  # installed here
+        ("importlinter", ["msgspec", "nowhere-to-be-found"], False),
+        ("lru", ["lru"], True),
+        ("lru", [], False),
+    ],
+)
+def test_what_requirements_provide(top: str, names: list[str], is_provided: bool):
+    assert provided(top, names) is is_provided
+
+
+def test_whose_file_a_name_is():
+    assert [(name, is_known(name), is_homely(name)) for name in ("cv2", "vllm", "utils", "mine")] == [
+        ("cv2", True, False), ("vllm", True, False), ("utils", False, True), ("mine", False, False)
+    ]  # fmt: skip
+
+
+def test_a_name_may_be_part_of_a_distributions():
+    assert namesake("thing", ["a-thing", "thing-b"]) == "a-thing"
+    assert namesake("my_thing", ["my-thing-x"]) == "my-thing-x"
+    assert namesake("thing", ["things", "plaything"]) is None
