@@ -163,3 +163,16 @@ def test_an_export_path_that_is_a_file() -> None:
 def test_special_files_are_refused_and_not_opened() -> None:
     os.mkfifo("more/pipe")
     assert errors(extra_files="more") == [("--extra-files", "not-a-file", "more/pipe is not a regular file")]
+
+
+def test_a_package_among_the_extra_files_is_told_to_lose_its_folder_and_what_is_advised_keeps_it() -> None:
+    Path("handler.py").write_text("from pkg.mod import X\n\n\ndef handle(data, context):\n    return [X]\n")
+    Path("parts/pkg").mkdir(parents=True)
+    Path("parts/pkg/__init__.py").touch()
+    Path("parts/pkg/mod.py").write_text("X = 1\n")
+    with pytest.raises(ProjectError) as caught:
+        plan(check=True, extra_files="parts/pkg")
+    [finding] = caught.value.findings
+    assert (finding.where, finding.code) == ("handler.py:1", "import-not-packed")
+    assert str(finding.hint).endswith("mkdir parts && cp -r pkg parts/, then --extra-files parts")
+    assert "pkg/mod.py" in {member.name for member in plan(check=True, extra_files="parts").members}

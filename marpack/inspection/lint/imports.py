@@ -4,31 +4,18 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-import msgspec
-from msgspec import Struct
-
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.bindings import Imported, branches
 from marpack.inspection.lint.classes import absolute
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.entry_point import Absent, lookup
-from marpack.inspection.lint.files import Files, Found, Located, Module, broken
+from marpack.inspection.lint.files import Found, Located, Module, broken
+from marpack.inspection.lint.missing_modules import ImportSite, MissingModules
 from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.syntax import Broken, dotted_name, walk
 from marpack.torchserve import stock as ts
-from marpack.torchserve.distributions import is_homely, is_known, namesake, provided, usual_provider
+from marpack.torchserve.distributions import provided
 from marpack.torchserve.stock import INSTALLED, is_standard, never_found
-
-NOT_PACKED = Code(
-    "import-not-packed",
-    "A module that looks like the author's own is imported, and it is not at the archive's root, where Python looks.",
-    "Pack the file at the archive's root.",
-)
-HANDLER_MODULE = Code(
-    "import-handler-module",
-    "The server's handlers are imported from ts.torch_handler; by themselves their names are not found.",
-    "Import from ts.torch_handler.",
-)
 
 NO_MODULE = Code(
     "ts-module-missing",
@@ -49,11 +36,6 @@ RELATIVE = Code(
     "import-relative",
     "The server imports the handler and the model file as top-level modules, where relative imports have no package.",
     "Import the packed module by its own name: `from model import Net`.",
-)
-UNLISTED = Code(
-    "import-unlisted",
-    "An import is neither Python's own, nor packed, nor listed in the requirements, nor on a stock server.",
-    "List its distribution in requirements.txt, or pack the module.",
 )
 NAME_MISSING = Code(
     "import-name-missing",
@@ -119,31 +101,6 @@ def brings_modules(tree: ast.Module) -> bool:
     )
 
 
-def not_packed(files: Files, top: str, severity: Severity, where: str) -> Finding | None:
-    """Return the finding for an import that must be the author's own and is not packed; None for any other."""
-    if top in ts.BUILT_INS:
-        hint = f"write ts.torch_handler.{top}"
-        return HANDLER_MODULE.weigh(severity, f"'{top}' is found only as ts.torch_handler.{top}", where, hint)
-    homely = is_homely(top)
-    elsewhere = _elsewhere(files, top)
-    if not homely and elsewhere is None:
-        return None
-    message = f"'{top}' is packed as {elsewhere}, where Python does not look" if elsewhere else f"'{top}' is not packed"
-    return NOT_PACKED.weigh(severity if homely else Severity.WARNING, message, where)
-
-
-def _elsewhere(files: Files, top: str) -> str | None:
-    """Return where a module lies in a folder that is no package of its own."""
-    found = sorted(name for name in files.names if name.endswith((f"/{top}.py", f"/{top}/__init__.py")))
-    loose = (name for name in found if "__init__.py" not in files.files_in(name.partition("/")[0] + "/"))
-    return next(loose, None)
-
-
-def packed_tops(files: Files) -> list[str]:
-    """Return the names that can be imported from the archive's root."""
-    return sorted({name.split("/")[0].removesuffix(".py") for name in files.names if name.endswith(".py")})
-
-
 def check_ts_import(source: str, statement: Imported, severity: Severity, where: str) -> Iterator[Finding]:
     """Yield what is wrong with an import from `ts`."""
     if not ts.has_module(source):
@@ -168,24 +125,6 @@ def _home(source: str, name: str) -> str | None:
     return f"it is in {homes[0]}" if homes else suggestion(name, ts.names_of(source))
 
 
-class ImportSite(Struct, frozen=True):
-    """One import, in the module where it stands."""
-
-    module: Module
-    statement: Imported
-    sure: bool  # that the statement runs, and all that lead to it
-
-    @property
-    def where(self) -> str:
-        """Where the statement stands."""
-        return self.module.at(self.statement.line)
-
-    @property
-    def severity(self) -> Severity:
-        """How much it weighs that the import certainly fails where it runs."""
-        return Severity.ERROR if self.sure else Severity.WARNING
-
-
 class Imports:
     """Follows imports from module to module and asks of each whether the server will find it."""
 
@@ -196,6 +135,7 @@ class Imports:
         self._starts = [module for module in (context.handler.module, context.model_file) if module is not None]
         self._imports: dict[str, list[tuple[Imported, bool]]] = {}
         self._reached: list[Module] = []
+        self._missing_modules = MissingModules(context, [module.member for module in self._starts])
         self._missing: set[str] = set()  # modules that a finding tells of
 
     def check(self) -> Iterator[Finding]:
@@ -251,7 +191,7 @@ class Imports:
         elif not _is_elsewhere(source):
             name = source.partition(".")[0]
             top = self._locate(name)
-            finding = self._packed(need, source, top) if top else self._foreign(need, name)
+            finding = self._packed(need, source, top) if top else self._foreign(need, source)
             yield from [finding] if finding else []
 
     def _locate(self, dotted: str) -> Located | None:
@@ -295,39 +235,13 @@ class Imports:
     def _is_provided(self, top: str) -> bool:
         return top in INSTALLED or provided(top, self._requirements.names)
 
-    def _foreign(self, need: ImportSite, top: str) -> Finding | None:
+    def _foreign(self, need: ImportSite, source: str) -> Finding | None:
         """Judge an import that nothing packed answers."""
+        top = source.partition(".")[0]
         if is_standard(top) or top in self._missing or self._is_provided(top):
             return None
         self._missing.add(top)
-        finding = not_packed(self._files, top, need.severity, need.where)
-        if finding is None:
-            return self._unlisted(need, top)
-        light = self._bring_modules or self._requirements.unnamed
-        return msgspec.structs.replace(finding, severity=Severity.NOTE) if light else finding
-
-    def _unlisted(self, need: ImportSite, top: str) -> Finding:
-        required = self._requirements.names
-        light = not need.sure or self._requirements.unnamed or self._bring_modules
-        maybe = namesake(top, required)
-        if maybe is not None:
-            message = f"'{top}' may or may not come with {maybe}, which the requirements list"
-            return UNLISTED.note(message, need.where, f"if it does not, add {usual_provider(top)} to them")
-        message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
-        severity = Severity.NOTE if light else Severity.WARNING
-        return UNLISTED.weigh(severity, message, need.where, self._misspelt(top) or self._listing(top))
-
-    def _misspelt(self, top: str) -> str | None:
-        """Return which packed module was probably meant: none that is only there to be run."""
-        started = {module.member.removesuffix(".py") for module in self._starts}
-        names = [name for name in packed_tops(self._files) if name not in started]
-        return None if is_known(top) else suggestion(top, names)
-
-    def _listing(self, top: str) -> str:
-        name, yours = usual_provider(top), "" if is_known(top) else "; if it is a file of yours, pack it"
-        if self._requirements.file:
-            return f"add {name} to {self._requirements.file}{yours}"
-        return f"list {name} in a requirements.txt, and build with it (--requirements-file){yours}"
+        return self._missing_modules.judge(need, source, anywhere=self._bring_modules)
 
 
 def _prefixes(source: str, name: str | None) -> Iterator[str]:

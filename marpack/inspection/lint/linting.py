@@ -31,7 +31,7 @@ _CHAPTERS = {
     "Members": ("files",),
     "Handler": ("entry_point", "handler_class", "classes"),
     "Model file": ("model_loading",),
-    "Imports": ("imports", "shadows"),
+    "Imports": ("imports", "missing_modules", "shadows"),
     "Requirements": ("requirements",),
     "Weights": ("weights",),
     "Labels": ("labels",),

@@ -85,6 +85,37 @@ def test_a_missing_module_is_told_of_once_where_it_weighs_most():
     ]
 
 
+FLAT = "'pkg' is not packed, but {} is at the archive's root: --extra-files leaves the folder out"
+FLATTENED = [
+    (
+        imports("package", "from pkg.mod import X", files={"__init__.py": "", "mod.py": ""}),
+        "error",
+        FLAT.format("mod.py"),
+    ),
+    (imports("name", "from pkg import X", files={"__init__.py": ""}), "warning", FLAT.format("__init__.py")),
+    (imports("module", "from pkg import mod", files={"mod.py": ""}), "warning", FLAT.format("mod.py")),
+    (imports("deferred", "def f():\n    import pkg.mod", files={"mod.py": ""}), "warning", FLAT.format("mod.py")),
+    (
+        imports("homely", "from utils.mod import X", files={"mod.py": ""}),
+        "error",
+        FLAT.format("mod.py").replace("pkg", "utils"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "severity", "sentence"), [pytest.param(*row, id=row[0].name) for row in FLATTENED])
+def test_a_folder_whose_contents_alone_are_packed_is_recognised(case, severity, sentence):
+    [finding] = case.findings()
+    assert (finding.code, finding.severity, finding.message) == ("import-not-packed", severity, sentence)
+    assert "mkdir parts && cp -r" in str(finding.hint)
+
+
+def test_a_file_at_the_root_is_no_part_of_a_package_that_has_it_too():
+    for source in ("import timm.mod", "import pkg.handler", "import pkg.other"):
+        found = told(imports("others", source, files={"mod.py": "", "__init__.py": ""}).findings())
+        assert found == ["W import-unlisted handler.py:1"]
+
+
 def test_what_is_listed_under_another_name_is_no_missing_module():
     listed = required("names", "llama-cpp-python\nlru-dict\nimport-linter\n",
                       handler__py=f"import llama_cpp, lru\nimport importlinter\n{CLASS}")  # fmt: skip
