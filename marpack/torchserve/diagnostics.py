@@ -5,10 +5,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from marpack.torchserve.messages import Trouble
 
 _MAX_COUNT = 100  # a handler may be called a million times between two drains
 _collected: list[Trouble] = []
+_explained: list[Trouble] = []  # of those, what explains an exception
 _spent: dict[str, float] = {}
 R = TypeVar("R")
 
@@ -31,7 +34,16 @@ def drain_notes() -> tuple[Trouble, ...]:
     """Return what was noted since the last call, and begin anew."""
     notes = tuple(_collected)
     _collected.clear()
+    _explained.clear()
     return notes
+
+
+def explained(trouble: Trouble) -> Trouble:
+    """Return the account of an exception with what was noted to explain it, which is drained with all other notes."""
+    if not _explained:
+        return trouble
+    notes, hint = (each.message for each in _explained), _explained[-1].hint
+    return replace(trouble, hint=trouble.hint or hint, notes=(*notes, *trouble.notes))
 
 
 def add_timing(what: str, milliseconds: float) -> None:
@@ -51,6 +63,13 @@ def milliseconds_since(start: float) -> float:
     return (time.perf_counter() - start) * 1000
 
 
+def explain(error: Exception, how: Callable[[Exception], None]) -> None:
+    """Call what notes why an exception came, and keep in mind that these notes are about it."""
+    before = len(_collected)
+    how(error)
+    _explained.extend(_collected[before:])
+
+
 class Explained:
     """Have an exception explained on its way out of a `with` block; it goes on its way, whatever it is."""
 
@@ -62,7 +81,7 @@ class Explained:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, Exception):
-            self._explain(error)
+            explain(error, self._explain)
 
 
 def attempt(call: Callable[[], R]) -> R | Exception:

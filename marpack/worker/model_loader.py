@@ -60,7 +60,13 @@ class HandlerLoader:
 
     def failure(self, error: BaseException) -> LoadFailed:
         """Return what the parent is told of an error that `run` raised."""
-        trouble = flatten(error, stage=self._stage, model_dir=self._load.model_dir, required=self._load.required)
+        flat = flatten(error, stage=self._stage, model_dir=self._load.model_dir, required=self._load.required)
+        trouble = diagnostics.explained(flat)
+        if trouble is flat and isinstance(error, Exception):
+            from marpack.worker.loaders.diagnosis import note_own_load  # noqa: PLC0415 - what loads needs none of it
+
+            diagnostics.explain(error, note_own_load)
+            trouble = diagnostics.explained(flat)
         exhausted = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "CUDA" in message_of(error))
         return LoadFailed(trouble=trouble, status=507 if exhausted else 503)
 

@@ -1,6 +1,7 @@
 """Exceptions → `Trouble`: plain data with the author's own frames marked, which is all that leaves the worker."""
 
 import linecache
+import re
 import sys
 import traceback
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from marpack.torchserve.stock import INSTALLED, is_standard
 
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
+_COLOURS = r"\x1b\[[0-9;]*m"
 
 
 def flatten(
@@ -54,6 +56,7 @@ def message_of(error: BaseException) -> str:
     text = attempt(lambda: str(error))
     if isinstance(text, Exception):
         text = f"(its message could not be shown: {type(text).__name__})"
+    text = re.sub(_COLOURS, "", text)
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
 
 

@@ -8,6 +8,7 @@ from marpack.torchserve.diagnostics import (
     attempt,
     drain_notes,
     drain_timings,
+    explained,
     milliseconds_since,
     note,
 )
@@ -63,3 +64,17 @@ def test_what_is_attempted_returns_what_it_raises_but_for_what_ends_a_process():
     assert isinstance(attempt(lambda: 1 / 0), ZeroDivisionError)
     with pytest.raises(KeyboardInterrupt):
         attempt(lambda: exec("raise KeyboardInterrupt"))
+
+
+def test_an_exception_is_told_with_what_explains_it_and_without_other_notes():
+    drain_notes()
+    note("before", "before", hint="not this")
+    with pytest.raises(KeyError), Explained(lambda _: note("why", "because", hint="mend it")):
+        raise KeyError
+    note("after", "after", hint="nor this")
+    trouble = Trouble(kind="KeyError", message="", notes=("while",))
+    assert explained(trouble) == Trouble(kind="KeyError", message="", notes=("because", "while"), hint="mend it")
+    own = Trouble(kind="KeyError", message="", hint="its own")
+    assert explained(own).hint == "its own"
+    drain_notes()
+    assert explained(own) is own

@@ -2,15 +2,17 @@
 
 import importlib
 import importlib.util
+import os
 import pickle
 import re
 import sys
+import traceback
 from pathlib import Path
 
 from marpack.errors import MarpackError
 from marpack.torchserve.diagnostics import attempt, note
 from marpack.weights.detect import detect
-from marpack.weights.kind import SERVED, WeightsFormat
+from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zip_entries import NotZipError
 
@@ -28,7 +30,7 @@ _AS_TORCHSCRIPT = {
     WeightsFormat.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
 }
 _AS_STATE_DICT = {
-    WeightsFormat.TORCHSCRIPT: "TorchScript brings its own code: drop model_file",
+    WeightsFormat.TORCHSCRIPT: "TorchScript brings its own code: drop model_file (--model-file)",
     WeightsFormat.PICKLED_MODULE: "save model.state_dict(), not the model",
     WeightsFormat.SAFETENSORS: (
         "save model.state_dict() with torch.save, or set target: marpack, which reads safetensors"
@@ -37,6 +39,17 @@ _AS_STATE_DICT = {
     WeightsFormat.TORCH_EXPORT: "save model.state_dict(), not the exported program",
     WeightsFormat.AOTI_PACKAGE: "save model.state_dict(), not the compiled package",
     WeightsFormat.ELF: "save model.state_dict(), not the compiled library",
+}
+_OWN_LOADERS = {  # what an author calls: what it does not take, and what does
+    ("torch.jit._serialization", "load"): {
+        WeightsFormat.STATE_DICT: "build the model in your handler, and model.load_state_dict(torch.load(path))",
+        WeightsFormat.PICKLED_MODULE: "save TorchScript instead: torch.jit.script(model).save(path)",
+    },
+    ("torch.serialization", "load"): {
+        WeightsFormat.PICKLED_MODULE: (
+            "save model.state_dict() instead, or say weights_only=False where you trust the file as you trust code"
+        ),
+    },
 }
 _BY_SUFFIX = {**SERVED, ".pth": WeightsFormat.TORCHSCRIPT}  # which authors call so, and the server does not know
 _WAYS = {WeightsFormat.TORCHSCRIPT: _AS_TORCHSCRIPT, WeightsFormat.STATE_DICT: _AS_STATE_DICT}
@@ -83,6 +96,18 @@ def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
     """Note what a weights file really holds, if loading it failed and it is not what its use needs."""
     if weights is not None and not isinstance(error, MarpackError):  # which says so itself
         _note_cause(Path(weights), error, as_state_dict=bool(model_file))
+
+
+def note_own_load(error: Exception) -> None:
+    """Note what a file really holds that the author's own torch.jit.load or torch.load did not take."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        wanted = _OWN_LOADERS.get((str(frame.f_globals.get("__name__")), frame.f_code.co_name))
+        path = frame.f_locals.get("f")
+        if wanted is None or not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+            continue
+        kind, name = kind_of(Path(path)), Path(path).name
+        if kind in wanted:
+            note("weights-format", f"{name} is {FORMATS[kind].title}", stage="initialize", hint=wanted[kind])
 
 
 def kind_of(path: Path) -> WeightsFormat:

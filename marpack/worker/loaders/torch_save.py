@@ -3,13 +3,14 @@
 import os
 import pickle
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
-from marpack.torchserve.diagnostics import note
+from marpack.torchserve.diagnostics import Explained, note
 from marpack.worker.loaders.registry import Job
 
 File = str | os.PathLike[str] | IO[bytes]
@@ -29,11 +30,8 @@ def read(path: File, map_location: torch.device | str | None, *, trust: bool = F
     """
     if torch.device(map_location or "cpu").type == "xla":
         map_location = None  # as on the server: read where it was saved, and moved with the model
-    try:
+    with Explained(partial(_note_globals, path)):
         return torch.load(path, map_location=map_location, weights_only=not trust, mmap=_mappable(path))
-    except pickle.UnpicklingError:
-        _note_globals(path)
-        raise
 
 
 def _mappable(path: object) -> bool:
@@ -47,11 +45,11 @@ def _mappable(path: object) -> bool:
         return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
 
 
-def _note_globals(path: object) -> None:
-    if not isinstance(path, str | os.PathLike):
+def _note_globals(path: object, error: Exception) -> None:
+    if not isinstance(error, pickle.UnpicklingError) or not isinstance(path, str | os.PathLike):
         return
     try:
-        names = get_unsafe_globals_in_checkpoint(path)
+        names = sorted(get_unsafe_globals_in_checkpoint(path))
     except (RuntimeError, ValueError, pickle.UnpicklingError):  # not a zip, or not a pickle at all
         return
     if not names:

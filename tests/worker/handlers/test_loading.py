@@ -10,10 +10,12 @@ import torch
 from safetensors.torch import save_file
 
 from marpack.errors import WeightsError
+from marpack.torchserve.messages import Load
 from marpack.torchserve.targets import Target
 from marpack.worker.handlers.base import BaseHandler
 from marpack.worker.handlers.loading import NoLoaderError, NoWeightsError
 from marpack.worker.loaders.compilation import CompileError
+from marpack.worker.model_loader import HandlerLoader
 
 TORCHSERVE, MARPACK = Target.TORCHSERVE, Target.MARPACK
 MODEL_FILE = """
@@ -290,3 +292,50 @@ def test_authors_call_the_loaders_from_an_initialize_of_their_own(make_context, 
     handler = Own()
     handler.initialize(make_context("w.pt", target=target))
     assert handler.model(torch.ones(1, 2)).tolist() == [[4.0]]
+
+
+def failure_of(call, folder):
+    """Return what is told of a load that failed."""
+    with pytest.raises(Exception) as caught:
+        call()
+    return HandlerLoader(Load(model_dir=str(folder))).failure(caught.value).trouble
+
+
+@pytest.mark.filterwarnings("ignore:.*looks like a TorchScript archive:UserWarning")
+@pytest.mark.parametrize(
+    ("kind", "eager", "words", "hint"),
+    [
+        ("state_dict", False, "is state_dict, and its use here needs TorchScript", "add the model's class"),
+        ("whole", False, "is whole pickled model", "save TorchScript, or model.state_dict()"),
+        ("whole", True, "would import and call netfile.Net", "save model.state_dict() instead"),
+        ("torchscript", True, "is TorchScript, and its use here needs state_dict", "drop model_file (--model-file)"),
+    ],
+)
+def test_a_load_that_fails_tells_what_the_weights_are(make_context, folder, net, kind, eager, words, hint):
+    write(net, folder / "w.pt", kind)
+    context = make_context("w.pt", "netfile.py" if eager else None)
+    trouble = failure_of(lambda: BaseHandler().initialize(context), folder)
+    assert words in trouble.notes[0]
+    assert hint in str(trouble.hint)
+    assert "\x1b" not in trouble.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "load", "words", "hint"),
+    [
+        ("state_dict", torch.jit.load, "w.pt is a state_dict", "load_state_dict(torch.load(path))"),
+        ("whole", torch.jit.load, "w.pt is a whole pickled model", "torch.jit.script(model).save(path)"),
+        ("whole", torch.load, "w.pt is a whole pickled model", "weights_only=False"),
+    ],
+)
+def test_a_load_of_the_authors_own_that_fails_tells_what_the_weights_are(folder, net, kind, load, words, hint):
+    write(net, folder / "w.pt", kind)
+    trouble = failure_of(lambda: load(folder / "w.pt"), folder)
+    assert words in trouble.notes
+    assert hint in str(trouble.hint)
+
+
+def test_a_load_that_fails_for_another_reason_is_not_explained_by_the_weights(folder, net):
+    write(net, folder / "w.pt", "state_dict")
+    assert failure_of(lambda: torch.load(folder / "w.pt", map_location="nowhere"), folder).hint is None
+    assert failure_of(lambda: torch.jit.load("nowhere.pt"), folder).hint is None
