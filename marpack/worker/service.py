@@ -33,6 +33,7 @@ from marpack.torchserve.streaming import ChunkSocket, assemble, is_final
 from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.torchserve.ts.entry_point import HandlerEntry
 from marpack.torchserve.ts_util import PredictionException
+from marpack.worker.remedies import hint_in_request
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
 
@@ -82,6 +83,7 @@ class InferenceService:
         self._model_dir = str(context.system_properties["model_dir"])
         self._clock = StageClock()
         self._clock.watch(entry.instance)
+        self._instance = entry.instance
         self._decode = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
         self._troubles: list[Trouble] = []
         self._out_of_step = False  # the frontend takes what was returned last for the answer to the next request
@@ -170,13 +172,13 @@ class InferenceService:
         try:
             returned = self._call(rows, context)
         except MemoryError as error:
-            return self._failed(error, count, 507, "Out of resources")
+            return self._failed(error, count, rows, 507, "Out of resources")
         except PredictionException as error:
-            return self._failed(error, count, *checked_error(error.error_code, error.message))
+            return self._failed(error, count, rows, *checked_error(error.error_code, error.message))
         except Exception as error:  # noqa: BLE001 - the worker's loop
             if "CUDA" in str(error):  # an exception whose text raises kills the real worker, and ours
-                return self._failed(error, count, 507, "Out of resources")
-            return self._failed(error, count, 503, "Prediction failed")
+                return self._failed(error, count, rows, 507, "Out of resources")
+            return self._failed(error, count, rows, 503, "Prediction failed")
         if not isinstance(returned, list):
             return self._refused(count, "Invalid model predict output", _not_a_list(returned))
         if len(returned) != len(rows):
@@ -213,11 +215,14 @@ class InferenceService:
         check_sizes(answered, self._limit)
         return tuple(answered)
 
-    def _failed(self, error: BaseException, count: int, status: int, message: str) -> tuple[Response, ...]:
+    def _failed(
+        self, error: BaseException, count: int, rows: list[Row], status: int, message: str
+    ) -> tuple[Response, ...]:
         if self.on_failure is not None:
             self.on_failure(error)
         stage = self._clock.failed or "handle"
-        self._troubles.append(flatten(error, stage=stage, model_dir=self._model_dir))
+        hint = hint_in_request(error, rows, self._instance)
+        self._troubles.append(flatten(error, stage=stage, model_dir=self._model_dir, hint=hint))
         return tuple(error_response(status, message) for _ in range(count))
 
     def _lost(self, error: BaseException, count: int) -> tuple[Response, ...]:
@@ -292,10 +297,18 @@ def _wrong_length(got: int, count: int) -> Trouble:
 
 
 def _not_json(returned: list[Any], error: Exception) -> Trouble:
+    hint = "convert numpy arrays and tensors with .tolist(), numpy scalars with .item(), sets with list()"
+    if _holds_bytes(returned):
+        hint = "return bytes as a row's whole answer, or as text inside of one: base64.b64encode(value).decode()"
     return Trouble(
         kind="unserialisable-output",
         stage="respond",
         message=f"the answer cannot become JSON: {error}",
-        hint="convert numpy arrays and tensors with .tolist(), numpy scalars with .item(), sets with list()",
+        hint=hint,
         notes=(f"returned: {[type(item).__name__ for item in returned[:8]]}",),
     )
+
+
+def _holds_bytes(value: object, depth: int = 3) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return isinstance(value, bytes | bytearray) or (depth > 0 and any(_holds_bytes(item, depth - 1) for item in inner))

@@ -2,19 +2,15 @@
 
 import linecache
 import re
-import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, TracebackType
 
-from msgspec import Struct
-
-from marpack.torchserve import distributions
 from marpack.torchserve.diagnostics import attempt
 from marpack.torchserve.messages import Frame, Trouble
 from marpack.torchserve.response import WorkerDeath
-from marpack.torchserve.stock import INSTALLED, is_standard
+from marpack.worker.remedies import remedy_for
 
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
@@ -58,58 +54,6 @@ def message_of(error: BaseException) -> str:
         text = f"(its message could not be shown: {type(text).__name__})"
     text = re.sub(_COLOURS, "", text)
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
-
-
-class Remedy(Struct, frozen=True):
-    """What mends a failure."""
-
-    hint: str | None = None
-    only_here: bool = False  # the server would not fail
-
-
-def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = ()) -> Remedy:
-    """Return what mends the commonest failures."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return Remedy(getattr(error, "hint", None))
-    if error.name.partition(".")[0] == "ts":
-        return Remedy(getattr(error, "hint", None) or _why_no_ts(error))
-    return _missing(error.name, Path(model_dir), sorted(required))
-
-
-def _missing(module: str, folder: Path, required: list[str]) -> Remedy:
-    """Return what to do about a module that nothing here provides."""
-    top = module.partition(".")[0]
-    name = distributions.usual_provider(top)
-    if module != top:  # the package is there: were it not, its own name would be the one that is missing
-        return Remedy(_half_there(module, top, folder))
-    if top in INSTALLED:
-        return Remedy(f"a stock server has {top}, and this Python has not: pip install {name}", only_here=True)
-    if is_standard(top):
-        python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return Remedy(f"Python {python} no longer has {top}, which older ones have: use what took its place")
-    listed = [each for each in required if distributions.provided(top, [each])]
-    if listed:
-        hint = f"the requirements list {listed[0]}, which is not installed here: pip install {listed[0]}"
-        return Remedy(f"{hint}, or run with --env isolated", only_here=True)
-    if distributions.is_homely(top):
-        return Remedy(f"pack {top}.py with the archive")
-    install = f"list {name} in requirements.txt for the server, and here: pip install {name}"
-    return Remedy(
-        install if distributions.is_known(top) else f"if it is a file of yours, pack {top}.py; else {install}"
-    )
-
-
-def _half_there(module: str, top: str, folder: Path) -> str:
-    if (folder / top).exists() or (folder / f"{top}.py").exists():
-        return f"the archive holds {top}, and in it no {module}: pack it, or mend the name"
-    name = distributions.usual_provider(top)
-    return f"{top} is installed here, without {module}: ask for the version that has it in requirements.txt ({name}==…)"
-
-
-def _why_no_ts(error: ModuleNotFoundError) -> str | None:
-    if str(error) != f"No module named {error.name!r}":  # it says more, and so enough
-        return None
-    return "TorchServe 0.12 has no module of that name"
 
 
 def _frames(trace: TracebackType | None, model_dir: str) -> list[Frame]:

@@ -10,7 +10,7 @@ import pytest
 from marpack.errors import HandlerError
 from marpack.torchserve.messages import Trouble
 from marpack.torchserve.response import AnsweredTwice
-from marpack.worker.trouble import Remedy, flatten, last_words, message_of, remedy_for
+from marpack.worker.trouble import flatten, last_words, message_of
 
 
 @pytest.fixture
@@ -123,56 +123,6 @@ def test_long_words_are_cut_and_those_that_raise_are_no_end():
     assert message_of(ValueError("x" * 4000)) == "x" * 4000
     assert message_of(ValueError("x" * 4001)) == f"{'x' * 4000}… (4001 characters)"
     assert message_of(Mute()) == "(its message could not be shown: KeyError)"
-
-
-LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
-VERSION = "ask for the version that has it in requirements.txt (msgspec==…)"
-
-
-def missing(name: str) -> ModuleNotFoundError:
-    return ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-@pytest.mark.parametrize(
-    ("error", "hint"),
-    [
-        (missing("cv2"), LISTING.format("opencv-python")),
-        (missing("model"), "pack model.py with the archive"),
-        (missing("a_b"), f"if it is a file of yours, pack a_b.py; else {LISTING.format('a-b')}"),
-        (missing("msgspec.x"), f"msgspec is installed here, without msgspec.x: {VERSION}"),
-        (missing("pkg.inner"), "the archive holds pkg, and in it no pkg.inner: pack it, or mend the name"),
-        (missing("single.inner"), "the archive holds single, and in it no single.inner: pack it, or mend the name"),
-        (missing("ts.x"), "TorchServe 0.12 has no module of that name"),
-        (ModuleNotFoundError("ts.x needs an engine", name="ts.x"), None),
-        (ModuleNotFoundError("nameless"), None),
-        (KeyError("x"), None),
-    ],
-)  # fmt: skip
-def test_what_mends_the_commonest_failures(tmp_path: Path, error: BaseException, hint: str | None):
-    (tmp_path / "pkg").mkdir()
-    (tmp_path / "single.py").touch()
-    assert remedy_for(error, str(tmp_path)) == Remedy(hint)
-
-
-def test_what_the_server_has_is_missing_only_here():
-    stock = remedy_for(missing("torchvision"), "/m")
-    assert stock == Remedy(
-        "a stock server has torchvision, and this Python has not: pip install torchvision", only_here=True
-    )
-    assert "pip install pillow" in str(remedy_for(missing("PIL"), "/m").hint)
-    listed = remedy_for(missing("llama_cpp"), "/m", ["attrs", "llama-cpp-python"])
-    assert listed == Remedy(
-        "the requirements list llama-cpp-python, which is not installed here: pip install llama-cpp-python, "
-        "or run with --env isolated",
-        only_here=True,
-    )
-    assert flatten(missing("PIL"), stage="import", model_dir="/m").only_here
-    assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
-
-
-def test_what_python_no_longer_has_is_nobodys_package():
-    bygone = str(remedy_for(missing("asyncore"), "/m").hint)
-    assert bygone.endswith("no longer has asyncore, which older ones have: use what took its place")
 
 
 def test_the_last_words_of_a_worker_are_its_deaths_or_what_the_author_raised(tmp_path: Path):

@@ -70,6 +70,13 @@ BASE_UNKNOWN = Code(
     "Pack the base class's module if the server does not have it.",
 )
 
+SKIPS = Code(
+    "handler-skips-initialize",
+    "The class overrides `initialize` without calling BaseHandler's, and relies on what only that sets.",
+    "Begin with super().initialize(context), or set the attribute yourself.",
+)
+_SET_BY_INITIALIZE = ("model", "mapping", "device", "manifest", "model_pt_path", "map_location", "model_yaml_config")
+
 _ASYNC_HANDLERS = frozenset(row.cls for row in ts.BUILT_INS.values() if row.is_async)
 TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
 FILE = "source_vocab.pt"
@@ -145,6 +152,7 @@ def check_entry(context: LintContext) -> Iterator[Finding]:
         yield from _check_method(library, entry.cls, "initialize", ("context",))
         yield from _check_method(library, entry.cls, "handle", ("data", "context"))
         yield from _check_answering(library, entry.cls, awaited=awaited)
+        yield from _check_skipping(library, entry.cls)
 
 
 def _check_built_in(cls: ServerClass, *, awaited: bool) -> Iterator[Finding]:
@@ -171,6 +179,51 @@ def _check_method(library: Library, cls: LocalClass, name: str, arguments: tuple
     if why and isinstance(found.owner, LocalClass):
         message = f"the server calls '{name}' with {' and '.join(arguments)}, but it {why}"
         yield SIGNATURE.error(message, found.owner.module.at(found.function or found.owner.node))
+
+
+def _check_skipping(library: Library, cls: LocalClass) -> Iterator[Finding]:
+    """Yield what the handler uses of what BaseHandler's `initialize` would set, and it never calls."""
+    order = library.order(cls)
+    local = [base for base in order if isinstance(base, LocalClass)]
+    found = library.find(cls, "initialize")
+    if found is None or found.owner not in local or not any(isinstance(base, ServerClass) for base in order):
+        return
+    if any(isinstance(base, UnknownClass) for base in order):
+        return
+    nodes = [node for base in local for node in walk(base.node)]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    changed = {node.attr for node in attributes if not isinstance(node.ctx, ast.Load)}
+    called = {node.attr for node in attributes} & {"initialize", "__dict__"}
+    if called or any(isinstance(node, ast.Name) and node.id in {"setattr", "vars"} for node in nodes):
+        return
+    asked = {inner.attr for node in nodes for inner in _tested(node) if isinstance(inner, ast.Attribute)}
+    for base in local:
+        used = (used for node in walk(base.node) if (used := _used(node)) is not None)
+        for node in sorted(used, key=lambda node: node.lineno):
+            if node.attr in _SET_BY_INITIALIZE and node.attr not in changed | asked:
+                message = f"'initialize' does not call BaseHandler's, so self.{node.attr} is not set where this uses it"
+                yield SKIPS.warning(message, base.module.at(node.lineno))
+                return
+
+
+def _used(node: ast.AST) -> ast.Attribute | None:
+    """Return `self.name` in `self.name[…]`, `self.name.more` and `self.name(…)`."""
+    match node:
+        case ast.Subscript(value=ast.Attribute(value=ast.Name(id="self")) as used):
+            return used
+        case ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")) as used):
+            return used
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self")) as used):
+            return used
+    return None
+
+
+def _tested(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of what a condition asks."""
+    if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+        yield from walk(node.test)
+    elif isinstance(node, ast.BoolOp):
+        yield from walk(node)
 
 
 def _set_on_instance(library: Library, cls: LocalClass, name: str) -> bool:

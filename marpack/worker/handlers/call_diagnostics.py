@@ -30,7 +30,9 @@ def _note_not_callable(model: object) -> None:
         hint = "override inference: self.model.run(None, {name: array}); or set target: marpack"
         note("onnx-session", message, stage="inference", hint=hint)
     else:
-        note("no-model", f"self.model is a {kind}, nothing that can be called", stage="inference")
+        set_it = "set self.model in initialize, or have it set there: super().initialize(context)"
+        message = f"self.model is a {kind}, nothing that can be called"
+        note("no-model", message, stage="inference", hint=set_it if model is None else None)
 
 
 def described(batch: object) -> str:

@@ -21,6 +21,7 @@ def stages(*methods: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+PASSING = ("def preprocess(self, data): return data", "def inference(self, data): return data")
 MANY = "E handler-many-classes handler.py:"
 
 COUNTING = [
@@ -147,6 +148,22 @@ CALLING = [
     handler("async-method", CLASS.replace("    def handle", "    async def handle"), "E handler-async handler.py:5"),
     handler("stage-with-context", stages("def preprocess(self, data, context): return data"),
             "E handler-stage handler.py:8"),
+    handler("skips-initialize", stages("def postprocess(self, data): return [self.mapping['0']]", *PASSING),
+            "W handler-skips-initialize handler.py:8", fails=True),
+    handler("skips-initialize-model", stages("def handle(self, data, context): return [self.model(1)]"),
+            "W handler-skips-initialize handler.py:8", fails=True),
+    handler("skips-initialize-attribute", stages("def handle(self, data, context): return [self.device.type]"),
+            "W handler-skips-initialize handler.py:8", fails=True),
+    handler("skips-initialize-and-asks", stages("def postprocess(self, data): return [self.mapping['0'] if self.mapping else 1]", *PASSING)),
+    handler("skips-initialize-and-asks-first", stages("def postprocess(self, data): return [(self.mapping and self.mapping['0']) or 1]", *PASSING)),
+    handler("skips-initialize-and-sets", stages("def preprocess(self, data): self.mapping = {'0': 1}; return data",
+            "def inference(self, data): return data", "def postprocess(self, data): return [self.mapping['0']]")),
+    handler("skips-initialize-and-setattr", stages("def preprocess(self, data): setattr(self, 'mapping', {'0': 1}); return data",
+            "def inference(self, data): return data", "def postprocess(self, data): return [self.mapping['0']]")),
+    handler("skips-initialize-until-later", stages("def preprocess(self, data): super().initialize(self.context); return data",
+            "def inference(self, data): return data", "def postprocess(self, data): return [self.mapping['0']]"), fails=True),
+    handler("skips-nothing", "class Handler:\n    def initialize(self, context): pass\n"
+            "    def handle(self, data, context): return [self.device.type]\n", fails=True),
     handler("async-stage", stages("async def preprocess(self, data): return data"), "E handler-stage handler.py:8"),
     handler("stages-with-defaults", stages(
             "def preprocess(self, data, extra=None): return data", "def inference(self, data, *args): return data",

@@ -10,7 +10,7 @@ import pytest
 from marpack.torchserve import stock
 from marpack.torchserve.ts import finder
 from marpack.torchserve.ts.table import ENGINES, TABLE, incidental
-from marpack.worker.trouble import remedy_for
+from marpack.worker.remedies import remedy_for
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,13 @@ def test_what_is_no_model(notes):
     handler = BaseHandler()
     with pytest.raises(TypeError):
         handler.inference(TENSOR)
-    assert notes()["no-model"].message == "self.model is a builtins.NoneType, nothing that can be called"
+    trouble = notes()["no-model"]
+    assert trouble.message == "self.model is a builtins.NoneType, nothing that can be called"
+    assert "super().initialize(context)" in str(trouble.hint)
+    handler.model = 1
+    with pytest.raises(TypeError):
+        handler.inference(TENSOR)
+    assert notes()["no-model"].hint is None
 
 
 def test_torchscripts_own_trace_is_skipped_for_what_went_wrong(notes):

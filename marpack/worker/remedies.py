@@ -1,0 +1,145 @@
+"""What mends the failures that authors meet most often."""
+
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+
+from msgspec import Struct
+
+from marpack.torchserve import distributions
+from marpack.torchserve.diagnostics import attempt
+from marpack.torchserve.stock import INSTALLED, is_standard
+
+_ARGUMENTS = (
+    "the worker's arguments are the server's: take settings from context.model_yaml_config or os.environ, and parse "
+    "arguments only under if __name__ == '__main__'"
+)
+_OF_BYTES = r"\b(BytesIO|frombuffer|b64decode|imdecode|decode)\("  # what is not called with a value decoded already
+_SET_BY_INITIALIZE = ("mapping", "model", "device", "manifest", "model_pt_path", "model_yaml_config")
+
+
+class Remedy(Struct, frozen=True):
+    """What mends a failure."""
+
+    hint: str | None = None
+    only_here: bool = False  # the server would not fail
+
+
+def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = ()) -> Remedy:
+    """Return what mends the commonest failures."""
+    if _wants_arguments(error):
+        return Remedy(_ARGUMENTS)
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return Remedy(getattr(error, "hint", None))
+    if error.name.partition(".")[0] == "ts":
+        return Remedy(getattr(error, "hint", None) or _why_no_ts(error))
+    return _missing(error.name, Path(model_dir), sorted(required))
+
+
+def _missing(module: str, folder: Path, required: list[str]) -> Remedy:
+    """Return what to do about a module that nothing here provides."""
+    top = module.partition(".")[0]
+    name = distributions.usual_provider(top)
+    if module != top:  # the package is there: were it not, its own name would be the one that is missing
+        return Remedy(_half_there(module, top, folder))
+    if top in INSTALLED:
+        return Remedy(f"a stock server has {top}, and this Python has not: pip install {name}", only_here=True)
+    if is_standard(top):
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return Remedy(f"Python {python} no longer has {top}, which older ones have: use what took its place")
+    listed = [each for each in required if distributions.provided(top, [each])]
+    if listed:
+        hint = f"the requirements list {listed[0]}, which is not installed here: pip install {listed[0]}"
+        return Remedy(f"{hint}, or run with --env isolated", only_here=True)
+    if distributions.is_homely(top):
+        return Remedy(f"pack {top}.py with the archive")
+    install = f"list {name} in requirements.txt for the server, and here: pip install {name}"
+    return Remedy(
+        install if distributions.is_known(top) else f"if it is a file of yours, pack {top}.py; else {install}"
+    )
+
+
+def _half_there(module: str, top: str, folder: Path) -> str:
+    if (folder / top).exists() or (folder / f"{top}.py").exists():
+        return f"the archive holds {top}, and in it no {module}: pack it, or mend the name"
+    name = distributions.usual_provider(top)
+    return f"{top} is installed here, without {module}: ask for the version that has it in requirements.txt ({name}==…)"
+
+
+def _why_no_ts(error: ModuleNotFoundError) -> str | None:
+    if str(error) != f"No module named {error.name!r}":  # it says more, and so enough
+        return None
+    return "TorchServe 0.12 has no module of that name"
+
+
+def _wants_arguments(error: BaseException) -> bool:
+    """Say whether a module's code asked for a command line's arguments."""
+    frames = list(_frames(error))
+    if isinstance(error, SystemExit):
+        return any(frame.f_globals.get("__name__") == "argparse" for frame, _ in frames)
+    return bool(frames) and "sys.argv" in frames[-1][1]
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, str]]:
+    """Yield an exception's frames, outermost first, with the source line that each was at."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        yield frame, linecache.getline(frame.f_code.co_filename, line)
+
+
+def hint_in_request(error: BaseException, rows: Iterable[object], handler: object) -> str | None:
+    """Return what mends a failure to answer: a row taken for what it is not, an attribute that was never set."""
+    given = [row for row in rows if isinstance(row, Mapping)]
+    found = attempt(lambda: _hint_about_rows(error, given) or _hint_about_handler(error, handler))
+    return None if isinstance(found, Exception) else found  # it asks objects of the author's
+
+
+def _hint_about_rows(error: BaseException, rows: list[Mapping[str, object]]) -> str | None:
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    lacking = next((row for row in rows if key not in row), None)
+    if isinstance(key, str) and key in {"data", "body"} and lacking is not None:
+        return f"the request has {', '.join(lacking) or 'no fields'}: ask for row.get('data') or row.get('body')"
+    if isinstance(error, AttributeError) and any(error.obj is row for row in rows):
+        return "a row is a dict of the request's fields: its body is row.get('data') or row.get('body')"
+    decoded = (value for row in rows for value in row.values() if not isinstance(value, bytes | bytearray))
+    value = next((value for value in decoded if _is_about(error, value)), None)
+    if value is None:
+        return None
+    came = f"this body arrived as {type(value).__name__}"
+    return f"{came}: JSON is decoded before the handler sees it, text becomes str; decode only a bytearray"
+
+
+def _is_about(error: BaseException, value: object) -> bool:
+    """Say whether an exception came of taking a value for bytes."""
+    if isinstance(error, AttributeError):
+        return error.obj is value
+    frames = list(_frames(error)) if isinstance(error, TypeError) else []
+    if not frames:
+        return False
+    frame, line = frames[-1]
+    return (
+        any(local is value for local in frame.f_locals.values())
+        if _is_json(frame)
+        else bool(re.search(_OF_BYTES, line))
+    )
+
+
+def _is_json(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "json" and frame.f_code.co_name == "loads"
+
+
+def _hint_about_handler(error: BaseException, handler: object) -> str | None:
+    """Say why something that BaseHandler's `initialize` sets is not there."""
+    frames = list(_frames(error)) if isinstance(error, AttributeError | TypeError) else []
+    if not frames or not hasattr(type(handler), "_load_torchscript_model"):
+        return None
+    named = re.findall(r"\bself\.(\w+)", frames[-1][1])
+    unset = next((name for name in _SET_BY_INITIALIZE if name in named and getattr(handler, name, None) is None), None)
+    if unset is None:
+        return None
+    if getattr(handler, "map_location", None) is None:  # it was never called
+        return f"self.{unset} is set by BaseHandler.initialize: call super().initialize(context) in yours"
+    return "self.mapping is None: the archive has no index_to_name.json" if unset == "mapping" else None

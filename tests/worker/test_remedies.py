@@ -1,0 +1,195 @@
+"""What mends the failures that authors meet most often."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.torchserve.messages import Load, Part, Request
+from marpack.worker.handlers.base import BaseHandler
+from marpack.worker.remedies import Remedy, hint_in_request, remedy_for
+from marpack.worker.trouble import flatten
+
+LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
+VERSION = "ask for the version that has it in requirements.txt (msgspec==…)"
+
+
+def missing(name: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (missing("cv2"), LISTING.format("opencv-python")),
+        (missing("model"), "pack model.py with the archive"),
+        (missing("a_b"), f"if it is a file of yours, pack a_b.py; else {LISTING.format('a-b')}"),
+        (missing("msgspec.x"), f"msgspec is installed here, without msgspec.x: {VERSION}"),
+        (missing("pkg.inner"), "the archive holds pkg, and in it no pkg.inner: pack it, or mend the name"),
+        (missing("single.inner"), "the archive holds single, and in it no single.inner: pack it, or mend the name"),
+        (missing("ts.x"), "TorchServe 0.12 has no module of that name"),
+        (ModuleNotFoundError("ts.x needs an engine", name="ts.x"), None),
+        (ModuleNotFoundError("nameless"), None),
+        (KeyError("x"), None),
+    ],
+)  # fmt: skip
+def test_what_mends_the_commonest_failures(tmp_path: Path, error: BaseException, hint: str | None):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "single.py").touch()
+    assert remedy_for(error, str(tmp_path)) == Remedy(hint)
+
+
+def test_what_the_server_has_is_missing_only_here():
+    stock = remedy_for(missing("torchvision"), "/m")
+    assert stock == Remedy(
+        "a stock server has torchvision, and this Python has not: pip install torchvision", only_here=True
+    )
+    assert "pip install pillow" in str(remedy_for(missing("PIL"), "/m").hint)
+    listed = remedy_for(missing("llama_cpp"), "/m", ["attrs", "llama-cpp-python"])
+    assert listed == Remedy(
+        "the requirements list llama-cpp-python, which is not installed here: pip install llama-cpp-python, "
+        "or run with --env isolated",
+        only_here=True,
+    )
+    assert flatten(missing("PIL"), stage="import", model_dir="/m").only_here
+    assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
+
+
+def test_what_python_no_longer_has_is_nobodys_package():
+    bygone = str(remedy_for(missing("asyncore"), "/m").hint)
+    assert bygone.endswith("no longer has asyncore, which older ones have: use what took its place")
+
+
+def imported(path: Path, source: str) -> Any:
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("own", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def raised(call: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("source", "is_told"),
+    [
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('x')\nparser.parse_args([])",
+            True,
+        ),
+        ("import sys\nsize = int(sys.argv[900])", True),
+        ("import sys\nsys.exit(2)", False),
+        ("raise ValueError", False),
+    ],
+)
+def test_a_module_that_asks_for_arguments_is_told_whose_they_are(tmp_path: Path, source: str, is_told: bool):
+    hint = remedy_for(raised(lambda: imported(tmp_path / "own.py", source)), str(tmp_path)).hint
+    assert ("if __name__ == '__main__'" in str(hint)) is is_told
+
+
+ARRIVED = (
+    "this body arrived as {}: JSON is decoded before the handler sees it, text becomes str; decode only a bytearray"
+)
+ROW = "a row is a dict of the request's fields: its body is row.get('data') or row.get('body')"
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "hint"),
+    [
+        ("data[0]['body'].decode()", {"a": 1}, ARRIVED.format("dict")),
+        ("data[0]['body'].decode()", "text", ARRIVED.format("str")),
+        ("json.loads(data[0]['body'])", [1], ARRIVED.format("list")),
+        ("io.BytesIO(data[0]['body'])", {"a": 1}, ARRIVED.format("dict")),
+        ("data[0].decode()", {"a": 1}, ROW),
+        ("data[0]['data']", {"a": 1}, "the request has body: ask for row.get('data') or row.get('body')"),
+        ("data[0]['x']", {"a": 1}, None),
+        ("{}['data']", {"data": 1}, None),
+        ("data[0]['body'].decode_all()", bytearray(b"x"), None),
+        ("json.loads(io)", {"a": 1}, None),
+        ("1 + ''", {"a": 1}, None),
+        ("int('x')", "x", None),
+        ("raise_([])", {"a": 1}, None),
+    ],
+)
+def test_a_body_that_is_taken_for_bytes(tmp_path: Path, line: str, body: object, hint: str | None):
+    source = f"import io, json\ndef raise_(key): raise KeyError(key)\ndef handle(data):\n    {line}\n"
+    rows = [{"data" if line.startswith("{}") else "body": body}]
+    error = raised(lambda: imported(tmp_path / "own.py", source).handle(rows))
+    assert hint_in_request(error, rows, None) == hint
+
+
+UNSET = "self.{} is set by BaseHandler.initialize: call super().initialize(context) in yours"
+OWN = """
+from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.torchserve.messages import Load, Part, Request
+from marpack.worker.handlers.base import BaseHandler
+class Own(BaseHandler):
+    def ask(self):
+        {line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "initialized", "hint"),
+    [
+        ("self.mapping['0']", False, UNSET.format("mapping")),
+        ("self.model_yaml_config['a']", False, UNSET.format("model_yaml_config")),
+        ("self.mapping['0']", True, "self.mapping is None: the archive has no index_to_name.json"),
+        ("self.model(1)", True, None),
+        ("self.own['0']", False, None),
+        ("None + self.target", False, None),
+    ],
+)  # fmt: skip
+def test_what_the_base_handler_would_have_set(tmp_path: Path, line: str, initialized: bool, hint: str | None):
+    handler = imported(tmp_path / "own.py", OWN.format(line=line)).Own()
+    handler.own = None
+    handler.map_location = "cpu" if initialized else None
+    assert hint_in_request(raised(handler.ask), [], handler) == hint
+
+
+def test_what_is_no_base_handler_and_what_cannot_be_asked_get_no_hint(tmp_path: Path):
+    plain = imported(tmp_path / "own.py", OWN.format(line="self.mapping['0']").replace("(BaseHandler)", ""))
+    handler = plain.Own()
+    handler.mapping = None
+    assert hint_in_request(raised(handler.ask), [], handler) is None
+
+    class Odd(BaseHandler):
+        @property
+        def mapping(self) -> None:
+            raise KeyError
+
+        @mapping.setter
+        def mapping(self, value: object) -> None: ...
+
+        def ask(self) -> None:
+            raise TypeError(self.mapping if self is None else "")  # says self.mapping
+
+    assert hint_in_request(raised(Odd().ask), [], Odd()) is None
+
+
+ANSWERS = """
+def handle(data, context):
+    if data is None:
+        return
+    word = data[0]["body"].decode()
+    return {"bytes": [{"a": [b"x"]}], "own": [[b"x"]], "deep": [[[[[[b"x"]]]]]], "set": [{1}]}[word]
+"""
+
+
+def test_hints_stand_beside_the_answers_of_a_worker(make_folder):
+    kinds = {"1": "application/json", "set": "", "bytes": "", "own": "", "deep": ""}
+    batches = [(Request(id=word, parts=(Part("body", word.encode(), kind),)),) for word, kind in kinds.items()]
+    with LocalPool(Load(model_dir=str(make_folder(ANSWERS))), PoolSettings()) as pool:
+        pool.start()
+        hints = [str(outcome.troubles[0].hint) for outcome in pool.outcomes(batches)]
+    assert hints[0] == ARRIVED.format("int")
+    assert ["b64encode" in hint for hint in hints[1:]] == [False, True, True, False]
