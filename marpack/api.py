@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from marpack.archive.protocol import Archive
 from marpack.archive.reader import open_archive
+from marpack.errors import UsageError, shortened
 from marpack.project.packing import pack
 from marpack.project.plan import Built
 from marpack.runner.inputs import Input as Named
@@ -137,6 +138,8 @@ class Model:
         Returns:
             The answer, with `status`, `body`, `json()` and, beside them, `troubles`: why it is what it is.
 
+        Raises UsageError for a path that cannot be read.
+
         """
         headers_sent = tuple((headers or {}).items())
         shape = replace(self._plain, content_type=content_type, headers=headers_sent, explain=explain)
@@ -176,19 +179,29 @@ class Model:
         self.close()
 
 
+def _bytes_of(path: str | Path) -> bytes:
+    """Return a file's bytes; raises UsageError for what is none, such as a text that was meant for a body."""
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # the latter for a null byte
+        hint = "text is sent as bytes: predict(text.encode(), content_type='text/plain')"
+        what = f"a str or Path names a file, and this one cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise UsageError(what, where=shortened(str(path)), hint=hint) from error
+
+
 def _body(data: Input | None) -> tuple[str, bytes]:
     if data is None:
         return "", b""
     if isinstance(data, bytes):
         return "", data
     if isinstance(data, str | Path):
-        content = Path(data).read_bytes()
+        content = _bytes_of(data)
         return type_of(str(data), content), content
     return "application/json", json.dumps(data).encode()
 
 
 def _field(name: str, value: str | bytes | Path) -> Part:
     if isinstance(value, Path):
-        content = value.read_bytes()
+        content = _bytes_of(value)
         return Part(name, content, type_of(str(value), content))
     return Part(name, value.encode() if isinstance(value, str) else value)

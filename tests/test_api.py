@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import marpack
-from marpack.errors import ProjectError
+from marpack.errors import ProjectError, UsageError
 from marpack.runner.client import LoadError
 
 HANDLER = """
@@ -34,6 +34,17 @@ def test_build_open_and_load_are_the_commands(project: Path):
         first = model.predict({"a": 1})
         assert first.json()["seen"] == {"body": "{'a': 1}"}
         assert first.input == "00000000-0000-4000-8000-000000000001"
+
+
+def test_a_str_that_names_no_file_is_told_how_text_is_sent(project: Path):
+    with marpack.load(project) as model:
+        for text, why in (("no such thing", "No such file"), ("x" * 9000, "too long"), ("a\0b", "null byte")):
+            with pytest.raises(UsageError, match=why) as caught:
+                model.predict(text)
+            assert "predict(text.encode(), content_type='text/plain')" in str(caught.value.hint)
+            assert len(str(caught.value.where)) <= 80
+        with pytest.raises(UsageError, match="No such file"):
+            model.predict(form={"a": Path("no such thing")})
 
 
 def test_inputs_are_files_bytes_json_and_forms(project: Path):

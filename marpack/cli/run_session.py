@@ -44,6 +44,7 @@ def open_session(
     """
     from marpack.render.progress import waiting
     from marpack.runner.environments import requirement_notes
+    from marpack.runner.inputs import text_notes
     from marpack.runner.session import Device, LoadProgress, Session, misplaced
     from marpack.torchserve.targets import Target
 
@@ -51,6 +52,7 @@ def open_session(
         def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
             tell_built(resolved)
             on_findings(resolved.findings)
+            on_findings(text_notes(options.get("data", ()), options.get("content_type")))
             if options["env"] == "current":
                 on_findings(requirement_notes(archive))
 

@@ -112,6 +112,11 @@ def failed(*problems: Finding) -> CheckOutcome:
     return judged(problems, "")
 
 
+def counted(count: int, what: str) -> str:
+    """Return "1 sample", "2 samples"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def problem(code: str, message: str, *, where: str | None = None, hint: str | None = None) -> Finding:
     """Return a finding that fails its check."""
     return Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint)

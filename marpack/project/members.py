@@ -62,6 +62,11 @@ def matches(pattern: str, folder: Path) -> list[str]:
     return sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207
 
 
+def as_script(notebook: str) -> str:
+    """Return how a notebook becomes what can be imported."""
+    return f"jupyter nbconvert --to script {notebook.partition(':')[0]}, keep the handler in it, and name the .py file"
+
+
 def leads_out(path: Path, home: Path) -> bool:
     """Say whether a path, its symlinks followed, lies outside a folder."""
     return not Path(os.path.realpath(path)).is_relative_to(Path(os.path.realpath(home)))
@@ -129,7 +134,9 @@ class MemberCollector:
     def add_handler(self, text: str, file: Path | None, *, where: str) -> None:
         """Take the file that a handler's name stands for; a built-in has none."""
         near = near_built_in(text)
-        if file is not None and near and not file.exists():
+        if HandlerName.parse(text).path.endswith(".ipynb"):
+            self.error("notebook", f"{text} is a notebook, and the server imports Python files", where, as_script(text))
+        elif file is not None and near and not file.exists():
             message = f"{text} is neither a built-in handler nor a file"
             self.error("missing-file", message, where, f"did you mean {near}?")
         elif file is not None:

@@ -20,6 +20,7 @@ from marpack.archive.protocol import MANIFEST_NAME, no_progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, NoProjectError, UsageError
 from marpack.project.output_path import plain_refusals
+from marpack.weights.kind import SUFFIXES
 
 if TYPE_CHECKING:
     from marpack.archive.protocol import Bar
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from marpack.project.plan import Built, Plan, PlannedMember
     from marpack.project.schema import Project
 
+_WEIGHTS = frozenset(SUFFIXES) - {".bin"}
 _SMALL = 1 << 20  # bytes: files up to this size are compared by digest, larger ones by size and time
 
 
@@ -50,6 +52,12 @@ def resolve(source: str | None, *, bar: Bar = no_progress) -> ResolvedSource:
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built.
     """
     path = Path(source if source is not None else ".")
+    if source is not None and "://" in source and not path.exists():
+        hint = f"fetch it first (curl -LO {source}); marpack inspect and marpack diff look at archives elsewhere"
+        raise UsageError("an archive is run and checked from a file, not from an address", where=source, hint=hint)
+    if path.is_file() and path.suffix in _WEIGHTS:
+        hint = f"build one: marpack init --weights {path} begins a project around it"
+        raise UsageError("this is a file of weights, not an archive", where=source, hint=hint)
     if path.is_file() and path.suffix not in {".yaml", ".yml"}:
         return ResolvedSource(path=path)  # and nothing of what only projects need is imported
     from marpack.project.load import load_project  # noqa: PLC0415 - as the docstring says

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from marpack.errors import UsageError
+from marpack.errors import UsageError, shortened
+from marpack.findings import Finding, Severity
 from marpack.runner.client import BatchResult
 from marpack.torchserve.frontend.forms import FORM_TYPE, receive
 from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError, UnreadFormError, bare_type
@@ -147,6 +148,21 @@ def data_inputs(texts: Iterable[str], shape: RequestDefaults) -> Iterator[Input]
     for number, text in enumerate(texts):
         content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
         yield shape.input(f"data[{number}]", number, content_type, text.encode())
+
+
+def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Finding]:
+    """Yield which texts begin like JSON, are none, and are therefore sent as text."""
+    for text in texts if content_type is None else ():
+        try:
+            json.loads(text if text.lstrip()[:1] in {"{", "["} else "0")
+        except ValueError as error:
+            yield Finding(
+                code="data-as-text",
+                severity=Severity.WARNING,
+                message=f"{shortened(text, 40)} begins like JSON and is none, so it goes as text/plain: {error}",
+                where="--data",
+                hint="mend the JSON; or, if text is meant, say so: --content-type text/plain",
+            )
 
 
 def _type_of_text(text: str) -> str:

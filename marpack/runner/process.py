@@ -15,6 +15,8 @@ from marpack.errors import WorkerError
 _GRACE = 2.0  # seconds a worker is given to end by itself
 _MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
 
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT})
+
 
 class Child(Protocol):
     """A process that was started: the part of `subprocess.Popen` that is asked for here."""
@@ -104,7 +106,8 @@ class WorkerProcess:
             return "did not answer in time"
         if self.signal is None:
             return f"ended with exit code {self._process.returncode}"
-        return f"was killed by {signal.Signals(self.signal).name}"
+        crashed = "; compiled code crashed: PYTHONFAULTHANDLER=1 marpack run --logs tells the line that called it"
+        return f"was killed by {signal.Signals(self.signal).name}{crashed if self.signal in _CRASHES else ''}"
 
     def peak_memory(self) -> int | None:
         """Return the most bytes of memory the process has had resident so far, where the system tells."""

@@ -35,6 +35,10 @@ def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = (
         return Remedy(_ARGUMENTS)
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return Remedy(getattr(error, "hint", None))
+    if error.name == "ts":
+        return Remedy(
+            "torchserve is not installed here: pip install torchserve, or leave --torchserve out", only_here=True
+        )
     if error.name.partition(".")[0] == "ts":
         return Remedy(getattr(error, "hint", None) or _why_no_ts(error))
     return _missing(error.name, Path(model_dir), sorted(required))

@@ -46,6 +46,11 @@ def test_files_folders_and_globs_in_one_go(mar: str, tmp_path: Path):
     assert json.loads(told[0]["body"]) == {"type": "str", "text": "a.txt", "x": None}
 
 
+def test_broken_json_is_sent_as_text_and_that_is_said(mar: str):
+    done = marpack("run", mar, "--data", '{"a": 1', "--data", "plain")
+    assert done.stderr.count("begins like JSON and is none, so it goes as text/plain") == 1
+
+
 def test_an_archive_after_the_inputs_is_the_source(mar: str, tmp_path: Path):
     (tmp_path / "a.txt").write_text("a")
     assert len(results("--input", "a.txt", "a.txt", mar, cwd=tmp_path)) == 2

@@ -10,6 +10,7 @@ from marpack.gate.verdicts import (
     CheckResult,
     GateReport,
     Verdict,
+    counted,
     error_problem,
     failed,
     judged,
@@ -67,6 +68,10 @@ HANDLER = done(Verdict.FAILED, exit_code=ExitCode.HANDLER)
 def test_the_first_failure_that_counts_is_the_exit_code(checks: tuple[CheckResult, ...], code: ExitCode):
     assert report(*checks).exit_code is code
     assert report(*checks, interrupted=True).exit_code is ExitCode.INTERRUPTED
+
+
+def test_one_is_no_plural():
+    assert [counted(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
 
 
 def test_checks_are_counted_by_how_they_ended():

@@ -35,6 +35,10 @@ ERRORS = {
         {"handler": "image_clasifier"},
         ("--handler", "missing-file", "image_clasifier is neither a built-in handler nor a file"),
     ),
+    "notebook": (
+        {"handler": "h.ipynb:f"},
+        ("--handler", "notebook", "h.ipynb:f is a notebook, and the server imports Python files"),
+    ),
     "library": ({"handler": "lib", "runtime": "LSP"}, ("--handler", "missing-file", "lib.so is not there")),
     "weights": ({"serialized_file": "a.pt"}, ("--serialized-file", "missing-file", "a.pt is not there")),
     "weights, a folder": ({"serialized_file": "more"}, ("--serialized-file", "not-a-file", "more is a folder")),
@@ -176,3 +180,9 @@ def test_a_package_among_the_extra_files_is_told_to_lose_its_folder_and_what_is_
     assert (finding.where, finding.code) == ("handler.py:1", "import-not-packed")
     assert str(finding.hint).endswith("mkdir parts && cp -r pkg parts/, then --extra-files parts")
     assert "pkg/mod.py" in {member.name for member in plan(check=True, extra_files="parts").members}
+
+
+def test_a_notebook_is_told_how_it_becomes_a_handler() -> None:
+    with pytest.raises(ProjectError) as caught:
+        plan(handler="h.ipynb:f")
+    assert str(caught.value.findings[0].hint).startswith("jupyter nbconvert --to script h.ipynb, ")

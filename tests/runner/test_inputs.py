@@ -9,6 +9,7 @@ from marpack.runner.inputs import (
     file_inputs,
     form_input,
     read_input,
+    text_notes,
     type_of,
     why_refused,
 )
@@ -159,3 +160,12 @@ def test_pipes_and_files_of_unknown_length_are_read_to_their_end(tmp_path: Path)
 def test_a_form_that_only_the_server_reads_is_not_blamed_on_the_server():
     assert why_refused(UnreadFormError("multipart/mixed within a form: marpack does not read it")).kind == "unread-form"
     assert why_refused(FormError("broken")).kind == "refused-form"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_noted"),
+    [('{"a": 1', True), (" [1,, 2]", True), ('{"a": 1}', False), ("hello", False), ("1.", False), ("", False)],
+)
+def test_text_that_begins_like_json_and_is_none_is_noted(text: str, is_noted: bool):
+    assert bool(list(text_notes([text], None))) is is_noted
+    assert not list(text_notes([text], "text/plain"))

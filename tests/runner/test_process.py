@@ -107,3 +107,12 @@ def test_an_interpreter_that_is_not_there_is_said_and_leaves_nothing_open(tmp_pa
         WorkerProcess.start(str(tmp_path / "python"))
     assert caught.value.where == str(tmp_path / "python")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_of_a_crash_it_is_told_how_its_place_is_found(child: subprocess.Popen[bytes]):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = WorkerProcess(child, ours, -1, MARKER)
+        child.send_signal(signal.SIGSEGV)
+        child.wait()
+        assert process.how_it_ended().startswith("was killed by SIGSEGV; compiled code crashed: PYTHONFAULTHANDLER=1 ")

@@ -58,6 +58,11 @@ def test_what_the_server_has_is_missing_only_here():
     assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
 
 
+def test_an_installed_torchserve_that_is_not_there_is_nobodys_module():
+    remedy = remedy_for(missing("ts"), "/m")
+    assert (str(remedy.hint).rpartition(", ")[2], remedy.only_here) == ("or leave --torchserve out", True)
+
+
 def test_what_python_no_longer_has_is_nobodys_package():
     bygone = str(remedy_for(missing("asyncore"), "/m").hint)
     assert bygone.endswith("no longer has asyncore, which older ones have: use what took its place")

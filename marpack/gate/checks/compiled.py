@@ -3,7 +3,7 @@
 from typing import Any
 
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
+from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
 
 _HINT = "set pt2: {compile: {enable: false}}, or another backend"
 
@@ -24,7 +24,7 @@ def run(candidate: Candidate) -> CheckOutcome:
         for sample, result in zip(sample_runner.comparable, results, strict=True)
         for sentence in sample_runner.contradictions(sample, result)[:1]
     ]
-    return failed(*problems) if problems else passed(f"{len(results)} samples, compiled and not")
+    return failed(*problems) if problems else passed(f"{counted(len(results), 'sample')}, compiled and not")
 
 
 def compiles(pt2: Any) -> bool:  # Any: YAML

@@ -7,7 +7,7 @@ from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, error_problem, failed, passed
+from marpack.gate.verdicts import CheckOutcome, counted, error_problem, failed, passed
 from marpack.inspection.verify import changed, digests
 from marpack.runner.session import target_of
 
@@ -22,7 +22,7 @@ def run(candidate: Candidate) -> CheckOutcome:
         problems += _against_index(candidate, archive, sums)
     if problems:
         return failed(*problems)
-    count = f"{len(sums)} members"
+    count = counted(len(sums), "member")
     return passed(f"{count}, {candidate.digest}" if indexed else f"{count}; it lists no digests to hold them against")
 
 

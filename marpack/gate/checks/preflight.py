@@ -3,7 +3,7 @@
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import pickles
-from marpack.gate.verdicts import CheckOutcome, judged
+from marpack.gate.verdicts import CheckOutcome, counted, judged
 from marpack.inspection.lint.linting import lint
 from marpack.inspection.lint.weights import PICKLED
 
@@ -13,7 +13,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     findings = lint(candidate.archive, candidate.archive.manifest, target=candidate.target)
     findings = [finding for finding in findings if not _is_of_pickles(finding, candidate)]
     count = sum(finding.severity is Severity.WARNING for finding in findings)
-    return judged(tuple(findings), f"{count} warnings" if count else "nothing to find fault with")
+    return judged(tuple(findings), counted(count, "warning") if count else "nothing to find fault with")
 
 
 def _is_of_pickles(finding: Finding, candidate: Candidate) -> bool:

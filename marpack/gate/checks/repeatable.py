@@ -1,7 +1,7 @@
 """Answers are the same when asked again, in another order, and after other requests."""
 
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
+from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
 
 _HINT = (
     "keep nothing between requests, call model.eval(), fix seeds; if answers are meant to vary, "
@@ -20,4 +20,4 @@ def run(candidate: Candidate) -> CheckOutcome:
         problem("not-repeatable", f"{name.removeprefix('MAR-INF/')}, asked again: {sentence}", hint=_HINT)
         for name, sentence in sample_runner.unsteady.items()
     ]
-    return failed(*problems) if problems else passed(f"{len(again)} samples, each asked three times")
+    return failed(*problems) if problems else passed(f"{counted(len(again), 'sample')}, each asked three times")

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, judged
+from marpack.gate.verdicts import CheckOutcome, counted, judged
 from marpack.torchserve.targets import Target
 
 
@@ -14,4 +14,4 @@ def run(candidate: Candidate) -> CheckOutcome:
     notes = archive.server_findings
     if candidate.target is not Target.TORCHSERVE:
         notes = tuple(replace(finding, severity=Severity.NOTE) for finding in notes)
-    return judged(notes, f"{len(archive.entries)} members")
+    return judged(notes, counted(len(archive.entries), "member"))

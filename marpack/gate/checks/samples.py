@@ -6,7 +6,7 @@ from marpack.findings import Finding
 from marpack.gate.candidate import Candidate
 from marpack.gate.expectations import shortfalls
 from marpack.gate.sample_runner import PackedSample
-from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
+from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
 
 
 def run(candidate: Candidate) -> CheckOutcome:
@@ -17,7 +17,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     missed = {sample.short_name: _judged(candidate, sample) for sample in samples}
     problems += [finding for findings in missed.values() for finding in findings]
     if not problems:
-        return passed(f"{len(samples)} samples")
+        return passed(counted(len(samples), "sample"))
     outcome = failed(*problems)
     first = next((name for name, findings in missed.items() if findings), "")
     return replace(outcome, reason=f"{first}: {outcome.reason}") if not candidate.packed.problems else outcome

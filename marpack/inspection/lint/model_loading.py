@@ -135,7 +135,10 @@ def check_model_file(context: LintContext) -> Iterator[Finding]:
         yield MISSING.weigh(severity, f"the model file '{name}' is not in the archive", MANIFEST)
         return
     dotted = name.split(".")[0]
-    if "/" in name or name != f"{dotted}.py":
+    if name.endswith(".ipynb"):
+        hint = f"jupyter nbconvert --to script {name}, keep the model's class alone in it, and name the .py file"
+        yield FILE_NAME.weigh(severity, f"'{name}' is a notebook, and the server imports Python files", MANIFEST, hint)
+    elif "/" in name or name != f"{dotted}.py":
         yield FILE_NAME.weigh(severity, f"the server imports '{dotted}', which is not '{name}'", name)
     elif never_found(dotted):
         yield FILE_NAME.weigh(severity, f"the server imports Python's own module '{dotted}' instead", name)

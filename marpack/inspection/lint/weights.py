@@ -59,7 +59,7 @@ NEED_MODEL_FILE = Code(
 CONTENT = Code(
     "weights-content",
     "The weights file's content is not of the format that its use needs.",
-    "Save the weights in the format that is needed, or give the file its right suffix.",
+    "Save TorchScript as .pt, ONNX as .onnx; or, for a model file, torch.save(model.state_dict(), path).",
 )
 PICKLED = Code(
     "weights-pickled",
@@ -97,6 +97,23 @@ ONNX_RUNTIME = Code(
     "List onnxruntime in requirements.txt, or use a server image that has it.",
 )
 
+_OWN_CODE = "leave the model file out (--model-file, model_file): {0} brings its own code; or save model.state_dict()"
+_STATE_DICT = "torch.save(model.state_dict(), path)"
+_INSTEAD = {  # with a model file, and without
+    True: {
+        WeightsFormat.TORCHSCRIPT: _OWN_CODE.format("TorchScript"),
+        WeightsFormat.ONNX: _OWN_CODE.format("ONNX"),
+        **dict.fromkeys((WeightsFormat.TORCH_EXPORT, WeightsFormat.AOTI_PACKAGE, WeightsFormat.ELF), _STATE_DICT),
+        WeightsFormat.SAFETENSORS: f"{_STATE_DICT}, or build with target: marpack",
+    },
+    False: {
+        WeightsFormat.TORCHSCRIPT: "name the file .pt",
+        WeightsFormat.ONNX: "name the file .onnx",
+        WeightsFormat.ELF: "name the file .so",
+        WeightsFormat.TORCH_EXPORT: "save TorchScript: torch.jit.trace(model, example).save(path); or target: marpack",
+        WeightsFormat.AOTI_PACKAGE: "save TorchScript: torch.jit.trace(model, example).save(path); or target: marpack",
+    },
+}
 _TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 
 
@@ -163,6 +180,8 @@ class WeightsCheck:
             with self._context.files.open(self._name) as file:
                 head = file.read(256)
                 found = recognize(file)
+                if found.kind is WeightsFormat.UNKNOWN and self._loader.own_way and _is_json(head):
+                    return  # its own business, as a booster's
                 substitute = _substitute(head) if found.kind is WeightsFormat.UNKNOWN else None
                 if substitute:
                     yield NO_WEIGHTS.weigh(self._loader.severity, substitute[0], self._name, substitute[1])
@@ -236,7 +255,8 @@ class WeightsCheck:
         row = FORMATS[kind]
         if row.needs_class and not self._eager:
             return NEED_MODEL_FILE.weigh(severity, f"it is {row.title}, and there is no model file", self._name)
-        return CONTENT.weigh(severity, f"it is {row.title}; {needed} is needed", self._name)
+        hint = _INSTEAD[self._eager].get(kind)
+        return CONTENT.weigh(severity, f"it is {row.title}; {needed} is needed", self._name, hint)
 
     def _check_state(self, found: Recognized) -> Iterator[Finding]:
         """Yield why load_state_dict will not know the keys."""
@@ -253,6 +273,10 @@ class WeightsCheck:
             yield from check_keys_of_state(self._context.library, model, names, self._name)
 
 
+def _is_json(head: bytes) -> bool:
+    return head.lstrip()[:1] in {b"{", b"["} and all(byte in _TEXT for byte in head)
+
+
 def _substitute(head: bytes) -> tuple[str, str | None] | None:
     """Return what stands in a weights file's place, and how to get the file."""
     if not head:
@@ -261,4 +285,9 @@ def _substitute(head: bytes) -> tuple[str, str | None] | None:
         return "it is a Git LFS pointer, not the weights", "run git lfs pull"
     if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
         return "it is a web page, not the weights", "download it again"
-    return ("it is a text, not the weights", None) if all(byte in _TEXT for byte in head) else None
+    if not all(byte in _TEXT for byte in head):
+        return None
+    if _is_json(head):
+        kind = "an XGBoost model in JSON" if b'"learner"' in head else "JSON"
+        return f"it is {kind}, which BaseHandler does not load", "load it in the handler's own initialize"
+    return "it is a text, not the weights", None

@@ -1,8 +1,20 @@
 """Imports, requirements, weights, labels and model configs."""
 
 import pytest
-from inspection.lint.case import CLASS, Case, told
-from inspection.lint.content_cases import CASES, CLASSIFIER, FIVE, TOPK, configured, imports, labelled, required
+from inspection.lint.case import BASE, CLASS, NET, Case, told
+from inspection.lint.content_cases import (
+    CASES,
+    CLASSIFIER,
+    EAGER,
+    FIVE,
+    SERIALIZED,
+    TOPK,
+    configured,
+    imports,
+    labelled,
+    required,
+)
+from inspection.lint.weights_files import weights
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
@@ -43,6 +55,7 @@ def test_says_what_is_wrong(case, sentence):
 
 
 BUILD = "list {} in a requirements.txt, and build with it (--requirements-file)"
+OUT = "(--model-file, model_file): TorchScript brings its own code; or save model.state_dict()"
 HINTS = [
     (configured("spelling", "batch_size: 1\n"), "did you mean batchSize?"),
     (configured("torchrun", "torchrun: {nproc_per_node: 2}\n"), "did you mean nproc-per-node?"),
@@ -51,6 +64,15 @@ HINTS = [
     (imports("handler", "from base_handler import BaseHandler"), "write ts.torch_handler.base_handler"),
     (imports("home", "from ts.context import BaseHandler"), "it is in ts.torch_handler.base_handler"),
     (imports("server", "from ts.context import Contex"), "did you mean Context?"),
+    (
+        Case("script", {"handler.py": BASE, "model.py": NET, "model.pt": weights("script")}, model=EAGER),
+        f"leave the model file out {OUT}",
+    ),
+    (Case("suffix", {"handler.py": BASE, "model.pt": weights("onnx")}, model=SERIALIZED), "name the file .onnx"),
+    (
+        Case("notebook", {"handler.py": BASE, "n.ipynb": "{}"}, model={"model_file": "n.ipynb"}),
+        "jupyter nbconvert --to script n.ipynb, keep the model's class alone in it, and name the .py file",
+    ),
     (imports("listing", "import cv2"), BUILD.format("opencv-python")),
     (imports("listing-unknown", "import my_thing"), BUILD.format("my-thing") + "; if it is a file of yours, pack it"),
     (required("listing-more", "timm\n", handler__py=f"import mii\n{CLASS}"), "add deepspeed-mii to requirements.txt"),
@@ -120,6 +142,23 @@ def test_what_is_listed_under_another_name_is_no_missing_module():
     listed = required("names", "llama-cpp-python\nlru-dict\nimport-linter\n",
                       handler__py=f"import llama_cpp, lru\nimport importlinter\n{CLASS}")  # fmt: skip
     assert [finding.code for finding in listed.findings()] == ["requirements-need-setting"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"learner": 1}', ["it is an XGBoost model in JSON, which BaseHandler does not load"]),
+        ("[1]", ["it is JSON, which BaseHandler does not load"]),
+        ("{ \x00", ["it is of no format that is known"]),
+    ],
+)
+def test_json_in_the_weights_place_is_a_model_of_another_kind(text, said):
+    files = {"handler.py": BASE, "model.pt": text}
+    assert [finding.message for finding in Case("json", files, model=SERIALIZED).findings()] == said
+    own = {"handler.py": CLASS, "model.pt": text}
+    assert [finding.message for finding in Case("json", own, model=SERIALIZED).findings()] == (
+        said if "\x00" in text else []
+    )
 
 
 def test_torchtext_is_no_part_of_the_last_server():
