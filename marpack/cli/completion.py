@@ -24,7 +24,7 @@ def completion(shell: str) -> None:
       eval "$(marpack completion bash)"                             in ~/.bashrc; likewise zsh
       marpack completion fish > ~/.config/fish/completions/marpack.fish
 
-    It completes commands, options, templates, archives and the members of an archive.
+    It completes commands, options, templates, archives, the members of an archive, and files.
     """
     from click.shell_completion import get_completion_class
 
@@ -33,7 +33,9 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:  # cannot be: click has all three
         raise click.UsageError(f"click knows no completion for {shell}")
-    click.echo(kind(marpack, {}, "marpack", _VARIABLE).source())
+    script = kind(marpack, {}, "marpack", _VARIABLE).source()
+    # bash forgets about files once a command has a function of its own, unless it is told.
+    click.echo(script.replace("complete -o nosort", "complete -o nosort -o bashdefault -o default"))
 
 
 def template_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -51,7 +51,8 @@ class CheckLines(CheckProgress):
         line = Text.assemble(
             (f"{mark} ", colour),
             (checked.name.ljust(_NAME_WIDTH), "bold"),
-            (_fitted(said(checked), room), "dim" if checked.verdict is Verdict.SKIPPED else ""),
+            # What a check that is skipped waits for is not cut: an option may stand at its end.
+            (_line(checked.reason), "dim") if checked.verdict is Verdict.SKIPPED else _fitted(said(checked), room),
         )
         self._page.print(line, soft_wrap=True)
         shown = [each for each in checked.findings if checked.verdict is Verdict.FAILED or each.severity != "note"]

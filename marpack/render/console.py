@@ -53,4 +53,4 @@ def show_findings(findings: Iterable[Finding], console: Console) -> None:
         place = f"{plain(finding.where)}: " if finding.where else ""
         console.print(f"  [{colour}]{finding.severity}[/] {place}{plain(finding.message)} [dim]({finding.code})[/]")
         if finding.hint:
-            console.print(f"    [dim]hint:[/] {plain(finding.hint)}")
+            console.print(f"    [dim]hint:[/] {plain(finding.hint)}", soft_wrap=True)  # commands are copied whole

@@ -93,3 +93,13 @@ def test_a_shell_that_is_not_known_is_told(tmp_path: Path):
     done = subprocess.run([sys.executable, "-m", "marpack", "completion", "csh"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "'csh' is not one of" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
+def test_bash_still_completes_files(tmp_path: Path):
+    script = subprocess.run(
+        [sys.executable, "-m", "marpack", "completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    asked = f"{script}\ncomplete -p marpack"
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, cwd=tmp_path)
+    assert {"default", "bashdefault"} <= set(done.stdout.split())

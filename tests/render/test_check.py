@@ -83,7 +83,14 @@ def test_a_reason_has_what_the_name_leaves_of_the_width(
     monkeypatch.setenv("COLUMNS", "60")
     passed = CheckResult(name="loads", title="it loads", verdict=Verdict.PASSED, reason="x" * 41)
     assert ended(capsys, passed) == [f"✓ loads          {'x' * 41}"]
+    skipped = replace(passed, verdict=Verdict.SKIPPED, reason="x " * 40 + "(--patience)")
+    assert ended(capsys, skipped) == [f"- loads          {'x ' * 40}(--patience)"]
     assert ended(capsys, replace(passed, reason="x" * 42)) == [f"✓ loads          {'x' * 40}…"]
+
+
+def test_a_hint_stays_on_its_line_to_be_copied(capsys: pytest.CaptureFixture[str]):
+    command = "pip install" + " a-package" * 20
+    assert ended(capsys, failure(finding("bad", hint=command)))[-1] == f"    hint: {command}"
 
 
 @pytest.mark.parametrize(
