@@ -104,7 +104,7 @@ def hint_in_request(error: BaseException, rows: Iterable[object], handler: objec
 def _hint_about_rows(error: BaseException, rows: list[Mapping[str, object]]) -> str | None:
     key = error.args[0] if isinstance(error, KeyError) and error.args else None
     lacking = next((row for row in rows if key not in row), None)
-    if isinstance(key, str) and key in {"data", "body"} and lacking is not None:
+    if key in {"data", "body"} and lacking is not None:
         return f"the request has {', '.join(lacking) or 'no fields'}: ask for row.get('data') or row.get('body')"
     if isinstance(error, AttributeError) and any(error.obj is row for row in rows):
         return "a row is a dict of the request's fields: its body is row.get('data') or row.get('body')"

@@ -2,7 +2,7 @@
 
 import pytest
 from inspection.lint.case import BASE, CLASS, FUNCTION, Case, told
-from inspection.lint.handler_cases import CASES, EAGER, handler
+from inspection.lint.handler_cases import CASES, EAGER, handler, stages
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
@@ -52,3 +52,10 @@ def test_hints_at_the_imported_class_to_derive_from(imported):
 )
 def test_a_star_binds_what_its_module_shows(star, others, expected):
     assert expected in told(Case("star", {"handler.py": f"{star}\n", **others}).findings())
+
+
+def test_what_a_base_that_is_not_packed_may_set_is_not_missed():
+    source = stages("def handle(self, data, context): return [self.mapping['0']]")
+    mixed = f"from mylib import Mixin\n{source}".replace("(BaseHandler)", "(Mixin, BaseHandler)")
+    assert "W handler-skips-initialize handler.py:8" in told(handler("plain", source).findings())
+    assert not [line for line in told(handler("mixed", mixed).findings()) if "handler-skips-initialize" in line]

@@ -307,7 +307,7 @@ def failure_of(call, folder):
     [
         ("state_dict", False, "is state_dict, and its use here needs TorchScript", "add the model's class"),
         ("whole", False, "is whole pickled model", "save TorchScript, or model.state_dict()"),
-        ("whole", True, "would import and call netfile.Net", "save model.state_dict() instead"),
+        ("whole", True, "call netfile.Net, torch.nn.modules.linear.Linear;", "save model.state_dict() instead"),
         ("torchscript", True, "is TorchScript, and its use here needs state_dict", "drop model_file (--model-file)"),
     ],
 )
