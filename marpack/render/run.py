@@ -193,7 +193,7 @@ def _one_line(body: str) -> str:
         return " ".join(body[:_PARSED].split())
     try:
         return str(msgspec.json.format(body, indent=-1))
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return " ".join(body.split())
 
 

@@ -168,7 +168,7 @@ def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Findi
 def _type_of_text(text: str) -> str:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # nobody can read what is nested too deeply
         return "text/plain"
     return "application/json"
 

@@ -99,6 +99,9 @@ def _input(where: str, number: int, line: bytes, folder: Path, limit: int) -> In
     try:
         recorded = _DECODER.decode(line)
         content = _content(recorded, folder)
+    except RecursionError:
+        hint = 'give a body that deep as text, under "body", or as a file, under "file"'
+        raise UsageError("this line is nested too deeply to be read", where=where, hint=hint) from None
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         raise UsageError(f"this line is no request: {error}", where=where, hint=_HINT) from error
     name, identity = recorded.name or where, recorded.id or request_id(number)

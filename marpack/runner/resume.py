@@ -77,7 +77,7 @@ class ResultsLog:
             return None
         try:
             return _DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             where = f"{self.path}:{number}"
             raise UsageError(f"this line is no result: {error}", where=where, hint=_HINT) from error
 

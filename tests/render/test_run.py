@@ -242,6 +242,7 @@ def test_an_answer_is_parsed_up_to_a_length():
     short, long = ('{"a":  "' + "x" * length + '"}' for length in ((1 << 16) - 10, (1 << 16) - 9))
     assert answer_in_short(result(body=short), 20) == '{"a":"xxxxxxxxxxxxx…'
     assert answer_in_short(result(body=long), 20) == '{"a": "xxxxxxxxxxxx…'
+    assert answer_in_short(result(body="[" * 3000 + "]" * 3000), 20) == "[" * 19 + "…"
 
 
 def test_how_the_model_was_loaded(capsys: pytest.CaptureFixture[str]):

@@ -87,6 +87,11 @@ def test_text_given_as_such_is_json_where_it_is_json():
     assert first.request.id != second.request.id
 
 
+def test_text_that_is_nested_too_deeply_to_be_read_is_plain():
+    (item,) = data_inputs(["[" * 100_000 + "]" * 100_000], RequestDefaults())
+    assert item.request.parts[0].content_type == "text/plain"
+
+
 def test_a_type_given_by_hand_is_the_texts_even_an_empty_one():
     for given in ("text/csv", ""):
         (item,) = data_inputs(["{}"], RequestDefaults(content_type=given))

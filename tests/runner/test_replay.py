@@ -117,6 +117,7 @@ def test_requests_with_one_batch_value_go_together(tmp_path: Path):
         ('{"base64": "!"}', "base64|padding|character"),
         ('{"form": [{"value": "x"}]}', "no name"),
         ('{"file": "nowhere"}', "cannot be read"),
+        (f'{{"json": {"[" * 1500}{"]" * 1500}}}', "nested too deeply"),
     ],
 )
 def test_a_line_that_is_no_request_is_named_and_costs_only_itself(tmp_path: Path, line: str, words: str):

@@ -51,7 +51,10 @@ def test_a_torn_line_is_cut_off_and_asked_again(tmp_path: Path):
     assert [json.loads(text)["input"] for text in path.read_text().splitlines()] == ["a", "b"]
 
 
-@pytest.mark.parametrize("text", ["no json\n", '{"status": 200}\n', "[1]\n", '{"input": "a"}\n', "\xff\n"])
+DEEP = '{"chunks": ' + "[" * 1500 + "]" * 1500 + "}\n"
+
+
+@pytest.mark.parametrize("text", ["no json\n", '{"status": 200}\n', "[1]\n", '{"input": "a"}\n', "\xff\n", DEEP])
 def test_what_is_no_results_file_is_left_as_it_is(tmp_path: Path, text: str):
     path = tmp_path / "notes"
     path.write_text(text, encoding="latin-1")
