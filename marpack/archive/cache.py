@@ -59,6 +59,12 @@ class Cached(Struct, frozen=True):
 
     folder: Path
     findings: tuple[Finding, ...]
+    names: tuple[str, ...] = ()  # of its files
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every file is still there; who runs in the folder may have changed some, as on a server."""
+        return all(os.path.lexists(f"{self.folder}/{name}") for name in self.names)
 
 
 class Cache:
@@ -90,7 +96,7 @@ class Cache:
             return None
         with suppress(OSError):
             os.utime(self._stamp_path(key))  # used now: the last to be evicted
-        return Cached(folder / "model", stamp.findings)
+        return Cached(folder / "model", stamp.findings, tuple(kept.name for kept in stamp.files))
 
     def fill(self, key: str, extract: Extract, *, size: int) -> Cached:
         """Extract `size` bytes into a new folder, unless another process has done so meanwhile, and return it.
@@ -129,7 +135,7 @@ class Cache:
             stamp = TreeState(folder=folder.name, boot=_boot(), files=tuple(_files(str(model))), findings=findings)
             _replace(self._stamp_path(key), msgspec.json.encode(stamp))
             undo.pop_all()
-        return Cached(model, findings)
+        return Cached(model, findings, tuple(kept.name for kept in stamp.files))
 
     def _prepare(self) -> None:
         """Make the root, and refuse one that somebody else could have put files into."""

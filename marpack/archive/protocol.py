@@ -81,7 +81,7 @@ class Archive(Protocol):
         """
 
     def materialize(self) -> Path:
-        """Return a folder that holds every member, extracted into the cache at the first call.
+        """Return a folder that holds every member, extracted into the cache at the first call, and if one is gone.
 
         Raises DamagedArchiveError, UnsafeArchiveError; nothing is left half-written.
         """

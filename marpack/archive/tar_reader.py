@@ -162,6 +162,8 @@ class TarArchive:
 
     def materialize(self) -> Path:
         """Return the extracted folder; see `Archive.materialize`."""
+        if self._extracted and not self._extracted.is_whole:
+            del self._extracted
         if not self._extracted:
             _ = self.manifest  # what is wrong with it is said before anything is written
             self._extracted = self._cache.fill(self._data.identity, self._fill, size=total_size(self))

@@ -47,6 +47,8 @@ class ZipArchive:
 
     def materialize(self) -> Path:
         """Return the extracted folder; see `Archive.materialize`."""
+        if not self._extracted.is_whole:
+            del self._extracted
         return self._extracted.folder
 
     @cached_property

@@ -122,7 +122,8 @@ def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
         from marpack.runner.pool import LocalPool
 
         def isolated_pool(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
-            return LocalPool(load, replace(settings.as_served(config), python=_isolated_python(archive)))
+            isolated = replace(settings.as_served(config), python=_isolated_python(archive))
+            return LocalPool(load, isolated, folder=archive.materialize)
 
         return isolated_pool
     return None

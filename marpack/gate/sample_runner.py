@@ -151,7 +151,8 @@ class SampleRunner:
 
         Raises LoadError and WorkerError.
         """
-        pool = LocalPool(replace(self._load, model_dir=str(self.folder), **changes), self._settings, first=first)
+        load = replace(self._load, model_dir=str(self.folder), **changes)
+        pool = LocalPool(load, self._settings, first=first, folder=self._archive.materialize)
         pool.start()
         return pool
 

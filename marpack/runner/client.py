@@ -15,8 +15,10 @@ from marpack.errors import HandlerError, WorkerError
 from marpack.runner.process import LogPipe, WorkerProcess
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import (
+    MAX_MESSAGE,
     Answered,
     Dying,
+    ForeignBytesError,
     FromWorker,
     Load,
     Loaded,
@@ -29,6 +31,8 @@ from marpack.torchserve.messages import (
     Trouble,
 )
 from marpack.torchserve.streaming import assemble
+
+_NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
 
 
 class BatchResult(Struct, frozen=True, kw_only=True):
@@ -67,12 +71,14 @@ class Worker:
         self.logs = ""  # what was printed while loading
         self.over = False  # nothing more will come from it
         self._where = ""  # the model's folder
-        self._pipe = Pipe(process.socket, FromWorker)
+        self._pipe = Pipe(process.socket, FromWorker, MAX_MESSAGE)
+        self._max_response_size = 0
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
         self.since = 0.0  # when the worker turned to the batch it works on, by the monotonic clock
         self._pieces: list[ResponseChunk] = []
         self._dying: Dying | None = None
+        self._foreign: ForeignBytesError | None = None  # somebody else wrote into the socket
         self._watched = {self._pipe.fileno(), self._logs.fileno()} | ({process.exit} if process.exit else set())
 
     @classmethod
@@ -106,6 +112,7 @@ class Worker:
         """Ask for a model to be loaded, which `finish` waits for."""
         self.since = time.monotonic()
         self._where = load.model_dir
+        self._max_response_size = load.max_response_size
         self._pipe.post(load)
         self._pipe.flush()
 
@@ -119,20 +126,39 @@ class Worker:
             if isinstance(message, LoadFailed):
                 raise LoadError(message, self.logs, where=self._where)
             if not isinstance(message, Loaded):
-                ended, hint = self.process.how_it_ended(), _last_words(self.logs)
-                raise WorkerError(f"the worker {ended} while loading the model", where=self._where, hint=hint)
+                hint = _NO_SCRIBBLING if self._foreign else _last_words(self.logs)
+                raise WorkerError(f"the worker {self._ended()} while loading the model", where=self._where, hint=hint)
             undo.pop_all()
         self.loaded = message
         return message
 
     def _awaited(self, timeout: float | None) -> FromWorker | None:
         while not self.over:
-            message: FromWorker | None = self._pipe.arrived()
+            message = self._arrived()
             if message is not None:
                 return message
             if not wait((self,), timeout):
                 return None
         return None
+
+    def _arrived(self) -> FromWorker | None:
+        """Return the next message; with what is none, and with one that no batch of ours fits, the worker is over."""
+        if self._foreign is not None:
+            return None
+        try:
+            message: FromWorker | None = self._pipe.arrived()
+            if isinstance(message, Answered | Dying):
+                self._check_count(message)
+        except ForeignBytesError as error:
+            self._foreign, self.over = error, True
+            return None
+        return message
+
+    def _check_count(self, message: Answered | Dying) -> None:
+        most = len(self._waiting[0]) if self._waiting else 0
+        fits = len(message.responses) == most if isinstance(message, Answered) else len(message.responses) <= most
+        if not fits:
+            raise ForeignBytesError(f"{len(message.responses)} answers were written, {most} were asked for")
 
     def late(self, timeout: float) -> bool:
         """Say whether the worker has spent more than `timeout` seconds on the batch that it works on."""
@@ -140,6 +166,7 @@ class Worker:
 
     def submit(self, requests: tuple[Request, ...]) -> None:
         """Send one batch, ahead of the answers to those before it."""
+        self._pipe.limit = max(self._pipe.limit or 0, MAX_MESSAGE + len(requests) * self._max_response_size)
         self._pipe.post(Predict(requests))
         if not self._waiting:  # an idle worker begins at once, for a busy one several are sent together
             self.since = time.monotonic()
@@ -169,7 +196,7 @@ class Worker:
 
     def outcome(self) -> BatchResult | None:
         """Return what became of the oldest batch sent, if its answer has arrived."""
-        while (message := self._pipe.arrived()) is not None:
+        while (message := self._arrived()) is not None:
             if isinstance(message, Answered):
                 return self._answered(message)
             if isinstance(message, ResponseChunk):
@@ -197,7 +224,7 @@ class Worker:
         """End a worker that died or took too long; return what its batch's clients get. Later batches are lost."""
         requests = self._waiting.popleft()
         # Only a signal from outside counts: one that we had to kill did not run out of memory.
-        by_itself = not timed_out and self.process.ended(within=0.5) and self._dying is None
+        by_itself = not timed_out and self._foreign is None and self.process.ended(within=0.5) and self._dying is None
         lost = self.loaded is not None and self.loaded.loses_answers
         last = death_response(self.process.signal if by_itself else None, lost=lost)
         trouble = self._dying.trouble if self._dying else self._why(timed_out=timed_out, lost=lost)
@@ -225,9 +252,18 @@ class Worker:
                 )
             message = "the handler did not answer in time and its worker was killed"
             return Trouble(kind="timeout", message=message, stage="handle", hint=hint)
+        if self._foreign is not None:
+            message = f"the worker {self._ended()}"
+            return Trouble(kind=self._foreign.code, message=message, stage="handle", hint=_NO_SCRIBBLING)
         memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
-        message = f"the worker {self.process.how_it_ended()}{memory}"
+        message = f"the worker {self._ended()}{memory}"
         return Trouble(kind="worker-died", message=message, stage="handle")
+
+    def _ended(self) -> str:
+        """Return the end of a sentence that begins with "the worker"."""
+        if self._foreign is not None:
+            return f"was ended, its socket is of no more use: {self._foreign.what}"
+        return self.process.how_it_ended()
 
     def close(self) -> None:
         """End the worker: politely, then not."""
@@ -255,6 +291,8 @@ def wait(workers: tuple[Worker, ...], timeout: float | None) -> bool:
         workers: Those to listen to.
         timeout: Seconds that a worker may spend on one batch; None: no bound.
     """
+    if any(worker.over for worker in workers):
+        return True
     poll = select.poll()
     for worker in workers:
         for descriptor, events in worker.interests().items():

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from msgspec import Struct
@@ -103,11 +104,26 @@ class SpareWorkers:
 class LocalPool:
     """Worker processes on this machine."""
 
-    def __init__(self, load: Load, settings: PoolSettings, *, first: Worker | None = None) -> None:
-        """Keep workers for one model; `first` is one spawned already, which has not loaded yet."""
+    def __init__(
+        self,
+        load: Load,
+        settings: PoolSettings,
+        *,
+        first: Worker | None = None,
+        folder: Callable[[], Path] | None = None,
+    ) -> None:
+        """Keep workers for one model.
+
+        Args:
+            load: How to load it.
+            settings: How workers are kept.
+            first: One spawned already, which has not loaded yet.
+            folder: Returns where the model lies, extracted again if a handler has removed it; None: where it lay.
+        """
         self._load = load
         self._settings = settings
         self._first = first
+        self._folder = folder
         self._workers: list[_Feed] = []
         self._sent = 0
         self.restarts = 0
@@ -206,6 +222,8 @@ class LocalPool:
         (index, _), *rest = feed.sent
         done[index] = feed.worker.give_up(timed_out=timed_out)
         self.restarts += 1
+        if self._folder is not None:
+            self._load = replace(self._load, model_dir=str(self._folder()))
         feed.worker = self._spawn()
         self.loads.append(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
         feed.sent.clear()

@@ -107,7 +107,7 @@ class WorkerProcess:
         if self.signal is None:
             return f"ended with exit code {self._process.returncode}"
         crashed = "; compiled code crashed: PYTHONFAULTHANDLER=1 marpack run --logs tells the line that called it"
-        return f"was killed by {signal.Signals(self.signal).name}{crashed if self.signal in _CRASHES else ''}"
+        return f"was killed by {_name_of(self.signal)}{crashed if self.signal in _CRASHES else ''}"
 
     def peak_memory(self) -> int | None:
         """Return the most bytes of memory the process has had resident so far, where the system tells."""
@@ -144,6 +144,13 @@ class WorkerProcess:
         if self.exit is not None:
             os.close(self.exit)
             self.exit = None
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # of the real-time signals, only the first and the last have names
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def _exit_descriptor(pid: int) -> int | None:

@@ -89,7 +89,7 @@ class Session:
             load = replace(options, model_dir=folder, target=chosen, required=required(archive))
             config = model_config(archive)
             if isinstance(settings, PoolSettings):
-                pool: ModelPool = LocalPool(load, settings.as_served(config), first=first)
+                pool: ModelPool = LocalPool(load, settings.as_served(config), first=first, folder=archive.materialize)
             else:
                 pool = settings(archive, load, config)
             undo.callback(pool.kill)

@@ -13,11 +13,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from marpack.errors import WorkerError, first_line
 from marpack.torchserve.targets import Target
 
 MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
 DATA = "[DATA]"  # begins a line of `--show-data`
 METRICS = "[METRICS]"  # begins a metric's line
+# Bytes of a message to the parent, beside the answers that it may hold: tracebacks, and what was streamed before.
+MAX_MESSAGE = 256 << 20
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16  # bytes read at once
 _GONE = (BrokenPipeError, ConnectionResetError)
@@ -139,6 +142,13 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True):
     troubles: tuple[Trouble, ...] = ()
 
 
+class ForeignBytesError(WorkerError):
+    """What came out of a worker's socket was not written by marpack."""
+
+    code = "foreign-bytes"
+    fix = "Let the handler, and the libraries it uses, write to no descriptor that they did not open."
+
+
 ToWorker = Load | Predict
 FromWorker = Loaded | LoadFailed | ResponseChunk | Answered | Dying
 
@@ -149,10 +159,12 @@ class Pipe:
     Args:
         sock: A connected stream socket.
         expects: The union of message types that arrive at this end.
+        limit: Bytes of a message that may arrive; None: whatever the other end says.
     """
 
-    def __init__(self, sock: socket.socket, expects: Any) -> None:  # Any: a union type is no type
+    def __init__(self, sock: socket.socket, expects: Any, limit: int | None = None) -> None:  # Any: a union is no type
         self._sock = sock
+        self.limit = limit
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(expects).decode
         self._arrived = bytearray()
@@ -203,13 +215,19 @@ class Pipe:
         return bool(piece)
 
     def arrived(self) -> Any:
-        """Return a message that has arrived whole, or None."""
+        """Return a message that has arrived whole, or None. Raises ForeignBytesError for what is none."""
         if len(self._arrived) < _LENGTH.size:
             return None
-        end = _LENGTH.size + _LENGTH.unpack_from(self._arrived)[0]
+        (length,) = _LENGTH.unpack_from(self._arrived)
+        if self.limit is not None and length > self.limit:
+            raise ForeignBytesError(f"a message of {length:,} bytes was announced, {self.limit:,} are the most")
+        end = _LENGTH.size + length
         if len(self._arrived) < end:
             return None
-        with memoryview(self._arrived) as view:
-            message = self._decode(view[_LENGTH.size : end])
+        try:
+            with memoryview(self._arrived) as view:
+                message = self._decode(view[_LENGTH.size : end])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ForeignBytesError(f"what was written is no message: {first_line(error)}") from None
         del self._arrived[:end]
         return message

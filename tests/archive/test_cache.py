@@ -84,6 +84,22 @@ def test_a_folder_that_somebody_changed_is_not_used_again(tmp_path, root, spoil)
     assert extract(path, root) == second
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_whoever_runs_there_removes_is_extracted_again_and_what_it_changes_stays(tmp_path, root, again):
+    path = made(tmp_path / "a.mar")
+    if again:
+        extract(path, root)
+    with open_archive(path, cache=Cache(root)) as archive:
+        first = archive.materialize()
+        (first / "h.py").write_bytes(b"x = 2\n")
+        assert archive.materialize() == first
+        assert (first / "h.py").read_bytes() == b"x = 2\n"
+        (first / "w.bin").unlink()
+        second = archive.materialize()
+        assert (second / "h.py").read_bytes() == b"x = 1\n"
+        assert len((second / "w.bin").read_bytes()) == 1000
+
+
 def test_files_that_a_handler_adds_do_no_harm(tmp_path, root):
     path = made(tmp_path / "a.mar")
     first = extract(path, root)

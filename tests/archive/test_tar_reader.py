@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import tarfile
 
 import pytest
@@ -109,6 +110,15 @@ def test_the_second_time_nothing_is_inflated(opened, tmp_path):
         assert [finding.code for finding in archive.server_findings] == ["tgz-no-root-folder"]
         assert archive.materialize() == first
         assert "_contents" not in vars(archive)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_whoever_runs_there_removes_is_extracted_again(opened, again):
+    data = tar(FILES)
+    for _ in range(1 + again):
+        with opened(data) as archive:
+            shutil.rmtree(archive.materialize())
+            assert {file.name for file in archive.materialize().iterdir()} == {name.split("/")[0] for name in FILES}
 
 
 def test_a_name_that_is_not_there_is_a_key_error(opened):

@@ -13,7 +13,7 @@ from cli.running import Terminal, marpack, results
 
 HANDLER = textwrap.dedent(
     """
-    import os, time
+    import os, shutil, time
     def handle(data, context):
         if data is None:
             print("ready"); return
@@ -24,6 +24,9 @@ HANDLER = textwrap.dedent(
         body = row.get("body", row.get("data"))
         if body == "raise": return {}["gone"]
         if body == "exit": os._exit(1)
+        if body == "removes":
+            shutil.rmtree(os.getcwd())
+            os._exit(1)
         if body == "sleep": time.sleep(60)
         if body == "raw": return b"\\x00\\xff"
         context.set_response_content_type(index, "application/json")
@@ -74,9 +77,9 @@ def test_a_body_that_is_no_text_is_base64(mar: str):
 
 
 def test_one_bad_input_never_costs_the_others(mar: str):
-    words = ["a", "raise", "b", "exit", "c"]
+    words = ["a", "raise", "b", "exit", "c", "removes", "d"]
     told = results(mar, *[word for text in words for word in ("--data", text)], code=1)
-    assert [item["status"] for item in told] == [200, 503, 200, 500, 200]
+    assert [item["status"] for item in told] == [200, 503, 200, 500, 200, 500, 200]
     assert told[1]["troubles"][0]["kind"] == "KeyError"
     assert told[3]["restarted"]
 

@@ -1,4 +1,5 @@
 import os
+import socket
 import textwrap
 import time
 from pathlib import Path
@@ -8,7 +9,16 @@ from workers import predict, started
 
 from marpack.errors import WorkerError
 from marpack.runner.client import BatchResult, LoadError, Worker, wait
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.messages import (
+    MAX_MESSAGE,
+    Answered,
+    FromWorker,
+    Load,
+    Part,
+    Pipe,
+    Request,
+    Response,
+)
 
 HANDLER = textwrap.dedent(
     """
@@ -48,6 +58,13 @@ HANDLER = textwrap.dedent(
         def exits(self): os._exit(7)
         def segfault(self): ctypes.string_at(0)
         def killed(self): os.kill(os.getpid(), signal.SIGKILL)
+        def realtime(self):
+            os.kill(os.getpid(), signal.SIGRTMIN + 1)
+            time.sleep(60)
+        def scribbles(self, text):
+            for descriptor in os.listdir("/proc/self/fd"):
+                if "socket:" in os.path.realpath(f"/proc/self/fd/{descriptor}"):
+                    os.write(int(descriptor), bytes.fromhex(text))
         def hangs(self): time.sleep(60)
         def floods(self):
             for _ in range(300): os.write(1, b"x" * 65536)
@@ -86,6 +103,17 @@ HANDLER = textwrap.dedent(
         def header(self): self.context.set_response_header(0, "X", 1); return "x"
     """
 )
+
+
+def framed(message: object) -> bytes:
+    """Return what a worker writes to send a message."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Pipe(ours, FromWorker).send(message)
+        return theirs.recv(1 << 16)
+
+
+ANSWERS = framed(Answered(responses=(Response(status=200, body=b""),) * 2, stages={}))
 
 
 def one(word: str) -> tuple[Request, ...]:
@@ -205,6 +233,10 @@ def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
         ("exits", 500, "exit code 7"),
         ("segfault", 500, "SIGSEGV"),
         ("killed", 507, "SIGKILL"),
+        ("realtime", 500, "killed by SIGRTMIN+1"),
+        ("scribbles 01000000c1", 500, "what was written is no message"),
+        ("scribbles ffffffff", 500, "a message of 4,294,967,295 bytes was announced"),
+        (f"scribbles {ANSWERS.hex()}", 500, "2 answers were written, 1 were asked for"),
         ("hangs", 500, "did not answer in time"),
         ("mute", 500, "no words"),
         ("closes_all", 500, "ended"),
@@ -303,6 +335,30 @@ def test_a_worker_that_dies_or_hangs_while_loading_is_told(make_folder):
     with pytest.raises(WorkerError, match="in time"):
         started(Load(model_dir=str(folder)), timeout=0.5)
     assert time.monotonic() - start < 55  # the handler sleeps for 60
+
+
+def test_a_handler_that_writes_into_the_socket_while_it_loads_is_told(make_folder):
+    source = f"""
+        import os, time
+        for descriptor in os.listdir("/proc/self/fd"):
+            if "socket:" in os.path.realpath(f"/proc/self/fd/{{descriptor}}"):
+                os.write(int(descriptor), bytes.fromhex("{ANSWERS.hex()}"))
+        time.sleep(60)
+    """
+    start = time.monotonic()
+    with pytest.raises(WorkerError, match="2 answers were written, 0 were asked for") as caught:
+        started(Load(model_dir=str(make_folder(textwrap.dedent(source)))))
+    assert "descriptor" in str(caught.value.hint)
+    assert time.monotonic() - start < 55  # the handler sleeps for 60
+
+
+@pytest.mark.nightly
+def test_as_much_is_taken_as_the_answers_may_have(make_folder):
+    size = MAX_MESSAGE + 1
+    source = f"def handle(data, context): return [b'x' * {size}]"
+    with started(Load(model_dir=str(make_folder(source)), max_response_size=size)) as worker:
+        outcome = predict(worker, one("a"))
+    assert len(outcome.responses[0].body) == size
 
 
 def test_out_of_memory_while_loading_is_507(make_folder):

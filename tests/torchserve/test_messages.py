@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.torchserve.messages import Part, Pipe, Predict, Request
+from marpack.torchserve.messages import ForeignBytesError, Part, Pipe, Predict, Request
 
 Ends = tuple[Pipe, Pipe]
 SIZES = [0, 1, (1 << 16) - 1, 1 << 16, 3 << 20]
@@ -59,3 +59,28 @@ def test_an_end_that_is_gone_is_noticed_by_who_reads(ends: Ends):
     assert ours.receive() == batch(1)
     assert not ours.fill()
     assert ours.receive() is None
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\xc1", b"\x81\xa4type\xa4Load", b"\x81\xa4type\xa1\xff", b"\x91" * 3000 + b"\xc0"]
+)
+def test_what_is_no_message_is_told_each_time(ends: Ends, payload: bytes):
+    ours, theirs = ends
+    ours._sock.sendall(len(payload).to_bytes(4, "little") + payload)
+    assert theirs.fill()
+    for _ in range(2):
+        with pytest.raises(ForeignBytesError, match="no message"):
+            theirs.arrived()
+
+
+@pytest.mark.parametrize(("length", "fits"), [(9, True), (10, False)])
+def test_what_is_too_long_is_told_before_it_is_there(ends: Ends, length: int, *, fits: bool):
+    ours, theirs = ends
+    theirs.limit = 9
+    ours._sock.sendall(length.to_bytes(4, "little"))
+    assert theirs.fill()
+    if fits:
+        assert theirs.arrived() is None
+        return
+    with pytest.raises(ForeignBytesError, match="of 10 bytes was announced, 9 are the most"):
+        theirs.arrived()
