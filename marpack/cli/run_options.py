@@ -221,7 +221,7 @@ def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterat
     """
     from itertools import chain
 
-    from marpack.runner.inputs import RequestDefaults, data_inputs, file_inputs, form_input
+    from marpack.runner.inputs import RequestDefaults, as_utf8, data_inputs, file_inputs, form_input
     from marpack.runner.replay import check_requests, recorded_inputs
     from marpack.runner.sources import check_sources, paths_of
 
@@ -231,7 +231,7 @@ def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterat
             check_requests(options["recorded"])
         return _unanswered(recorded_inputs(options["recorded"], limit=limit), results_log)
     shape = RequestDefaults(
-        content_type=options["content_type"],
+        content_type=as_utf8(options["content_type"] or "", "--content-type") or options["content_type"],
         headers=tuple(header(text) for text in options["headers"]),
         explain=options["explain"],
         describe=options["describe"],

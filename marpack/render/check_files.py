@@ -7,10 +7,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-import msgspec
-
 from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import CheckResult, GateReport, Verdict
+from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
 from marpack.render.check import counted, hinted_once, said
 from marpack.version import __version__
@@ -102,7 +101,7 @@ def sarif(report: GateReport) -> bytes:
         "results": results,
     }
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return msgspec.json.format(msgspec.json.encode(log), indent=2) + b"\n"
+    return to_json(log, indent=True) + b"\n"
 
 
 def _result(checked: CheckResult, finding: Finding, report: GateReport) -> _Json:

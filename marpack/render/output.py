@@ -4,22 +4,20 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
-
 from marpack.archive.staging import replace_file
 from marpack.errors import UsageError
+from marpack.json_text import to_json
 
 
 def show(result: object) -> None:
     """Write one result as indented JSON and a newline to stdout, and nothing else."""
-    text = msgspec.json.format(msgspec.json.encode(result, order="deterministic"), indent=2)
-    sys.stdout.buffer.write(text + b"\n")
+    sys.stdout.buffer.write(to_json(result, indent=True) + b"\n")
     sys.stdout.flush()
 
 
 def show_line(result: object) -> None:
     """Write one result as a line of JSON to stdout, at once."""
-    sys.stdout.buffer.write(msgspec.json.encode(result, order="deterministic") + b"\n")
+    sys.stdout.buffer.write(to_json(result) + b"\n")
     sys.stdout.flush()
 
 

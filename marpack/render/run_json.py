@@ -2,10 +2,10 @@
 
 from typing import BinaryIO
 
-import msgspec
 from msgspec import Struct
 
 from marpack.findings import Finding
+from marpack.json_text import to_json
 from marpack.runner.client import LoadError
 from marpack.runner.results import Result, Summary
 from marpack.torchserve.messages import Loaded, Trouble
@@ -71,5 +71,4 @@ class ReportStream:
 
 
 def _indented(value: object, depth: int) -> bytes:
-    text = msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2)
-    return text.replace(b"\n", b"\n" + b" " * depth)
+    return to_json(value, indent=True).replace(b"\n", b"\n" + b" " * depth)

@@ -12,6 +12,7 @@ from typing import Self
 from msgspec import Struct
 
 from marpack.errors import HandlerError, WorkerError
+from marpack.json_text import legible
 from marpack.runner.process import LogPipe, WorkerProcess
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import (
@@ -109,7 +110,13 @@ class Worker:
         return self.finish(timeout=timeout)
 
     def begin(self, load: Load) -> None:
-        """Ask for a model to be loaded, which `finish` waits for."""
+        """Ask for a model to be loaded, which `finish` waits for.
+
+        Raises WorkerError for a folder that no message can name.
+        """
+        if legible(load.model_dir) != load.model_dir:
+            hint = "rename it, or set MARPACK_CACHE_DIR to one whose name is"
+            raise WorkerError("the model's folder has a name that is not UTF-8", where=load.model_dir, hint=hint)
         self.since = time.monotonic()
         self._where = load.model_dir
         self._max_response_size = load.max_response_size

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from marpack.errors import UsageError, shortened
 from marpack.findings import Finding, Severity
+from marpack.json_text import legible
 from marpack.runner.client import BatchResult
 from marpack.torchserve.frontend.forms import FORM_TYPE, receive
 from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError, UnreadFormError, bare_type
@@ -147,7 +148,7 @@ def data_inputs(texts: Iterable[str], shape: RequestDefaults) -> Iterator[Input]
     """Yield one input per text given as such: JSON where it is JSON, else plain text."""
     for number, text in enumerate(texts):
         content_type = shape.content_type if shape.content_type is not None else _type_of_text(text)
-        yield shape.input(f"data[{number}]", number, content_type, text.encode())
+        yield shape.input(f"data[{number}]", number, content_type, os.fsencode(text))  # the bytes that were typed
 
 
 def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Finding]:
@@ -155,6 +156,8 @@ def text_notes(texts: Iterable[str], content_type: str | None) -> Iterator[Findi
     for text in texts if content_type is None else ():
         try:
             json.loads(text if text.lstrip()[:1] in {"{", "["} else "0")
+        except RecursionError:
+            continue
         except ValueError as error:
             yield Finding(
                 code="data-as-text",
@@ -181,12 +184,20 @@ def form_input(fields: Iterable[str], shape: RequestDefaults) -> Input:
     return shape.form("form", 0, tuple(map(_field, fields)))
 
 
+def as_utf8(text: str, where: str) -> str:
+    """Return a text that a request is to hold; raises UsageError if what was typed is not UTF-8."""
+    if legible(text) != text:
+        raise UsageError("this is not UTF-8", where=where, hint="only values, bodies and files may be other bytes")
+    return text
+
+
 def _field(field: str) -> Part:
     name, equals, value = field.partition("=")
     if not equals or not name:
         raise UsageError("a form field is given as name=value or name=@file", where=f"--form {field}")
+    name = as_utf8(name, f"--form {field}")
     if not value.startswith("@"):
-        return Part(name, value.encode())
+        return Part(name, os.fsencode(value))
     data = read_input(value[1:])
     return Part(name, data, type_of(value[1:], data))
 
@@ -202,6 +213,8 @@ def read_input(path: str, *, maximum: int | None = None) -> bytes:
         from marpack.archive.remote import fetch  # noqa: PLC0415 - a second of imports that few inputs need
 
         return fetch(path)
+    if "\0" in path:
+        raise UsageError("the input cannot be read: no file has such a name", where=path)
     try:
         return _bytes_of(path, maximum)
     except OSError as error:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import UsageError
+from marpack.json_text import legible, to_json
 from marpack.runner.inputs import Input
 
 
@@ -98,7 +99,7 @@ class ResultsLog:
 
     def write(self, result: object) -> None:
         """Append one result, at once."""
-        self._file.write(msgspec.json.encode(result, order="deterministic") + b"\n")
+        self._file.write(to_json(result) + b"\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -113,5 +114,5 @@ class ResultsLog:
 
 
 def _digest(name: str) -> int:
-    data = name.encode("utf-8", "surrogatepass")
+    data = legible(name).encode()  # as it stands in the file
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

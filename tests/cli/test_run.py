@@ -84,6 +84,38 @@ def test_one_bad_input_never_costs_the_others(mar: str):
     assert told[3]["restarted"]
 
 
+@pytest.fixture
+def odd(tmp_path: Path) -> str:
+    """Return a folder of three inputs, the name of one of which is not UTF-8."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in (b"a.txt", b"b\xff.txt", b"c.txt"):
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(b"x")
+    return str(folder)
+
+
+def test_a_name_that_is_not_utf8_is_told_in_letters_that_are(mar: str, odd: str, tmp_path: Path):
+    names = [f"{odd}/{name}" for name in ("a.txt", "b\\udcff.txt", "c.txt")]
+    assert [item["input"] for item in results(mar, "--input", odd)] == names
+    for answered in (3, 0):  # the second time, the log holds them all
+        lines = marpack("run", mar, "--input", odd, "--jsonl", "--resume", str(tmp_path / "r.jsonl")).stdout
+        assert [json.loads(line)["input"] for line in lines.splitlines()] == names[:answered]
+    assert [json.loads(line)["input"] for line in (tmp_path / "r.jsonl").read_text().splitlines()] == names
+
+
+def test_what_was_typed_is_sent_byte_for_byte(mar: str):
+    (item,) = results(mar, "--data", os.fsdecode(b"\xff"))
+    assert json.loads(item["body"])["text"] == str(bytearray(b"\xff"))
+    (item,) = results(mar, "--form", os.fsdecode(b"data=\xff"))
+    assert json.loads(item["body"])["text"] == str(bytearray(b"\xff"))
+
+
+def test_a_model_folder_whose_name_is_not_utf8_is_said(make_folder, tmp_path: Path):
+    folder = make_folder(HANDLER).rename(tmp_path / "m\udcff")
+    done = marpack("run", str(folder), "--data", "a", "--json", code=4)
+    assert "not UTF-8" in done.stderr
+
+
 def test_batches_go_to_the_handler_in_one_call(mar: str):
     told = results(mar, "--batch-size", "2", *["--data", "x"] * 5)
     assert [item["batch"] for item in told] == [2, 2, 2, 2, 1]
@@ -191,6 +223,8 @@ def test_a_handler_that_does_not_load_is_exit_4(make_mar, handler: str, words: s
         (["--input", "@nolist"], 2, "cannot be read"),
         (["--form", "novalue"], 2, "name=value"),
         (["--form", "x=@nowhere"], 2, "cannot be read"),
+        (["--form", "\udcff=x"], 2, "not UTF-8"),
+        (["--data", "x", "--content-type", "\udcff"], 2, "not UTF-8"),
         (["--data", "x", "--in-process", "--workers", "2"], 2, "--in-process does not go with --workers"),
         (["--data", "x", "--pdb", "--timeout", "5"], 2, "--pdb does not go with --timeout"),
         (["--data", "x", "--in-process", "--env", "isolated"], 2, "--env isolated"),

@@ -66,6 +66,13 @@ def test_a_file_that_is_gone_by_its_turn_costs_only_itself(folder: Path):
     assert "No such file" in gone.why.message
 
 
+def test_a_name_that_no_file_has_costs_only_itself(folder: Path):
+    gone, read = file_inputs(["a\0b", str(folder / "a.json")], RequestDefaults())
+    assert gone.why is not None
+    assert "no file has such a name" in gone.why.message
+    assert read.refused is None
+
+
 def test_a_content_type_given_by_hand_wins_and_is_sent_as_a_header(folder: Path):
     shape = RequestDefaults(
         content_type="application/json; charset=utf-8", headers=(("X", "y"),), explain=True, describe=True
