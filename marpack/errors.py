@@ -176,6 +176,14 @@ class OutputError(MarpackError):
     fix = "Make room or give permission there, or name another place."
 
 
+class InterruptError(MarpackError):
+    """Somebody asked the command to end: Ctrl-C, SIGTERM or SIGHUP."""
+
+    exit_code = ExitCode.INTERRUPTED
+    code = "interrupted"
+    fix = "Run it again; marpack run --resume FILE goes on where a run broke off."
+
+
 class HandlerError(MarpackError):
     """The archive's handler could not be loaded or initialised."""
 

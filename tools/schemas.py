@@ -12,19 +12,20 @@ from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
 from marpack.project.schema import FILE_NAME, ProjectFile
 from marpack.render.build import BuildReport
+from marpack.render.failure import Failure
 from marpack.render.run import BenchmarkReport
-from marpack.render.run_json import RunFailure, RunReport
+from marpack.render.run_json import RunReport
 from marpack.runner.results import Result
 
 # Command, or command-option → the structs that its JSON may be.
 REPORTS: dict[str, tuple[type, ...]] = {
-    "build": (BuildReport,),
-    "check": (GateReport, Comparison),
-    "diff": (Diff,),
-    "inspect": (Inspection,),
-    "run": (RunReport, RunFailure),
-    "run-jsonl": (Result, RunFailure),  # of each line
-    "run-repeat": (BenchmarkReport, RunFailure),
+    "build": (BuildReport, Failure),
+    "check": (GateReport, Comparison, Failure),
+    "diff": (Diff, Failure),
+    "inspect": (Inspection, Failure),
+    "run": (RunReport, Failure),
+    "run-jsonl": (Result, Failure),  # of each line
+    "run-repeat": (BenchmarkReport, Failure),
 }
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 _NULL = {"type": "null"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marpack.cli.completion import sources
-from marpack.errors import ProjectError, UsageError
+from marpack.errors import UsageError
 
 if TYPE_CHECKING:
     from marpack.cli.options import Options
@@ -73,12 +73,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     from marpack.render.output import show
     from marpack.render.progress import byte_bar
 
-    try:
-        planned = _plan(project, options)
-    except ProjectError as error:
-        if as_json:
-            show(BuildReport(error=str(error), findings=error.findings))
-        raise
+    planned = _plan(project, options)
     if not as_json:
         show_warnings(planned.findings)
     with byte_bar("packing", plan_size(planned.plan)) as progress:

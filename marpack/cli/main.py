@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
 import os
 import signal
 import sys
@@ -10,14 +13,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import click
 
+from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError
 from marpack.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from marpack.errors import MarpackError
-
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a stream says that takes no more
+_LOOK_ALIKES = dict(zip("✓✗…→·│╌━", "+x.>.|-=", strict=True))  # of our own pages, each as wide
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # name → (module:command, one line of help): `--help` must not pay for what it only lists.
 COMMANDS = {
@@ -144,35 +148,76 @@ def marpack() -> None:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run marpack; every way out ends here, with one of the exit codes of `marpack.errors.ExitCode`."""
+    words = sys.argv[1:] if argv is None else argv
     interrupt_on_signals()
+    _prepare_streams()
     try:
         code = marpack.main(args=argv, prog_name="marpack", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as end:
         code = end.exit_code
     except click.ClickException as error:
         error.show()
-        code = 2
+        code = _tell_json(UsageError(error.format_message()), words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        code = 130
+        code = _tell_json(InterruptError("interrupted"), words)
     except Exception as error:  # noqa: BLE001 - the boundary
-        code = _show_error(error, next(iter(sys.argv[1:] if argv is None else argv), ""))
+        code = _tell_json(_shown(error, words), words)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _show_error(error: Exception, command: str) -> int:
-    from marpack.errors import MarpackError
-    from marpack.render.console import show_error
+def _prepare_streams() -> None:
+    """Let no letter that a stream cannot hold end a command, nor a stream that was closed before it began."""
+    codecs.register_error("look-alikes", _look_alikes)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - it stays open
+        elif isinstance(stream, io.TextIOWrapper):
+            is_utf8 = stream.encoding.lower().replace("-", "") == "utf8"
+            stream.reconfigure(errors="backslashreplace" if is_utf8 else "look-alikes")
 
+
+def _look_alikes(error: UnicodeError) -> tuple[str, int]:
+    """Return what stands for letters that a stream cannot hold; see `codecs.register_error`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_LOOK_ALIKES.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+def _shown(error: Exception, words: Sequence[str]) -> MarpackError | None:
+    """Show an error on stderr, and return it as one of marpack's own; None where nobody wants to know."""
+    from marpack.render.console import show_error
+    from marpack.render.output import close_stdout
+
+    if isinstance(error, BrokenPipeError) or getattr(error, "errno", None) in _FULL:
+        close_stdout()
     if isinstance(error, BrokenPipeError):
-        # Whoever read stdout has had enough: `marpack run … | head` is no failure worth words.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return None  # whoever read stdout has had enough: `marpack run … | head` is no failure worth words
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        error = OutputError(f"the results cannot be written: {error.strerror}")
     if not isinstance(error, MarpackError):
         error = _bug(error)
+    command = next(iter(words), "")
     if command in COMMANDS and not getattr(error, "findings", ()):
         error.hint = error.hint or error.fix.replace("COMMAND", command)
     show_error(error)
+    return error
+
+
+def _tell_json(error: MarpackError | None, words: Sequence[str]) -> int:
+    """Tell an error on stdout, too, where JSON is expected there; return the exit code."""
+    if error is None:
+        return ExitCode.SHORT
+    if {"--json", "--jsonl"} & set(words):
+        from marpack.render.failure import Failure
+        from marpack.render.output import close_stdout, show, show_line
+
+        try:
+            (show if "--json" in words else show_line)(Failure.of(error))
+        except OSError:  # what went wrong was told on stderr
+            close_stdout()
     return error.exit_code
 
 
@@ -180,8 +225,6 @@ def _bug(error: Exception) -> MarpackError:
     """Return what a user is told of an error that is marpack's own; its traceback is kept in a file."""
     import tempfile
     import traceback
-
-    from marpack.errors import MarpackError
 
     with tempfile.NamedTemporaryFile("w", prefix="marpack-bug-", suffix=".txt", delete=False) as file:
         file.write("".join(traceback.format_exception(error)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -169,7 +170,17 @@ def _round(
         return pending
     reported = "" if since is None else f"{time.monotonic() - since:.2f} s after the change, "
     talk().print(f"[dim]{reported}waiting for the next one; Ctrl-C ends[/]")
-    return watched.wait()
+    return watched.wait(_expect_reader)
+
+
+def _expect_reader() -> None:
+    """Raise BrokenPipeError once nobody reads stdout any more."""
+    import select
+
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # that the other end is closed is told unasked
+    if poll.poll(0):
+        raise BrokenPipeError
 
 
 def _tell_changes(changed: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Self
@@ -37,6 +36,7 @@ class RunOutput:
         quiet = options["as_json"] or options["jsonl"]
         self._lines = None if quiet else Lines(logs=options["logs"])
         self._document: ReportStream | None = None
+        self._session: Session | None = None
         may_hold_files = results_log is not None
         self._bodies = BodyFolder(options["output"], may_hold_files=may_hold_files) if options["output"] else None
         self._findings: list[Finding] = []
@@ -61,15 +61,15 @@ class RunOutput:
         from marpack.runner.results import RunStatistics
 
         head = self.head_of(session)
-        if self._options["as_json"]:
-            with _writing():
-                self._document = ReportStream(sys.stdout.buffer, head)
         if self._lines is not None:
             self._lines.head(head.loaded, head.load_logs)
         if self._page is not None:
             self._page.begin(head, session.archive)
         self._progress = Progress(count_of(self._options)) if sys.stderr.isatty() else None
         self._tally = RunStatistics()
+        if self._options["as_json"]:
+            with _writing():
+                self._document, self._session = ReportStream(sys.stdout.buffer, head), session
         # The log first: what is on the screen is in the file.
         self._tells: list[Callable[[Result], None]] = [self._journal.write] if self._journal is not None else []
         self._tells += [show_line] if self._options["jsonl"] else []
@@ -114,22 +114,31 @@ class RunOutput:
             failure: What ended the run early.
             code: The exit code, if it is not for the results to say.
         """
-        from marpack.render.run_json import RunFailure
-
         if self._progress is not None:
             self._progress.clear()
         summary = self._summary(session)
         interrupted = code is ExitCode.INTERRUPTED
-        if self._document is not None:
-            reported = RunFailure.of(failure, str(session.resolved.path)) if failure else None
-            with _writing():
-                self._document.close(summary, interrupted=interrupted, failure=reported)
+        self._close_json(session, failure, interrupted=interrupted)
         if self._page is not None:
             self._page.end(summary, interrupted=interrupted)
         if self._lines is not None:
             self._show_summary(summary, failure)
         short = summary.short or (self._journal.short if self._journal else 0)
         return code or (ExitCode.SHORT if short else ExitCode.OK)
+
+    def _close_json(self, session: Session, failure: BaseException | None, *, interrupted: bool) -> None:
+        """Tell what ended the run, and end the document, which nothing may follow."""
+        from marpack.render.failure import Failure
+        from marpack.render.output import close_stdout, show_line
+
+        reported = Failure.of(failure, str(session.resolved.path)) if failure is not None else None
+        document, self._document = self._document, None
+        with _writing():
+            if document is not None:
+                document.close(self._summary(session), interrupted=interrupted, failure=reported)
+                close_stdout()
+            elif self._options["jsonl"] and reported is not None:
+                show_line(reported)
 
     def _summary(self, session: Session) -> Summary:
         pool = session.pool
@@ -148,11 +157,11 @@ class RunOutput:
 
     def fail(self, error: LoadError, archive: str) -> None:
         """Tell why there is nothing to answer with."""
+        from marpack.render.failure import Failure
         from marpack.render.output import show, show_line
         from marpack.render.run import show_load_error
-        from marpack.render.run_json import RunFailure
 
-        failure = RunFailure.of(error, archive)
+        failure = Failure.of(error, archive)
         if self._options["as_json"]:
             show(failure)
         elif self._options["jsonl"]:
@@ -161,8 +170,13 @@ class RunOutput:
             show_load_error(error)
 
     def abandon(self) -> int:
-        """End without another word: whoever read stdout is gone."""
-        _close_stdout()
+        """End without another word, as whoever read stdout is gone; raises BrokenPipeError under --watch."""
+        from marpack.render.output import close_stdout
+
+        close_stdout()
+        self._document = None
+        if self._options["watch"]:
+            raise BrokenPipeError
         return ExitCode.SHORT
 
     def __enter__(self) -> Self:
@@ -171,6 +185,11 @@ class RunOutput:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if value is not None and self._document is not None and self._session is not None:
+            # Whatever it is, what was answered is told all the same, as one document.
+            interrupted = isinstance(value, KeyboardInterrupt)
+            failure = None if interrupted else value
+            self._close_json(self._session, failure, interrupted=interrupted)
         self._stack.__exit__(kind, value, trace)
 
 
@@ -182,13 +201,10 @@ def _writing() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _close_stdout()
+        from marpack.render.output import close_stdout
+
+        close_stdout()
         raise OutputError(f"the results cannot be written: {error.strerror}") from error
-
-
-def _close_stdout() -> None:
-    """Let nothing more be written, so that Python's own last flush does not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def tell_findings(findings: Iterable[Finding]) -> None:

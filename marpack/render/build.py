@@ -21,17 +21,16 @@ _SHOWN = 12  # names on one line
 
 
 class BuildReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of `marpack build --json`; of a build that failed only `error` and `findings`."""
+    """The result of `marpack build --json`."""
 
-    path: str | None = None
-    format: Format | None = None
-    size: int | None = None  # bytes on disk
-    digest: str | None = None  # "sha256:…"
-    members: int | None = None
-    seconds: float | None = None
+    path: str
+    format: Format
+    size: int  # bytes on disk
+    digest: str  # "sha256:…"
+    members: int
+    seconds: float
     modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
     findings: tuple[Finding, ...] = ()
-    error: str | None = None
 
 
 def built_lines(built: Built, modules: Iterable[str]) -> Iterator[str]:

@@ -21,6 +21,11 @@ def show_line(result: object) -> None:
     sys.stdout.flush()
 
 
+def close_stdout() -> None:
+    """Let nothing more be written, so that Python's own last flush does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def expect_writable(path: str | None, *, option: str) -> None:
     """Raise UsageError for a path that cannot be written; None is no path, and fine."""
     if path is None:

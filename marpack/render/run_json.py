@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from marpack.findings import Finding
 from marpack.json_text import to_json
-from marpack.runner.client import LoadError
+from marpack.render.failure import Failure
 from marpack.runner.results import Result, Summary
-from marpack.torchserve.messages import Loaded, Trouble
+from marpack.torchserve.messages import Loaded
 
 
 class RunHead(Struct, frozen=True, kw_only=True):
@@ -22,28 +22,13 @@ class RunHead(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()  # of the build, and requirements that this environment does not meet
 
 
-class RunFailure(Struct, frozen=True, kw_only=True):
-    """The result of `marpack run --json` where the handler could not be loaded."""
-
-    archive: str
-    error: str
-    status: int  # what a server's clients get
-    trouble: Trouble
-    logs: str
-
-    @classmethod
-    def of(cls, error: LoadError, archive: str) -> "RunFailure":
-        """Return what is told of a handler that could not be loaded."""
-        return cls(archive=archive, error=str(error), status=error.status, trouble=error.trouble, logs=error.logs)
-
-
 class RunReport(RunHead, frozen=True, kw_only=True):
     """The result of `marpack run --json`."""
 
     results: tuple[Result, ...]
     summary: Summary
     interrupted: bool = False
-    failure: RunFailure | None = None  # a worker that could not be started again ended the run
+    failure: Failure | None = None  # what ended the run early
 
 
 class ReportStream:
@@ -61,7 +46,7 @@ class ReportStream:
         self._stream.flush()
         self._empty = False
 
-    def close(self, summary: Summary, *, interrupted: bool = False, failure: RunFailure | None = None) -> None:
+    def close(self, summary: Summary, *, interrupted: bool = False, failure: Failure | None = None) -> None:
         """Write what comes after the results."""
         self._stream.write(b"]" if self._empty else b"\n  ]")
         for name, value in (("summary", summary), ("interrupted", interrupted), ("failure", failure)):

@@ -4,14 +4,14 @@ import hashlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 import msgspec
 from msgspec import Struct
 
-from marpack.errors import UsageError
+from marpack.errors import OutputError, UsageError
 from marpack.json_text import legible, to_json
 from marpack.runner.inputs import Input
 
@@ -98,13 +98,17 @@ class ResultsLog:
         return False
 
     def write(self, result: object) -> None:
-        """Append one result, at once."""
-        self._file.write(to_json(result) + b"\n")
-        self._file.flush()
+        """Append one result, at once; raises OutputError if it cannot be written."""
+        try:
+            self._file.write(to_json(result) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(f"the results cannot be written: {error.strerror}", where=self.path) from error
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written was told
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 _EVERY = 0.05  # seconds between two looks
@@ -31,9 +31,10 @@ class Watch:
             now = self._look()
         return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
-    def wait(self) -> list[str]:
-        """Wait for a change, and return what changed."""
+    def wait(self, tick: Callable[[], None] = lambda: None) -> list[str]:
+        """Wait for a change, and return what changed; `tick` is called before each look."""
         while True:
+            tick()
             started = time.monotonic()
             if changed := self.changed():
                 return changed

@@ -5,10 +5,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import marpack
 from marpack.cli.main import Interrupts, interrupt_on_signals, main
+from marpack.render.failure import Failure
 
 
 def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -131,3 +133,94 @@ def test_a_reader_that_goes_away_is_no_bug(make_mar):
     assert done.returncode == 1
     assert "bug" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def to(stdout: str, *args: str, **env: str) -> tuple[int, str]:
+    """Return the exit code and stderr of a command whose stdout goes where a shell would lead it."""
+    command = f'exec "$@" {stdout}'
+    words = ["bash", "-c", command, "bash", sys.executable, "-m", "marpack", *args]
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+    assert "bug" not in done.stderr
+    assert "Exception" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["inspect", "--json"], ["unpack", "--json"], ["--help"]])
+def test_a_full_disk_behind_stdout_is_said(make_mar, tmp_path: Path, words: list[str]):
+    mar = str(make_mar("def handle(data, context): ..."))
+    place = ["--directory", str(tmp_path / "new")] if "unpack" in words else []
+    code, stderr = to("> /dev/full", *words, *([mar] if words != ["--help"] else []), *place)
+    assert (code, stderr.splitlines()[0]) == (1, "error: the results cannot be written: No space left on device")
+    assert "Make room" in stderr
+
+
+def test_a_stdout_that_is_closed_is_written_to_in_vain(make_mar):
+    mar = str(make_mar("def handle(data, context): ..."))
+    for words in (["inspect", mar], ["inspect", mar, "--json"]):
+        assert to(">&-", *words) == (0, "")
+    assert to("2>&-", "inspect", "nowhere")[0] == 2
+
+
+@pytest.mark.parametrize("env", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_what_a_stream_cannot_hold_looks_like_it(tmp_path: Path, env: dict[str, str]):
+    (tmp_path / "shows.py").write_text(
+        "from marpack.cli import main\n"
+        "from marpack.render.console import page, talk\n"
+        "def show(**options):\n"
+        "    page().print('✓ ✗ … → é')\n"
+        "    talk().print('│')\n"
+        "    print('\\udcff')\n"
+        "main.marpack.main = show\n"
+        "main.main([])\n",
+        encoding="utf-8",
+    )
+    told = {}
+    for environment in (env | {"PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "utf-8"}):
+        words = [sys.executable, str(tmp_path / "shows.py")]
+        done = subprocess.run(words, capture_output=True, env={**os.environ, **environment})
+        told[done.returncode, done.stdout.decode(), done.stderr.decode()] = environment
+    assert list(told) == [(0, "+ x . > ?\n?\n", "|\n"), (0, "✓ ✗ … → é\n\\udcff\n", "│\n")]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "exit_code"),
+    [
+        ("run nowhere --data a", "usage", 2),
+        ("run --no-such-option", "usage", 2),
+        ("inspect nowhere", "usage", 2),
+        ("inspect not.mar", "not-an-archive", 3),
+        ("build .", "no-project", 2),
+        ("diff nowhere nowhere", "usage", 2),
+        ("check not.mar --only nothing", "usage", 2),
+        ("unpack not.mar", "not-an-archive", 3),
+        ("init --template nothing", "usage", 2),
+    ],
+)
+def test_where_json_is_expected_an_error_is_json_too(tmp_path: Path, words: str, code: str, exit_code: int):
+    (tmp_path / "not.mar").write_text("this is no zip")
+    done = run(*words.split(), "--json", cwd=tmp_path)
+    failure = msgspec.json.decode(done.stdout, type=Failure)
+    assert (failure.code, failure.exit_code, done.returncode) == (code, exit_code, exit_code)
+    assert failure.error.removeprefix(f"{failure.where}: ") in done.stderr.replace("Error: ", "")
+    assert run(*words.split(), cwd=tmp_path).stdout == ""
+
+
+def test_lines_end_with_an_error_on_a_line(tmp_path: Path):
+    done = run("run", "nowhere", "--data", "a", "--jsonl", cwd=tmp_path)
+    (line,) = done.stdout.splitlines()
+    assert msgspec.json.decode(line, type=Failure).where == "nowhere"
+
+
+def test_an_interruption_and_a_bug_are_json_too(tmp_path: Path):
+    for raised, code, words in (("KeyboardInterrupt", 130, "interrupted"), ("KeyError('x')", 1, "a bug: KeyError")):
+        source = (
+            "import marpack.cli.main as main\n"
+            f"def broken(**options): raise {raised}\n"
+            "main.marpack.main = broken\n"
+            "main.main(['inspect', '--json'])\n"
+        )
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, env=environment)
+        failure = msgspec.json.decode(done.stdout, type=Failure)
+        assert (failure.exit_code, done.returncode) == (code, code)
+        assert words in failure.error

@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import subprocess
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
 from cli.running import Terminal, marpack, results
+from command import command
 from days import by_day
 
 HANDLER = textwrap.dedent(
@@ -207,6 +209,17 @@ def test_inputs_are_watched_and_wrong_usage_still_ends_at_once(mar: str, tmp_pat
         terminal.wait_for(r"another from[\s\S]*Ctrl-C ends")
         os.kill(terminal.process.pid, signal.SIGINT)
         assert terminal.end() == 130
+
+
+def test_a_watch_ends_with_whoever_reads_it(mar: str):
+    words = command("run", mar, "--watch", "--data", "a")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watch:
+        assert watch.stdout is not None
+        assert b"200" in watch.stdout.readline()
+        watch.stdout.close()
+        assert watch.wait(60) == 1
+        assert watch.stderr is not None
+        assert b"error" not in watch.stderr.read()
 
 
 @pytest.mark.nightly

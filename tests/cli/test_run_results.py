@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.running import COMMAND, Terminal, marpack, results
+from command import command
 
 HANDLER = textwrap.dedent(
     """
@@ -166,6 +167,69 @@ def test_a_worker_that_cannot_be_started_again_ends_the_run_with_what_is_answere
     assert "licence" in report["failure"]["trouble"]["message"]
     (tmp_path / "once").unlink()
     assert "licence" in marpack(*args, code=4).stderr
+
+
+@pytest.mark.parametrize("form", ["--json", "--jsonl"])
+def test_what_ends_a_run_in_its_middle_is_told_after_what_is_answered(mar: str, tmp_path: Path, form: str):
+    (tmp_path / "a.txt").write_text("a")
+    names = f"{tmp_path}/a.txt\n".encode() * 2_000
+    (tmp_path / "list").write_bytes(names + b"\xff\n")  # read piece by piece
+    done = marpack("run", mar, "--input", f"@{tmp_path}/list", form, code=2)
+    if form == "--json":
+        report = json.loads(done.stdout)
+        told, failure = report["results"], report["failure"]
+        assert report["summary"]["inputs"] == len(told)
+    else:
+        *told, failure = map(json.loads, done.stdout.splitlines())
+    assert {item["status"] for item in told} == {200}
+    assert failure["code"] == "usage"
+    assert "the list of inputs cannot be read" in failure["error"]
+    assert "the list of inputs cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize("form", [["--json"], ["--jsonl"], []])
+def test_a_disk_that_is_full_for_the_log_is_said_and_what_is_answered_is_told(
+    mar: str, tmp_path: Path, form: list[str]
+):
+    log = tmp_path / "r.jsonl"
+    words = [*command("run", mar, *["--data", "a"] * 30, "--resume", str(log)), *form]
+    limited = ["bash", "-c", "trap '' XFSZ; ulimit -f 2; \"$@\" | cat", "bash", *words]  # cat's is no file
+    done = subprocess.run(limited, capture_output=True, text=True)
+    assert f"error: the results cannot be written: File too large\n  where: {log}" in done.stderr
+    assert "bug" not in done.stderr
+    whole = log.read_bytes().splitlines()[:-1]
+    assert 0 < len(whole) < 30
+    if form == ["--json"]:
+        report = json.loads(done.stdout)
+        assert len(report["results"]) == len(whole)
+        assert report["failure"]["where"] == str(log)
+    else:
+        last = done.stdout.splitlines()[-1]
+        assert (json.loads(last)["code"] == "output") if form else ("200" in last)
+
+
+def test_a_worker_that_cannot_be_restarted_ends_lines_with_a_line(make_mar, tmp_path: Path):
+    handler = textwrap.dedent(
+        f"""
+        import os
+        def handle(data, context):
+            if data is None:
+                if os.path.exists({str(tmp_path / "once")!r}): os._exit(9)
+                open({str(tmp_path / "once")!r}, "w").close()
+                return
+            if data[0]["body"] == "exit": os._exit(1)
+            return data[0]["body"] and ["ok"]
+        """
+    )
+    mar = str(make_mar(handler))
+    args = ["run", mar, "--data", "a", "--data", "exit", "--data", "b"]
+    done = marpack(*args, "--jsonl", code=4)
+    answered, failure = map(json.loads, done.stdout.splitlines())
+    assert (answered["status"], failure["code"]) == (200, "worker")
+    (tmp_path / "once").unlink()
+    report = json.loads(marpack(*args, "--json", code=4).stdout)
+    assert [item["status"] for item in report["results"]] == [200]
+    assert "exit code 9 while loading" in report["failure"]["error"]
 
 
 def test_whoever_reads_only_the_first_lines_sees_no_error(mar: str, tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 from msgspec import to_builtins
 
 from marpack.findings import Finding, Severity
-from marpack.project.plan import Built
+from marpack.project.plan import Built, Format
 from marpack.render.build import BuildReport, InitReport, built_lines, show_init, show_warnings
 from marpack.render.layout import fact
 
@@ -40,12 +40,9 @@ def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.Capt
 
 
 def test_the_json_of_a_build_leaves_out_what_there_is_none_of():
-    assert to_builtins(BuildReport(error="no")) == {"error": "no"}
-    assert to_builtins(BuildReport(path="x", size=0, modules=("a.py",))) == {
-        "path": "x",
-        "size": 0,
-        "modules": ("a.py",),
-    }
+    told = {"path": "x", "format": Format.DEFAULT, "size": 0, "digest": "d", "members": 1, "seconds": 0.5}
+    assert to_builtins(BuildReport(**told)) == told | {"format": "default"}
+    assert to_builtins(BuildReport(**told, modules=("a.py",)))["modules"] == ("a.py",)
 
 
 def report(folder: Path, **values: Any) -> InitReport:

@@ -2,6 +2,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from marpack.runner.watching import Watch
 
 
@@ -59,3 +61,16 @@ def test_waiting_ends_once_a_change_has_settled(tmp_path: Path):
     writer.start()
     assert watch.wait() == [str(path)]
     writer.join()
+
+
+def test_what_is_called_before_each_look_may_end_the_waiting(tmp_path: Path):
+    looks = []
+
+    def tick() -> None:
+        looks.append(len(looks))
+        if len(looks) == 3:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        Watch([tmp_path]).wait(tick)
+    assert looks == [0, 1, 2]
