@@ -90,6 +90,7 @@ def _parse(data: bytes, where: str) -> _Object:
     if not isinstance(top, dict):
         raise ManifestError("the manifest is not a JSON object", where=where)
     _check_depth(top, where)
+    _check_letters(top, where)
     return top
 
 
@@ -120,6 +121,16 @@ def _check_depth(top: _Object, where: str) -> None:
         if not level:
             return
     raise ManifestError(f"the manifest is nested more than {MAX_DEPTH} levels deep", where=where)
+
+
+def _check_letters(top: _Object, where: str) -> None:
+    r"""Refuse what JSON can spell and no text can hold: one half of a surrogate pair, as in "\ud800"."""
+    try:
+        json.dumps(top, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):x}"
+        hint = "write the letter itself, or both halves of it, and build the archive again"
+        raise ManifestError(f"the manifest holds {half}, which is half a letter", where=where, hint=hint) from None
 
 
 def _inside(value: object) -> list[object]:

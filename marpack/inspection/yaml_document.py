@@ -78,7 +78,7 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         return _failed(error.problem or "this is not YAML", fault, line, error.context or "")
     except RecursionError:
         return _failed("it is nested too deeply")
-    except (KeyError, AttributeError):
+    except (LookupError, AttributeError):
         return _failed("a value is not of the type that its tag names")
     except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:  # an impossible date, an endless number
         return _failed(first_line(error))

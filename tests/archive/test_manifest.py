@@ -106,6 +106,8 @@ BAD = [
     (dump(LEAST)[:-1] + b', "x": NaN}', "NaN"),
     (dump(LEAST)[:-1] + b', "x": 1e999}', "too large"),
     (dump(LEAST)[:-1] + b', "x": ' + b"9" * 5000 + b"}", "not valid JSON"),
+    (dump(LEAST)[:-1] + b', "x": [{"a": "b\\ud800"}]}', "holds \\ud800, which is half a letter"),
+    (dump(LEAST)[:-1] + b', "\\udfff": 1}', "holds \\udfff, which is half a letter"),
     (dump({"runtime": "python"}), "no 'model'"),
     (dump({"runtime": "python", "model": []}), "'model' is a list, not an object"),
     (dump({"runtime": "python", "model": "m"}), "'model' is a string"),
@@ -127,6 +129,11 @@ def test_bad_manifests_are_refused_by_name(data, words):
     assert words in caught.value.what
     assert caught.value.where.startswith("x.mar!MAR-INF/MANIFEST.json")
     assert caught.value.exit_code == ExitCode.ARCHIVE
+
+
+def test_both_halves_of_a_letter_are_a_letter():
+    manifest = Manifest.from_json(dump(LEAST)[:-1] + b', "x": "\\ud83d\\ude00"}')
+    assert manifest.extra["x"] == "\N{GRINNING FACE}"
 
 
 def test_a_manifest_may_be_so_deep_and_so_large():

@@ -24,6 +24,7 @@ def test_nothing_is_raised(text: str, as_text: bool, as_server: bool) -> None:
         ("a: 2024-13-45", YamlFault.SYNTAX, None),
         ("a: !!bool perhaps", YamlFault.SYNTAX, None),
         ("a: !!timestamp never", YamlFault.SYNTAX, None),
+        ("a: !!int _", YamlFault.SYNTAX, None),
         ("a: &a [*a]", YamlFault.EXCESS, 1),
         ("a: &a [" + "1," * 200 + "]\nb: [" + "*a," * (MAX_EXPANDED // 200) + "]", YamlFault.EXCESS, 2),
         ("[" * 65 + "]" * 65, YamlFault.EXCESS, 1),
