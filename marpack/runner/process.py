@@ -6,6 +6,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, Self
@@ -13,6 +14,8 @@ from typing import Protocol, Self
 from marpack.errors import WorkerError
 
 _GRACE = 2.0  # seconds a worker is given to end by itself
+_SWEEPS = 5  # looks for what a handler started: one that forks all the time may be missed by the first
+_MARK = "MARPACK_WORKER"  # the variable that a handler's processes are known by
 _MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT})
@@ -63,7 +66,7 @@ class WorkerProcess:
         marker = secrets.token_hex(8)
         # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
         command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), marker, str(max_memory or 0)]
-        command += ["preload"] if preload else []
+        command += [str(_lasting_parent()), *(["preload"] if preload else [])]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command,
@@ -71,7 +74,7 @@ class WorkerProcess:
                 stdout=log_end,
                 stderr=log_end,
                 pass_fds=(theirs.fileno(),),
-                env=None if environment is None else dict(environment),
+                env={**(os.environ if environment is None else environment), _MARK: marker},
                 start_new_session=True,  # Ctrl-C is the parent's to handle; stray children end with the group
             )
         except OSError as error:
@@ -139,11 +142,39 @@ class WorkerProcess:
         # The group may outlive its leader: what the handler forked must go, too.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+        _end_strays(self.marker)
         self._process.wait()
         self.socket.close()
         if self.exit is not None:
             os.close(self.exit)
             self.exit = None
+
+
+def _lasting_parent() -> int:
+    """Return this process's id; 0 in a thread, as Linux ends what a thread started with that thread."""
+    return os.getpid() if threading.current_thread() is threading.main_thread() else 0
+
+
+def _end_strays(marker: bytes) -> None:
+    """Kill what a worker's handler started and led out of its group, where /proc tells, again until there is none.
+
+    It is known by the worker's environment, which it has from there; what was given another environment stays.
+    """
+    mark = f"{_MARK}=".encode() + marker.strip(b"\x1e")
+    for _ in range(_SWEEPS):
+        strays = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, mark)]
+        for stray in strays:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(stray, signal.SIGKILL)
+        if not strays:
+            return
+
+
+def _holds(environment: Path, mark: bytes) -> bool:
+    try:
+        return mark in environment.read_bytes().split(b"\0")
+    except OSError:  # another user's, or gone
+        return False
 
 
 def _name_of(number: int) -> str:

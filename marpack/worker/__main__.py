@@ -1,6 +1,6 @@
-"""The child: `python -m marpack.worker FD MARKER MEMORY` loads one model and answers on the socket it was given.
+"""The child: `python -m marpack.worker FD MARKER MEMORY PARENT` loads one model and answers on the socket it was given.
 
-With a fourth word, `preload`, it imports torch while it waits for the model.
+With a fifth word, `preload`, it imports torch while it waits for the model.
 """
 
 import contextlib
@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import resource
+import signal
 import socket
 import sys
 from typing import NoReturn
@@ -31,6 +32,8 @@ _PRELOADED = (
     "marpack.worker.handlers.vision",
     "marpack.worker.loaders.registry",
 )
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(descriptor: int, marker: bytes, max_memory: int) -> int:
@@ -81,6 +84,17 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter) -> int:
     return 0
 
 
+def end_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, however that ends and whatever the handler is at; 0: do not."""
+    if not parent or sys.platform != "linux":
+        return
+    import ctypes  # noqa: PLC0415 - only where it is called
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before it could be told of
+        os._exit(1)
+
+
 def preload() -> None:
     """Import what takes long, and is no model's own."""
     for name in _PRELOADED:
@@ -95,6 +109,7 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    if sys.argv[4:] == ["preload"]:
+    end_with(int(sys.argv[4]))
+    if sys.argv[5:] == ["preload"]:
         preload()
     end(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))

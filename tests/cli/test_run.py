@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.running import Terminal, marpack, results
+from cli.running import COMMAND, Terminal, marpack, results
 
 HANDLER = textwrap.dedent(
     """
@@ -311,6 +311,38 @@ def test_an_interrupted_run_keeps_what_is_answered_and_leaves_no_process(mar: st
     for child in children:
         with pytest.raises(ProcessLookupError):
             os.kill(int(child), 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
+def test_a_worker_ends_with_a_run_that_is_killed_whatever_it_is_at(make_mar, tmp_path: Path):
+    place = tmp_path / "pid"
+    endless = f"""
+        import os, time
+        def handle(data, context):
+            if data is None: return
+            with open({str(place)!r} + "~", "w") as file: file.write(str(os.getpid()))
+            os.rename({str(place)!r} + "~", {str(place)!r})
+            until = time.monotonic() + 90
+            while time.monotonic() < until: pass
+    """
+    mar = str(make_mar(textwrap.dedent(endless)))
+    with subprocess.Popen([*COMMAND, "run", mar, "--data", "a"], stderr=subprocess.DEVNULL) as run:
+        until = time.monotonic() + 60
+        while not place.exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        run.kill()
+    state = Path(f"/proc/{place.read_text()}/stat")
+    while state.exists() and state.read_text().split()[2] != "Z":
+        assert time.monotonic() < until, "the worker is still alive"
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
+@pytest.mark.parametrize(("parent", "code"), [("0", 7), ("os.getppid()", 7), ("os.getpid()", 1)])
+def test_a_worker_whose_parent_is_gone_already_ends(parent: str, code: int):
+    source = f"import os; from marpack.worker.__main__ import end_with; end_with({parent}); os._exit(7)"
+    assert subprocess.run([sys.executable, "-c", source]).returncode == code
 
 
 def test_an_envelope_is_the_servers_setting_not_the_manifests(make_mar):

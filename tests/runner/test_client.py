@@ -1,6 +1,7 @@
 import os
 import socket
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -77,6 +78,18 @@ HANDLER = textwrap.dedent(
         def orphans(self):
             child = subprocess.Popen(["sleep", "60"])
             print("child", child.pid, flush=True)
+            os._exit(1)
+        def leads_away(self):
+            print("child", subprocess.Popen(["sleep", "60"], start_new_session=True).pid, flush=True)
+            return "left"
+        def daemons(self):
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    print("child", os.getpid(), flush=True)
+                    time.sleep(60)
+                os._exit(0)
+            time.sleep(0.2)
             os._exit(1)
         def measures(self):
             self.context.metrics.add_counter("Seen", 1)
@@ -274,15 +287,29 @@ def test_a_handler_may_close_its_stdout(worker: Worker):
     assert not outcome.died
 
 
-def test_nothing_a_handler_started_outlives_its_worker(worker: Worker):
-    outcome = predict(worker, one("orphans"), timeout=30)
-    assert outcome.died
-    child = outcome.logs.split()[-1]
+@pytest.mark.parametrize(("word", "died"), [("orphans", True), ("daemons", True), ("leads_away", False)])
+def test_nothing_a_handler_started_outlives_its_worker(worker: Worker, word: str, died: bool):
+    outcome = predict(worker, one(word), timeout=30)
+    assert outcome.died is died
+    child = outcome.logs.partition("child ")[2].split()[0]
+    worker.close()
     state = Path(f"/proc/{child}/stat")
     deadline = time.monotonic() + 30
     while state.exists() and state.read_text().split()[2] != "Z":
         assert time.monotonic() < deadline, "the child is still alive"
         time.sleep(0.01)
+
+
+def test_a_worker_lives_on_after_the_thread_that_started_it(make_folder):
+    workers: list[Worker] = []
+    load = Load(model_dir=str(make_folder(HANDLER)))
+    thread = threading.Thread(target=lambda: workers.append(started(load)))
+    thread.start()
+    thread.join()
+    (worker,) = workers
+    with worker:
+        assert not worker.process.ended(within=0.2)
+        assert predict(worker, one("a")).responses[0].body == b"a"
 
 
 @pytest.mark.parametrize(
