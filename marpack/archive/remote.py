@@ -9,31 +9,21 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from typing import Protocol
-from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
-from urllib.request import OpenerDirector, Request
+from urllib.request import Request
 
 from msgspec import Struct
 
 from marpack.archive.bytesource import ByteSource
+from marpack.archive.http_opener import MAX_WAIT, TIMEOUT, WaitBudget, opener
 from marpack.errors import DamagedArchiveError, MarpackError, MissingExtraError, NotAnArchiveError, UsageError
 from marpack.version import __version__
 
 _TAIL = 16 * 1024  # bytes of the first request: the directory and the small files lie at an archive's end
 _MIN_BYTES, _MAX_BYTES = 512, 256 * 1024  # bytes of a later one: little after a jump, more the longer one reads on
-_TIMEOUT = 30  # seconds without a byte
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _WHOLE_LIMIT = 32 * 1024 * 1024  # bytes that are fetched at once where a server knows no ranges
-_HANDLERS = (
-    request.ProxyHandler,
-    request.HTTPHandler,
-    request.HTTPSHandler,
-    request.HTTPRedirectHandler,
-    request.HTTPErrorProcessor,
-    request.HTTPDefaultErrorHandler,
-    request.UnknownHandler,
-)
 _DOWNLOAD = "download it, and name the file"
 MAX_INPUT = 1 << 30  # bytes of one input
 Refuse = Callable[[str], MarpackError]  # what stands in the error → the error
@@ -117,13 +107,13 @@ class RemoteFile(ByteSource):
         return piece.data
 
 
-def open_remote(address: str) -> RemoteFile:
-    """Open an address (https, s3, …) for reading by range.
+def open_remote(address: str, *, max_wait: float = MAX_WAIT) -> RemoteFile:
+    """Open an address (https, s3, …) for reading by range; over http, no longer than `max_wait` seconds in all.
 
     Raises NotAnArchiveError when there is nothing to read, MissingExtraError when reading it takes another package.
     """
-    body = HttpFetch if _is_http(address) else FileSystemFetch
-    return RemoteFile(public_address(address), body(address))
+    ranges = HttpFetch(address, WaitBudget(max_wait)) if _is_http(address) else FileSystemFetch(address)
+    return RemoteFile(public_address(address), ranges)
 
 
 def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
@@ -132,7 +122,7 @@ def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
     where, expected = public_address(address), None
     refuse, failing = partial(UsageError, where=where), "the input cannot be fetched"
     if _is_http(address):
-        with _answered(address, {}, refuse, failing) as answer:
+        with _answered(address, {}, WaitBudget(), refuse, failing) as answer:
             expected = answer.length
             data: bytes = answer.read(maximum + 1)
     else:
@@ -230,37 +220,44 @@ def _from_file_system(address: str, refuse: Refuse, failing: str, what: str) -> 
 class HttpFetch:
     """Ranges over http and https; see `marpack.archive.remote.Fetch`."""
 
-    def __init__(self, address: str) -> None:
-        """Note where to ask; nothing is asked yet."""
+    def __init__(self, address: str, budget: WaitBudget) -> None:
+        """Note where to ask, and how long to wait; nothing is asked yet."""
         self._address = address
+        self._budget = budget
         self._where = public_address(address)
         self._refuse = partial(_unreachable, where=self._where, hint="check the address")
 
     def last(self, count: int) -> FetchedRange:
         """Return the last bytes; see `Fetch`. Raises NotAnArchiveError."""
-        return self._ask(f"bytes=-{count}")
+        return self._ask(f"bytes=-{count}", count)
 
     def part(self, start: int, stop: int) -> FetchedRange:
         """Return a range; see `Fetch`. Raises NotAnArchiveError, DamagedArchiveError."""
-        piece = self._ask(f"bytes={start}-{stop - 1}")
+        piece = self._ask(f"bytes={start}-{stop - 1}", stop - start)
         if piece.start != start or len(piece.data) != min(stop, piece.size) - start:
-            raise DamagedArchiveError(
-                "the server sends other bytes than it was asked for", where=self._where, hint=_DOWNLOAD
-            )
+            raise self._other_bytes()
         return piece
 
-    def _ask(self, wanted: str) -> FetchedRange:
-        headers = {"Range": wanted, "Accept-Encoding": "identity"}
-        with _answered(self._address, headers, self._refuse, "the connection fails") as answer:
-            return self._piece(answer)
+    def _other_bytes(self) -> DamagedArchiveError:
+        return DamagedArchiveError(
+            "the server sends other bytes than it was asked for", where=self._where, hint=_DOWNLOAD
+        )
 
-    def _piece(self, answer: http.client.HTTPResponse) -> FetchedRange:
+    def _ask(self, wanted: str, most: int) -> FetchedRange:
+        headers = {"Range": wanted, "Accept-Encoding": "identity"}
+        with _answered(self._address, headers, self._budget, self._refuse, "the connection fails") as answer:
+            return self._piece(answer, most)
+
+    def _piece(self, answer: http.client.HTTPResponse, most: int) -> FetchedRange:
         version = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
         if answer.status == http.client.PARTIAL_CONTENT:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if found is None:
                 raise self._refuse("the server does not say which part of the file it sends")
-            return FetchedRange(answer.read(), int(found[1]), int(found[3]), version)
+            data = answer.read(most + 1)
+            if len(data) > most:
+                raise self._other_bytes()
+            return FetchedRange(data, int(found[1]), int(found[3]), version)
         length = answer.length
         if length is None or length > _WHOLE_LIMIT:
             raise self._refuse("the server sends no parts of files, and this one is too large to fetch", hint=_DOWNLOAD)
@@ -270,15 +267,15 @@ class HttpFetch:
 
 @contextmanager
 def _answered(
-    address: str, headers: dict[str, str], refuse: Refuse, failing: str
+    address: str, headers: dict[str, str], budget: WaitBudget, refuse: Refuse, failing: str
 ) -> Iterator[http.client.HTTPResponse]:
     """Ask for an address; its user and password go to its host alone, not to where that redirects to."""
     try:
         plain, credentials = _split_credentials(address)
-        question = Request(plain, headers={**headers, "User-Agent": f"marpack/{__version__}"})  # noqa: S310 - see _opener
+        question = Request(plain, headers={**headers, "User-Agent": f"marpack/{__version__}"})  # noqa: S310 - see opener
         if credentials:
             question.add_unredirected_header("Authorization", credentials)
-        with _opener().open(question, timeout=_TIMEOUT) as answer:
+        with opener(budget).open(question, timeout=TIMEOUT) as answer:
             yield answer
     except HTTPError as error:
         with error:
@@ -287,16 +284,12 @@ def _answered(
         raise refuse(f"the server cannot be reached: {error.reason}") from None
     except http.client.InvalidURL:  # whose text shows the query
         raise refuse("this is no address") from None
+    except TimeoutError:
+        slow = refuse(f"the server is too slow: it was waited for {budget.spent:.1f} s")
+        slow.hint = _DOWNLOAD
+        raise slow from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise refuse(f"{failing}: {str(error) or type(error).__name__}") from None
-
-
-def _opener() -> OpenerDirector:
-    """Return an opener for http and https, through the proxies of the environment; no file:, no ftp:."""
-    opener = OpenerDirector()
-    for handler in _HANDLERS:
-        opener.add_handler(handler())
-    return opener
 
 
 def _split_credentials(address: str) -> tuple[str, str | None]:

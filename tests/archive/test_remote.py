@@ -1,7 +1,11 @@
 import base64
 import importlib.util
+import socket
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
@@ -9,8 +13,17 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from marpack.archive.http_opener import WaitBudget
 from marpack.archive.reader import open_archive
-from marpack.archive.remote import FetchedRange, RemoteFile, check_address, fetch, open_remote, public_address
+from marpack.archive.remote import (
+    FetchedRange,
+    HttpFetch,
+    RemoteFile,
+    check_address,
+    fetch,
+    open_remote,
+    public_address,
+)
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, UsageError
 from marpack.runner.inputs import RequestDefaults, file_inputs
 from marpack.runner.sources import check_sources
@@ -33,6 +46,9 @@ RANGES = {
     "/nowhere": lambda _: (206, {}, DATA[:10]),
     "/whole": lambda _: (200, {}, DATA),
     "/large": lambda _: (200, {"Content-Length": (32 << 20) + 1}, b""),
+    "/endless": lambda _: (206, {"Content-Range": "bytes 0-99/100", "Content-Length": 1 << 40}, DATA[:101]),
+    "/exact": lambda _: part(len(DATA) - 100, len(DATA)),
+    "/slow": lambda _: time.sleep(0.05) or part(0, 10, 10),  # type: ignore[func-returns-value]
     "/torn": lambda _: (200, {"Content-Length": 32 << 20}, b""),
     "/etag": lambda _: part(0, 10, 10, ETag="1"),
     "/date": lambda _: part(0, 10, 10, **{"Last-Modified": "1"}),
@@ -58,7 +74,8 @@ class Answers(BaseHTTPRequestHandler):
             for name, value in {"Content-Length": len(body), **headers}.items():
                 self.send_header(name, str(value))
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(BrokenPipeError):
+                self.wfile.write(body)
             return
         self.send_response(200)
         self.send_header("Content-Length", "999" if self.path == "/torn.png" else "5")
@@ -220,6 +237,69 @@ def test_a_server_that_sends_another_part_is_told(site: str):
     for offset, count in ((10, 5), (0, 600)):
         with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
             file.read_at(offset, count)
+
+
+def test_of_a_server_that_sends_more_than_it_was_asked_for_no_more_is_read(site: str):
+    with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+        HttpFetch(f"{site}/endless", WaitBudget()).last(100)
+    assert HttpFetch(f"{site}/exact", WaitBudget()).last(100).data == DATA[-100:]
+    with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+        HttpFetch(f"{site}/endless", WaitBudget()).part(0, 100)
+
+
+@pytest.fixture(params=[b"HTTP/1.0 206 Partial Content\r\n", b"HTTP/1.0 206 x\r\nContent-Range: bytes 0-9/10\r\n\r\n"])
+def drip(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the address of a server that sends a byte now and then, of its headers or of the body after them."""
+    ended = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with listener.accept()[0] as connection, suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(request.param)
+            while not ended.wait(0.02):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        ended.set()
+        thread.join()
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for_to_its_end(drip: str):
+    with pytest.raises(NotAnArchiveError, match="the server is too slow") as caught:
+        open_remote(f"{drip}/a.mar", max_wait=0.3)
+    assert caught.value.hint == "download it, and name the file"
+
+
+def test_a_look_is_waited_for_so_long_in_all(site: str):
+    budget = WaitBudget(0.3)
+    fetch = HttpFetch(f"{site}/slow", budget)
+    with pytest.raises(NotAnArchiveError, match=r"the server is too slow: it was waited for 0\.3 s"):
+        deque(iter(lambda: fetch.last(10), None), maxlen=0)
+
+
+def test_what_many_bytes_take_costs_no_time():
+    budget = WaitBudget(1.0)
+    with budget.waiting(lambda: 1 << 30):
+        time.sleep(0.05)
+    assert budget.spent == 0
+    with budget.waiting(lambda: 0):
+        time.sleep(0.05)
+    assert 0.05 <= budget.spent < 0.5
+
+
+def test_who_has_no_time_left_is_not_served(site: str):
+    with pytest.raises(NotAnArchiveError, match=r"it was waited for 0\.0 s"):
+        HttpFetch(f"{site}/exact", WaitBudget(0.0)).last(100)
+
+
+def test_a_server_that_says_nothing_is_waited_for_no_longer():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/a.mar"
+        with pytest.raises(NotAnArchiveError, match=r"it was waited for 0\.3 s"):
+            open_remote(address, max_wait=0.3)
 
 
 def test_a_server_that_knows_no_ranges_sends_all_of_it_if_that_is_not_too_much(site: str):
