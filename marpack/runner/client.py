@@ -231,7 +231,7 @@ class Worker:
         """End a worker that died or took too long; return what its batch's clients get. Later batches are lost."""
         requests = self._waiting.popleft()
         # Only a signal from outside counts: one that we had to kill did not run out of memory.
-        by_itself = not timed_out and self._foreign is None and self.process.ended(within=0.5) and self._dying is None
+        by_itself = not timed_out and self.process.ended(within=0.5) and self._dying is None
         lost = self.loaded is not None and self.loaded.loses_answers
         last = death_response(self.process.signal if by_itself else None, lost=lost)
         trouble = self._dying.trouble if self._dying else self._why(timed_out=timed_out, lost=lost)

@@ -135,11 +135,14 @@ def test_a_reader_that_goes_away_is_no_bug(make_mar):
     assert "Traceback" not in done.stderr
 
 
+FULL = "No space left on device"
+
+
 def to(stdout: str, *args: str, **env: str) -> tuple[int, str]:
     """Return the exit code and stderr of a command whose stdout goes where a shell would lead it."""
     command = f'exec "$@" {stdout}'
     words = ["bash", "-c", command, "bash", sys.executable, "-m", "marpack", *args]
-    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "", **env})
     assert "bug" not in done.stderr
     assert "Exception" not in done.stderr
     return done.returncode, done.stderr
@@ -150,8 +153,27 @@ def test_a_full_disk_behind_stdout_is_said(make_mar, tmp_path: Path, words: list
     mar = str(make_mar("def handle(data, context): ..."))
     place = ["--directory", str(tmp_path / "new")] if "unpack" in words else []
     code, stderr = to("> /dev/full", *words, *([mar] if words != ["--help"] else []), *place)
-    assert (code, stderr.splitlines()[0]) == (1, "error: the results cannot be written: No space left on device")
+    assert (code, stderr.splitlines()[0]) == (1, f"error: the results cannot be written: {FULL}")
     assert "Make room" in stderr
+
+
+def test_an_error_that_cannot_be_told_as_json_is_told_all_the_same():
+    code, stderr = to("> /dev/full", "inspect", "nowhere", "--json")
+    assert (code, stderr.splitlines()[0]) == (2, "error: there is no such file or folder")
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_what_was_printed_and_waits_is_written_before_the_end(as_json: list[str]):
+    code = (
+        f"import marpack.cli.main as m\nm.marpack.main = lambda **_: print('x' * 9)\nm.main({['inspect', *as_json]})\n"
+    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    with Path("/dev/full").open("wb") as full:
+        words = [sys.executable, "-c", code]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, f"error: the results cannot be written: {FULL}")
+    assert "Exception" not in done.stderr
 
 
 def test_a_stdout_that_is_closed_is_written_to_in_vain(make_mar):

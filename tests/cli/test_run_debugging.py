@@ -215,10 +215,13 @@ def test_a_watch_ends_with_whoever_reads_it(mar: str):
     words = command("run", mar, "--watch", "--data", "a")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watch:
         assert watch.stdout is not None
-        assert b"200" in watch.stdout.readline()
-        watch.stdout.close()
-        assert watch.wait(60) == 1
         assert watch.stderr is not None
+        try:
+            assert b"200" in watch.stdout.readline()
+            watch.stdout.close()
+            assert watch.wait(30) == 1
+        finally:
+            watch.kill()
         assert b"error" not in watch.stderr.read()
 
 

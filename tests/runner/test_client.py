@@ -13,12 +13,14 @@ from marpack.runner.client import BatchResult, LoadError, Worker, wait
 from marpack.torchserve.messages import (
     MAX_MESSAGE,
     Answered,
+    Dying,
     FromWorker,
     Load,
     Part,
     Pipe,
     Request,
     Response,
+    Trouble,
 )
 
 HANDLER = textwrap.dedent(
@@ -126,7 +128,8 @@ def framed(message: object) -> bytes:
         return theirs.recv(1 << 16)
 
 
-ANSWERS = framed(Answered(responses=(Response(status=200, body=b""),) * 2, stages={}))
+ANSWERS = Answered(responses=(Response(status=200, body=b""),) * 2, stages={})
+LAST = Dying(Trouble(kind="x", message="x"), ANSWERS.responses)
 
 
 def one(word: str) -> tuple[Request, ...]:
@@ -249,7 +252,8 @@ def test_a_line_that_loops_inside_is_told_once(worker: Worker, word: str):
         ("realtime", 500, "killed by SIGRTMIN+1"),
         ("scribbles 01000000c1", 500, "what was written is no message"),
         ("scribbles ffffffff", 500, "a message of 4,294,967,295 bytes was announced"),
-        (f"scribbles {ANSWERS.hex()}", 500, "2 answers were written, 1 were asked for"),
+        (f"scribbles {framed(ANSWERS).hex()}", 500, "2 answers were written, 1 were asked for"),
+        (f"scribbles {framed(LAST).hex()}", 500, "2 answers were written, 1 were asked for"),
         ("hangs", 500, "did not answer in time"),
         ("mute", 500, "no words"),
         ("closes_all", 500, "ended"),
@@ -369,7 +373,7 @@ def test_a_handler_that_writes_into_the_socket_while_it_loads_is_told(make_folde
         import os, time
         for descriptor in os.listdir("/proc/self/fd"):
             if "socket:" in os.path.realpath(f"/proc/self/fd/{{descriptor}}"):
-                os.write(int(descriptor), bytes.fromhex("{ANSWERS.hex()}"))
+                os.write(int(descriptor), bytes.fromhex("{framed(ANSWERS).hex()}"))
         time.sleep(60)
     """
     start = time.monotonic()

@@ -17,7 +17,8 @@ def errors() -> str:
         (
             "Every error has a code, a sentence that says what is wrong, a place, and a hint: a command or an edit."
             " In the sentences below, … stands for names and numbers. What a look finds without"
-            " failing has codes of its own: see [Findings](findings.md)."
+            " failing has codes of its own: see [Findings](findings.md). With `--json` (or `--jsonl`), an error is an"
+            " object on stdout, too (`Failure` in each of [schemas/](schemas/inspect.json))."
         ),
         "| exit code | |\n|---|---|\n" + "\n".join(f"| {code.value} | {text} |" for code, text in EXIT_CODES.items()),
         NOTE,
