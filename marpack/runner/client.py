@@ -33,6 +33,7 @@ from marpack.torchserve.messages import (
 )
 from marpack.torchserve.streaming import assemble
 
+_FOREIGN = "foreign-bytes"  # a trouble's kind
 _NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
 
 
@@ -261,7 +262,7 @@ class Worker:
             return Trouble(kind="timeout", message=message, stage="handle", hint=hint)
         if self._foreign is not None:
             message = f"the worker {self._ended()}"
-            return Trouble(kind=self._foreign.code, message=message, stage="handle", hint=_NO_SCRIBBLING)
+            return Trouble(kind=_FOREIGN, message=message, stage="handle", hint=_NO_SCRIBBLING)
         memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
         message = f"the worker {self._ended()}{memory}"
         return Trouble(kind="worker-died", message=message, stage="handle")
@@ -269,7 +270,7 @@ class Worker:
     def _ended(self) -> str:
         """Return the end of a sentence that begins with "the worker"."""
         if self._foreign is not None:
-            return f"was ended, its socket is of no more use: {self._foreign.what}"
+            return f"was ended, its socket is of no more use: {self._foreign}"
         return self.process.how_it_ended()
 
     def close(self) -> None:

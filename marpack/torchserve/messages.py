@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from marpack.errors import WorkerError, first_line
 from marpack.torchserve.targets import Target
 
 MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
@@ -142,11 +141,8 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True):
     troubles: tuple[Trouble, ...] = ()
 
 
-class ForeignBytesError(WorkerError):
-    """What came out of a worker's socket was not written by marpack."""
-
-    code = "foreign-bytes"
-    fix = "Let the handler, and the libraries it uses, write to no descriptor that they did not open."
+class ForeignBytesError(Exception):
+    """What came out of a worker's socket was not written by marpack; private to the parent."""
 
 
 ToWorker = Load | Predict
@@ -228,6 +224,6 @@ class Pipe:
             with memoryview(self._arrived) as view:
                 message = self._decode(view[_LENGTH.size : end])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ForeignBytesError(f"what was written is no message: {first_line(error)}") from None
+            raise ForeignBytesError(f"what was written is no message: {str(error).partition(chr(10))[0]}") from None
         del self._arrived[:end]
         return message
