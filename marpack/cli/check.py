@@ -129,6 +129,10 @@ def _check_options(options: Options, device: str, compiled: str | None) -> Check
     if compiled not in (None, "on", "off"):
         raise UsageError("this is neither on nor off", where=f"--compile {compiled}")
     chosen = Device.parse(device)
+    if not chosen.is_here:
+        hint = "check where there is one, or --device cpu; without --device it takes what is here"
+        what = "there is no such device here, so nothing would be checked on it"
+        raise UsageError(what, where=f"--device {device}", hint=hint)
     return CheckOptions(
         load=load_of(options, chosen, compiled=compiled != "off"),
         settings=pool_settings(options, chosen),
@@ -192,7 +196,7 @@ def _write(report: GateReport, options: Options) -> None:
 
 
 def across(source: str | None, options: Options) -> int:
-    """Compare, show, and return the exit code: 0 if every input is answered alike, else 1."""
+    """Compare, show, and return the exit code: 0 if every input is answered alike, and one at all, else 1."""
     from marpack.gate.against import VariantRunner
     from marpack.runner.session import misplaced
 
@@ -214,7 +218,7 @@ def across(source: str | None, options: Options) -> int:
     _show(comparison, options)
     if comparison.interrupted:
         return ExitCode.INTERRUPTED
-    return ExitCode.OK if comparison.alike else ExitCode.SHORT
+    return ExitCode.OK if comparison.alike and comparison.proved else ExitCode.SHORT
 
 
 def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:

@@ -59,6 +59,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     sides: tuple[Variant, Variant]
     tolerance: float
     alike: bool  # every input's answers are
+    proved: bool  # one of them at least is a 2xx: two that only fail may be alike in nothing else
     counts: dict[str, int]  # inputs by likeness
     largest: float | None  # difference of all
     results: tuple[InputComparison, ...]
@@ -144,6 +145,7 @@ class VariantRunner:
             sides=(sides[0], sides[1]),
             tolerance=self._tolerance,
             alike=all(done.alike for done in self._done),
+            proved=any(status // 100 == 2 for done in self._done for status in done.statuses),
             counts={str(kind): sum(done.likeness is kind for done in self._done) for kind in Similarity},
             largest=max(numbers, default=None),
             results=tuple(self._done),

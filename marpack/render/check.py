@@ -153,6 +153,8 @@ def show_comparison(comparison: Comparison) -> None:
     total = sum(comparison.counts.values())
     counts = ", ".join(f"{count} {_WORDS[Similarity(kind)]}" for kind, count in comparison.counts.items() if count)
     verdict = "[bold green]answer alike[/]" if comparison.alike else "[bold red]differ[/]"
+    if comparison.alike and not comparison.proved:
+        verdict = "[bold red]are not proved alike[/]: no request got a 2xx from either"
     if comparison.interrupted:
         verdict = "[bold yellow]were not compared to the end[/]"
     largest = "" if comparison.largest is None else f", largest difference {comparison.largest:.2g}"

@@ -1,6 +1,7 @@
 """A SOURCE loaded and ready to answer, on the device that was asked for."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -142,6 +143,10 @@ def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
         )
 
 
+_NODES = {"cuda": "nvidia{}", "xpu": "dri"}  # kind → what each of its devices is below /dev
+_SHARED_NODES = ("dxg", "kfd")  # of WSL and ROCm, for all that there are
+
+
 class Device(Struct, frozen=True):
     """A choice of device: `auto` leaves it to the machine, anything else overrides what the worker finds."""
 
@@ -152,6 +157,17 @@ class Device(Struct, frozen=True):
     def parse(cls, text: str) -> Self:
         """Return the device that a user names: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError."""
         return cls(text, None if text == "auto" else override(text))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the system shows such a device; of kinds that show themselves nowhere it is believed."""
+        kind, _, number = self.name.partition(":")
+        if kind == "mps":
+            return sys.platform == "darwin"
+        if kind not in _NODES:
+            return True
+        cards = _NODES[kind].format(number or "*")
+        return any(True for pattern in (cards, *_SHARED_NODES) for _ in Path("/dev").glob(pattern))
 
     def gpu_id(self) -> int | None:
         """Return the `gpu_id` that the handler sees: the first GPU under `auto`, as the server deals them out."""

@@ -272,12 +272,17 @@ class TestAcross:
         path = str(archive(tmp_path, samples={}))
         assert "name inputs: --input" in marpack(path, "--against", path, code=2).stderr
 
-    def test_another_device_than_was_asked_for_is_told(self, tmp_path: Path):
-        on_cpu = HANDLER.replace("        folder", '        self.device = "cpu"\n        folder', 1)
-        path = str(archive(tmp_path, on_cpu))
-        report = json.loads(marpack(path, "--device", "cpu,cuda", "--json").stdout)
-        assert [finding["message"] for finding in report["findings"]] == ["cuda was asked for, the model runs on cpu"]
-        assert [side["name"] for side in report["sides"]] == ["cpu", "cuda"]
+    @pytest.mark.parametrize("device", ["cpu,cuda:77", "cuda:77", "mps"])
+    def test_a_device_that_is_not_here_is_an_error(self, device: str, mar: str):
+        assert "there is no such device here" in marpack(mar, "--device", device, code=2).stderr
+
+    def test_what_only_fails_is_not_proved_alike(self, tmp_path: Path):
+        (tmp_path / "x.txt").write_text("sea")
+        path = str(archive(tmp_path, HANDLER.replace("vowels = ", "vowels = nothing = {}['x'] or ")))
+        outcome = marpack(path, "--against", path, "--input", "x.txt", cwd=tmp_path, code=1)
+        assert "are not proved alike: no request got a 2xx" in " ".join(outcome.stdout.split())
+        report = json.loads(marpack(path, "--against", path, "--input", "x.txt", "--json", cwd=tmp_path, code=1).stdout)
+        assert (report["alike"], report["proved"]) == (True, False)
 
     def test_compiled_and_not(self, mar: str):
         report = json.loads(marpack(mar, "--compile", "on,off", "--json").stdout)

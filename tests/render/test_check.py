@@ -196,6 +196,10 @@ def side(name: str, milliseconds: float) -> Variant:
             "differ (3 inputs: 1 with the same label only, 1 different, 1 of another status; ",
         ),
         (
+            {"counts": {"exact": 1}, "proved": False},
+            "are not proved alike: no request got a 2xx from either (1 inputs: 1 exactly the same; ",
+        ),
+        (
             {"counts": {"exact": 1}, "interrupted": True},
             "were not compared to the end (1 inputs: 1 exactly the same; ",
         ),
@@ -205,7 +209,7 @@ def test_what_comparisons_add_up_to(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, values: dict[str, Any], text: str
 ):
     monkeypatch.setenv("COLUMNS", "160")
-    given: dict[str, Any] = {"tolerance": 0.001, "alike": True, "largest": None, "results": ()}
+    given: dict[str, Any] = {"tolerance": 0.001, "alike": True, "proved": True, "largest": None, "results": ()}
     sides = side("a.mar", 1.23), side("[b].mar", 20.0)
     show_comparison(Comparison(sides=sides, findings=(finding("odd", Severity.WARNING),), **(given | values)))
     assert capsys.readouterr() == (
