@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from enum import Enum
 from typing import BinaryIO
 
-from marpack.archive.zip_records import DEFLATED, LOCAL, LOCAL_MAGIC
+from marpack.archive.zip_records import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
 from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
 from marpack.weights import legacy
@@ -15,7 +15,7 @@ from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.torch_zip import TorchZip, plain_members
-from marpack.weights.zip_entries import LargeZipError, NotZipError, ZipEntry, open_entry, stored
+from marpack.weights.zip_entries import TAIL, LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
 EXPANDED_LIMIT = 64 * 1024 * 1024  # bytes that a compressed file inside may expand to
 MAX_DEPTH = 6  # files within files
@@ -27,8 +27,6 @@ _MAGIC = (b"\x80", b"L")  # with which torch.save's magic number may begin
 _PADDING = b"\0 \t\r\n"
 _PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
 _ODD = (b"P", b"7", b"R", b"\x1f", b"x", b"\xfd", b"\x5d", b"\x93", b"\x28", b"\x04", b"B")  # how wrappings begin
-_END, _END_SIZE = b"PK\x05\x06", 22
-_TAIL = 66_000  # bytes in which a zip's end record may lie
 # Files whose name says that somebody unpickles them, and those that may be of another format.
 _COMPRESSED = r"(?:\.(?:gz|bz2|xz|lzma|z|zlib))?\Z"
 _PICKLES = re.compile(rf"\.(?:pkl|pickle|joblib){_COMPRESSED}", re.IGNORECASE)
@@ -89,7 +87,8 @@ class NestedScan:
         head = file.read(HEAD)
         claim = self._claim(where, claim, found)
         try:
-            if archive := _zip_of(file, head, found, self.budget, at_end=self._thorough or depth == 0):
+            tail = TAIL if self._thorough else END.size if depth == 0 else 0
+            if archive := _zip_of(file, head, found, self.budget, tail):
                 yield from self._zip(where, file, archive, depth)
         except NotZipError as error:
             if claim is not Claim.NUMBERS or isinstance(error, LargeZipError):
@@ -242,11 +241,14 @@ def _is_pickle(stream: Stream, claim: Claim, *, marked: bool, is_whole: bool) ->
         return True
     if claim is Claim.NAMED and not (stream.is_data and stream.opcodes == 1 and not stream.imports):
         return True  # else no unpickler gets beyond its first byte
-    if stream.is_data or stream.asks:
+    if stream.is_data:
         return False
+    is_bad = any(map(is_dangerous, stream.imports))
+    if stream.asks:
+        return stream.acts and is_bad
     if stream.problem is None and not stream.acts and not stream.imports:
         return is_whole
-    return stream.problem is not None or stream.acts or any(map(is_dangerous, stream.imports))
+    return stream.problem is not None or stream.acts or is_bad
 
 
 def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget) -> list[Stream]:
@@ -256,10 +258,8 @@ def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budge
     return legacy.read_pickles(file, budget) if legacy.looks_like(file, head) else []
 
 
-def _zip_of(
-    file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget, *, at_end: bool
-) -> TorchZip | None:
-    """Return the zip that a file is, or ends in: readers of zips begin at the end.
+def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget, tail: int) -> TorchZip | None:
+    """Return the zip that a file is, or ends in, if its end record lies in the last `tail` bytes.
 
     Raises NotZipError for what begins as a zip, and LargeZipError.
     """
@@ -267,12 +267,12 @@ def _zip_of(
         return found.zip
     if head.startswith(LOCAL_MAGIC):
         return TorchZip.read(file, budget)
-    tail = head
+    data = head
     if len(head) == HEAD:
-        file.seek(max(0, file.seek(0, io.SEEK_END) - (_TAIL if at_end else _END_SIZE)))
-        tail = file.read(_TAIL)
+        file.seek(max(0, file.seek(0, io.SEEK_END) - tail))
+        data = file.read(tail)
     try:
-        return TorchZip.read(file, budget) if _END in tail else None
+        return TorchZip.read(file, budget) if END_MAGIC in data else None
     except LargeZipError:
         raise
     except NotZipError:

@@ -24,7 +24,7 @@ from marpack.archive.zip_records import (
 _CHUNK = 64 * 1024
 ENTRY_LIMIT = 200_000
 _DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
-_TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
+TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
 _ENCRYPTED = 1  # of a member's flags
 _FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
@@ -148,7 +148,7 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
 def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
     """Return where any reader looks for a directory: offset, length, and how far to go on from there."""
     size = file.seek(0, 2)
-    for wanted in (min(size, 2048), min(size, _TAIL)):  # the comment is nearly always empty: a short read first
+    for wanted in (min(size, 2048), min(size, TAIL)):  # the comment is nearly always empty: a short read first
         tail = _read(file, size - wanted, wanted)
         at = tail.rfind(END_MAGIC, 0, max(0, len(tail) - END.size + len(END_MAGIC)))
         if at >= 0:

@@ -555,6 +555,7 @@ def test_a_name_or_the_manifest_claims_that_a_file_is_a_pickle(
         (b"cme\nNet\n)R\xff", PickleVerdict.NEEDS_TRUST),
         (b"cme\nNet\nVa\nR\xff", PickleVerdict.SAFE),  # C's unpickler calls with a tuple only
         (b"Permission\ncme\nNet\n)R.", PickleVerdict.SAFE),  # asks for what few loaders give
+        (b"Permission\n" + SYSTEM, PickleVerdict.DANGEROUS),
         (b"(i) the first\n(ii) the second\n", PickleVerdict.SAFE),
         (b"\x82\x05\xff", PickleVerdict.SAFE),  # an import by its number
         (b"N" * 100 + b"cme\nNet\n)R", PickleVerdict.NEEDS_TRUST),
