@@ -112,6 +112,7 @@ class NestedScan:
                     inside = claim
                 yield from self.file(f"{where}!{name}", inner, depth=depth + 1, claim=inside)
         except WrappingError as error:
+            found = True
             yield Unscanned(where, str(error))
         return found
 

@@ -193,7 +193,8 @@ def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
         verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])
         yield f"  {fit(clean(pickle.where), width - 16).rstrip()}  {verdict}"
         more = f" and {len(pickle.globals) - _NAMES} more" if len(pickle.globals) > _NAMES else ""
-        yield from paragraph("", ", ".join(pickle.globals[:_NAMES]) + more, width=width)
+        names = ", ".join(pickle.globals[:_NAMES]) + more
+        yield from paragraph("", names or pickle.problem or "; ".join(pickle.reasons), width=width)
     if len(risky) > _SHOWN:
         yield f"  … and {len(risky) - _SHOWN:,} more"
 

@@ -321,6 +321,13 @@ def test_pickles_that_were_not_fetched_are_counted():
     assert shown()[-1] == "pickles  none"
 
 
+def test_of_a_pickle_that_imports_nothing_it_is_told_why_it_needs_trust():
+    cut = PickleFacts(
+        where="w", verdict=TRUST, opcodes=1, weights_only=False, runs_no_code=False, problem="it ends before its STOP"
+    )
+    assert shown(pickles=PickleScan(verdict=TRUST, pickles=(cut,)))[-1].strip() == "it ends before its STOP"
+
+
 def test_what_was_not_looked_into_is_counted_beside_what_was_read():
     unread = PickleScan(verdict=TRUST, unscanned=(Unscanned("a", "why"), Unscanned("b", "why")))
     assert shown(pickles=unread)[-1] == "pickles  needs trust, 0 read, 2 not looked into"

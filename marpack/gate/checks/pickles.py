@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, judged
+from marpack.gate.verdicts import CheckOutcome, counted, judged
 from marpack.inspection.pickles import PickleVerdict, distrust
 
 
@@ -12,7 +12,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     """Fail for a pickle that is dangerous, that needs trust nobody gave, or that could not be looked into."""
     scan = candidate.inspection.pickles
     trusted = ", trusted by --trust-pickle" if scan.verdict is PickleVerdict.NEEDS_TRUST else ""
-    return judged(verdicts(candidate), f"{len(scan.pickles)} pickles, {scan.verdict}{trusted}")
+    return judged(verdicts(candidate), f"{counted(len(scan.pickles), 'pickle')}, {scan.verdict}{trusted}")
 
 
 def verdicts(candidate: Candidate) -> tuple[Finding, ...]:
