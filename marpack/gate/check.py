@@ -14,6 +14,7 @@ from marpack.gate.verdicts import (
     CheckOutcome,
     CheckResult,
     GateReport,
+    GateVerdict,
     Verdict,
     error_problem,
     failed,
@@ -162,6 +163,7 @@ class _Examination:
         candidate = self._candidate
         opened = "archive" in vars(candidate)
         loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
+        verdict = self._verdict()
         return GateReport(
             archive=candidate.source,
             project=str(candidate.resolved.project.folder) if candidate.resolved.project else None,
@@ -170,11 +172,20 @@ class _Examination:
             model=_model(candidate),
             loaded=loaded.handler if loaded else None,
             device=loaded.device if loaded else None,
-            deployable=not self._interrupted and not any(checked.closes for checked in self._done.values()),
+            verdict=verdict,
+            deployable=verdict is GateVerdict.DEPLOYABLE,
             interrupted=self._interrupted,
             checks=tuple(self._done[each.name] for each in CHECKS),
             seconds=round(seconds, 3),
         )
+
+    def _verdict(self) -> GateVerdict:
+        results = self._done.values()
+        if self._interrupted:
+            return GateVerdict.INTERRUPTED
+        if any(checked.closes for checked in results):
+            return GateVerdict.REFUSED
+        return GateVerdict.PARTIAL if any(checked.left_out for checked in results) else GateVerdict.DEPLOYABLE
 
 
 def _severities(candidate: Candidate) -> Mapping[str, Severity]:

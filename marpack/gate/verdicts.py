@@ -18,6 +18,15 @@ class Verdict(StrEnum):
     SKIPPED = "skipped"
 
 
+class GateVerdict(StrEnum):
+    """What all checks come to together."""
+
+    DEPLOYABLE = "deployable"  # none failed but those whose failure weighs less
+    REFUSED = "refused"  # one failed
+    PARTIAL = "partial"  # none failed, and some were left out: nobody knows
+    INTERRUPTED = "interrupted"
+
+
 class CheckResult(Struct, frozen=True, kw_only=True):
     """One check, done."""
 
@@ -51,7 +60,8 @@ class GateReport(Struct, frozen=True, kw_only=True):
     model: str | None = None  # name and version
     loaded: str | None = None  # the handler's entry point
     device: str | None = None
-    deployable: bool
+    verdict: GateVerdict
+    deployable: bool  # that verdict, as a yes or a no
     interrupted: bool = False
     checks: tuple[CheckResult, ...]
     seconds: float
@@ -62,6 +72,11 @@ class GateReport(Struct, frozen=True, kw_only=True):
         if self.interrupted:
             return ExitCode.INTERRUPTED
         return ExitCode(next((checked.exit_code for checked in self.checks if checked.closes), ExitCode.OK))
+
+    @property
+    def weighed_down(self) -> list[CheckResult]:
+        """The checks that failed, and whose failure does not close the gate."""
+        return [checked for checked in self.checks if checked.verdict is Verdict.FAILED and not checked.closes]
 
     @property
     def counts(self) -> dict[str, int]:

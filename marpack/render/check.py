@@ -12,13 +12,20 @@ from rich.text import Text
 from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity
 from marpack.gate.check import CheckProgress
-from marpack.gate.verdicts import CheckResult, GateReport, Verdict
+from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.project.checks import Check
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit
 from marpack.render.run import fit_end
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
+_VERDICTS = {
+    GateVerdict.DEPLOYABLE: "green",
+    GateVerdict.REFUSED: "red",
+    GateVerdict.PARTIAL: "yellow",
+    GateVerdict.INTERRUPTED: "yellow",
+}
+_NAMED = 4  # checks that passed, in a partial verdict
 _NAME_WIDTH = 15
 _COLOURS = {Similarity.EXACT: "green", Similarity.ROUNDED: "green", Similarity.LABEL: "yellow"}
 _INPUT_WIDTH, _LIKENESS_WIDTH, _NUMBER_WIDTH = 24, 11, 11
@@ -106,13 +113,32 @@ def counted(report: GateReport) -> str:
     return ", ".join(f"{count} {how}" for how, count in report.counts.items())
 
 
+def verdict_of(report: GateReport) -> str:
+    """Return what is said of the archive: "may be deployed"."""
+    match report.verdict:
+        case GateVerdict.INTERRUPTED:
+            return "was not checked to the end"
+        case GateVerdict.REFUSED:
+            return "must not be deployed"
+        case GateVerdict.PARTIAL:
+            verdict = _partial(report)
+        case GateVerdict.DEPLOYABLE:
+            verdict = "may be deployed"
+    down = ", ".join(checked.name for checked in report.weighed_down)
+    return f"{verdict}, although {down} failed" if down else verdict
+
+
+def _partial(report: GateReport) -> str:
+    passed = [checked.name for checked in report.checks if checked.verdict is Verdict.PASSED]
+    names = ", ".join(passed) if len(passed) <= _NAMED else "what was chosen"
+    return f"passed: {names or 'nothing'} ({len(passed)} of {len(report.checks)} checks)"
+
+
 def show_verdict(report: GateReport) -> None:
     """Print whether the archive may be deployed."""
-    verdict = "[bold green]may be deployed[/]" if report.deployable else "[bold red]must not be deployed[/]"
-    if report.interrupted:
-        verdict = "[bold yellow]was not checked to the end[/]"
     about = f"{counted(report)} in {report.seconds:.1f} s, target {report.target}"
-    page().print(f"{escape(report.archive)} {verdict} [dim]({about})[/]")
+    colour = _VERDICTS[report.verdict]
+    page().print(f"{escape(report.archive)} [bold {colour}]{verdict_of(report)}[/] [dim]({about})[/]")
 
 
 class AcrossLines:

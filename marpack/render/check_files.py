@@ -11,7 +11,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import CheckResult, GateReport, Verdict
 from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
-from marpack.render.check import counted, hinted_once, said
+from marpack.render.check import counted, hinted_once, said, verdict_of
 from marpack.version import __version__
 
 _FACTS = {name: name for name in ("model", "digest", "project", "target")} | {"handler": "loaded", "device": "device"}
@@ -34,6 +34,7 @@ def check_page(report: GateReport) -> bytes:
         title=f"marpack check {report.archive}",
         report=report,
         counts=counted(report),
+        verdict=verdict_of(report),
         facts=[(label, value) for label, name in _FACTS.items() if (value := getattr(report, name))],
         said=said,
         hinted_once=hinted_once,

@@ -10,7 +10,7 @@ from marpack.errors import ExitCode, UsageError
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckProgress, CheckSelection, check
-from marpack.gate.verdicts import CheckResult, Verdict
+from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
 from marpack.project.checks import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
 from marpack.torchserve.messages import Load
@@ -56,7 +56,8 @@ def test_what_is_trusted_may_be_unread_but_not_dangerous(tmp_path: Path):
     for path, options, passes in [(cut, CheckOptions(), False), (cut, trusting, True), (evil, trusting, False)]:
         with Candidate(ResolvedSource(path=path), options) as candidate:
             report = check(candidate, CheckSelection.of(["pickles"]))
-        assert report.deployable is passes
+        assert report.verdict is (GateVerdict.PARTIAL if passes else GateVerdict.REFUSED)
+        assert not report.deployable
 
 
 def test_a_bound_of_opcodes_is_the_users_to_raise(tmp_path: Path):
@@ -64,6 +65,15 @@ def test_a_bound_of_opcodes_is_the_users_to_raise(tmp_path: Path):
     for limit, is_unread in [(100, True), (None, False), (10_000, False)]:
         with Candidate(ResolvedSource(path=path), CheckOptions(max_opcodes=limit)) as candidate:
             assert bool(candidate.inspection.pickles.unscanned) is is_unread
+
+
+def test_what_was_not_all_chosen_is_no_yes(tmp_path: Path):
+    whole = archive(tmp_path)
+    every, some = examine(whole), examine(whole, choice=CheckSelection.of(skip=["memory"]))
+    assert (every.verdict, every.deployable) == (GateVerdict.DEPLOYABLE, True)
+    assert (some.verdict, some.deployable, some.exit_code) == (GateVerdict.PARTIAL, False, ExitCode.OK)
+    (tmp_path / "no.mar").write_text("no")
+    assert examine(tmp_path / "no.mar", choice=CheckSelection.of(["samples"])).verdict is GateVerdict.REFUSED
 
 
 def test_checks_are_chosen_by_name():
@@ -191,7 +201,7 @@ def test_what_only_the_server_refuses_is_a_note_under_the_other_target(tmp_path:
     assert failures(examine(other)) == {"safe-to-open": ["archive-suffix"]}
     with Candidate(ResolvedSource(path=other), CheckOptions(target=Target.MARPACK)) as candidate:
         report = check(candidate, CheckSelection.of(["safe-to-open"]))
-    assert report.deployable
+    assert report.verdict is GateVerdict.PARTIAL
     assert [finding.severity for finding in report.checks[0].findings] == [Severity.NOTE]
 
 

@@ -9,6 +9,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import (
     CheckResult,
     GateReport,
+    GateVerdict,
     Verdict,
     counted,
     error_problem,
@@ -45,8 +46,8 @@ def done(verdict: Verdict, reason: str = "", **values: Any) -> CheckResult:
 
 
 def report(*checks: CheckResult, interrupted: bool = False) -> GateReport:
-    given: dict[str, Any] = {"archive": "a.mar", "digest": None, "target": "torchserve", "deployable": False}
-    return GateReport(checks=checks, seconds=1.0, interrupted=interrupted, **given)
+    given: dict[str, Any] = {"archive": "a.mar", "digest": None, "target": "torchserve", "verdict": GateVerdict.REFUSED}
+    return GateReport(checks=checks, seconds=1.0, interrupted=interrupted, deployable=False, **given)
 
 
 LIGHT = done(Verdict.FAILED, severity=Severity.WARNING, exit_code=ExitCode.ARCHIVE)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from marpack.findings import Finding, Severity
-from marpack.gate.verdicts import CheckResult, GateReport, Verdict
+from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 
 NASTY = 'a <b>"bold"</b> & \x1b[31mred\x00 \ud800 ü 🦆 [red]markup[/]'
 CHECKS = (
@@ -39,6 +39,7 @@ def report(**changes: Any) -> GateReport:
         "digest": "sha256:00",
         "target": "torchserve",
         "model": f"probe {NASTY}",
+        "verdict": GateVerdict.REFUSED,
         "deployable": False,
         "checks": CHECKS,
         "seconds": 1.5,

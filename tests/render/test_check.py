@@ -10,7 +10,7 @@ from render.reports import CHECKS, report
 
 from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity, Variant
-from marpack.gate.verdicts import CheckResult, Verdict
+from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
 from marpack.project.checks import CHECKS as GATE_CHECKS
 from marpack.render.check import AcrossLines, CheckLines, show_comparison, show_verdict
 
@@ -97,8 +97,9 @@ def test_a_hint_stays_on_its_line_to_be_copied(capsys: pytest.CaptureFixture[str
     ("changes", "verdict"),
     [
         ({}, "must not be deployed"),
-        ({"deployable": True}, "may be deployed"),
-        ({"deployable": True, "interrupted": True}, "was not checked to the end"),
+        ({"verdict": GateVerdict.DEPLOYABLE}, "may be deployed, although memory failed"),
+        ({"verdict": GateVerdict.PARTIAL}, "passed: digests (1 of 4 checks), although memory failed"),
+        ({"verdict": GateVerdict.INTERRUPTED}, "was not checked to the end"),
     ],
 )
 def test_the_verdict(capsys: pytest.CaptureFixture[str], monkeypatch, changes: dict[str, Any], verdict: str):

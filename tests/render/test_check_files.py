@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from render.reports import report
 
+from marpack.gate.verdicts import GateVerdict
 from marpack.render.check_files import check_page
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -54,7 +55,10 @@ def test_it_says_everything_and_escapes_it():
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"deployable": True}, "may be deployed"), ({"interrupted": True}, "was not checked to the end")],
+    [
+        ({"verdict": GateVerdict.DEPLOYABLE, "deployable": True}, "may be deployed, although memory failed: 1 passed"),
+        ({"verdict": GateVerdict.INTERRUPTED}, "was not checked to the end: 1 passed"),
+    ],
 )
 def test_the_verdict_is_told_first(changes: dict, words: str):
     assert words in Page(check_page(report(**changes))).text
