@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 
 from msgspec import Struct, to_builtins
 
@@ -21,6 +22,7 @@ from marpack.gate.verdicts import (
     skipped,
 )
 from marpack.project.checks import CHECKS, Check
+from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
 
@@ -169,6 +171,7 @@ class _Examination:
             project=str(candidate.resolved.project.folder) if candidate.resolved.project else None,
             digest=candidate.digest if opened else None,
             target=candidate.target,
+            unserved=_unserved(candidate) if opened else None,
             model=_model(candidate),
             loaded=loaded.handler if loaded else None,
             device=loaded.device if loaded else None,
@@ -192,6 +195,16 @@ def _severities(candidate: Candidate) -> Mapping[str, Severity]:
     project = candidate.resolved.project
     found: dict[str, Severity] = to_builtins(project.checks) if project else {}
     return {name: Severity(weight) for name, weight in found.items()}
+
+
+def _unserved(candidate: Candidate) -> str | None:
+    try:
+        name = candidate.archive.manifest.model.serialized_file or ""
+    except ArchiveError:
+        return None
+    suffix = PurePosixPath(name).suffix
+    rows = [row for row in FORMATS.values() if suffix in row.suffixes]
+    return suffix if rows and all(row.marpack_only for row in rows) else None
 
 
 def _model(candidate: Candidate) -> str | None:

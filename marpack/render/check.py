@@ -13,10 +13,12 @@ from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity
 from marpack.gate.check import CheckProgress
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
+from marpack.gate.verdicts import counted as plural
 from marpack.project.checks import Check
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit
 from marpack.render.run import fit_end
+from marpack.torchserve.targets import Target
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
 _VERDICTS = {
@@ -124,6 +126,9 @@ def verdict_of(report: GateReport) -> str:
             verdict = _partial(report)
         case GateVerdict.DEPLOYABLE:
             verdict = "may be deployed"
+            if report.target == Target.MARPACK:  # which is nobody's server but ours
+                verdict += " to marpack's runtime"
+                verdict += f"; TorchServe cannot load {report.unserved}" if report.unserved else ""
     down = ", ".join(checked.name for checked in report.weighed_down)
     return f"{verdict}, although {down} failed" if down else verdict
 
@@ -185,8 +190,8 @@ def show_comparison(comparison: Comparison) -> None:
         verdict = "[bold yellow]were not compared to the end[/]"
     largest = "" if comparison.largest is None else f", largest difference {comparison.largest:.2g}"
     page().print(
-        f"{escape(one.name)} and {escape(other.name)} {verdict} [dim]({total} inputs: {counts or 'none'}{largest};"
-        f" {one.milliseconds:.1f} and {other.milliseconds:.1f} ms)[/]"
+        f"{escape(one.name)} and {escape(other.name)} {verdict} [dim]({plural(total, 'input')}:"
+        f" {counts or 'none'}{largest}; {one.milliseconds:.1f} and {other.milliseconds:.1f} ms)[/]"
     )
 
 

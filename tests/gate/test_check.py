@@ -76,6 +76,14 @@ def test_what_was_not_all_chosen_is_no_yes(tmp_path: Path):
     assert examine(tmp_path / "no.mar", choice=CheckSelection.of(["samples"])).verdict is GateVerdict.REFUSED
 
 
+@pytest.mark.parametrize(
+    ("name", "suffix"), [("w.safetensors", ".safetensors"), ("w.pt2", ".pt2"), ("w.pt", None), ("w.own", None)]
+)
+def test_weights_that_no_server_loads_are_named(name: str, suffix: str | None, tmp_path: Path):
+    path = archive(tmp_path, weights=name, files={name: b"x"})
+    assert examine(path, choice=CheckSelection.of(["safe-to-open"])).unserved == suffix
+
+
 def test_checks_are_chosen_by_name():
     assert CheckSelection.of().names == {each.name for each in CHECKS}
     assert CheckSelection.of(["samples", "loads"]).names == {"samples", "loads"}

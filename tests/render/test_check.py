@@ -98,14 +98,22 @@ def test_a_hint_stays_on_its_line_to_be_copied(capsys: pytest.CaptureFixture[str
     [
         ({}, "must not be deployed"),
         ({"verdict": GateVerdict.DEPLOYABLE}, "may be deployed, although memory failed"),
+        (
+            {"verdict": GateVerdict.DEPLOYABLE, "target": "marpack"},
+            "may be deployed to marpack's runtime, although memory failed",
+        ),
+        (
+            {"verdict": GateVerdict.DEPLOYABLE, "target": "marpack", "unserved": ".pt2"},
+            "may be deployed to marpack's runtime; TorchServe cannot load .pt2, although memory failed",
+        ),
         ({"verdict": GateVerdict.PARTIAL}, "passed: digests (1 of 4 checks), although memory failed"),
         ({"verdict": GateVerdict.INTERRUPTED}, "was not checked to the end"),
     ],
 )
 def test_the_verdict(capsys: pytest.CaptureFixture[str], monkeypatch, changes: dict[str, Any], verdict: str):
-    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("COLUMNS", "180")
     show_verdict(report(**changes))
-    about = "1 passed, 2 failed, 1 skipped in 1.5 s, target torchserve"
+    about = f"1 passed, 2 failed, 1 skipped in 1.5 s, target {changes.get('target', 'torchserve')}"
     assert capsys.readouterr().out == f"my model.mar {verdict} ({about})\n"
 
 
@@ -198,11 +206,11 @@ def side(name: str, milliseconds: float) -> Variant:
         ),
         (
             {"counts": {"exact": 1}, "proved": False},
-            "are not proved alike: no request got a 2xx from either (1 inputs: 1 exactly the same; ",
+            "are not proved alike: no request got a 2xx from either (1 input: 1 exactly the same; ",
         ),
         (
             {"counts": {"exact": 1}, "interrupted": True},
-            "were not compared to the end (1 inputs: 1 exactly the same; ",
+            "were not compared to the end (1 input: 1 exactly the same; ",
         ),
     ],
 )
