@@ -11,6 +11,7 @@ from marpack.weights.zip_entries import stored
 
 HEAD = 512  # bytes of a file that tell what wraps it
 _CHUNK = 64 * 1024  # bytes fed to an engine at once
+_MAX_STREAMS = 10_000  # one after the other in one file
 _TRIED = 1024  # bytes after which nobody doubts that they are compressed
 _CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4"}
 _BLOCKS = (bytes.fromhex("314159265359"), bytes.fromhex("177245385090"))  # how bzip2's blocks begin, and its end
@@ -149,6 +150,8 @@ def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | 
         if engine.eof:
             if not codec.sure:
                 return None
+            if streams == _MAX_STREAMS:
+                return f"it has over {_MAX_STREAMS:,} compressed streams in a row"
             data = (engine.unused_data + data).lstrip(b"\0")
             engine, fed, streams = codec.start(), 0, streams + 1
     return "its compressed data end too early" if fed and (codec.sure or fed >= _TRIED) else None

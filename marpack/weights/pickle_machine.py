@@ -36,7 +36,6 @@ _LATEST_PROTOCOL = 5
 _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
 _BINARY = (bytes, bytearray)
-_BINARY = (bytes, bytearray)
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
 
 

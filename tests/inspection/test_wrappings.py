@@ -101,6 +101,9 @@ def test_what_expands_to_more_than_is_taken_is_said() -> None:
     assert len(found) == 1
     assert "expands to over 1,048,576 bytes" in str(problem)
     assert unwrapped(gzip.compress(bytes(LIMIT)))[1] is None
+    nothing = gzip.compress(b"", mtime=0)
+    assert unwrapped(nothing * 10_000)[1] is None
+    assert "over 10,000 compressed streams" in str(unwrapped(nothing * 10_001)[1])
     assert "as much as is looked into" in str(unwrapped(gzip.compress(b"a"), 0)[1])
 
 
