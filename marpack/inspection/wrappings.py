@@ -113,11 +113,9 @@ def _codec(head: bytes) -> _Codec | None:
 
 def _is_zlib(head: bytes) -> bool:
     """Tell whether RFC 1950 has it: deflate, a window of up to 32 KiB, a check of 31, no preset dictionary."""
-    return head[:1] != b"" and head[0] & 15 == 8 and head[0] < 0x80 and _checks(head) and not head[1] & 32
-
-
-def _checks(head: bytes) -> bool:
-    return len(head) > 1 and int.from_bytes(head[:2], "big") % 31 == 0
+    if len(head) < 2 or int.from_bytes(head[:2], "big") % 31:
+        return False
+    return head[0] & 15 == 8 and head[0] < 0x80 and not head[1] & 32
 
 
 def _is_lzma(head: bytes) -> bool:

@@ -71,6 +71,8 @@ _ROWS = (
 )
 BUILT_INS = {row.name: row for row in _ROWS}
 BASE = BUILT_INS["base_handler"].dotted
+# What BaseHandler's `initialize` sets, and handlers rely on.
+SET_BY_INITIALIZE = ("mapping", "model", "device", "manifest", "model_pt_path", "map_location", "model_yaml_config")
 
 
 def built_in_of(dotted: str) -> BuiltIn | None:

@@ -250,7 +250,6 @@ class _Machine:
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
         if self.effects.acts and type(function) is Global:  # of a second honest call there is nothing to note
-            self.effects.calls += 1
             self.stack.append(PickledCall(function, args))
         else:
             self.stack.append(self.effects.called(function, args))

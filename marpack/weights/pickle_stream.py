@@ -99,7 +99,6 @@ class Effects(Struct, kw_only=True):
     """What a pickle does besides making plain values."""
 
     imports: dict[Global, None] = field(default_factory=dict)  # in the order they are met, each once
-    calls: int = 0  # REDUCE, NEWOBJ, NEWOBJ_EX, OBJ and INST
     acts: bool = False  # C's unpickler would call something, or put something into what is no literal
     asks: bool = False  # before that, it asks by a text for something kept outside, which few loaders give
     changes: dict[Global, None] = field(default_factory=dict)  # what it imports and then puts something into
@@ -135,7 +134,6 @@ class Effects(Struct, kw_only=True):
         self.indirect |= not isinstance(function, Global)
         is_name = not isinstance(function, Global) or function.is_identifier
         self.acts |= is_name and isinstance(args, (tuple, Global, *_COMPUTED))  # Python's takes other arguments, too
-        self.calls += 1
         return PickledCall(function, args)
 
     def holds(self, begin: int, length: int) -> None:

@@ -12,14 +12,13 @@ from msgspec import Struct
 
 from marpack.torchserve import distributions
 from marpack.torchserve.diagnostics import attempt
-from marpack.torchserve.stock import INSTALLED, is_standard
+from marpack.torchserve.stock import INSTALLED, SET_BY_INITIALIZE, is_standard
 
 _ARGUMENTS = (
     "the worker's arguments are the server's: take settings from context.model_yaml_config or os.environ, and parse "
     "arguments only under if __name__ == '__main__'"
 )
 _OF_BYTES = r"\b(BytesIO|frombuffer|b64decode|imdecode|decode)\("  # what is not called with a value decoded already
-_SET_BY_INITIALIZE = ("mapping", "model", "device", "manifest", "model_pt_path", "model_yaml_config")
 
 
 class Remedy(Struct, frozen=True):
@@ -141,7 +140,7 @@ def _hint_about_handler(error: BaseException, handler: object) -> str | None:
     if not frames or not hasattr(type(handler), "_load_torchscript_model"):
         return None
     named = re.findall(r"\bself\.(\w+)", frames[-1][1])
-    unset = next((name for name in _SET_BY_INITIALIZE if name in named and getattr(handler, name, None) is None), None)
+    unset = next((name for name in SET_BY_INITIALIZE if name in named and getattr(handler, name, None) is None), None)
     if unset is None:
         return None
     if getattr(handler, "map_location", None) is None:  # it was never called

@@ -75,7 +75,6 @@ SKIPS = Code(
     "The class overrides `initialize` without calling BaseHandler's, and relies on what only that sets.",
     "Begin with super().initialize(context), or set the attribute yourself.",
 )
-_SET_BY_INITIALIZE = ("model", "mapping", "device", "manifest", "model_pt_path", "map_location", "model_yaml_config")
 
 _ASYNC_HANDLERS = frozenset(row.cls for row in ts.BUILT_INS.values() if row.is_async)
 TEXT_HANDLER = "ts.torch_handler.text_handler.TextHandler"
@@ -200,7 +199,7 @@ def _check_skipping(library: Library, cls: LocalClass) -> Iterator[Finding]:
     for base in local:
         used = (used for node in walk(base.node) if (used := _used(node)) is not None)
         for node in sorted(used, key=lambda node: node.lineno):
-            if node.attr in _SET_BY_INITIALIZE and node.attr not in changed | asked:
+            if node.attr in ts.SET_BY_INITIALIZE and node.attr not in changed | asked:
                 message = f"'initialize' does not call BaseHandler's, so self.{node.attr} is not set where this uses it"
                 yield SKIPS.warning(message, base.module.at(node.lineno))
                 return
