@@ -9,12 +9,21 @@ import click
 
 from marpack.cli.completion import sources
 from marpack.cli.options import chosen_limits, limit_options, opcode_option, seconds, tolerance
-from marpack.cli.run_options import BODY_SIZE, TARGETS, RunCommand, grouped, option
+from marpack.cli.run_options import (
+    ASKING,
+    TARGETS,
+    RunCommand,
+    asks,
+    check_apart,
+    grouped,
+    inputs_of,
+    option,
+    shape_of,
+    spelt,
+)
 from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from marpack.cli.options import Options
     from marpack.findings import Finding
     from marpack.gate.against import Comparison, VariantRunner
@@ -29,12 +38,14 @@ _HELP = """Say whether an archive may be deployed.
 \b
 Examples:
   marpack check                              the project in this folder
+  marpack check model.mar --input cat.jpg    an archive without samples
   marpack check new.mar --against old.mar    do both answer alike?
 
 SOURCE is a .mar, a .tar.gz, a model folder or a project, whose archive is built first when it is missing or stale.
-Integrity, static findings and pickles come first; only an archive that passes them is loaded. Then its packed samples
-are replayed: alone, in batches, in other forms and orders. The exit code is 0 if it may be deployed; else that of the
-first check that failed: 3 where the archive is damaged or unsafe, 4 where its handler does not load, otherwise 1.
+Integrity, static findings and pickles come first; only an archive that passes them is loaded. Then it is asked its
+packed samples and the inputs given: alone, in batches, in other forms and orders. Where nothing was answered with a
+2xx, it is not proved. The exit code is 0 if it may be deployed; else that of the first check that failed: 3 where the
+archive is damaged or unsafe, 4 where its handler does not load, otherwise 1.
 """
 _GROUPS = {
     "Checks": (
@@ -46,7 +57,14 @@ _GROUPS = {
         option("--tolerance", type=tolerance, default=1e-3, metavar="NUMBER", help=(
             "Between numbers that agree [0.001]."
         )),
+        option("--allow-unproved", multiple=True, type=click.Choice(["inputs", "gpu"]), help=(
+            "Deploy although nothing answered, or nothing on a GPU; the verdict says so."
+        )),
+        option("--stand-ins", type=click.Choice(["on", "off", "auto"]), help=(
+            "Make requests up where there are none, to show what fails [the project's]."
+        )),
     ),
+    **ASKING,
     "Model": (
         option("--target", type=TARGETS, help="Whose behaviour counts [the project's]."),
         option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
@@ -57,15 +75,13 @@ _GROUPS = {
         option("--startup-timeout", type=seconds, metavar="SECONDS", help=(
             "For loading [the config's startupTimeout, or 120]."
         )),
-        option("--max-request-size", **BODY_SIZE),
-        option("--max-response-size", **BODY_SIZE),
+        option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
+            "isolated: with the archive's requirements [current]."
+        )),
         option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
     ),
     "Two ways of answering, compared": (
         option("--against", metavar="OTHER", help="Another SOURCE; or give two: --device cpu,cuda, --compile on,off."),
-        option("-i", "--input", "inputs", multiple=True, metavar="FILE…", help=(
-            "Files, folders, globs, @list, URLs [the samples packed in SOURCE]."
-        )),
     ),
     "Results": (
         option("--json", "as_json", is_flag=True, help="The verdict as JSON on stdout."),
@@ -76,7 +92,12 @@ _GROUPS = {
 }  # fmt: skip
 
 _FILES = ("report", "junit", "sarif")  # that the verdict may be written to
-_OF_THE_GATE = ("only", "skip", "junit", "sarif", "report", "max_members", "max_size", "max_ratio", "max_opcodes")
+_OF_THE_GATE = (
+    *("only", "skip", "allow_unproved", "stand_ins", "junit", "sarif", "report"),
+    *("max_members", "max_size", "max_ratio", "max_opcodes"),
+)
+_OF_INPUTS = ("kind", "content_type", "explain", "describe")
+_HELD = 512 << 20  # bytes of inputs: each is asked many times
 _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
 
@@ -100,15 +121,16 @@ def _is_across(options: Options) -> bool:
     pairs[:0] = ["against"] if options["against"] is not None else []
     if len(pairs) > 1:
         raise UsageError(f"--{pairs[0]} and --{pairs[1]} are two pairs", hint="compare one pair at a time")
-    apart = _OF_THE_GATE if pairs else ("inputs",)
-    wrong = next((name for name in apart if options[name]), None)
-    if wrong is None:
-        return bool(pairs)
-    if pairs:
+    wrong = next((name for name in _OF_THE_GATE if options[name]), None)
+    if pairs and wrong is not None:
         wrong = wrong.replace("_", "-")
         raise UsageError(f"--{wrong} is of the gate, --{pairs[0]} compares two ways of answering", hint="use one")
-    hint = "pack samples and name them in marpack.yaml, or compare: --against OTHER"
-    raise UsageError("--input goes with --against, --device A,B or --compile on,off", hint=hint)
+    check_apart(options)
+    stray = None if asks(options) else next((name for name in _OF_INPUTS if options[name]), None)
+    if stray is not None:
+        hint = "name some: --input FILE…; packed samples are sent as they were kept"
+        raise UsageError(f"{spelt(stray, options)} is of inputs, and there are none", hint=hint)
+    return bool(pairs)
 
 
 def _pair_of(text: str, option: str) -> tuple[str, str]:
@@ -121,7 +143,7 @@ def _pair_of(text: str, option: str) -> tuple[str, str]:
 
 def _check_options(options: Options, device: str, compiled: str | None) -> CheckOptions:
     """Return how an archive is to be examined. Raises UsageError for what is no device and no switch."""
-    from marpack.cli.run_session import cache_of, load_of, pool_settings
+    from marpack.cli.run_session import cache_of, isolated_python, load_of, pool_settings
     from marpack.gate.candidate import CheckOptions
     from marpack.runner.session import Device
     from marpack.torchserve.targets import Target
@@ -137,7 +159,10 @@ def _check_options(options: Options, device: str, compiled: str | None) -> Check
         load=load_of(options, chosen, compiled=compiled != "off"),
         settings=pool_settings(options, chosen),
         device=chosen,
-        max_request_size=options["max_request_size"],
+        python=isolated_python if options["env"] == "isolated" else None,
+        shape=shape_of(options),
+        allow_unproved=frozenset(options["allow_unproved"]),
+        stand_ins=options["stand_ins"],
         target=Target(options["target"]) if options["target"] else None,
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
         seconds_per_check=options["patience"],
@@ -148,11 +173,13 @@ def _check_options(options: Options, device: str, compiled: str | None) -> Check
 
 
 def _gate(source: str | None, options: Options) -> int:
+    from msgspec.structs import replace
+
     from marpack.gate.check import CheckSelection
     from marpack.render.output import expect_writable
 
     choice = CheckSelection.of(options["only"], options["skip"])
-    settings = _check_options(options, options["device"], options["compile"])
+    settings = replace(_check_options(options, options["device"], options["compile"]), inputs=_held_inputs(options))
     for name in _FILES:
         expect_writable(options[name], option=f"--{name}")
     report = _examine(source, settings, choice, quiet=options["as_json"])
@@ -160,7 +187,21 @@ def _gate(source: str | None, options: Options) -> int:
     return report.exit_code
 
 
+def _held_inputs(options: Options) -> tuple[Input, ...]:
+    """Return the inputs named; raises UsageError for what is not there, and for more than can be held."""
+    held, size = [], 0
+    for each in inputs_of(options) if asks(options) else ():
+        held.append(each)
+        size += sum(len(part.value) for part in each.request.parts)
+        if size > _HELD:
+            hint = "name fewer, that stand for the others; marpack run answers any number"
+            raise UsageError(f"these inputs have over {_HELD >> 20} MB, and each is asked many times", hint=hint)
+    return tuple(held)
+
+
 def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection, *, quiet: bool) -> GateReport:
+    from msgspec.structs import replace
+
     from marpack.cli.run_session import tell_built
     from marpack.gate.candidate import Candidate
     from marpack.gate.check import check as examine
@@ -170,13 +211,13 @@ def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection,
 
     resolved = resolve(source, bar=byte_bar)
     tell_built(resolved)
-    lines = None if quiet else CheckLines(str(resolved.path))
+    lines = CheckLines(str(resolved.path), quiet=quiet)
+    settings = replace(settings, announce=lines.announce)
     try:
         with Candidate(resolved, settings) as candidate:
             return examine(candidate, choice, lines)
     finally:
-        if lines is not None:
-            lines.stop()
+        lines.stop()
 
 
 def _write(report: GateReport, options: Options) -> None:
@@ -202,10 +243,7 @@ def across(source: str | None, options: Options) -> int:
 
     ways = _ways(source, options)
     manners = [_check_options(options, device, compiled) for _, _, device, compiled in ways]
-    if options["inputs"]:
-        from marpack.runner.sources import check_sources
-
-        check_sources(options["inputs"])
+    given = _held_inputs(options)
     with ExitStack() as stack:
         servings = [
             stack.enter_context(_serving(way[0], settings)) for way, settings in zip(ways, manners, strict=True)
@@ -214,7 +252,8 @@ def across(source: str | None, options: Options) -> int:
             misplaced(device, session.loaded.device) for session, (_, _, device, _) in zip(servings, ways, strict=True)
         )
         comparing = VariantRunner(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
-        comparison = _run(comparing, _inputs(servings, options), tuple(filter(None, odd)), options)
+        inputs = given or _packed_inputs(servings, manners[0])
+        comparison = _run(comparing, inputs, tuple(filter(None, odd)), options)
     _show(comparison, options)
     if comparison.interrupted:
         return ExitCode.INTERRUPTED
@@ -235,32 +274,27 @@ def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
 
 
 def _serving(source: str | None, settings: CheckOptions) -> Session:
+    from marpack.cli.run_session import isolated_pool
     from marpack.runner.session import Session
 
-    return Session.open(
-        source, options=settings.load, target=settings.target, settings=settings.settings, cache=settings.cache
-    )
+    pool = isolated_pool(settings.settings) if settings.python else settings.settings
+    return Session.open(source, options=settings.load, target=settings.target, settings=pool, cache=settings.cache)
 
 
-def _inputs(servings: list[Session], options: Options) -> Callable[[], Iterable[Input]]:
-    """Return what makes the inputs, from the first one on each time: those named, else the samples of the first."""
+def _packed_inputs(servings: list[Session], settings: CheckOptions) -> tuple[Input, ...]:
+    """Return the samples of the first archive that has some; raises UsageError if none has."""
     from marpack.gate.sample_runner import packed_samples
-    from marpack.runner.inputs import RequestDefaults, file_inputs
-    from marpack.runner.sources import paths_of
 
-    shape = RequestDefaults(max_request_size=options["max_request_size"])
-    if options["inputs"]:
-        return lambda: file_inputs(paths_of(options["inputs"]), shape)
     for session in servings:
-        inputs = [sample.input for sample in packed_samples(session.archive, shape).samples]
+        inputs = tuple(sample.input for sample in packed_samples(session.archive, settings.shape).samples)
         if inputs:
-            return lambda: inputs
+            return inputs
     raise UsageError("there is nothing to compare", hint="no samples are packed; name inputs: --input FILE…")
 
 
 def _run(
     comparing: VariantRunner,
-    inputs: Callable[[], Iterable[Input]],
+    inputs: tuple[Input, ...],
     findings: tuple[Finding, ...],
     options: Options,
 ) -> Comparison:

@@ -14,7 +14,7 @@ from marpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from marpack.runner.inputs import Input
+    from marpack.runner.inputs import Input, RequestDefaults
     from marpack.runner.resume import ResultsLog
     from marpack.runner.sources import NameFilter
 
@@ -89,7 +89,7 @@ def grouped(groups: dict[str, tuple[Any, ...]]) -> Callable[[_Decorated], _Decor
     return decorate
 
 
-_GROUPS = {
+ASKING = {
     "Inputs": (
         option(
             "-i", "--input", "inputs", multiple=True, metavar="FILE…", help="Files, folders, globs, @list, URLs, -."
@@ -108,6 +108,8 @@ _GROUPS = {
         option("--max-request-size", **BODY_SIZE),
         option("--max-response-size", **BODY_SIZE),
     ),
+}  # fmt: skip
+_GROUPS = ASKING | {
     "Workers": (
         option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),
         option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes that share inputs [1]."),
@@ -181,24 +183,39 @@ _SPELT = {
 
 def check(options: Options) -> None:
     """Raise UsageError for options that do not go together, or too few of them."""
-    if not any(options[name] for name in ("inputs", "data", "form", "recorded", "record")):
+    if not asks(options) and not options["record"]:
         raise UsageError("there is nothing to answer", hint="name inputs: marpack run --input FILE…")
-    given = {**options, "in_process": options["in_process"] or options["pdb"], "workers": options["workers"] > 1}
-    given["isolated"] = options["env"] == "isolated"
-    for name, others, why in _APART:
-        other = next((other for other in others if given[name] and given[other]), None)
-        if other is not None:
-            hint = f"leave one of them out: {why}"
-            raise UsageError(f"{spelt(name, options)} does not go with {spelt(other, options)}", hint=hint)
+    check_apart(
+        {
+            **options,
+            "in_process": options["in_process"] or options["pdb"],
+            "workers": options["workers"] > 1,
+            "isolated": options["env"] == "isolated",
+        }
+    )
     if options["warmup"] is not None and not options["repeat"]:
         raise UsageError("--warmup belongs to a benchmark", hint="add --repeat N")
     if options["resume"] == "-" or options["report"] == "-":
         raise UsageError("results go into a file of their own", hint="name a file")
 
 
+def asks(options: Options) -> bool:
+    """Say whether inputs are named."""
+    return any(options[name] for name in ("inputs", "data", "form", "recorded"))
+
+
+def check_apart(options: Options) -> None:
+    """Raise UsageError for two options that do not go together."""
+    for name, others, why in _APART:
+        other = next((other for other in others if options.get(name) and options.get(other)), None)
+        if other is not None:
+            hint = f"leave one of them out: {why}"
+            raise UsageError(f"{spelt(name, options)} does not go with {spelt(other, options)}", hint=hint)
+
+
 def spelt(name: str, options: Options) -> str:
     """Return an option as it was given."""
-    if name == "in_process" and options["pdb"]:
+    if name == "in_process" and options.get("pdb"):
         name = "pdb"
     return f"--{_SPELT.get(name, name).replace('_', '-')}"
 
@@ -214,6 +231,14 @@ def header(text: str) -> tuple[str, str]:
     return name, value
 
 
+def shape_of(options: Options) -> RequestDefaults:
+    """Return what every request has in common, packed samples included."""
+    from marpack.runner.inputs import RequestDefaults
+
+    headers = tuple(header(text) for text in options["headers"])
+    return RequestDefaults(headers=headers, max_request_size=options["max_request_size"])
+
+
 def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterator[Input]:
     """Return the inputs, in order, less those that the results log holds.
 
@@ -221,21 +246,21 @@ def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterat
     """
     from itertools import chain
 
-    from marpack.runner.inputs import RequestDefaults, as_utf8, data_inputs, file_inputs, form_input
+    from msgspec.structs import replace
+
+    from marpack.runner.inputs import as_utf8, data_inputs, file_inputs, form_input
     from marpack.runner.replay import check_requests, recorded_inputs
     from marpack.runner.sources import check_sources, paths_of
 
-    limit = options["max_request_size"]
     if options["recorded"]:
         if options["recorded"] != "-":
             check_requests(options["recorded"])
-        return _unanswered(recorded_inputs(options["recorded"], limit=limit), results_log)
-    shape = RequestDefaults(
+        return _unanswered(recorded_inputs(options["recorded"], limit=options["max_request_size"]), results_log)
+    shape = replace(
+        shape_of(options),
         content_type=as_utf8(options["content_type"] or "", "--content-type") or options["content_type"],
-        headers=tuple(header(text) for text in options["headers"]),
         explain=options["explain"],
         describe=options["describe"],
-        max_request_size=limit,
     )
     name_filter = _name_filter(options["kind"])
     check_sources(options["inputs"], name_filter=name_filter)

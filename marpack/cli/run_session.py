@@ -116,20 +116,23 @@ def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
         quiet = options["as_json"] or options["jsonl"] or not sys.stdout.isatty()  # stdout is for results
         prints = sys.stderr if quiet else sys.stdout
         return lambda _archive, load, _config: InProcessPool(load, debug=options["pdb"], prints=prints)
-    if options["env"] == "isolated":
-        from msgspec.structs import replace
-
-        from marpack.runner.pool import LocalPool
-
-        def isolated_pool(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
-            isolated = replace(settings.as_served(config), python=_isolated_python(archive))
-            return LocalPool(load, isolated, folder=archive.materialize)
-
-        return isolated_pool
-    return None
+    return isolated_pool(settings) if options["env"] == "isolated" else None
 
 
-def _isolated_python(archive: Archive) -> str:
+def isolated_pool(settings: PoolSettings) -> PoolMaker:
+    """Return what makes a pool of workers in the environment that an archive's requirements ask for."""
+    from msgspec.structs import replace
+
+    from marpack.runner.pool import LocalPool
+
+    def made(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
+        isolated = replace(settings.as_served(config), python=isolated_python(archive))
+        return LocalPool(load, isolated, folder=archive.materialize)
+
+    return made
+
+
+def isolated_python(archive: Archive) -> str:
     """Return the interpreter of the environment that an archive's requirements ask for."""
     import sys
 

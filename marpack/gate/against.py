@@ -1,6 +1,6 @@
 """Two ways of answering the same inputs (two archives, two devices, compiled or not), and how the answers differ."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from statistics import median
 from typing import Any
@@ -125,12 +125,12 @@ class VariantRunner:
         self._seconds: tuple[list[float], list[float]] = [], []
         self._done: list[InputComparison] = []
 
-    def run(self, inputs: Callable[[], Iterable[Input]]) -> Iterator[InputComparison]:
-        """Yield one comparison per input (asked for once for each way); both ways work at the same time.
+    def run(self, inputs: Sequence[Input]) -> Iterator[InputComparison]:
+        """Yield one comparison per input; both ways work at the same time.
 
         Raises LoadError and WorkerError when a worker that died cannot be started again.
         """
-        answers = (run(session.pool, inputs()) for session in self._servings)
+        answers = (run(session.pool, inputs) for session in self._servings)
         for one, other in zip(*answers, strict=True):
             for kept, result in zip(self._seconds, (one, other), strict=True):
                 kept.append(result.seconds)

@@ -1,7 +1,8 @@
 """What the checks look at: one archive, what is known of it, and the model to ask."""
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,16 +13,20 @@ from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 from marpack.gate.compare import TOLERANCE
-from marpack.gate.sample_runner import PackedSamples, SampleRunner, packed_samples
+from marpack.gate.sample_runner import PackedSample, PackedSamples, SampleRunner, given_samples, packed_samples
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
-from marpack.runner.inputs import RequestDefaults
+from marpack.runner.environments import required
+from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.pool import PoolSettings
 from marpack.runner.session import Device, target_of
-from marpack.torchserve.messages import MAX_BODY, Load
+from marpack.torchserve.messages import Frame, Load
+from marpack.torchserve.model_config import batch_size_of
 from marpack.torchserve.targets import Target
+
+_SOURCE = 1 << 20  # bytes of one module that are searched
 
 
 class CheckOptions(Struct, frozen=True, kw_only=True):
@@ -29,11 +34,16 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
 
     load: Load = Load(model_dir="")  # its `model_dir` and `target` are filled in
     settings: PoolSettings = PoolSettings()  # timeouts of None: the model config's, else the server's
+    python: Callable[[Archive], str] | None = None  # makes an interpreter that has what the archive requires
     device: Device = Device("auto")  # what `load` and `settings` were made for
+    inputs: tuple[Input, ...] = ()  # asked beside the packed samples, each expected to get a 2xx
+    shape: RequestDefaults = RequestDefaults()  # in which the packed samples are sent
+    allow_unproved: frozenset[str] = frozenset()  # of `UNPROVED`: what need not be proved
     target: Target | None = None  # None: the project's or the archive's, else the server's
+    stand_ins: Literal["on", "off", "auto"] | None = None  # None: the project's word
+    announce: Callable[[str], None] = lambda _: None  # is told what is about to be sent that nobody gave
     seconds_per_check: float = 10.0  # that each check may spend on repeating samples
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
-    max_request_size: int = MAX_BODY  # bytes
     limits: Limits = Limits()  # of reading an archive
     max_opcodes: int | None = None  # of its pickles; None: as many as are read by default
     cache: Cache | None = None  # None: this user's
@@ -49,7 +59,8 @@ class Candidate:
 
     def prepare(self) -> None:
         """Start the worker's process, which then waits: its imports overlap with what is looked into first."""
-        self._first = self.options.settings.spawn()
+        if self.options.python is None:
+            self._first = self.options.settings.spawn()
 
     @property
     def source(self) -> str:
@@ -87,7 +98,12 @@ class Candidate:
     @cached_property
     def packed(self) -> PackedSamples:
         """The samples packed under MAR-INF/."""
-        return packed_samples(self.archive, RequestDefaults(max_request_size=self.options.max_request_size))
+        return packed_samples(self.archive, self.options.shape)
+
+    @cached_property
+    def samples(self) -> tuple[PackedSample, ...]:
+        """Everything that is asked: the packed samples, then the inputs given."""
+        return (*self.packed.samples, *given_samples(self.options.inputs))
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -96,20 +112,50 @@ class Candidate:
         return facts.value if facts is not None and isinstance(facts.value, dict) else {}
 
     @cached_property
+    def python(self) -> str:
+        """The workers' interpreter; raises IsolationError if what the archive requires cannot be installed for it."""
+        return self.options.python(self.archive) if self.options.python else self.options.settings.python
+
+    @property
+    def batch_size(self) -> int:
+        """Requests that the server gives to one call of `handle`, at most."""
+        return batch_size_of(self.config)
+
+    @cached_property
+    def sources(self) -> dict[str, bytes]:
+        """The Python files packed, by member, but for those too large to be somebody's own."""
+        small = [entry for name, entry in self.archive.entries.items() if name.endswith(".py")]
+        return {entry.name: self.read(entry.name) for entry in small if entry.size <= _SOURCE}
+
+    @property
+    def stand_ins(self) -> bool | None:
+        """Whether requests are made up where there are none; None: where nothing speaks against it."""
+        project = self.resolved.project
+        chosen = self.options.stand_ins or (project.stand_ins if project else "auto")
+        return None if chosen == "auto" else chosen in (True, "on")
+
+    @cached_property
     def sample_runner(self) -> SampleRunner:
         """The model, to be asked."""
-        settings = self.options.settings.as_served(self.config)
-        load = replace(self.options.load, target=self.target)
+        settings = replace(self.options.settings.as_served(self.config), python=self.python)
+        load = replace(self.options.load, target=self.target, required=required(self.archive))
         first, self._first = self._first, None
         return SampleRunner(
             self.archive,
             load,
             settings,
-            self.packed.samples,
+            self.samples,
             seconds_per_check=self.options.seconds_per_check,
             tolerance=self.options.tolerance,
             first=first,
         )
+
+    def place(self, frames: Sequence[Frame]) -> str | None:
+        """Return the innermost of a traceback's places in the archive's own files."""
+        frame = next((frame for frame in reversed(frames) if frame.user), None)
+        if frame is None:
+            return None
+        return f"{self.source}!{frame.file.removeprefix(f'{self.sample_runner.folder}/')}:{frame.line}"
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one small member."""

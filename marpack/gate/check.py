@@ -19,9 +19,10 @@ from marpack.gate.verdicts import (
     Verdict,
     error_problem,
     failed,
+    problem,
     skipped,
 )
-from marpack.project.checks import CHECKS, Check
+from marpack.project.checks import CHECKS, PROOF, Check
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
@@ -130,14 +131,27 @@ class _Examination:
         why = self._why_not(each)
         if why is None:
             self._listener.begins(each)
-        outcome = skipped(why) if why else self._outcome(each)
+        outcome = self._passed_over(each, why) if why else self._outcome(each)
         self._note(each, outcome, time.perf_counter() - start)
+
+    def _passed_over(self, each: Check, why: str) -> CheckOutcome:
+        """Skip a check; where a failure that weighs little kept the model from being asked, there is no proof."""
+        if each.name == PROOF and why != LEFT_OUT and not self._closing:
+            return failed(problem("nothing-asked", f"{why}, so nothing was asked of it"))
+        return skipped(why)
 
     def _why_not(self, each: Check) -> str | None:
         if each.name not in self._choice:
             return LEFT_OUT
         broken = [name for name in each.needs if self._done[name].verdict is Verdict.FAILED]
+        if each.name == PROOF:  # where another check says no, a missing proof is no news
+            broken = self._closing or broken
         return f"{broken[0]} failed" if broken else self._stopped if each.asks or _OPENS.name in each.needs else None
+
+    @property
+    def _closing(self) -> list[str]:
+        """The checks so far that keep it from being deployed."""
+        return [name for name, checked in self._done.items() if checked.closes]
 
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
@@ -183,12 +197,12 @@ class _Examination:
         )
 
     def _verdict(self) -> GateVerdict:
-        results = self._done.values()
         if self._interrupted:
             return GateVerdict.INTERRUPTED
-        if any(checked.closes for checked in results):
-            return GateVerdict.REFUSED
-        return GateVerdict.PARTIAL if any(checked.left_out for checked in results) else GateVerdict.DEPLOYABLE
+        if self._closing:
+            return GateVerdict.NOT_PROVED if self._closing == [PROOF] else GateVerdict.REFUSED
+        partly = any(checked.left_out for checked in self._done.values())
+        return GateVerdict.PARTIAL if partly else GateVerdict.DEPLOYABLE
 
 
 def _severities(candidate: Candidate) -> Mapping[str, Severity]:

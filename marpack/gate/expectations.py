@@ -49,7 +49,7 @@ def unmatched(pattern: str, text: bytes) -> str | None:
 
 def shortfalls(expected: Expectation, result: Result) -> list[str]:
     """Return one sentence per point in which an answer is not what was expected; no expectation expects 2xx."""
-    short = list(_status(expected.status, result))
+    short = list(status_shortfalls(expected.status, result))
     if expected.body is not None and result.raw != expected.body.encode():
         short.append(f"the body is {shortened(result.body)}, expected exactly {shortened(expected.body)}")
     if expected.text is not None:
@@ -59,7 +59,8 @@ def shortfalls(expected: Expectation, result: Result) -> list[str]:
     return short
 
 
-def _status(status: int | None, result: Result) -> Iterator[str]:
+def status_shortfalls(status: int | None, result: Result) -> Iterator[str]:
+    """Yield in which ways an answer has another status than expected; None expects a 2xx."""
     if result.reset:
         yield "the connection was reset"
     if status is None and not 200 <= result.status < 300:

@@ -1,7 +1,8 @@
-"""The samples packed in an archive, and the one worker that answers them as seldom as may be."""
+"""The samples packed in an archive or given, and the one worker that answers them as seldom as may be."""
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -36,9 +37,10 @@ _AGAIN = "build the archive again: marpack build"
 class PackedSample(Struct, frozen=True, kw_only=True):
     """One input, and what is expected of its answer."""
 
-    name: str  # of the file under MAR-INF/
+    name: str  # of the file under MAR-INF/; of an input given: its own, as no other has it
     input: Input  # as `marpack run --input` would make it, by the name that people know
-    expected: Expectation  # of nothing: any 2xx
+    expected: Expectation = Expectation()  # of nothing: any 2xx
+    is_packed: bool = True
 
     @property
     def request(self) -> Request:
@@ -88,6 +90,15 @@ def _sample(
     # Its request id is its own, in every run the same.
     sent = shape.input(reported.input.removeprefix("MAR-INF/"), number, type_of(reported.input, data), data)
     return PackedSample(name=reported.input, input=sent, expected=reported.expect or Expectation())
+
+
+def given_samples(inputs: Iterable[Input]) -> Iterator[PackedSample]:
+    """Yield what was given beside the packed samples; any 2xx will do."""
+    seen: Counter[str] = Counter()
+    for each in inputs:
+        seen[each.name] += 1
+        name = each.name if seen[each.name] == 1 else f"{each.name} ({seen[each.name]})"
+        yield PackedSample(name=name, input=each, is_packed=False)
 
 
 class SampleRunner:
@@ -146,13 +157,16 @@ class SampleRunner:
         first, self._first = self._first, None
         return self.other(first)
 
-    def other(self, first: Worker | None = None, **changes: Any) -> LocalPool:  # Any: Load's own
-        """Return a further pool, its model loaded in another way; its user closes it.
+    def other(
+        self, first: Worker | None = None, *, timeout: float | None = None, **changes: Any
+    ) -> LocalPool:  # Any: Load's own
+        """Return a further pool, its model loaded in another way, its batches bounded in seconds; its user closes it.
 
         Raises LoadError and WorkerError.
         """
         load = replace(self._load, model_dir=str(self.folder), **changes)
-        pool = LocalPool(load, self._settings, first=first, folder=self._archive.materialize)
+        settings = self._settings if timeout is None else replace(self._settings, timeout=timeout)
+        pool = LocalPool(load, settings, first=first, folder=self._archive.materialize)
         pool.start()
         return pool
 

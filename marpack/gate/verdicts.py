@@ -6,8 +6,10 @@ from msgspec import Struct
 
 from marpack.errors import ExitCode, MarpackError
 from marpack.findings import Finding, Severity
+from marpack.project.checks import PROOF
 
 LEFT_OUT = "left out"  # by --only or --skip
+CAVEATS = frozenset({"allowed-unproved", "one-input"})  # findings that stand beside a yes
 
 
 class Verdict(StrEnum):
@@ -23,6 +25,7 @@ class GateVerdict(StrEnum):
 
     DEPLOYABLE = "deployable"  # none failed but those whose failure weighs less
     REFUSED = "refused"  # one failed
+    NOT_PROVED = "not-proved"  # none failed, but no request says that it answers
     PARTIAL = "partial"  # none failed, and some were left out: nobody knows
     INTERRUPTED = "interrupted"
 
@@ -43,6 +46,16 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     def left_out(self) -> bool:
         """Whether nobody asked for it."""
         return self.reason == LEFT_OUT
+
+    @property
+    def proves(self) -> bool:
+        """Whether it is the one without which nothing is said to be deployable."""
+        return self.name == PROOF
+
+    @property
+    def rule(self) -> str:
+        """What its failure is called where machines tell failures apart."""
+        return GateVerdict.NOT_PROVED if self.proves else self.name
 
     @property
     def closes(self) -> bool:
@@ -78,6 +91,17 @@ class GateReport(Struct, frozen=True, kw_only=True):
     def weighed_down(self) -> list[CheckResult]:
         """The checks that failed, and whose failure does not close the gate."""
         return [checked for checked in self.checks if checked.verdict is Verdict.FAILED and not checked.closes]
+
+    @property
+    def unproved(self) -> str:
+        """Why nothing says that it answers, as a sentence; empty if something does."""
+        return next((checked.reason for checked in self.checks if checked.proves and checked.closes), "")
+
+    @property
+    def caveats(self) -> list[str]:
+        """What is to be known beside a yes."""
+        proofs = [checked for checked in self.checks if checked.proves]
+        return [note.message for checked in proofs for note in checked.findings if note.code in CAVEATS]
 
     @property
     def counts(self) -> dict[str, int]:

@@ -27,6 +27,7 @@ _SOUND = ("safe-to-open", "digests", "manifest")
 _TRUSTED = (*_SOUND, "preflight", "pickles", "requirements")
 _LOADED = (*_TRUSTED, "loads")
 
+PROOF = "proved"  # the check without which nothing is said to be deployable
 CHECKS = (
     Check("safe-to-open", "the server can read it, and reading it is safe", exit_code=_ARCHIVE),
     Check("digests", "every byte is as it was built", _SOUND[:1], exit_code=_ARCHIVE),
@@ -35,7 +36,7 @@ CHECKS = (
     Check("pickles", "no pickle can run code", _SOUND),
     Check("requirements", "its requirements are met here", _SOUND),
     Check("loads", "the handler loads and initializes", _TRUSTED, exit_code=ExitCode.HANDLER),
-    Check("samples", "every packed sample is answered as expected", _LOADED),
+    Check("samples", "every sample is answered as expected", _LOADED),
     Check("batch-contract", "batches are answered as their requests alone", _LOADED),
     Check("body-forms", "one content in several forms gets one answer", _LOADED),
     Check("repeatable", "answers depend on neither order nor history", _LOADED),
@@ -43,6 +44,7 @@ CHECKS = (
     Check("compiled", "the compiled model agrees with the eager one", _LOADED),
     Check("memory", "memory does not grow with the requests", _LOADED),
     Check("model-folder", "nothing is written into the model folder", _LOADED),
+    Check(PROOF, "requests get the status expected, one a 2xx, in a batch, too", _LOADED),
 )
 
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, field
 
@@ -77,6 +77,10 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         dict[str, Any] | str | None, Meta(description="The model's configuration itself, or a path to a YAML file.")
     ] = None
     samples: Annotated[list[SampleSpec], Meta(description="Inputs with the answers they must get.")] = []
+    stand_ins: Annotated[
+        bool | Literal["auto"],
+        Meta(description="Whether `marpack check` makes requests up where there are no samples, to show what fails."),
+    ] = "auto"
     checks: Annotated[
         Severities, Meta(description="How much a failed check of `marpack check` weighs, by its name.")
     ] = Severities()

@@ -24,6 +24,7 @@ _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verd
 _VERDICTS = {
     GateVerdict.DEPLOYABLE: "green",
     GateVerdict.REFUSED: "red",
+    GateVerdict.NOT_PROVED: "red",
     GateVerdict.PARTIAL: "yellow",
     GateVerdict.INTERRUPTED: "yellow",
 }
@@ -36,22 +37,24 @@ _INPUT_WIDTH, _LIKENESS_WIDTH, _NUMBER_WIDTH = 24, 11, 11
 class CheckLines(CheckProgress):
     """Prints each check as it is done; what is going on stands on stderr meanwhile, if that is a terminal."""
 
-    def __init__(self, archive: str) -> None:
+    def __init__(self, archive: str, *, quiet: bool = False) -> None:
+        """Take the archive's path, and whether stdout is for something else."""
         self._archive = archive
+        self._quiet = quiet
         self._page = page()
         self._talk = talk()
         self._status: Status | None = None
 
     def begins(self, check: Check) -> None:
         """Say what is going on."""
-        if self._talk.is_terminal:
+        if self._talk.is_terminal and not self._quiet:
             self._status = self._talk.status(f"[dim]{check.name}: {escape(check.title)}[/]")
             self._status.start()
 
     def ends(self, checked: CheckResult) -> None:
         """Print mark, name, what was seen, and why it failed; nothing of what nobody asked for."""
         self.stop()
-        if checked.left_out:
+        if checked.left_out or self._quiet:
             return
         mark, colour = _MARKS[checked.verdict]
         if checked.verdict is Verdict.FAILED and not checked.closes:
@@ -67,6 +70,10 @@ class CheckLines(CheckProgress):
         shown = [each for each in checked.findings if checked.verdict is Verdict.FAILED or each.severity != "note"]
         show_findings(hinted_once([self._inside(finding) for finding in shown]), self._page)
         sys.stdout.flush()
+
+    def announce(self, what: str) -> None:
+        """Say on stderr what nobody asked for, before it is done."""
+        self._talk.print(f"[dim]{escape(_line(what))}[/]")
 
     def _inside(self, finding: Finding) -> Finding:
         """Return a finding on one line, its place told within the archive, which is named at the end."""
@@ -122,6 +129,8 @@ def verdict_of(report: GateReport) -> str:
             return "was not checked to the end"
         case GateVerdict.REFUSED:
             return "must not be deployed"
+        case GateVerdict.NOT_PROVED:
+            verdict = f"is not proved: {report.unproved}"
         case GateVerdict.PARTIAL:
             verdict = _partial(report)
         case GateVerdict.DEPLOYABLE:
@@ -130,7 +139,8 @@ def verdict_of(report: GateReport) -> str:
                 verdict += " to marpack's runtime"
                 verdict += f"; TorchServe cannot load {report.unserved}" if report.unserved else ""
     down = ", ".join(checked.name for checked in report.weighed_down)
-    return f"{verdict}, although {down} failed" if down else verdict
+    although = f", although {down} failed" if down else ""
+    return "; ".join([verdict + although, *report.caveats])
 
 
 def _partial(report: GateReport) -> str:

@@ -70,7 +70,7 @@ def _case(suite: ET.Element, checked: CheckResult) -> None:
     if checked.verdict is Verdict.SKIPPED:
         ET.SubElement(case, "skipped", message=_xml_text(checked.reason))
     elif checked.closes:
-        failure = ET.SubElement(case, "failure", message=_xml_text(checked.reason), type=checked.name)
+        failure = ET.SubElement(case, "failure", message=_xml_text(checked.reason), type=checked.rule)
         failure.text = _xml_text(details)
     elif details:
         ET.SubElement(case, "system-out").text = _xml_text(details)
@@ -95,7 +95,7 @@ def sarif(report: GateReport) -> bytes:
         if checked.verdict is not Verdict.SKIPPED
         for finding in checked.findings
     ]
-    rules = [{"id": checked.name, "shortDescription": {"text": _sentence(checked.title)}} for checked in report.checks]
+    rules = [{"id": checked.rule, "shortDescription": {"text": _sentence(checked.title)}} for checked in report.checks]
     run = {
         "tool": {"driver": {"name": "marpack", "version": __version__, "rules": rules}},
         "invocations": [{"executionSuccessful": not report.interrupted, "exitCode": report.exit_code}],
@@ -109,7 +109,7 @@ def _result(checked: CheckResult, finding: Finding, report: GateReport) -> _Json
     lighter = checked.severity if finding.severity is Severity.ERROR else finding.severity
     hint = f" {_sentence(finding.hint)}" if finding.hint else ""
     return {
-        "ruleId": checked.name,
+        "ruleId": checked.rule,
         "level": lighter,
         "message": {"text": f"{_sentence(finding.message)}{hint}"},
         "properties": {"code": finding.code},

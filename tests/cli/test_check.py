@@ -80,6 +80,53 @@ def test_a_failure_has_its_exit_code_and_its_reports(
     assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out.junit", "out.report", "out.sarif"]
 
 
+def test_what_is_not_proved_has_its_name_in_every_report(tmp_path: Path):
+    path = str(archive(tmp_path, samples={}))
+    reports = [word for name in ("report", "junit", "sarif") for word in (f"--{name}", f"out.{name}")]
+    done = marpack(path, "--json", *reports, cwd=tmp_path, code=1)
+    assert "nothing was given to ask it, so a text will be made up" in done.stderr
+    report = json.loads(done.stdout)
+    assert (report["verdict"], report["deployable"]) == ("not-proved", False)
+    assert "is not proved: nothing was asked of it" in (tmp_path / "out.report").read_text()
+    failure = ET.parse(tmp_path / "out.junit").find(".//testcase[@name='proved']/failure")
+    assert failure is not None
+    assert failure.get("type") == "not-proved"
+    log = json.loads((tmp_path / "out.sarif").read_text())["runs"][0]
+    assert {result["ruleId"] for result in log["results"]} == {"not-proved"}
+    assert log["tool"]["driver"]["rules"][-1]["id"] == "not-proved"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--data", "a bee in summer"],
+        ["--form", "data=a bee", "--form", "other=1"],
+        ["--requests", "requests.jsonl"],
+        ["--input", "bees", "--type", ".txt", "-H", "X-Key=7"],
+    ],
+)
+def test_inputs_prove_it(tmp_path: Path, given: list[str]):
+    path = str(archive(tmp_path, samples={}))
+    (tmp_path / "requests.jsonl").write_text('{"body": "a bee", "content_type": "text/plain"}\n')
+    (tmp_path / "bees").mkdir()
+    (tmp_path / "bees" / "one.txt").write_text("one bee")
+    (tmp_path / "bees" / "no.png").write_bytes(b"\xff")
+    done = marpack(path, *given, cwd=tmp_path)
+    assert "✓ samples        1 input\n" in done.stdout
+    assert "may be deployed; with one input in every row" in " ".join(done.stdout.split())
+
+
+def test_inputs_that_cannot_be_read_and_too_many_of_them(tmp_path: Path, mar: str):
+    (tmp_path / "requests.jsonl").write_text("{")
+    assert "requests.jsonl:1" in marpack(mar, "--requests", "requests.jsonl", cwd=tmp_path, code=2).stderr
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        file.truncate(200 << 20)
+    several = [f"--input={large}"] * 3
+    told = marpack(mar, *several, "--max-request-size", "1GB", cwd=tmp_path, code=2).stderr
+    assert "over 512 MB" in told
+
+
 def test_only_and_skip(mar: str):
     found = verdicts(marpack(mar, "--json", "--only", "digests", "--only", "manifest"))
     assert [name for name, verdict in found.items() if verdict != "skipped"] == ["digests", "manifest"]
@@ -130,7 +177,14 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a negative tolerance": (["--tolerance", "-1"], "--tolerance"),
     "no ratio": (["--max-ratio", "0"], "--max-ratio"),
     "no such option": (["--quick"], "No such option"),
-    "inputs for nobody": (["--input", "a.txt"], "--input goes with --against"),
+    "inputs that are not there": (["--input", "nowhere.txt"], "nowhere.txt"),
+    "inputs of two kinds": (["--requests", "a.jsonl", "--data", "x"], "--requests does not go with --data"),
+    "what is of inputs, for none": (["--explain"], "--explain is of inputs, and there are none"),
+    "a field without a value": (["--form", "x"], "name=value"),
+    "a header that is none": (["-H", "x"], "name=value"),
+    "what cannot be left unproved": (["--allow-unproved", "everything"], "'inputs', 'gpu'"),
+    "stand-ins perhaps": (["--stand-ins", "perhaps"], "'on', 'off', 'auto'"),
+    "a waiver for a pair": (["--against", "x.mar", "--allow-unproved", "gpu"], "--allow-unproved is of the gate"),
     "one device twice": (["--device", "cpu,cpu"], "two different values"),
     "three devices": (["--device", "cpu,cuda,cuda:1"], "two different values"),
     "half a pair": (["--compile", "on,"], "two different values"),

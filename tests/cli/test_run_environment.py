@@ -69,3 +69,18 @@ def test_an_archive_without_requirements_needs_no_environment(make_mar, tmp_path
     env = {"MARPACK_CACHE_DIR": str(tmp_path / "cache")}
     assert "no requirements" in marpack("run", mar, "--data", "x", "--env", "isolated", env=env).stderr
     assert not (tmp_path / "cache" / "environments").exists()
+
+
+@pytest.mark.nightly
+def test_a_check_runs_in_an_isolated_environment(make_mar, offline: dict[str, str]):
+    mar = str(make_mar(HANDLER, files={"requirements.txt": "quibble>=1\n"}, requirementsFile="requirements.txt"))
+    told = marpack("check", mar, "--data", "x", env=offline, code=1).stdout
+    assert "quibble is not installed here" in told
+    told = marpack("check", mar, "--data", "x", "--env", "isolated", env=offline).stdout
+    assert "installed in an environment of their own" in told
+    assert "may be deployed" in told
+    none = str(make_mar(HANDLER, name="none", files={"r.txt": "quibble>=7\n"}, requirementsFile="r.txt"))
+    told = marpack("check", none, "--data", "x", "--env", "isolated", env=offline, code=1).stdout
+    assert "cannot be installed" in told
+    compared = marpack("check", mar, "--against", mar, "--data", "x", "--env", "isolated", env=offline).stdout
+    assert "answer alike" in compared

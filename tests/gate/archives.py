@@ -14,7 +14,7 @@ from marpack.gate.verdicts import GateReport, Verdict
 from marpack.project.load import load_project
 from marpack.project.packing import pack
 from marpack.project.planning import plan_project
-from marpack.project.source import ResolvedSource
+from marpack.project.source import resolve
 from marpack.runner.client import Worker
 from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result, body_of
@@ -96,12 +96,12 @@ def launch() -> Worker:
     return Worker(shared().launch())
 
 
-def examine(source: Path, *, choice: CheckSelection | None = None, **settings: Any) -> GateReport:
-    """Put one archive through the gate, with patience enough for a busy machine; what hangs brings a shorter time."""
-    asked = CheckOptions(
-        seconds_per_check=60.0, settings=PoolSettings(**{"timeout": 30.0, "launch": launch} | settings)
-    )
-    with Candidate(ResolvedSource(path=source), asked) as candidate:
+def examine(source: Path, *, choice: CheckSelection | None = None, **options: Any) -> GateReport:
+    """Put one SOURCE through the gate, with patience enough for a busy machine; what hangs brings a shorter time."""
+    pools = {name: options.pop(name) for name in PoolSettings.__struct_fields__ if name in options}
+    settings = PoolSettings(**{"timeout": 30.0, "launch": launch} | pools)
+    asked = CheckOptions(**{"seconds_per_check": 60.0, "settings": settings} | options)
+    with Candidate(resolve(str(source)), asked) as candidate:
         return check(candidate, choice)
 
 

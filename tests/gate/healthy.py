@@ -244,7 +244,6 @@ def handle(data, context):
         BESIDE, TEXTS, {"files": {"words.py": "def answer(text):\n    return len(text)\n"}},
     ),
     "one sample": (HANDLER, {"a.txt": "alone"}, {}),
-    "no samples": (HANDLER, {}, {}),
     "no labels": (returning("len(text)"), TEXTS, {"labels": None}),
     "requirements that are met": (
         HANDLER, TEXTS,

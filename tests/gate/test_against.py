@@ -40,8 +40,8 @@ def runner(one: list[tuple[Any, float]], other: list[tuple[Any, float]], **more:
     return VariantRunner(session("one", *one), session("other", *other), ("1", "2"), **more)
 
 
-def inputs(count: int) -> Iterator[Input]:
-    return (Input(f"in{number}", Request(id=str(number), parts=(Part("body", b""),))) for number in range(count))
+def inputs(count: int) -> list[Input]:
+    return [Input(f"in{number}", Request(id=str(number), parts=(Part("body", b""),))) for number in range(count)]
 
 
 ONE = [({"cat": 0.9, "dog": 0.1}, 0.001), ({"cat": 0.9}, 0.003), (0.5, 0.0021234), ("x", 1.0)]
@@ -50,7 +50,7 @@ OTHER = [({"cat": 0.9, "dog": 0.1}, 0.5), ({"cat": 0.7}, 0.25), (0.5004, 0.125),
 
 def test_both_ways_are_compared_input_by_input_and_added_up():
     compared = runner(ONE, OTHER)
-    kinds = [(done.input, done.likeness, done.labels) for done in compared.run(lambda: inputs(4))]
+    kinds = [(done.input, done.likeness, done.labels) for done in compared.run(inputs(4))]
     assert kinds == [
         ("in0", Similarity.EXACT, ("cat", "cat")),
         ("in1", Similarity.LABEL, ("cat", "cat")),
@@ -68,7 +68,7 @@ def test_both_ways_are_compared_input_by_input_and_added_up():
 
 def test_what_was_stopped_early_counts_as_far_as_it_went():
     compared = runner(ONE, OTHER)
-    assert isinstance(next(compared.run(lambda: inputs(4))), InputComparison)
+    assert isinstance(next(compared.run(inputs(4))), InputComparison)
     found = compared.comparison()
     assert (found.alike, len(found.results), found.largest) == (True, 1, 0.0)
     nothing = runner([], []).comparison()
@@ -78,5 +78,5 @@ def test_what_was_stopped_early_counts_as_far_as_it_went():
 @pytest.mark.parametrize(("tolerance", "is_alike"), [(0.1, True), (0.0001, False)])
 def test_alike_is_what_lies_within_the_tolerance(tolerance: float, is_alike: bool):
     compared = runner([(0.5, 0.0)], [(0.51, 0.0)], tolerance=tolerance)
-    assert [done.alike for done in compared.run(lambda: inputs(1))] == [is_alike]
+    assert [done.alike for done in compared.run(inputs(1))] == [is_alike]
     assert (compared.comparison().alike, compared.comparison().tolerance) == (is_alike, tolerance)

@@ -13,6 +13,7 @@ from marpack.gate.check import CheckProgress, CheckSelection, check
 from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
 from marpack.project.checks import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
+from marpack.runner.inputs import RequestDefaults
 from marpack.torchserve.messages import Load
 from marpack.torchserve.targets import Target
 
@@ -228,5 +229,6 @@ def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
     found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
     assert "the status is 413" in found.message
     assert "6,553,501 bytes" in str(found.hint)
-    with Candidate(ResolvedSource(path=path), CheckOptions(max_request_size=7_000_000)) as candidate:
+    larger = CheckOptions(shape=RequestDefaults(max_request_size=7_000_000))
+    with Candidate(ResolvedSource(path=path), larger) as candidate:
         assert check(candidate, CheckSelection.of(["samples"])).exit_code is ExitCode.OK

@@ -17,6 +17,7 @@ from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import check
 from marpack.gate.verdicts import Verdict
 from marpack.project.source import resolve
+from marpack.runner.inputs import RequestDefaults
 from marpack.runner.pool import PoolSettings
 
 pytestmark = pytest.mark.usefixtures("uncovered")
@@ -38,6 +39,7 @@ REASONS = {
     "labels": "2 labels, 2 of them in the answers",
     "compiled": "the config does not compile the model",
     "model-folder": "as it was",
+    "proved": "3 requests answered with a 2xx, a batch of 2, too",
 }
 
 
@@ -75,11 +77,12 @@ def test_other_forms_of_an_archive_pass(tmp_path: Path):
 
 
 def test_an_archive_without_an_index_passes(make_mar):
-    report = examine(make_mar(HANDLER, files={"index_to_name.json": json.dumps({"0": "a", "1": "b"})}))
+    inputs = (RequestDefaults().input("a bee", 0, "text/plain", b"a bee"),)
+    report = examine(make_mar(HANDLER, files={"index_to_name.json": json.dumps({"0": "a", "1": "b"})}), inputs=inputs)
     assert failures(report) == {}
     reasons = {checked.name: checked.reason for checked in report.checks}
     assert reasons["digests"] == "3 members; it lists no digests to hold them against"
-    assert reasons["samples"] == "the archive holds no samples; name some in marpack.yaml"
+    assert reasons["samples"] == "1 input"
 
 
 @pytest.mark.parametrize("example", by_day(EXAMPLES, "digits", "function_handler", "streaming"))

@@ -15,8 +15,8 @@ _HINT = "handle every row of `data` by itself, or set batchSize: 1"
 
 def run(candidate: Candidate) -> CheckOutcome:
     """Send batches of each size up to the config's batchSize."""
-    largest = candidate.config.get("batchSize", 1)
-    if not isinstance(largest, int) or largest <= 1:
+    largest = candidate.batch_size
+    if largest == 1:
         return skipped("batchSize is 1")
     sample_runner = candidate.sample_runner
     if not sample_runner.answered:

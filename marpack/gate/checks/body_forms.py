@@ -17,7 +17,6 @@ from marpack.torchserve.stock import BUILT_INS
 
 _SAMPLES = 3
 _JSON = "application/json"
-_SOURCE = 1 << 20  # bytes of one module that are searched
 _TRACES = {"base64": b"base64", "json": b".loads("}
 _PICTURES = {row.name: row.cls for row in BUILT_INS.values() if row.pictures}
 _HINT = "decode bytes, text and form fields alike in preprocess, or refuse what the handler does not take"
@@ -43,15 +42,18 @@ def run(candidate: Candidate) -> CheckOutcome:
         return skipped("there is no sample with an answer to compare")
     if not sample_runner.comparable:
         return skipped("answers are not the same twice, so they cannot be compared")
+    bodies = [sample for sample in sample_runner.comparable if [part.name for part in sample.request.parts] == ["body"]]
+    if not bodies:
+        return skipped("what was sent are forms already")
     decoded = decodes(candidate)
     findings: list[Finding] = []
     taken: dict[str, bool] = {}
     late = time.monotonic() + sample_runner.seconds_per_check
-    for sample in sample_runner.comparable[:_SAMPLES]:
+    for sample in bodies[:_SAMPLES]:
         if taken and time.monotonic() > late:
             break
         for form in forms(sample, decoded):
-            if taken.get(form.name, True) and form.size <= candidate.options.max_request_size:
+            if taken.get(form.name, True) and form.size <= candidate.options.shape.max_request_size:
                 found = _judged(sample_runner, sample, form)
                 findings += found or ()
                 taken[form.name] = found == []
@@ -79,7 +81,8 @@ def forms(sample: PackedSample, decoded: set[str]) -> Iterator[BodyVariant]:
 
 
 def _form(name: str, sample: PackedSample, field: str, data: bytes, kind: str = "") -> BodyVariant:
-    request = replace(sample.request, parts=(Part(field, data, kind),), headers=())
+    headers = tuple(header for header in sample.request.headers if header[0].lower() != "content-type")
+    request = replace(sample.request, parts=(Part(field, data, kind),), headers=headers)
     return BodyVariant(name, request, replace(request, parts=(Part(field, b"", kind),)))
 
 
@@ -89,8 +92,7 @@ def decodes(candidate: Candidate) -> set[str]:
     Any bytes can be measured, hashed or summed up; that a handler answers them does not say that it takes them.
     """
     handler = candidate.inspection.handler
-    modules = [entry for name, entry in candidate.archive.entries.items() if name.endswith(".py")]
-    sources = [candidate.read(entry.name) for entry in modules if entry.size <= _SOURCE]
+    sources = candidate.sources.values()
     found = {word for word, trace in _TRACES.items() if any(trace in source for source in sources)}
     if candidate.archive.manifest.model.handler in _PICTURES or any(
         base.rpartition(".")[2] in _PICTURES.values() for base in handler.bases

@@ -17,7 +17,9 @@ def run(candidate: Candidate) -> CheckOutcome:
     try:
         loaded = candidate.sample_runner.pool.loads[0]
     except LoadError as error:
-        return failed(problem("does-not-load", error.what, where=_place(error.trouble, candidate), hint=error.hint))
+        return failed(
+            problem("does-not-load", error.what, where=candidate.place(error.trouble.frames), hint=error.hint)
+        )
     except WorkerError as error:
         return failed(problem("does-not-load", error.what, hint=error.hint))
     elsewhere = misplaced(candidate.options.device.name, loaded.device)
@@ -33,12 +35,3 @@ def _duration(milliseconds: float) -> str:
 def _told(trouble: Trouble) -> Finding:
     severity = Severity.ERROR if trouble.kind in _GRAVE else Severity.NOTE
     return Finding(code=trouble.kind, severity=severity, message=trouble.message, hint=trouble.hint)
-
-
-def _place(trouble: Trouble, candidate: Candidate) -> str | None:
-    """Return the innermost place in the archive's own files."""
-    frame = next((frame for frame in reversed(trouble.frames) if frame.user), None)
-    if frame is None:
-        return None
-    folder = f"{candidate.sample_runner.folder}/"
-    return f"{candidate.source}!{frame.file.removeprefix(folder)}:{frame.line}"

@@ -1,4 +1,4 @@
-"""Every packed sample gets the answer that its author expects."""
+"""Every sample gets the answer that its author expects, every input given a 2xx."""
 
 from msgspec.structs import replace
 
@@ -7,17 +7,20 @@ from marpack.gate.candidate import Candidate
 from marpack.gate.expectations import shortfalls
 from marpack.gate.sample_runner import PackedSample
 from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
+from marpack.torchserve.messages import Trouble
 
 
 def run(candidate: Candidate) -> CheckOutcome:
     """Replay the samples one by one."""
-    samples, problems = candidate.packed.samples, list(candidate.packed.problems)
+    samples, problems = candidate.samples, list(candidate.packed.problems)
     if not samples and not problems:
-        return skipped("the archive holds no samples; name some in marpack.yaml")
+        return skipped("the archive holds no samples")
     missed = {sample.short_name: _judged(candidate, sample) for sample in samples}
     problems += [finding for findings in missed.values() for finding in findings]
     if not problems:
-        return passed(counted(len(samples), "sample"))
+        packed = len(candidate.packed.samples)
+        counts = {"sample": packed, "input": len(samples) - packed}
+        return passed(", ".join(counted(count, what) for what, count in counts.items() if count))
     outcome = failed(*problems)
     first = next((name for name, findings in missed.items() if findings), "")
     return replace(outcome, reason=f"{first}: {outcome.reason}") if not candidate.packed.problems else outcome
@@ -25,8 +28,13 @@ def run(candidate: Candidate) -> CheckOutcome:
 
 def _judged(candidate: Candidate, sample: PackedSample) -> list[Finding]:
     result = candidate.sample_runner.alone(sample)
-    where = f"{candidate.source}!{sample.name}"
-    why = f"{result.troubles[0].kind}: {result.troubles[0].message}" if result.troubles else None
+    where = f"{candidate.source}!{sample.name}" if sample.is_packed else sample.name
+    why = next((_why(trouble) for trouble in result.troubles), None)
     return [
         problem("sample-missed", sentence, where=where, hint=why) for sentence in shortfalls(sample.expected, result)
     ]
+
+
+def _why(trouble: Trouble) -> str:
+    hint = f"; {trouble.hint}" if trouble.hint else ""
+    return f"{trouble.kind}: {trouble.message}{hint}"

@@ -8,6 +8,7 @@ from msgspec import Struct
 from marpack.project.label_files import count_classes
 from marpack.project.scaffold.survey import Survey, Weights
 from marpack.project.scaffold.template import Template
+from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
 
 _MAX_COUNT = 5
@@ -28,7 +29,7 @@ def fit(found: Survey, weights: Weights | None, labels: int | None) -> Fit:
     """Return the template that fits the folder's parts, the weights chosen of them, and the number of labels."""
     if weights is None:
         return Fit(template="image_classifier")
-    channels, classes = _channels(weights), labels or count_classes(weights.contents)
+    channels, classes = channels_of(weights.contents), labels or count_classes(weights.contents)
     if weights.kind is WeightsFormat.ONNX:
         return Fit(template="onnx", pictures=channels == 3, gray=channels == 1, classes=classes)
     arguments, result = _signature(weights)
@@ -45,12 +46,12 @@ def fit(found: Survey, weights: Weights | None, labels: int | None) -> Fit:
     return Fit(template="custom", classes=classes)
 
 
-def _channels(weights: Weights) -> int | None:
+def channels_of(contents: WeightsSummary) -> int | None:
     """Return how many channels the pictures have that a model begins with; None where it begins otherwise."""
-    ports = [port.shape for port in weights.contents.inputs if port.shape and len(port.shape) == 4]
+    ports = [port.shape for port in contents.inputs if port.shape and len(port.shape) == 4]
     if ports and isinstance(ports[0][1], int):
         return ports[0][1]
-    kernels = (placed.tensor.shape for placed in weights.contents.tensors if len(placed.tensor.shape) == 4)
+    kernels = (placed.tensor.shape for placed in contents.tensors if len(placed.tensor.shape) == 4)
     return next((shape[1] for shape in kernels), None)
 
 
@@ -105,13 +106,13 @@ def _stand_in(template: Template, weights: Weights, picture: str | None) -> tupl
     if template.takes != "numbers":
         name = template.samples[0]["input"]
         return f"{_STAND_IN}.{name.rpartition('.')[2]}", template.read(name)
-    row: list[Any] = [0.5] * (_width(weights) or 3)  # Any: a row of numbers, or a list of such rows
+    row: list[Any] = [0.5] * (width_of(weights.contents) or 3)  # Any: a row of numbers, or a list of such rows
     value = [row, row] if template.name == "streaming" else row
     return f"{_STAND_IN}.json", msgspec.json.encode(value) + b"\n"
 
 
-def _width(weights: Weights) -> int | None:
+def width_of(contents: WeightsSummary) -> int | None:
     """Return how many numbers a model takes, guessed from its first layer."""
-    ports = [port.shape[-1] for port in weights.contents.inputs if port.shape]
-    layers = [placed.tensor.shape[1] for placed in weights.contents.tensors if len(placed.tensor.shape) == 2]
+    ports = [port.shape[-1] for port in contents.inputs if port.shape]
+    layers = [placed.tensor.shape[1] for placed in contents.tensors if len(placed.tensor.shape) == 2]
     return next((size for size in (*ports, *layers) if isinstance(size, int) and 0 < size <= _WIDEST), None)

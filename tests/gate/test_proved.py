@@ -1,0 +1,136 @@
+"""The check `proved`: nothing may be deployed that was not seen to answer; what was waived is said."""
+
+from pathlib import Path
+
+import pytest
+from gate.archives import HANDLER, SAMPLES, archive, examine, failures, project
+
+from marpack.errors import ExitCode
+from marpack.gate.check import CheckSelection
+from marpack.gate.verdicts import GateReport, GateVerdict
+from marpack.render.check import verdict_of
+from marpack.runner.inputs import Input, RequestDefaults
+from marpack.torchserve.targets import Target
+
+REFUSES = HANDLER.replace("return [self", "raise ValueError('no')\n        return [self")
+
+
+def given(*texts: str) -> tuple[Input, ...]:
+    shape = RequestDefaults()
+    return tuple(shape.input("one.txt", number, "text/plain", text.encode()) for number, text in enumerate(texts))
+
+
+def unproved(report: GateReport) -> list[str]:
+    return failures(report)["proved"]
+
+
+def test_without_samples_it_is_not_proved(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", samples={}), stand_ins="off")
+    assert failures(report) == {"proved": ["no-inputs"]}
+    assert (report.verdict, report.deployable, report.exit_code) == (GateVerdict.NOT_PROVED, False, ExitCode.SHORT)
+    assert verdict_of(report) == "is not proved: nothing was asked of it"
+
+
+def test_an_input_proves_it_and_every_check_asks_it(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", samples={}), inputs=given("a bee", "out at sea"))
+    reasons = {checked.name: checked.reason for checked in report.checks}
+    assert (report.verdict, verdict_of(report)) == (GateVerdict.DEPLOYABLE, "may be deployed")
+    assert reasons["samples"] == "2 inputs"
+    assert reasons["batch-contract"] == "batches of 2 to 4"
+    assert reasons["repeatable"] == "2 samples, each asked three times"
+    assert reasons["proved"] == "2 requests answered with a 2xx, a batch of 2, too"
+
+
+def test_inputs_stand_beside_samples(tmp_path: Path):
+    report = examine(archive(tmp_path / "p"), inputs=given("a bee"))
+    assert next(checked for checked in report.checks if checked.name == "samples").reason == "3 samples, 1 input"
+
+
+def test_an_input_that_falls_short_is_a_no(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", REFUSES, samples={}), inputs=given("a bee"))
+    assert failures(report) == {"samples": ["sample-missed"]}
+    assert report.verdict is GateVerdict.REFUSED
+    found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
+    assert found.where == "one.txt"
+    assert "ValueError: no" in str(found.hint)
+
+
+def test_samples_that_are_to_fail_prove_nothing(tmp_path: Path):
+    expect = {name: {"status": 503} for name in SAMPLES}
+    report = examine(archive(tmp_path / "p", REFUSES, expect=expect))
+    assert failures(report) == {"proved": ["no-answer"]}
+    assert verdict_of(report) == "is not proved: no request got a 2xx, as none was to"
+
+
+def test_a_sample_that_fails_proves_nothing_however_little_it_weighs(tmp_path: Path):
+    report = examine(project(tmp_path / "p", REFUSES, checks={"samples": "note"}))
+    assert unproved(report) == ["unexpected-status"]
+    assert verdict_of(report) == (
+        "is not proved: 3 of 3 requests did not get the status expected, although samples failed"
+    )
+
+
+def test_a_model_that_was_not_loaded_is_not_proved_however_little_that_weighs(tmp_path: Path):
+    folder = project(tmp_path / "p", checks={"loads": "warning"})
+    (folder / "handler.py").write_text(HANDLER.replace("json.load(file)", "json.loads('{')"))
+    report = examine(folder)
+    assert unproved(report) == ["nothing-asked"]
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
+
+
+def test_it_weighs_as_the_project_says(tmp_path: Path):
+    report = examine(project(tmp_path / "p", samples={}, checks={"proved": "note"}), stand_ins="off")
+    assert verdict_of(report) == "may be deployed, although proved failed"
+
+
+def test_a_batch_must_be_answered_too(tmp_path: Path):
+    one_for_all = HANDLER.replace("enumerate(self.preprocess(data))]", "enumerate(self.preprocess(data))][:1]")
+    report = examine(archive(tmp_path / "p", one_for_all), choice=CheckSelection.of(["proved"]))
+    assert failures(report) == {"proved": ["batch-unproved"]}
+    assert verdict_of(report).startswith("is not proved: a batch of 2 is answered with 503")
+    whole = examine(archive(tmp_path / "q", one_for_all))
+    assert (list(failures(whole)), whole.verdict) == (["batch-contract"], GateVerdict.REFUSED)
+    assert whole.checks[-1].reason == "batch-contract failed"
+
+
+def test_one_input_stands_in_every_row_and_the_verdict_says_so(tmp_path: Path):
+    report = examine(archive(tmp_path / "p", samples={"bee.txt": "a bee"}))
+    assert verdict_of(report) == "may be deployed; with one input in every row, mixed-up rows would go unseen"
+    alone = examine(archive(tmp_path / "q", samples={"bee.txt": "a bee"}, config={"batchSize": 1}))
+    assert verdict_of(alone) == "may be deployed"
+
+
+def test_what_is_waived_is_said(tmp_path: Path):
+    path = archive(tmp_path / "p", samples={}, config={"deviceType": "gpu"})
+    every = examine(path, stand_ins="off")
+    assert unproved(every) == ["no-inputs", "gpu-unproved"]
+    some = examine(path, stand_ins="off", allow_unproved=frozenset({"inputs"}))
+    assert verdict_of(some) == (
+        "is not proved: deviceType is gpu, and it was asked on the CPU;"
+        " nothing was asked of it (--allow-unproved inputs)"
+    )
+    none = examine(path, stand_ins="off", allow_unproved=frozenset({"inputs", "gpu"}))
+    assert (none.verdict, none.exit_code) == (GateVerdict.DEPLOYABLE, ExitCode.OK)
+    assert verdict_of(none) == (
+        "may be deployed; nothing was asked of it (--allow-unproved inputs);"
+        " deviceType is gpu, and it was asked on the CPU (--allow-unproved gpu)"
+    )
+
+
+def test_a_failure_is_not_waived(tmp_path: Path):
+    allowed = frozenset({"inputs", "gpu"})
+    report = examine(archive(tmp_path / "p", REFUSES), allow_unproved=allowed)
+    assert report.verdict is GateVerdict.REFUSED
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_forms_and_headers_reach_the_handler_in_every_check(tmp_path: Path, target: Target):
+    picky = HANDLER.replace(
+        "return [self.answer", "assert context.get_request_header(0, 'X-Key') == '7'\n        return [self.answer"
+    )
+    path = archive(tmp_path / "p", picky, samples={})
+    shape = RequestDefaults(headers=(("X-Key", "7"),))
+    report = examine(path, target=target, inputs=(shape.input("a", 0, "text/plain", b"a bee"),))
+    assert failures(report) == {}
+    assert "as a form's field" in next(each.reason for each in report.checks if each.name == "body-forms")
+    assert list(failures(examine(path, inputs=given("a bee")))) == ["samples"]
