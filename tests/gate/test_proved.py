@@ -10,6 +10,8 @@ from marpack.gate.check import CheckSelection
 from marpack.gate.verdicts import GateReport, GateVerdict
 from marpack.render.check import verdict_of
 from marpack.runner.inputs import Input, RequestDefaults
+from marpack.runner.session import Device
+from marpack.torchserve.messages import Load
 from marpack.torchserve.targets import Target
 
 REFUSES = HANDLER.replace("return [self", "raise ValueError('no')\n        return [self")
@@ -134,3 +136,42 @@ def test_forms_and_headers_reach_the_handler_in_every_check(tmp_path: Path, targ
     assert failures(report) == {}
     assert "as a form's field" in next(each.reason for each in report.checks if each.name == "body-forms")
     assert list(failures(examine(path, inputs=given("a bee")))) == ["samples"]
+
+
+def on_device(answer: str) -> str:
+    """Return a handler that is on the GPU that it is given, whether there is one or not, and answers by it."""
+    return f"""
+class Handler:
+    def initialize(self, context):
+        self.device = "cpu" if context.system_properties.get("gpu_id") is None else "cuda:0"
+
+    def handle(self, data, context):
+        return [{answer} for row in data]
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "codes"),
+    [
+        ("{'p': 0.5 + 1e-4 * (self.device == 'cpu')}", []),
+        ("{'p': 0.5 + 1e-2 * (self.device == 'cpu')}", ["cpu-differs", "cpu-differs"]),
+        ("{'p': 1.0 if self.device == 'cuda:0' else 1 / 0}", ["cpu-differs", "cpu-differs"]),
+    ],
+)
+def test_what_a_gpu_answers_is_compared_with_the_cpu(tmp_path: Path, answer: str, codes: list[str]):
+    texts = {"a.txt": "a", "b.txt": "b"}
+    path = archive(tmp_path / "p", on_device(answer), samples=texts, labels=None, config={"deviceType": "gpu"})
+    report = examine(path, load=Load(model_dir="", gpu_id=0), device=Device("cuda"))
+    assert (report.verdict, report.device) == (GateVerdict.DEPLOYABLE, "cuda:0")
+    assert report.checks[-1].reason == "2 requests answered with a 2xx, compared with the CPU, tolerance 0.001"
+    assert [finding.code for finding in report.checks[-1].findings] == codes
+    assert all("on the CPU: " in each.message for each in report.checks[-1].findings)
+    assert all("tolerance 0.001" in each.message for each in report.checks[-1].findings)
+
+
+def test_a_model_that_needs_its_gpu_is_compared_with_nothing(tmp_path: Path):
+    needs = on_device("'a'").replace('"cpu" if', "1 / 0 if")
+    path = archive(tmp_path / "p", needs, samples={"a.txt": "a"}, labels=None)
+    report = examine(path, load=Load(model_dir="", gpu_id=0), device=Device("cuda"))
+    assert report.verdict is GateVerdict.DEPLOYABLE
+    assert "compared" not in report.checks[-1].reason

@@ -18,8 +18,14 @@ def run(candidate: Candidate) -> CheckOutcome:
     """Count what was answered; a lack that --allow-unproved names becomes a note, which stands beside the verdict."""
     found = [*_lacking(candidate), *_unbatched(candidate), *_off_gpu(candidate)]
     allowed = candidate.options.allow_unproved
-    findings = tuple(_waived(finding) if _CODES.get(finding.code) in allowed else finding for finding in found)
-    return judged((*findings, *_elsewhere(candidate), *_made_up(candidate)), _reason(candidate))
+    findings = [_waived(finding) if _CODES.get(finding.code) in allowed else finding for finding in found]
+    seen = [f"{counted(len(candidate.sample_runner.answered), 'request')} answered with a 2xx"]
+    if candidate.batch_size > 1:
+        seen.append("a batch of 2, too")
+    differing = _on_cpu(candidate)
+    if differing is not None:
+        seen.append(f"compared with the CPU, tolerance {candidate.options.tolerance:g}")
+    return judged((*findings, *(differing or ()), *_made_up(candidate)), ", ".join(seen))
 
 
 def _waived(finding: Finding) -> Finding:
@@ -68,20 +74,26 @@ def _off_gpu(candidate: Candidate) -> Iterator[Finding]:
         yield problem("gpu-unproved", message, hint="check it where there is a GPU")
 
 
-def _elsewhere(candidate: Candidate) -> Iterator[Finding]:
-    """Compare what a GPU answered with what the CPU does, where the model loads there, too."""
+def _on_cpu(candidate: Candidate) -> list[Finding] | None:
+    """Return where the CPU answers otherwise than a GPU did; None where there is no GPU, or the model needs it."""
     sample_runner = candidate.sample_runner
-    if not _is_on_gpu(candidate) or not sample_runner.answered:
-        return
+    loaded = sample_runner.loaded
+    if loaded is None or loaded.device in (None, "cpu") or not sample_runner.answered:
+        return None
     try:
         with sample_runner.other(gpu_id=None) as on_cpu:
             results = sample_runner.ask(sample_runner.comparable, pool=on_cpu)
-    except MarpackError:  # it needs the GPU, which is no fault
-        return
-    for sample, result in zip(sample_runner.comparable, results, strict=True):
-        for sentence in sample_runner.contradictions(sample, result)[:1]:
-            message = f"{sample.short_name} on the CPU: {sentence}, tolerance {candidate.options.tolerance:g}"
-            yield Finding(code="cpu-differs", severity=Severity.WARNING, message=message)
+    except MarpackError:
+        return None
+    return [
+        Finding(
+            code="cpu-differs",
+            severity=Severity.WARNING,
+            message=f"{sample.short_name} on the CPU: {sentence}, tolerance {candidate.options.tolerance:g}",
+        )
+        for sample, result in zip(sample_runner.comparable, results, strict=True)
+        for sentence in sample_runner.contradictions(sample, result)[:1]
+    ]
 
 
 def _made_up(candidate: Candidate) -> Iterator[Finding]:
@@ -102,17 +114,3 @@ def _made_up(candidate: Candidate) -> Iterator[Finding]:
         yield from send(candidate, inputs)
     except MarpackError as error:
         yield replace(error_problem(error), severity=Severity.WARNING)
-
-
-def _is_on_gpu(candidate: Candidate) -> bool:
-    loaded = candidate.sample_runner.loaded
-    return loaded is not None and loaded.device not in (None, "cpu")
-
-
-def _reason(candidate: Candidate) -> str:
-    parts = [f"{counted(len(candidate.sample_runner.answered), 'request')} answered with a 2xx"]
-    if candidate.batch_size > 1:
-        parts.append("a batch of 2, too")
-    if _is_on_gpu(candidate):
-        parts.append(f"compared with the CPU within {candidate.options.tolerance:g}")
-    return ", ".join(parts)
