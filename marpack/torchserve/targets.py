@@ -37,7 +37,7 @@ class TargetDifference(Enum):
         "an error while loading",
     )
     MORE_FORMATS = (
-        "weights as .safetensors, .pth or .pt2",
+        "weights as .safetensors or .pt2, or as .pth without a model file",
         "the server cannot load them: the worker dies",
         "loaded",
     )

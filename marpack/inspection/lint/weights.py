@@ -115,6 +115,8 @@ _INSTEAD = {  # with a model file, and without
     },
 }
 _TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
+# Of files whose names say that they are of a format that is known.
+_FAMILIAR = {suffix for kind, row in FORMATS.items() if kind is not WeightsFormat.UNKNOWN for suffix in row.suffixes}
 
 
 def _is_mapping(found: Recognized) -> bool:
@@ -180,7 +182,7 @@ class WeightsCheck:
             with self._context.files.open(self._name) as file:
                 head = file.read(256)
                 found = recognize(file)
-                if found.kind is WeightsFormat.UNKNOWN and self._loader.own_way and _is_json(head):
+                if found.kind is WeightsFormat.UNKNOWN and self._loader.own_way and self._is_foreign(head):
                     return  # its own business, as a booster's
                 substitute = _substitute(head) if found.kind is WeightsFormat.UNKNOWN else None
                 if substitute:
@@ -193,6 +195,10 @@ class WeightsCheck:
                     yield from self._check_state(found)
         except (OSError, MarpackError) as error:
             self._context.files.unreadable(self._name, error)
+
+    def _is_foreign(self, head: bytes) -> bool:
+        """Say whether a file of no known format is not called as one either, and is there."""
+        return _is_json(head) or not (PurePosixPath(self._name).suffix in _FAMILIAR or _placeholder(head))
 
     def _misuse(self, kind: WeightsFormat) -> Iterator[Finding]:
         """Tell what the content is and what is needed: marpack asks by content alone, the server by suffix."""
@@ -211,7 +217,7 @@ class WeightsCheck:
             yield self._misfit(kind, "TorchScript in a .pt file", self._loader.severity)
         else:
             message = f"the server has no loader for '{suffix}' files: 'No model weights could be loaded'"
-            yield SUFFIX.weigh(self._loader.severity, message, self._name)
+            yield SUFFIX.weigh(self._loader.severity, message, self._name, _INSTEAD[False].get(kind))
 
     def _odd_mapping(self) -> Finding:
         """Judge a state_dict with other objects in it, which older versions of torch load."""
@@ -279,15 +285,22 @@ def _is_json(head: bytes) -> bool:
 
 def _substitute(head: bytes) -> tuple[str, str | None] | None:
     """Return what stands in a weights file's place, and how to get the file."""
-    if not head:
-        return "it is empty", None
-    if head.startswith(b"version https://git-lfs"):
-        return "it is a Git LFS pointer, not the weights", "run git lfs pull"
-    if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
-        return "it is a web page, not the weights", "download it again"
+    if found := _placeholder(head):
+        return found
     if not all(byte in _TEXT for byte in head):
         return None
     if _is_json(head):
         kind = "an XGBoost model in JSON" if b'"learner"' in head else "JSON"
         return f"it is {kind}, which BaseHandler does not load", "load it in the handler's own initialize"
     return "it is a text, not the weights", None
+
+
+def _placeholder(head: bytes) -> tuple[str, str | None] | None:
+    """Return what stands there while the file itself was not fetched."""
+    if not head:
+        return "it is empty", None
+    if head.startswith(b"version https://git-lfs"):
+        return "it is a Git LFS pointer, not the weights", "run git lfs pull"
+    if head.lstrip()[:9].lower().startswith((b"<!doctype", b"<html")):
+        return "it is a web page, not the weights", "download it again"
+    return None
