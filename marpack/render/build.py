@@ -76,22 +76,26 @@ class InitReport(Struct, frozen=True, kw_only=True):
 
 def show_survey(found: "Survey", proposal: "Proposal") -> None:
     """Print the parts of a project that a folder holds, on stderr."""
-    parts = _parts(found, proposal.labels)
+    parts = _parts(found, proposal).items()
     show_page((fact("found", f"{clean(what)} {click.style(text, dim=True)}") for what, text in parts), err=True)
 
 
-def _parts(found: "Survey", chosen: str | None) -> Iterator[tuple[str, str]]:
-    for weights in found.weights:
-        yield weights.name, f"{weights.kind}, {decimal(weights.size)}"
-    for handler in found.handlers:
-        yield handler, "handler"
-    for labels in found.labels:
-        if labels.named or labels.name == chosen:
-            yield labels.name, f"{labels.count} labels"
-    for config in found.configs:
-        yield config, "model config"
+def _parts(found: "Survey", proposal: "Proposal") -> dict[str, str]:
+    """Return what each part is, by its name."""
+    parts = {weights.name: f"{weights.kind}, {decimal(weights.size)}" for weights in found.weights}
+    for weights in found.foreign:
+        if weights.name == proposal.weights:
+            parts[weights.name] = f"the handler's model, {decimal(weights.size)}"
+    if proposal.model_file:
+        parts[proposal.model_file] = "the model's class"
+    parts |= dict.fromkeys(found.handlers, "handler")
+    labels = (each for each in found.labels if each.named or each.name == proposal.labels)
+    parts |= {each.name: f"{each.count} labels" for each in labels}
+    parts |= dict.fromkeys(found.configs, "model config")
     if found.requirements:
-        yield found.requirements, "requirements"
+        parts[found.requirements] = "requirements"
+    files = () if proposal.toy else proposal.files
+    return parts | {file if isinstance(file, str) else file["from"]: "for the handler" for file in files}
 
 
 def show_init(report: InitReport) -> None:

@@ -1,6 +1,7 @@
 """`marpack init`, as one types it: what it writes and leaves alone, and the sentence for each mistake."""
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -197,6 +198,39 @@ def test_nothing_of_torch_or_numpy_is_imported(here: Path):
     assert not set(done.stdout.split()) & {"torch", "numpy", "onnxruntime", "PIL"}
 
 
+@pytest.mark.nightly
+def test_safetensors_and_their_class_become_a_project_for_the_server(here: Path, init: Init):
+    from safetensors.torch import save_file
+    from torch import ones
+
+    save_file({"layer.weight": ones(6, 3), "layer.bias": ones(6)}, here / "own.safetensors")
+    layers = "    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(3, 6)\n"
+    forward = "    def forward(self, x):\n        return self.layer(x)\n"
+    (here / "net.py").write_text(f"from torch import nn\nclass Net(nn.Module):\n{layers}{forward}")
+    outcome = init()
+    assert outcome.code == 0
+    assert "own.pt" in outcome.out.splitlines()[0]
+    assert "found   net.py the model's class" in outcome.err
+    checked = run("marpack", "check", cwd=here)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "target torchserve" in checked.stdout.replace("\n", " ")
+    assert "marpack" not in (here / "marpack.yaml").read_text().partition("samples:")[0]
+
+
+@pytest.mark.nightly
+def test_a_handler_with_a_pickle_is_built_checked_and_tested_as_it_is(here: Path, init: Init):
+    load = 'self.names = pickle.load(open(os.path.join(context.system_properties["model_dir"], "names.pkl"), "rb"))'
+    methods = f"    def initialize(self, context):\n        {load}\n    def handle(self, data, context):\n"
+    source = f"import os, pickle\nclass Names:\n{methods}        return [self.names[0] for _ in data]\n"
+    (here / "handler.py").write_text(source)
+    (here / "names.pkl").write_bytes(pickle.dumps({0: "first"}))
+    outcome = init()
+    assert "found   names.pkl the handler's model" in outcome.err
+    assert run("marpack", "build", "--strict", cwd=here).returncode == 0
+    assert "first" in run("marpack", "run", "--input", "handler.py", cwd=here).stdout
+    assert run("pytest", "-q", "-p", "no:cacheprovider", cwd=here).returncode == 0
+
+
 def test_json_holds_what_was_done(here: Path, init: Init):
     (here / "README.md").write_text("mine")
     outcome = init("--json", "-t", "function", "--name", "f")
@@ -298,7 +332,9 @@ def test_broken_code_and_weights_are_passed_by(here: Path, init: Init):
     (here / "model.pt").write_bytes(b"PK\x03\x04 no zip")
     outcome = init()
     assert outcome.code == 0
-    assert "skipped model.pt" in outcome.out
+    assert "wrote   marpack.yaml, test_model.py, README.md\n" in outcome.out
+    assert load_project(here).weights is None
+    assert load_project(here).handler == "handler.py"
 
 
 def test_an_odd_folder_name_makes_a_name_all_the_same(tmp_path: Path, init: Init, monkeypatch: pytest.MonkeyPatch):

@@ -208,6 +208,8 @@ _KEYS: dict[str, int | tuple[str, ...] | type] = {
     **dict.fromkeys(["torchrun.rdzv-backend", "torchrun.rdzv-endpoint", "torchrun.rdzv-conf"], str),
     **dict.fromkeys(["handler", "pt2", "micro_batching", "deepspeed", "pippy", "dali"], object),  # the worker's
 }
+WORKER_KEYS = frozenset(name for name, wanted in _KEYS.items() if wanted is object)
+FRONTEND_KEYS = frozenset(name for name in _KEYS if "." not in name) - WORKER_KEYS
 _DOCUMENTED = ("neuron", "neuronx", "hpu", "xpu", "mps", "tpu")  # devices that the frontend treats as none
 _NAMES = {bool: "true or false", list: "a list of whole numbers", dict: "a mapping", str: "a string"}
 

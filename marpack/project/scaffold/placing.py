@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,9 +15,29 @@ from msgspec import Struct
 from marpack.archive.staging import staged_folder
 from marpack.errors import ScaffoldError
 
-Source = bytes | Callable[[], BinaryIO]  # a file's content, or what opens it for reading
-
 _BLOCK = 1 << 20  # bytes
+_CONVERTER = "marpack.worker.loaders.safetensors"  # started, never imported: it needs torch
+
+
+class Conversion(Struct, frozen=True):
+    """A state_dict that a child process makes of a safetensors file."""
+
+    source: Path
+
+    def write(self, path: Path) -> None:
+        """Write the state_dict; raises ScaffoldError if that cannot be done."""
+        command = [sys.executable, "-P", "-m", _CONVERTER, str(self.source), str(path)]
+        done = subprocess.run(  # noqa: S603 - our own module, no shell
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+            hint = "mend the file, or leave it as it is for marpack's own runtime: --target marpack"
+            message = f"it cannot be converted to a state_dict: {reason}"
+            raise ScaffoldError(message, where=str(self.source), hint=hint)
+
+
+Source = bytes | Callable[[], BinaryIO] | Conversion  # a file's content, what opens it for reading, or what makes it
 
 
 class WrittenFiles(Struct, frozen=True, kw_only=True):
@@ -72,6 +94,9 @@ def _write_all(folder: Path, files: Mapping[str, Source]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(source, bytes):
             path.write_bytes(source)
+            continue
+        if isinstance(source, Conversion):
+            source.write(path)
             continue
         with source() as data, path.open("wb") as file:
             shutil.copyfileobj(data, file, _BLOCK)

@@ -14,13 +14,25 @@ from marpack.errors import UsageError
 from marpack.findings import Finding, Severity
 from marpack.project.label_files import count_classes, count_labels, labels_member
 from marpack.project.members import NAME_HINT, OFFERED, EntryPoint, near_built_in
-from marpack.project.scaffold.fitting import Chosen, Fit, fit, own_samples, toy_samples
-from marpack.project.scaffold.placing import Source
-from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, read_weights
+from marpack.project.scaffold.fitting import (
+    Chosen,
+    Fit,
+    chosen_weights,
+    fit,
+    likely_weights,
+    own_samples,
+    serve,
+    there_samples,
+    toy_samples,
+)
+from marpack.project.scaffold.own_handler import OwnHandler, read_handler, remarks
+from marpack.project.scaffold.placing import Conversion, Source
+from marpack.project.scaffold.survey import LabelsFile, Survey, Weights
 from marpack.project.scaffold.template import Template, load_template, render
+from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import TOPK
 from marpack.torchserve.targets import Target
-from marpack.weights.kind import FORMATS, WeightsFormat
+from marpack.weights.kind import WeightsFormat
 
 _PLAIN_STEMS = re.compile(
     r"(?i)(model|weights?|state_?dict|checkpoint|best|last|final|net|pytorch_model|traced|scripted)"
@@ -49,14 +61,16 @@ class Proposal(Struct, frozen=True, kw_only=True):
     name: str
     version: str
     handler: str
-    weights: str
-    kind: WeightsFormat | None  # of the author's own weights; None for the toy model
+    weights: str | None
+    kind: WeightsFormat | None  # of the author's own weights, where it is known
+    toy: bool  # whether the model is the template's
+    converts: Path | None  # the safetensors file that the weights are to be made of
     model_file: str | None
     labels: str | None
     requirements: str | None
     config: str | None
     target: Target | None
-    files: tuple[str, ...]
+    files: tuple[str | dict[str, str], ...]
     samples: Chosen
     brought: dict[str, bytes]  # files of the template, beside samples
     made: tuple[str, ...]  # files that are rendered
@@ -73,14 +87,17 @@ def propose(folder: Path, found: Survey, answers: Answers) -> Proposal:
 
     Raises UsageError for an answer that cannot be, ProjectError for labels that cannot be read.
     """
-    weights = _weights(folder, found, answers)
-    labels = _labels(folder, found, answers, weights)
-    fitting = fit(found, weights, labels.count if labels else None)
+    own = _own_handler(folder, found, answers)
+    weights = _weights(folder, found, answers, own)
+    labels = _labels(folder, found, answers, weights, own)
+    fitting = fit(found, weights, labels.count if labels else None) if weights or not own else Fit(template="custom")
     template = load_template(answers.template or fitting.template)
     weights = _suited(weights, template, answers)
-    handler = _handler(folder, found, answers, template, fitting)
-    samples = own_samples(template, found, weights, fitting) if weights else toy_samples(template)
-    brought = {} if weights else _toy_files(template, found)
+    toy = weights is None and own is None
+    handler = own.entry if own else _handler(answers, template, fitting)
+    samples = _samples(template, found, weights, fitting, own)
+    served = serve(folder, found, weights, own, model_file=answers.model_file, target=answers.target)
+    brought = _toy_files(template, found) if toy else {}
     requirements = found.requirements or template.requirements
     if requirements and not found.requirements:
         brought[requirements] = template.read(requirements)
@@ -90,28 +107,72 @@ def propose(folder: Path, found: Survey, answers: Answers) -> Proposal:
         name=_name(folder, answers, weights),
         version=answers.version,
         handler=handler,
-        weights=weights.name if weights else template.weights,
-        kind=weights.kind if weights else None,
-        model_file=answers.model_file or _model_file(found, weights),
-        labels=answers.labels or ((labels.name if labels else None) if weights else _toy_labels(found)),
+        weights=template.weights if toy else served.weights,
+        kind=served.kind,
+        toy=toy,
+        converts=Path(os.path.normpath(folder / served.converts)) if served.converts else None,
+        model_file=served.model_file,
+        labels=answers.labels or (_toy_labels(found) if toy else labels.name if labels else None),
         requirements=requirements,
         config=next(iter(found.configs), None),
-        target=answers.target or _target(weights),
-        files=_files(found, template, weights),
+        target=served.target,
+        files=tuple(template.files)
+        if toy
+        else _files(found, own, {served.weights, served.converts, *found.configs[:1]}),
         samples=samples,
         brought=brought,
-        made=tuple(_made(handler, found, answers)),
-        findings=tuple(_passed_over(found, weights, answers)),
+        made=tuple(_made(handler, found, own)),
+        findings=(*served.findings, *_remarks(found, weights, labels, samples, answers, own)),
     )
 
 
-def _passed_over(found: Survey, weights: Weights | None, answers: Answers) -> Iterator[Finding]:
-    """Yield what names the weights that were not taken, where the author left the choice."""
-    others = ", ".join(each.name for each in found.weights if weights and each.name != weights.name)
+def _own_handler(folder: Path, found: Survey, answers: Answers) -> OwnHandler | None:
+    """Return the author's handler: the one named, else, unless a template was, the likeliest of the folder's."""
+    entry = answers.handler
+    if entry is not None:
+        _check_handler(folder, entry)
+    elif answers.template is None:
+        entry = min(found.handlers, key=_likely, default=None)
+    return None if entry is None or entry in OFFERED else read_handler(folder, found.names, entry)
+
+
+def _likely(handler: str) -> tuple[bool, bool, bool]:
+    """Put what is called a handler first, then what is at the top, and functions that only look like one last."""
+    return "handler" not in handler, "/" in handler, ":" in handler
+
+
+def _samples(
+    template: Template, found: Survey, weights: Weights | None, fitting: Fit, own: OwnHandler | None
+) -> Chosen:
+    if own:
+        pictures = found.pictures if fitting.pictures or fitting.gray else ()
+        return there_samples(name for name in (*found.inputs, *pictures) if name not in own.asked)
+    return own_samples(template, found, weights, fitting) if weights else toy_samples(template)
+
+
+def _remarks(
+    found: Survey,
+    weights: Weights | None,
+    labels: LabelsFile | None,
+    samples: Chosen,
+    answers: Answers,
+    own: OwnHandler | None,
+) -> Iterator[Finding]:
+    """Yield what the author is to know of the choices that were made."""
+    taken = {weights.name, *(own.asked if own else ())} if weights else set()
+    others = ", ".join(each.name for each in found.weights if each.name not in taken)
     if weights and others and answers.weights is None:
-        message = f"{weights.name} was taken; there are also {others}"
+        why = f", since {own.file} names it" if own and weights.name in own.asked else ""
+        message = f"{weights.name} was taken{why}; there are also {others}"
         hint = "--weights names another"
         yield Finding(code="more-weights", severity=Severity.WARNING, message=message, hint=hint)
+    if own:
+        packed = {each.name for each in (weights, labels) if each}
+        yield from remarks(own, found, packed, has_weights=weights is not None)
+    if not samples.listed:
+        until = "until `marpack run --input FILE --record` has been done"
+        message = f"there is no sample: `marpack check` calls the archive not proved {until}"
+        yield Finding(code="no-samples", severity=Severity.NOTE, message=message)
 
 
 def suggested_name(folder: Path, weights: str | None) -> str:
@@ -130,25 +191,31 @@ def _name(folder: Path, answers: Answers, weights: Weights | None) -> str:
     return answers.name
 
 
-def _weights(folder: Path, found: Survey, answers: Answers) -> Weights | None:
+def _weights(folder: Path, found: Survey, answers: Answers, own: OwnHandler | None) -> Weights | None:
     if answers.weights is None:
-        return next(iter(found.weights), None)
-    weights = read_weights(_there(folder, answers.weights, "--weights"), answers.weights)
-    if weights is None:
-        hint = "save a model with torch.jit.save, torch.onnx.export or torch.save(model.state_dict(), …)"
-        raise UsageError(f"{answers.weights} holds no weights that marpack knows", where="--weights", hint=hint)
-    return weights
+        return likely_weights(found, own)
+    return chosen_weights(_there(folder, answers.weights, "--weights"), answers.weights, own)
 
 
-def _labels(folder: Path, found: Survey, answers: Answers, weights: Weights | None) -> LabelsFile | None:
-    """Return the labels: of several files one with as many as the model has classes, else one whose name says so."""
+def _labels(
+    folder: Path, found: Survey, answers: Answers, weights: Weights | None, own: OwnHandler | None
+) -> LabelsFile | None:
+    """Return the labels: of several files one with as many as the model has classes, else one whose name says so.
+
+    Beside an author's handler the name must say so, and the handler's source must name no labels of its own.
+    """
     if answers.labels is not None:
         path = _there(folder, answers.labels, "--labels")
         labels_member(path)  # raises what is wrong with them
         return LabelsFile(name=answers.labels, count=count_labels(path) or 0, named=True)
     classes = count_classes(weights.contents) if weights else None
-    likely = [each for each in found.labels if each.named or (each.count == classes and each.count > 1)]
-    return min(likely, key=lambda each: (each.count != classes, not each.named), default=None)
+    if own is None:
+        likely = [each for each in found.labels if each.named or (each.count == classes and each.count > 1)]
+        return min(likely, key=lambda each: (each.count != classes, not each.named), default=None)
+    named = [each for each in found.labels if each.named]
+    if any(each.name in own.asked for each in named):
+        named = [each for each in named if each.name == LABELS_NAME]
+    return min(named, key=lambda each: (each.name != LABELS_NAME, each.count != classes), default=None)
 
 
 def _there(folder: Path, name: str, flag: str) -> Path:
@@ -168,12 +235,9 @@ def _suited(weights: Weights | None, template: Template, answers: Answers) -> We
     raise UsageError(f"the template {template.name} {what}, and {weights.name} is {weights.kind}", where="--template")
 
 
-def _handler(folder: Path, found: Survey, answers: Answers, template: Template, fitting: Fit) -> str:
+def _handler(answers: Answers, template: Template, fitting: Fit) -> str:
     if answers.handler is not None:
-        _check_handler(folder, answers.handler)
         return answers.handler
-    if answers.template is None and found.handlers:
-        return found.handlers[0]
     if template.name == "image_classifier" and fitting.classes is not None and fitting.classes < TOPK:
         return "handler.py"  # the server's own fails with so few
     return template.handler
@@ -188,17 +252,6 @@ def _check_handler(folder: Path, handler: str) -> None:
     raise UsageError(f"{handler} is neither a built-in handler nor a file in {folder}", where="--handler", hint=hint)
 
 
-def _model_file(found: Survey, weights: Weights | None) -> str | None:
-    if weights is None or FORMATS[weights.kind].state is None:
-        return None
-    return next(iter(found.model_files), None)
-
-
-def _target(weights: Weights | None) -> Target | None:
-    """Return marpack where the server could not load the weights, whatever they are called."""
-    return Target.MARPACK if weights is not None and FORMATS[weights.kind].marpack_only else None
-
-
 def _toy_files(template: Template, found: Survey) -> dict[str, bytes]:
     names = (template.weights, *template.files)
     return {name: template.read(name) for name in names} | {_toy_labels(found): template.read("labels.txt")}
@@ -209,15 +262,16 @@ def _toy_labels(found: Survey) -> str:
     return _TOY_LABELS["labels.txt" in found.names and not found.weights]
 
 
-def _files(found: Survey, template: Template, weights: Weights | None) -> tuple[str, ...]:
-    if weights is None:
-        return tuple(template.files)
-    return (found.vocabulary,) if found.vocabulary else ()
+def _files(found: Survey, own: OwnHandler | None, named: set[str | None]) -> tuple[str | dict[str, str], ...]:
+    """Return the entries of `files`: the vocabulary, and what the handler's source names and no other key brings."""
+    asked = {found.vocabulary: found.vocabulary} if found.vocabulary else {}
+    asked |= {name: member for name, member in (own.asked if own else {}).items() if name not in named}
+    return tuple(name if name == member else {"from": name, "to": member} for name, member in asked.items())
 
 
-def _made(handler: str, found: Survey, answers: Answers) -> Iterator[str]:
+def _made(handler: str, found: Survey, own: OwnHandler | None) -> Iterator[str]:
     yield "marpack.yaml"
-    if handler not in OFFERED and handler not in found.handlers and handler != answers.handler:
+    if handler not in OFFERED and handler not in found.handlers and own is None:
         yield f"{handler.partition(':')[0].removesuffix('.py')}.py"
     yield "test_model.py"
     yield "README.md"
@@ -226,7 +280,8 @@ def _made(handler: str, found: Survey, answers: Answers) -> Iterator[str]:
 def assemble(proposal: Proposal, *, for_new: bool = True) -> dict[str, Source]:
     """Return every file that the project gets, by its name below the project's folder.
 
-    Samples come along only `for_new` projects: a marpack.yaml that is there already would not name them.
+    Samples and converted weights come along only `for_new` projects: a marpack.yaml that is there already would not
+    name them.
     """
     values = _values(proposal)
     files: dict[str, Source] = {}
@@ -234,24 +289,26 @@ def assemble(proposal: Proposal, *, for_new: bool = True) -> dict[str, Source]:
         own = name.endswith(".py") and name != "test_model.py"
         source = f"{proposal.template.name}/handler.py.j2" if own else f"{name}.j2"
         files[name] = render(source, values)
+    if for_new and proposal.converts and proposal.weights:
+        files[proposal.weights] = Conversion(proposal.converts)
     return files | proposal.brought | (proposal.samples.brought if for_new else {})
 
 
 def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template files ask for
     """Return what the template files are rendered with."""
     template, fit = proposal.template, proposal.fit
-    is_toy = proposal.kind is None
+    is_toy = proposal.toy
     return (
         asdict(template)
         | asdict(proposal)
         | {
-            "toy": is_toy,
             "model": " ".join(template.model.split()),
             "built_in": proposal.built_in,
             "config_file": proposal.config,
             "batch_size": 4 if is_toy and template.name != "text_classifier" else 1,
             "samples": proposal.samples.listed,
             "stand_ins": proposal.samples.stand_ins,
+            "brought_samples": bool(proposal.samples.brought),
             "test": template.test.strip(),
             "handler_test": template.handler_test.strip(),
             "classes": fit.classes,

@@ -12,6 +12,8 @@ from marpack.inspection.lint.bindings import count
 from marpack.inspection.lint.classes import Library, LocalClass
 from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide
 from marpack.inspection.lint.files import Files, Found, Located, Module
+from marpack.inspection.lint.model_config import FRONTEND_KEYS, WORKER_KEYS
+from marpack.inspection.lint.model_loading import check_keys_of_state
 from marpack.inspection.syntax import Broken, parse
 from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.label_files import count_labels
@@ -30,10 +32,19 @@ _TEXTS = (".py", ".txt", ".md", ".json", ".yaml", ".yml", ".csv", ".toml", ".cfg
 _NOT_WEIGHTS = frozenset({*_TEXTS, *_PICTURES, ".mar", ".gz"})
 _NOT_OURS = frozenset({"__pycache__", "node_modules", "site-packages", "MAR-INF", "tests"})
 _NOT_HANDLERS = re.compile(r"(test_.*|.*_test|conftest|setup|train)\.py")
+_HANDLER = re.compile(r"(?i)([^/]*_)?handler\.py")
 _LABELS = re.compile(r"(?i)index_to_name|label|class|categor|synset")
-_SERVER_KEYS = re.compile(
-    r"(?m)^(minWorkers|maxWorkers|batchSize|maxBatchDelay|responseTimeout|deviceType|handler|pt2):"
-)
+_NO_LABELS = re.compile(r"(?i)(requirements|constraints|readme|license|cmakelists)([-_.].*)?\.txt")
+_CONFIG = re.compile(r"(?i)model[-_]?config")
+_KEYS = re.compile(r"(?m)^([\w-]+):")  # at a YAML document's top
+_MANIFEST_KEYS = {"apiVersion", "kind"}  # of what is Kubernetes's
+# Models of other libraries: by their suffix, or where that tells nothing, by what they begin with or hold early.
+_PICKLES = {".pkl", ".pickle", ".joblib", ".dill"}
+_FOREIGN = _PICKLES | {".bst", ".ubj", ".xgb", ".lgb", ".cbm", ".gguf", ".h5", ".hdf5", ".keras", ".tflite", ".pb"}
+_BOOSTER = re.compile(rb'\s*\{.{0,200}"learner"|tree\r?\nversion=', re.DOTALL)
+_INPUTS = re.compile(r"(?i)(samples?|inputs?|examples?|requests?|test)([-_.\d].*)?")
+_INPUT_SUFFIXES = (*_PICTURES, ".json", ".txt")
+_DATA = _FOREIGN | {".json", ".txt", ".csv", ".npy", ".vocab", ".model"}
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -61,6 +72,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     """The parts of a project, each by its path below the folder, the likeliest first."""
 
     weights: tuple[Weights, ...] = ()
+    foreign: tuple[Weights, ...] = ()  # models that only a handler of their own can load
     handlers: tuple[str, ...] = ()  # file.py, or file.py:function
     model_files: tuple[str, ...] = ()
     labels: tuple[LabelsFile, ...] = ()
@@ -68,6 +80,8 @@ class Survey(Struct, frozen=True, kw_only=True):
     requirements: str | None = None
     vocabulary: str | None = None
     pictures: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()  # what lies there to be sent, by its place or name
+    data: tuple[str, ...] = ()  # what else a handler may read
     names: frozenset[str] = frozenset()  # every file that was looked at
 
 
@@ -75,15 +89,19 @@ def survey(folder: Path) -> Survey:
     """Look over a folder, if there is one, two levels deep, past other projects, environments and hidden files."""
     names = sorted(_files(folder), key=lambda name: (name.count("/"), name))[:_MAX_COUNT]
     code = [name for name in names if name.endswith(".py") and not _NOT_HANDLERS.fullmatch(Path(name).name)]
+    weights = tuple(_weights(folder, names))
     return Survey(
-        weights=tuple(_weights(folder, names)),
-        handlers=tuple(_handlers(folder, code)),
+        weights=weights,
+        foreign=tuple(_foreign(folder, names, {each.name for each in weights})),
+        handlers=tuple(_handlers(folder, code)) or tuple(filter(_is_called_handler, code)),
         model_files=tuple(name for name in code if _models(folder / name) == 1),
         labels=tuple(_labels(folder, names)),
-        configs=tuple(name for name in names if _is_config(folder / name)),
+        configs=tuple(sorted((name for name in names if _is_config(folder / name)), key=lambda name: not _named(name))),
         requirements=REQUIREMENTS if REQUIREMENTS in names else None,
         vocabulary=next((name for name in names if Path(name).name == VOCABULARY), None),
         pictures=tuple(name for name in names if name.lower().endswith(_PICTURES)),
+        inputs=tuple(name for name in names if _is_input(name)),
+        data=tuple(name for name in names if _is_data(name)),
         names=frozenset(names),
     )
 
@@ -115,6 +133,27 @@ def _weights(folder: Path, names: list[str]) -> Iterator[Weights]:
     candidates = (name for name in names if Path(name).suffix.lower() not in _NOT_WEIGHTS)
     found = (read_weights(folder / name, name) for name in candidates if Path(name).name != VOCABULARY)
     yield from sorted((each for each in found if each), key=lambda each: (each.name.count("/"), *_rank(each)))
+
+
+def _foreign(folder: Path, names: list[str], known: set[str]) -> Iterator[Weights]:
+    """Yield the models that marpack cannot look into, those with plainer names first."""
+    for name in sorted(names, key=lambda name: (name.count("/"), "model" not in name.lower())):
+        suffix = Path(name).suffix.lower()
+        if name not in known and (suffix in _FOREIGN or (suffix in {".json", ".txt"} and _is_booster(folder / name))):
+            yield foreign_weights(folder / name, name)
+
+
+def foreign_weights(path: Path, name: str) -> Weights:
+    """Return a file as weights, of a format that is the handler's business."""
+    return Weights(name=name, size=path.stat().st_size, contents=WeightsSummary(kind=WeightsFormat.UNKNOWN))
+
+
+def _is_booster(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return _BOOSTER.match(file.read(256)) is not None
+    except OSError:
+        return False
 
 
 def _rank(weights: Weights) -> tuple[int, int]:
@@ -154,6 +193,11 @@ def _is_handler(module: Module, library: Library) -> bool:
         return False
 
 
+def _is_called_handler(name: str) -> bool:
+    """Tell whether a file at the root is somebody's handler by its name, though nothing in it can be told for one."""
+    return _HANDLER.fullmatch(name) is not None
+
+
 def _takes_batch(function: ast.FunctionDef) -> bool:
     """Tell whether a function takes a batch and a context."""
     return [argument.arg for argument in function.args.args][1:] in (["context"], ["ctx"])
@@ -168,20 +212,58 @@ def _models(file: Path) -> int:
     return sum(any(ast.unparse(base).rpartition(".")[2] == "Module" for base in node.bases) for node in classes)
 
 
+def model_files_for(folder: Path, found: Survey, weights: Weights) -> tuple[str, ...]:
+    """Return the files with one nn.Module that could be the class of a state_dict, by its keys; else all of them."""
+    files = Files(found.names, lambda member: (folder / member).open("rb"))
+    library = Library(files)
+    keys = [placed.tensor.name for placed in weights.contents.tensors]
+    modules = {name: files.module(Located(Path(name).stem, Found.SOURCE, name)) for name in found.model_files}
+    fitting = (
+        name
+        for name, module in modules.items()
+        if isinstance(module, Module) and not any(check_keys_of_state(library, module, keys, name))
+    )
+    return tuple(fitting) or found.model_files
+
+
 def _labels(folder: Path, names: list[str]) -> Iterator[LabelsFile]:
     for name in names:
         path = folder / name
-        if path.suffix.lower() not in LABEL_SUFFIXES or path.name in {REQUIREMENTS, FILE_NAME} or _is_config(path):
+        if path.suffix.lower() not in LABEL_SUFFIXES or path.name == FILE_NAME or _is_config(path):
+            continue
+        if _NO_LABELS.fullmatch(path.name):
             continue
         count = count_labels(path)
         if count:
             yield LabelsFile(name=name, count=count, named=path.name == LABELS_NAME or bool(_LABELS.search(path.stem)))
 
 
+def _named(name: str) -> bool:
+    """Tell whether a YAML file's name says that it is a model config."""
+    return _CONFIG.search(Path(name).stem) is not None
+
+
 def _is_config(file: Path) -> bool:
+    """Tell a model config by its name, by a key of the frontend's, or by keys that are all the worker's."""
     if file.suffix not in {".yaml", ".yml"} or file.name == FILE_NAME or not file.is_file():
         return False
     try:
-        return bool(_SERVER_KEYS.search(file.read_text("utf-8")[:65536]))
+        keys = set(_KEYS.findall(file.read_text("utf-8")[:65536]))
     except (OSError, UnicodeDecodeError):
         return False
+    if keys >= _MANIFEST_KEYS:
+        return False
+    return _named(file.name) or bool(keys & FRONTEND_KEYS) or (bool(keys) and keys <= WORKER_KEYS)
+
+
+def _is_input(name: str) -> bool:
+    """Tell whether a picture, a JSON or a text file lies among inputs, or is called one."""
+    *folders, base = Path(name).parts
+    alike = any(_INPUTS.fullmatch(folder) for folder in folders) or (not folders and _INPUTS.fullmatch(base))
+    return bool(alike) and base.lower().endswith(_INPUT_SUFFIXES) and not _LABELS.search(base)
+
+
+def _is_data(name: str) -> bool:
+    """Tell whether a handler may need a file to answer, and not only to be sent it."""
+    base = Path(name).name
+    return Path(base).suffix.lower() in _DATA and not _NO_LABELS.fullmatch(base) and not _is_input(name)

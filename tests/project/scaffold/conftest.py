@@ -15,6 +15,7 @@ Save = Callable[[Path], None]
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return one file per kind of weights, by a name that tells what the model does."""
     import torch
+    from safetensors.torch import save_file
     from torch import nn
 
     where = tmp_path_factory.mktemp("weights")
@@ -68,6 +69,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     torch.save(classifier(3, 7).state_dict(), made["state_dict"])
     made["pickled"] = where / "pickled.pt"
     torch.save(nn.Linear(2, 2), made["pickled"])
+    made["safetensors"] = where / "model.safetensors"
+    save_file({"layer.weight": torch.ones(2, 3), "layer.bias": torch.ones(2)}, made["safetensors"])
+    made["exported"] = where / "model.pt2"
+    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.ones(1, 3),)), made["exported"])
     made["vocabulary"] = where / "source_vocab.pt"
     torch.save({"word": 1}, made["vocabulary"])
     made["onnx"] = templates() / "init" / "onnx" / "model.onnx"

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import pytest
 
 from marpack.errors import ScaffoldError
-from marpack.project.scaffold.placing import place
+from marpack.project.scaffold.placing import Conversion, place
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -35,6 +35,16 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     with pytest.raises(ScaffoldError, match="No such file") as caught:
         place(tmp_path / "new", {"x": b"1", "y": (tmp_path / "gone").open}, replace=False)
     assert caught.value.where == str(tmp_path / "gone")
+
+
+@pytest.mark.nightly
+def test_safetensors_that_cannot_be_converted_leave_nothing(tmp_path):
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    with pytest.raises(ScaffoldError, match=r"cannot be converted to a state_dict: .*SafetensorError") as caught:
+        place(tmp_path / "new", {"x": b"1", "m.pt": Conversion(damaged)}, replace=False)
+    assert caught.value.where == str(damaged)
+    assert list(tmp_path.iterdir()) == [damaged]
 
 
 def test_what_is_there_stays_and_is_named(tmp_path):

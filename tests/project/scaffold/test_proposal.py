@@ -7,12 +7,26 @@ import pytest
 import yaml
 
 from marpack.errors import ProjectError, UsageError
+from marpack.project.scaffold.placing import Conversion
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
 from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, survey
 from marpack.torchserve.targets import Target
 from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import StoredTensor, Tensor
+
+NET = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
 
 
 @pytest.fixture
@@ -105,12 +119,12 @@ def test_onnx_weights_need_a_handler_and_their_runtime(folder, saved):
 def test_parts_that_are_there_are_used(folder, saved):
     put(folder, saved, "few")
     (folder / "mine.py").write_text("def predict(data, context): ...\n")
-    (folder / "names.txt").write_text("cat\ndog\n")
+    (folder / "labels.txt").write_text("cat\ndog\n")
     (folder / "config.yaml").write_text("batchSize: 2\n")
     (folder / "requirements.txt").write_text("pillow\n")
     (folder / "a.jpg").touch()
     proposal = proposed(folder)
-    assert (proposal.handler, proposal.labels) == ("mine.py:predict", "names.txt")
+    assert (proposal.handler, proposal.labels) == ("mine.py:predict", "labels.txt")
     assert (proposal.config, proposal.requirements) == ("config.yaml", "requirements.txt")
     assert [sample["input"] for sample in proposal.samples.listed] == ["a.jpg"]
     assert proposal.made == ("marpack.yaml", "test_model.py", "README.md")
@@ -135,6 +149,65 @@ def test_an_eager_model_gets_its_class(folder, saved):
     (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
     proposal = proposed(folder)
     assert (proposal.model_file, proposal.findings) == ("net.py", ())
+
+
+@pytest.mark.parametrize(("called", "weights"), [("model.safetensors", "model.pt"), ("w/own.safetensors", "w/own.pt")])
+def test_safetensors_are_converted_for_the_server_where_their_class_is(folder, saved, called, weights):
+    (folder / "w").mkdir(parents=True)
+    put(folder, saved, "safetensors", called)
+    (folder / "net.py").write_text(NET)
+    proposal = proposed(folder)
+    assert (proposal.weights, proposal.model_file, proposal.target) == (weights, "net.py", None)
+    assert proposal.converts == folder / called
+    assert assemble(proposal)[weights] == Conversion(folder / called)
+    assert weights not in assemble(proposal, for_new=False)
+    (finding,) = proposal.findings
+    assert finding.message.startswith(f"{weights} holds what {called} does, which stays where it is")
+
+
+def test_safetensors_stay_for_marpack_and_for_a_handler_that_loads_them(folder, saved):
+    put(folder, saved, "safetensors", "model.safetensors")
+    (folder / "net.py").write_text(NET)
+    proposal = proposed(folder, target=Target.MARPACK)
+    assert (proposal.weights, proposal.converts) == ("model.safetensors", None)
+    (folder / "handler.py").write_text("class H:\n    def initialize(self, c): ...\n    def handle(self, d, c): ...\n")
+    proposal = proposed(folder)
+    assert (proposal.weights, proposal.converts, proposal.target) == ("model.safetensors", None, None)
+
+
+@pytest.mark.parametrize(
+    ("weights", "called", "target", "code", "message"),
+    [
+        ("safetensors", "m.safetensors", Target.MARPACK, "not-for-torchserve", "that needs the model's class, too"),
+        ("exported", "m.pt2", Target.MARPACK, "not-for-torchserve", "a torch.export program cannot be converted"),
+        ("state_dict", "m.pth", None, "no-model-file", "m.pth is a state_dict, and there is no model file"),
+        ("few", "m.pth", None, "weights-suffix", "TorchServe takes only from a .pt file"),
+        ("onnx", "m.bin", None, "weights-suffix", "TorchServe takes only from a .onnx file"),
+    ],
+)
+def test_weights_that_the_server_does_not_take_are_told_of(folder, saved, weights, called, target, code, message):
+    put(folder, saved, weights, called)
+    proposal = proposed(folder)
+    assert (proposal.weights, proposal.target) == (called, target)
+    (finding,) = proposal.findings
+    assert finding.code == code
+    assert message in finding.message
+
+
+def test_a_state_dict_is_served_from_any_suffix_where_its_class_is(folder, saved):
+    put(folder, saved, "state_dict", "w.pth")
+    (folder / "net.py").write_text(NET)
+    proposal = proposed(folder)
+    assert (proposal.weights, proposal.model_file, proposal.target, proposal.findings) == ("w.pth", "net.py", None, ())
+
+
+def test_of_several_model_files_the_one_whose_layers_the_weights_are_is_taken(folder, saved):
+    put(folder, saved, "safetensors", "m.safetensors")
+    (folder / "a.py").write_text(NET.replace("layer", "other"))
+    (folder / "b.py").write_text(NET)
+    assert proposed(folder).model_file == "b.py"
+    (folder / "c.py").write_text(NET)
+    assert proposed(folder).findings[0].message == "b.py was taken for the model's class; it could also be c.py"
 
 
 def test_weights_that_were_not_taken_are_named(folder, saved):

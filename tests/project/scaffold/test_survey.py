@@ -151,6 +151,40 @@ def test_what_does_not_read_as_labels_is_none(tmp_path):
     assert found.configs == ("params.yaml",)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_config"),
+    [
+        ("model-config.yaml", "hidden_size: 3\n", True),
+        ("model_config.yml", "handler:\n  x: 1\n", True),
+        ("serving.yaml", "maxBatchDelay: 50\nmine: 1\n", True),
+        ("serving.yaml", "sequenceBatching: true\n", True),
+        ("serving.yaml", "pt2: inductor\nhandler:\n  x: 1\n", True),
+        ("docker-compose.yaml", "services:\n  api:\n    handler: x\n", False),
+        ("mkdocs.yml", "site_name: x\nhandler: y\n", False),
+        ("serverless.yml", "provider: aws\nhandler: app.handle\n", False),
+        ("environment.yml", "name: env\ndependencies: [python]\n", False),
+        ("deployment.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n", False),
+        ("model-config.yaml", "apiVersion: v1\nkind: ConfigMap\nbatchSize: 1\n", False),
+        ("ci.yml", "on: push\njobs:\n  test:\n    pt2: x\n", False),
+        ("empty.yaml", "", False),
+    ],
+)
+def test_a_model_config_is_known_by_its_name_or_the_servers_keys(tmp_path, name, text, is_config):
+    (tmp_path / name).write_text(text)
+    assert survey(tmp_path).configs == ((name,) if is_config else ())
+
+
+def test_what_is_called_a_model_config_comes_first(tmp_path):
+    write(tmp_path, a_dot_yaml="batchSize: 1\n", **{"sub__model-config_dot_yaml": "batchSize: 2\n"})
+    assert survey(tmp_path).configs == ("sub/model-config.yaml", "a.yaml")
+
+
+def test_other_requirements_are_neither_requirements_nor_labels(tmp_path):
+    write(tmp_path, **{"requirements-dev_dot_txt": "pytest\nruff\n", "README_dot_txt": "a\nb\n"})
+    found = survey(tmp_path)
+    assert (found.requirements, found.labels, found.data) == (None, (), ())
+
+
 def test_other_projects_environments_and_hidden_files_are_passed_by(tmp_path, saved):
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv" / "pyvenv.cfg").touch()

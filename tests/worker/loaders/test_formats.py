@@ -17,6 +17,7 @@ from marpack.weights.kind import WeightsFormat
 from marpack.worker.loaders import eager, pt2, registry, torch_save
 from marpack.worker.loaders import onnx as onnx_loader
 from marpack.worker.loaders.diagnosis import kind_of
+from marpack.worker.loaders.safetensors import convert
 
 BATCH = torch.ones(1, 3)
 ANSWER = [[6.0, 1.0]]
@@ -244,3 +245,12 @@ def test_a_gpu_is_made_the_current_one_and_a_cpu_is_not():
     if not torch.cuda.is_available():
         with pytest.raises(Exception, match=r"(?i)cuda"):
             pt2.settle_on(torch.device("cuda:0"))
+
+
+def test_safetensors_become_the_state_dict_that_torch_save_would_write(net, tmp_path):
+    save_file(net.state_dict(), tmp_path / "w.safetensors")
+    convert(tmp_path / "w.safetensors", tmp_path / "w.pt")
+    saved = torch.load(tmp_path / "w.pt", weights_only=True)
+    assert saved.keys() == net.state_dict().keys()
+    assert all(torch.equal(saved[name], tensor) for name, tensor in net.state_dict().items())
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in saved.values())

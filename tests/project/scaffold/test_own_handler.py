@@ -1,0 +1,222 @@
+"""An author's handler: what its source asks for goes along, what it does not is named, and nothing is made up."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from marpack.project.load import load_project
+from marpack.project.planning import plan_project
+from marpack.project.scaffold.own_handler import read_handler
+from marpack.project.scaffold.placing import place
+from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
+from marpack.project.scaffold.survey import survey
+
+OWN = """
+class Handler:
+    def initialize(self, context):
+        self.here = context.system_properties["model_dir"]
+        {0}
+
+    def handle(self, data, context):
+        return [1 for _ in data]
+"""
+BASE = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    names = {0!r}\n"
+XGBOOST = json.dumps({"learner": {"gradient_booster": {}}, "version": [2, 0, 0]})
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def proposed(folder: Path, files: dict[str, str | bytes], **answers: object) -> Proposal:
+    write(folder, files)
+    return propose(folder, survey(folder), Answers(**answers))
+
+
+def codes(proposal: Proposal) -> list[str]:
+    return [finding.code for finding in proposal.findings]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("iris.pkl", pickle.dumps({0: "a"})),
+        ("iris.joblib", b"\x80\x04x"),
+        ("iris_model.json", XGBOOST),
+        ("iris.txt", "tree\nversion=v4\n"),
+        ("iris.bst", b"binf"),
+        ("iris.cbm", b"CBM1"),
+    ],
+)
+def test_models_of_other_libraries_are_the_handlers(tmp_path, name, content):
+    proposal = proposed(tmp_path, {"handler.py": OWN.format(f'open(f"{{self.here}}/{name}")'), name: content})
+    assert (proposal.weights, proposal.kind, proposal.toy, proposal.labels) == (name, None, False, None)
+    assert (proposal.brought, proposal.files, proposal.samples.listed) == ({}, (), ())
+
+
+def test_a_model_that_no_source_names_is_taken_where_it_is_the_only_one(tmp_path):
+    source = OWN.format('name = context.manifest["model"]["serializedFile"]')
+    assert proposed(tmp_path, {"handler.py": source, "iris.pkl": b"x"}).weights == "iris.pkl"
+
+
+def test_base_handler_is_given_no_pickle_for_its_weights(tmp_path):
+    proposal = proposed(tmp_path, {"handler.py": BASE.format("scaler.pkl"), "scaler.pkl": b"x"})
+    assert (proposal.weights, proposal.files) == (None, ("scaler.pkl",))
+    assert codes(proposal) == ["no-weights", "no-samples"]
+    assert "BaseHandler" in proposal.findings[0].message
+
+
+def test_no_toy_where_a_handler_is(tmp_path):
+    proposal = proposed(tmp_path, {"handler.py": OWN.format("pass")})
+    assert (proposal.weights, proposal.labels, proposal.brought, proposal.samples.listed) == (None, None, {}, ())
+    assert "the server allows" in next(each.message for each in proposal.findings if each.code == "no-weights")
+
+
+@pytest.mark.parametrize("source", ["def broken(:\n", "class A:\n    def handle(self): ...\nclass B(A): ...\n"])
+def test_what_is_called_a_handler_is_one_however_it_reads(tmp_path, source):
+    proposal = proposed(tmp_path, {"my_handler.py": source})
+    assert (proposal.handler, proposal.toy) == ("my_handler.py", False)
+
+
+def test_of_several_weights_the_one_that_the_source_names_is_taken(tmp_path, saved):
+    shutil.copy(saved["pictures"], tmp_path / "big.pt")
+    shutil.copy(saved["few"], tmp_path / "small.pt")
+    proposal = proposed(tmp_path, {"handler.py": BASE.format("small.pt")})
+    assert proposal.weights == "small.pt"
+    assert proposal.findings[0].message == "small.pt was taken, since handler.py names it; there are also big.pt"
+
+
+def test_weights_that_the_source_names_too_go_along(tmp_path, saved):
+    for name in ("decoder.pt", "encoder.pt", "old.pt"):
+        shutil.copy(saved["few"], tmp_path / name)
+    proposal = proposed(tmp_path, {"handler.py": OWN.format('load("encoder.pt"), load("decoder.pt")')})
+    assert (proposal.weights, proposal.files) == ("decoder.pt", ("encoder.pt",))
+    assert proposal.findings[0].message.endswith("there are also old.pt")
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        ('open(self.here + "/vocab.txt")', ["vocab.txt"]),
+        ('open(f"{self.here}/assets/words.txt")', ["assets/words.txt"]),
+        ('os.path.join(self.here, "assets", "words.txt")', ["assets/words.txt"]),
+        ('open("words.txt")', [{"from": "assets/words.txt", "to": "words.txt"}]),
+        ('from_pretrained(os.path.join(self.here, "assets"))', ["assets/"]),
+        ('from_pretrained(Path(self.here) / "assets")', ["assets/"]),
+        ('self.row = {}.get("assets")', []),
+        ('"""vocab.txt is not read any more"""', []),
+        ('open("gone.txt")', []),
+    ],
+)
+def test_files_that_the_source_names_go_along_under_its_names(tmp_path, line, files):
+    there = {"handler.py": OWN.format(line), "vocab.txt": "a\nb\n", "assets/words.txt": "c\n"}
+    assert list(proposed(tmp_path, there).files) == files
+
+
+def test_what_an_imported_module_names_goes_along_too(tmp_path):
+    helper = "import json\nwords = json.load(open('words.json'))\n"
+    there = {"handler.py": f"import reading\n{OWN.format('pass')}", "reading.py": helper, "words.json": "{}"}
+    assert proposed(tmp_path, there).files == ("words.json",)
+
+
+def test_what_the_source_does_not_name_is_left_out_aloud(tmp_path):
+    there = {"handler.py": OWN.format("pass"), "old.bst": b"x", "readme.txt": "x", "requirements-dev.txt": "x"}
+    there |= {f"{number}.json": "{}" for number in range(5)}
+    said = {each.code: each.message for each in proposed(tmp_path, there).findings}
+    assert "old.bst" not in said["left-out"]  # the handler's model, as the only one
+    assert said["left-out"] == "left out, since handler.py does not name them: 0.json, 1.json, 2.json, 3.json, 4.json"
+
+
+@pytest.mark.parametrize(
+    ("named", "labels"),
+    [("index_to_name.json", "index_to_name.json"), ("classes.json", None), ("x", "classes.json")],
+)
+def test_labels_that_the_source_reads_by_another_name_stay_what_they_are(tmp_path, named, labels):
+    there = {"handler.py": OWN.format(f"open({named!r})"), "classes.json": '["a", "b"]', "iris_model.json": XGBOOST}
+    if named == "index_to_name.json":
+        there[named] = '{"0": "a"}'
+    proposal = proposed(tmp_path, there)
+    assert proposal.labels == labels
+    assert ("classes.json" in proposal.files) == (named == "classes.json")
+
+
+def test_a_text_with_a_line_a_class_is_no_labels_beside_a_handler(tmp_path, saved):
+    shutil.copy(saved["few"], tmp_path / "net.pt")
+    assert proposed(tmp_path, {"handler.py": BASE.format(""), "notes.txt": "one\ntwo\n"}).labels is None
+
+
+@pytest.mark.parametrize(
+    ("name", "is_input"),
+    [
+        ("samples/a.json", True),
+        ("inputs/a.txt", True),
+        ("test_data/a.png", True),
+        ("test_image.jpg", True),
+        ("sample1.json", True),
+        ("other/a.json", False),
+        ("a.json", False),
+        ("samples/a.csv", False),
+        ("test_labels.json", False),
+    ],
+)
+def test_samples_are_inputs_that_are_there(tmp_path, name, is_input):
+    proposal = proposed(tmp_path, {"handler.py": OWN.format("pass"), name: "{}"})
+    assert [sample["input"] for sample in proposal.samples.listed] == ([name] if is_input else [])
+    assert ("no-samples" in codes(proposal)) != is_input
+
+
+def test_where_there_is_no_sample_it_is_told_what_proves_the_archive(tmp_path):
+    last = proposed(tmp_path, {"handler.py": OWN.format("pass")}).findings[-1]
+    assert "not proved until `marpack run --input FILE --record` has been done" in last.message
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("    return [1 for row in data]\n", 3),
+        ("    first = data[0]\n    return [first]\n", 3),
+        ("    return [0] * len(data)\n", 3),
+        ("    for row in data:\n        pass\n    return [row]\n", 3),
+        ("    if data is None:\n        return\n    return [row for row in data]\n", None),
+        ("    if not data:\n        return\n    return [row for row in data]\n", None),
+        ("    if data:\n        return [row for row in data]\n", None),
+        ("    return [row for row in data or []]\n", None),
+        ("    data = data and list(data)\n    return [row for row in data]\n", None),
+        ("    if not model:\n        return\n    return [row for row in data]\n", None),
+        ("    try:\n        return [row for row in data]\n    except TypeError:\n        return []\n", None),
+        ("    return model.handle(data, context)\n", None),
+    ],
+)
+def test_a_function_that_goes_through_no_rows_is_told_of(tmp_path, body, line):
+    (tmp_path / "handler.py").write_text(f"model = None\ndef handle(data, context):\n{body}")
+    found = [each.where for each in read_handler(tmp_path, ["handler.py"], "handler.py").findings]
+    assert found == ([f"handler.py:{line}"] if line else [])
+
+
+def test_weights_may_be_of_no_known_format_where_the_handler_loads_them(tmp_path):
+    there = {"handler.py": OWN.format("pass"), "a.pkl": b"x", "b.weights": b"x"}
+    assert proposed(tmp_path, there, weights="b.weights").weights == "b.weights"
+
+
+def test_of_several_handlers_the_one_that_is_called_so_is_taken(tmp_path):
+    there = {"a.py": OWN.format("pass"), "handler.py": OWN.format("pass"), "b.py": "def predict(data, context): ...\n"}
+    proposal = proposed(tmp_path, there)
+    assert proposal.handler == "handler.py"
+    (finding,) = [each for each in proposal.findings if each.code == "more-handlers"]
+    assert finding.message == "handler.py was taken for the handler; it could also be a.py, b.py:predict"
+
+
+def test_the_project_of_a_handler_is_planned_as_it_is(tmp_path):
+    there = {"handler.py": OWN.format('open(self.here + "/iris.pkl"), open("words.txt")'), "iris.pkl": b"x"}
+    proposal = proposed(tmp_path, there | {"data/words.txt": "a\n"})
+    place(tmp_path, assemble(proposal), replace=False)
+    plan = plan_project(load_project(tmp_path)).plan
+    assert {member.name for member in plan.members} >= {"handler.py", "iris.pkl", "words.txt"}
+    assert "samples" not in yaml.safe_load((tmp_path / "marpack.yaml").read_text())
