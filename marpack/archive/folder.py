@@ -21,7 +21,8 @@ from marpack.findings import Finding
 class FolderArchive:
     """A folder that holds MAR-INF/; see `marpack.archive.protocol.Archive`.
 
-    It is its user's own, so links in it are followed, as the server does; nothing is copied.
+    It is its user's own, so links in it are followed, as the server does; nothing is copied. So what a handler writes
+    into it stays, from run to run, as it does when a server serves the folder.
     """
 
     form = ArchiveForm.FOLDER

@@ -83,6 +83,9 @@ class Archive(Protocol):
     def materialize(self) -> Path:
         """Return a folder that holds every member, extracted into the cache at the first call, and if one is gone.
 
+        At the first call it holds the archive's own bytes and nothing else, whatever was done to it before; from then
+        on it stays as whoever runs there leaves it, until `close`. A model folder is used as it lies.
+
         Raises DamagedArchiveError, UnsafeArchiveError; nothing is left half-written.
         """
 

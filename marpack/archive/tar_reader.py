@@ -181,8 +181,8 @@ class TarArchive:
                 if not record.folder and (names is None or name in names):
                     extract_blocks(blocks, folder, name, progress)
 
-    def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
-        self.extract(folder, progress=progress)
+    def _fill(self, folder: Path, names: Collection[str] | None, progress: Progress | None) -> tuple[Finding, ...]:
+        self.extract(folder, names, progress)
         return self._contents.findings
 
     def _changed(self) -> DamagedArchiveError:

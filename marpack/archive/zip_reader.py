@@ -64,8 +64,8 @@ class ZipArchive:
             if names is None or name in names:
                 extract_member(self._data, member, folder, name, progress)
 
-    def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
-        self.extract(folder, progress=progress)
+    def _fill(self, folder: Path, names: Collection[str] | None, progress: Progress | None) -> tuple[Finding, ...]:
+        self.extract(folder, names, progress)
         return self.server_findings
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,6 +63,7 @@ def prepare(model_dir: str, handler: str, *, with_ts: bool) -> None:
     if shadowing:
         _try_start(shadowing, model_dir, before)
     _make_room(packed)
+    _leave_no_bytecode(model_dir)
     sys.path[:0] = places
     if "sitecustomize" in packed:  # which a Python runs when it starts
         sys.modules.pop("sitecustomize", None)
@@ -179,7 +181,7 @@ def _start_fails(folder: str, path: str) -> str:
     done = subprocess.run(  # noqa: S603 - our own interpreter, and the archive's modules, as on the server
         [sys.executable, "-c", _TRIAL],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -188,6 +190,18 @@ def _start_fails(folder: str, path: str) -> str:
     if not done.returncode:
         return ""
     return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+
+
+def _leave_no_bytecode(model_dir: str) -> None:
+    """Have no import write into the model folder: the next session begins with what is packed, and nothing compiled."""
+    below = os.path.realpath(model_dir) + os.sep
+    write = SourceFileLoader.set_data
+
+    def set_data(self: SourceFileLoader, path: str, data: bytes, *, _mode: int = 0o666) -> None:
+        if not os.path.realpath(path).startswith(below):
+            write(self, path, data, _mode=_mode)
+
+    SourceFileLoader.set_data = set_data  # type: ignore[assignment,method-assign]  # takes bytes only, as it gets
 
 
 def _make_room(packed: set[str]) -> None:

@@ -1,5 +1,7 @@
 import json
 import os
+import py_compile
+import shutil
 import subprocess
 import sys
 import time
@@ -35,6 +37,7 @@ def made(path, size=1000):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("w.bin", os.urandom(size))
         archive.writestr("h.py", "x = 1\n")
+        archive.mkdir("logs")
         archive.writestr("MAR-INF/MANIFEST.json", MANIFEST)
     return path
 
@@ -65,23 +68,89 @@ def test_a_touched_archive_is_extracted_anew(tmp_path, root):
     assert extract(path, root) != first
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda file: file.unlink(),
-        lambda file: file.write_bytes(b"x = 2\n"),
-        lambda file: file.write_bytes(b""),
-        lambda file: file.parent.rename(file.parent.with_name("elsewhere")),
-    ],
-)
-def test_a_folder_that_somebody_changed_is_not_used_again(tmp_path, root, spoil):
+def edit_in_secret(file):
+    """Change a file, and neither its size nor its time."""
+    before = file.stat()
+    file.write_bytes(b"x = 2\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+WRITES = {
+    "removed": lambda file: file.unlink(),
+    "changed": lambda file: file.write_bytes(b"x = 2\n"),
+    "changed-in-secret": edit_in_secret,
+    "emptied": lambda file: file.write_bytes(b""),
+    "linked": lambda file: (file.rename(file.with_name("i.py")), file.symlink_to("i.py")),
+    "a-folder": lambda file: (file.unlink(), file.mkdir(), (file / "x").touch()),
+    "added": lambda file: file.with_name("PIL.py").touch(),
+    "added-folder": lambda file: (file.with_name("PIL") / "inner").mkdir(parents=True),
+    "added-link": lambda file: file.with_name("PIL").symlink_to(file.parent),
+    "compiled": lambda file: py_compile.compile(str(file)),
+    "emptied-folder": lambda file: shutil.rmtree(file.parent / "MAR-INF"),
+    "folder-removed": lambda file: (file.parent / "logs").rmdir(),
+    "a-file": lambda file: (shutil.rmtree(file.parent / "MAR-INF"), (file.parent / "MAR-INF").touch()),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_what_somebody_did_to_a_folder_is_undone(tmp_path, root, write):
     path = made(tmp_path / "a.mar")
     first = extract(path, root)
-    spoil(first / "h.py")
+    before, weights = contents(first), (first / "w.bin").stat()
+    WRITES[write](first / "h.py")
+    assert extract(path, root) == first
+    assert contents(first) == before
+    assert (first / "w.bin").stat().st_ino == weights.st_ino  # not written again
+    assert (first / "w.bin").stat().st_ctime_ns == weights.st_ctime_ns
+    stamp = next(root.glob("*.json")).stat().st_ino
+    assert extract(path, root) == first
+    assert next(root.glob("*.json")).stat().st_ino == stamp  # nothing left to undo
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_what_somebody_did_to_a_folder_that_is_in_use_stays(tmp_path, root, write):
+    path = made(tmp_path / "a.mar")
+    with open_archive(path, cache=Cache(root)) as archive:
+        first = archive.materialize()
+        before = contents(first)
+        WRITES[write](first / "h.py")
+        changed = contents(first)
+        second = extract(path, root)
+        assert second != first
+        assert contents(second) == before
+        assert contents(first) == changed
+    assert extract(path, root) == second
+
+
+def test_a_folder_that_nobody_writes_into_is_shared(tmp_path, root):
+    path = made(tmp_path / "a.mar")
+    with open_archive(path, cache=Cache(root)) as archive:
+        assert archive.materialize() == extract(path, root)
+
+
+def test_who_uses_a_folder_that_was_written_into_has_it_alone(tmp_path, root):
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    (first / "counter").touch()
+    for _ in range(2):
+        with open_archive(path, cache=Cache(root)) as archive:
+            assert archive.materialize() != extract(path, root)
+
+
+def test_a_folder_that_cannot_be_mended_is_left(tmp_path, root):
+    path = made(tmp_path / "a.mar")
+    first = extract(path, root)
+    first.rename(tmp_path / "elsewhere")
+    first.symlink_to(tmp_path / "elsewhere")
+    (first / "h.py").unlink()
     second = extract(path, root)
     assert second != first
     assert (second / "h.py").read_bytes() == b"x = 1\n"
-    assert extract(path, root) == second
+    assert not (tmp_path / "elsewhere" / "h.py").exists()
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -98,13 +167,6 @@ def test_what_whoever_runs_there_removes_is_extracted_again_and_what_it_changes_
         second = archive.materialize()
         assert (second / "h.py").read_bytes() == b"x = 1\n"
         assert len((second / "w.bin").read_bytes()) == 1000
-
-
-def test_files_that_a_handler_adds_do_no_harm(tmp_path, root):
-    path = made(tmp_path / "a.mar")
-    first = extract(path, root)
-    (first / "__pycache__").mkdir()
-    assert extract(path, root) == first
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"folder": "../.."}', b"\xff"])
@@ -146,21 +208,51 @@ def test_an_archive_larger_than_the_bound_is_kept_until_the_next_one(tmp_path, r
 
 def test_leftovers_of_the_killed_are_swept_up(tmp_path, root):
     extract(made(tmp_path / "1.mar"), root)
-    for name, age in (("abc-old", 3600), ("abc-new", 1)):
+    key = "0" * 32
+    for name, age in ((f"{key}-00000old", 3600), (f"{key}-00000new", 1), ("my-project", 3600)):
         (root / name).mkdir()
         os.utime(root / name, (time.time() - age,) * 2)
     extract(made(tmp_path / "2.mar"), root)
-    assert not (root / "abc-old").exists()
-    assert (root / "abc-new").exists()
+    assert not (root / f"{key}-00000old").exists()
+    assert (root / f"{key}-00000new").exists()
+    assert (root / "my-project").exists()  # of a user whose cache lies among other things
 
 
-def test_a_cache_that_others_may_write_is_refused(tmp_path, root):
-    root.mkdir()
-    root.chmod(0o777)
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+@pytest.mark.parametrize("filled", [False, True])
+def test_a_cache_that_others_may_write_is_refused(tmp_path, root, mode, filled):
+    path = made(tmp_path / "1.mar")
+    if filled:
+        extract(path, root)
+    root.mkdir(exist_ok=True)
+    root.chmod(mode)
     with pytest.raises(ExtractionError) as caught:
-        extract(made(tmp_path / "1.mar"), root)
-    assert "can be written by others" in caught.value.what
-    assert "MARPACK_CACHE_DIR" in caught.value.hint
+        extract(path, root)
+    assert caught.value.what == "others can write to this folder, and so to the cache"
+    assert caught.value.where == str(root)
+    assert caught.value.hint == f"if it is yours: chmod go-w {root}; or set MARPACK_CACHE_DIR to a folder of yours"
+
+
+@pytest.mark.parametrize("above", ["near", "near/nearer"])
+def test_a_cache_that_others_may_move_is_refused(tmp_path, above):
+    root = tmp_path / "near" / "nearer" / "cache"
+    path = made(tmp_path / "1.mar")
+    folder = extract(path, root)
+    (tmp_path / above).chmod(0o777)
+    with pytest.raises(ExtractionError, match="others can write to this folder, and so to the cache") as caught:
+        extract(path, root)
+    assert caught.value.where == str(tmp_path / above)
+    (tmp_path / above).chmod(0o1777)  # as /tmp is
+    assert extract(path, root) == folder
+
+
+def test_whatever_is_made_for_the_cache_is_its_users_alone(tmp_path):
+    old = os.umask(0)
+    try:
+        extract(made(tmp_path / "1.mar"), tmp_path / "new" / "cache")
+    finally:
+        os.umask(old)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "new/cache")} == {0o700}
 
 
 def test_a_cache_that_cannot_be_made(tmp_path):
@@ -211,7 +303,7 @@ def test_a_killed_process_spoils_nothing(tmp_path, root):
     assert len(list(root.glob("*.json"))) == 1
 
 
-@pytest.mark.parametrize("change", [{"boot": "another"}, {"format": 2}, {"folder": "gone"}])
+@pytest.mark.parametrize("change", [{"boot": "another"}, {"format": 1}, {"folder": "gone"}])
 def test_a_stamp_of_another_time_is_no_stamp(tmp_path, root, change):
     """After the next boot, what was not flushed by then may be gone."""
     path = made(tmp_path / "a.mar")
@@ -221,6 +313,38 @@ def test_a_stamp_of_another_time_is_no_stamp(tmp_path, root, change):
     second = extract(path, root)
     assert second != first
     assert extract(path, root) == second
+
+
+@pytest.mark.parametrize("place", ["../evil", "evil"])
+def test_a_stamp_leads_to_no_folder_but_its_own(tmp_path, root, place):
+    path = made(tmp_path / "a.mar")
+    folder = extract(path, root)
+    shutil.copytree(folder.parent, root / place)
+    (stamp,) = root.glob("*.json")
+    told = json.loads(stamp.read_text()) | {"folder": place}
+    for name in contents(folder):
+        status = (root / place / "model" / name).stat()
+        if told["tree"][name] is not None:
+            told["tree"][name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    stamp.write_text(json.dumps(told))
+    found = extract(path, root)
+    assert found.parent.parent == root
+    assert found.parent.name.startswith(f"{stamp.stem}-")
+
+
+def test_a_process_killed_while_it_mends_spoils_nothing(tmp_path, root):
+    path = made(tmp_path / "a.mar", 50_000_000)
+    folder = extract(path, root)
+    before = contents(folder)
+    (folder / "w.bin").write_bytes(b"")
+    with another_process(path, root) as process:
+        end = time.monotonic() + 30
+        while not (folder / "w.bin").exists() or not (folder / "w.bin").stat().st_size:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        process.kill()
+    assert extract(path, root) == folder
+    assert contents(folder) == before
 
 
 def test_what_fits_the_bound_to_the_byte_stays(tmp_path, root):

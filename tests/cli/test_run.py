@@ -49,6 +49,30 @@ def test_files_folders_and_globs_in_one_go(mar: str, tmp_path: Path):
     assert json.loads(told[0]["body"]) == {"type": "str", "text": "a.txt", "x": None}
 
 
+COUNTER = """
+import os
+def handle(data, context):
+    if data is None:
+        return
+    with open("counter", "a") as file:
+        file.write("x")
+    if data[0]["body"] == "exit":
+        os._exit(1)
+    return [str(os.path.getsize("counter"))]
+"""
+
+
+def test_each_run_begins_with_what_is_packed(make_mar):
+    path = str(make_mar(COUNTER))
+    for _ in range(3):
+        assert [item["body"] for item in results(path, "--data", "a")] == ["1"]
+
+
+def test_within_a_run_a_worker_finds_what_the_one_before_it_wrote(make_mar):
+    found = results(str(make_mar(COUNTER)), "--data", "a", "--data", "exit", "--data", "a", code=1)
+    assert [item["body"] for item in found if item["status"] == 200] == ["1", "3"]
+
+
 def test_broken_json_is_sent_as_text_and_that_is_said(mar: str):
     done = marpack("run", mar, "--data", '{"a": 1', "--data", "plain")
     assert done.stderr.count("begins like JSON and is none, so it goes as text/plain") == 1

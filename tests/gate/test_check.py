@@ -1,11 +1,14 @@
 """The gate itself: what runs after what, how failures weigh, and what is said when something ends it early."""
 
+import os
 import pickle
 from pathlib import Path
 
 import pytest
 from gate.archives import HANDLER, archive, examine, failures, project
 
+from marpack.archive.cache import Cache
+from marpack.archive.reader import open_archive
 from marpack.errors import ExitCode, UsageError
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate, CheckOptions
@@ -197,11 +200,24 @@ def test_loading_takes_no_longer_than_the_server_would_wait(tmp_path: Path):
     assert report.seconds < 55  # the handler sleeps for 60
 
 
-def test_an_earlier_runs_traces_in_the_model_folder_are_found_too(tmp_path: Path):
+def test_what_is_written_into_the_model_folder_is_found_each_time(tmp_path: Path):
     writes = HANDLER.replace("return {self", 'os.path.exists("log.txt") or open("log.txt", "a")\n        return {self')
     path = archive(tmp_path / "p", writes)
     for _ in range(2):
         assert failures(examine(path)) == {"model-folder": ["model-folder-written"]}
+
+
+def test_what_is_checked_is_what_is_packed(tmp_path: Path):
+    """A file of the extracted archive that was changed in secret is not what workers load."""
+    path = archive(tmp_path / "p")
+    cache = tmp_path / "cache"
+    with open_archive(path, cache=Cache(cache)) as opened:
+        handler = opened.materialize() / "handler.py"
+    before = handler.stat()
+    handler.write_text(HANDLER.replace("vowels, self", "voyels, self"))
+    os.utime(handler, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with Candidate(ResolvedSource(path=path), CheckOptions(cache=Cache(cache))) as candidate:
+        assert failures(check(candidate, CheckSelection.of(["digests", "samples"]))) == {}
 
 
 def test_what_only_the_server_refuses_is_a_note_under_the_other_target(tmp_path: Path):

@@ -1,7 +1,10 @@
 """What the handler's process looks like; what the server's looks like is held by the probes of the same name."""
 
+import importlib
+import importlib.util
 import os
 import sys
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
 import pytest
@@ -17,6 +20,7 @@ def _kept(monkeypatch: pytest.MonkeyPatch):
     modules = dict(sys.modules)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "argv", [*sys.argv])
+    monkeypatch.setattr(SourceFileLoader, "set_data", SourceFileLoader.set_data)
     environment = dict(os.environ)
     yield
     os.environ.clear()
@@ -35,6 +39,22 @@ def test_the_model_folder_comes_first_for_this_python_and_its_children(make_fold
     assert places[:3] == [f"{folder}/sub", folder, "/mine"]
     assert places[3].endswith("ts/children")
     assert os.environ["TS_IPEX_ENABLE"] == "false"
+
+
+def test_imports_write_no_bytecode_into_the_model_folder(make_folder, tmp_path, monkeypatch):
+    files = {"packed_one.py": "x = 1\n", "packed/__init__.py": "x = 2\n", "packed/by_path.py": "x = 3\n"}
+    folder = make_folder("x = 1\n", files=files)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "installed_one.py").write_text("x = 4\n")
+    monkeypatch.setenv("PYTHONPATH", "")
+    prepare(str(folder), "handler.py", with_ts=False)
+    sys.path.append(str(tmp_path / "lib"))
+    assert importlib.import_module("packed_one").x == 1
+    assert importlib.import_module("packed").x == 2
+    assert importlib.import_module("installed_one").x == 4
+    spec = importlib.util.spec_from_file_location("by_path", folder / "packed" / "by_path.py")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert [path.parent.parent.name for path in tmp_path.rglob("*.pyc")] == ["lib"]
 
 
 def test_a_sitecustomize_that_fails_is_noted(make_folder):
