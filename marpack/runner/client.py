@@ -24,6 +24,7 @@ from marpack.torchserve.messages import (
     Load,
     Loaded,
     LoadFailed,
+    ModelOutput,
     Pipe,
     Predict,
     Request,
@@ -46,6 +47,7 @@ class BatchResult(Struct, frozen=True, kw_only=True):
     logs: str = ""
     seconds: float = 0.0  # from the worker's turning to the batch to its answer
     died: bool = False  # the worker is gone; start another before the next batch
+    outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
 
 
 class LoadError(HandlerError):
@@ -226,6 +228,7 @@ class Worker:
             troubles=message.troubles,
             logs=self._logs.take(),
             seconds=seconds,
+            outputs=message.outputs,
         )
 
     def give_up(self, *, timed_out: bool = False) -> BatchResult:

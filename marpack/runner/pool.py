@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.runner.client import BatchResult, Worker, wait
-from marpack.torchserve.messages import Load, Loaded, Request
+from marpack.torchserve.messages import Load, Loaded, ModelOutput, Request
 from marpack.torchserve.model_config import seconds_of
 
 Batch = tuple[Request, ...]
@@ -130,6 +130,7 @@ class LocalPool:
         self.peak_memory = 0  # bytes, of any worker that ended by way of this pool
         self.loads: list[Loaded] = []  # one per time a worker was started
         self.load_logs = ""  # what the first printed while loading
+        self.outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
 
     def start(self) -> Loaded:
         """Load the model in every worker; return what the first says of it.
@@ -215,6 +216,7 @@ class LocalPool:
         for feed in self._workers:
             while feed.sent and (outcome := feed.worker.outcome()) is not None:
                 done[feed.answered(outcome.seconds)] = outcome
+                self.outputs |= outcome.outputs
 
     def _replace(self, feed: "_Feed", done: dict[int, BatchResult], *, timed_out: bool) -> None:
         """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""

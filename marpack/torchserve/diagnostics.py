@@ -1,4 +1,4 @@
-"""Notes and timings that stand beside an answer, for the author's eyes only; calls that may raise anything."""
+"""Notes, timings and facts that stand beside an answer, for the author's eyes only; calls that may raise anything."""
 
 import time
 from collections.abc import Callable
@@ -7,12 +7,13 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from marpack.torchserve.messages import Trouble
+from marpack.torchserve.messages import ModelOutput, Trouble
 
 _MAX_COUNT = 100  # a handler may be called a million times between two drains
 _collected: list[Trouble] = []
 _explained: list[Trouble] = []  # of those, what explains an exception
 _spent: dict[str, float] = {}
+_outputs: set[ModelOutput] = set()
 R = TypeVar("R")
 
 
@@ -56,6 +57,19 @@ def drain_timings() -> dict[str, float]:
     spent = dict(_spent)
     _spent.clear()
     return spent
+
+
+def add_output(output: ModelOutput) -> None:
+    """Tell what a model's output looks like."""
+    if len(_outputs) < _MAX_COUNT:
+        _outputs.add(output)
+
+
+def drain_outputs() -> frozenset[ModelOutput]:
+    """Return what outputs were told of since the last call, and begin anew."""
+    outputs = frozenset(_outputs)
+    _outputs.clear()
+    return outputs
 
 
 def milliseconds_since(start: float) -> float:

@@ -133,12 +133,20 @@ class ResponseChunk(Struct, frozen=True, tag=True):
     responses: dict[int, Response]
 
 
+class ModelOutput(Struct, frozen=True):
+    """What was seen of a model's output that is a tensor [N, K]."""
+
+    width: int  # K
+    classes: bool = False  # what took it is a classifier, to which they are classes
+
+
 class Answered(Struct, frozen=True, kw_only=True, tag=True):
     """The batch's answers, in its order."""
 
     responses: tuple[Response, ...]
     stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle
     troubles: tuple[Trouble, ...] = ()
+    outputs: frozenset[ModelOutput] = frozenset()
 
 
 class ForeignBytesError(Exception):

@@ -11,7 +11,8 @@ from types import FrameType
 from msgspec import Struct
 
 from marpack.torchserve import distributions
-from marpack.torchserve.diagnostics import attempt
+from marpack.torchserve.diagnostics import attempt, note
+from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import INSTALLED, SET_BY_INITIALIZE, is_standard
 
 _ARGUMENTS = (
@@ -132,6 +133,32 @@ def _is_about(error: BaseException, value: object) -> bool:
 
 def _is_json(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == "json" and frame.f_code.co_name == "loads"
+
+
+def note_gap(error: BaseException, handler: object) -> None:
+    """Note that a class has a number beyond the labels that the handler holds, as the built-ins note of theirs."""
+    frames = list(_frames(error)) if isinstance(error, KeyError) and error.args else []
+    if not frames or str(frames[-1][0].f_globals.get("__name__")).startswith("marpack."):
+        return
+    held = attempt(lambda: _exceeded_labels(error.args[0], handler))
+    if held is not None and not isinstance(held, Exception):
+        message = f"the model answers with class {error.args[0]}, and {held}"
+        note("labels-gap", message, stage="postprocess", hint="give one label for each of the model's outputs")
+
+
+def _exceeded_labels(key: object, handler: object) -> str | None:
+    """Return what names the classes from 0 on, and not this one."""
+    if not isinstance(key, int | str) or not str(key).isdecimal():
+        return None
+    for name, held in vars(handler).items():
+        if (
+            isinstance(held, dict)
+            and 0 < len(held) <= int(key)
+            and held.keys() == set(map(type(key), range(len(held))))
+        ):
+            where = LABELS_NAME if name == "mapping" else f"the handler's {name}"
+            return f"{where} names those from 0 to {len(held) - 1}"
+    return None
 
 
 def _hint_about_handler(error: BaseException, handler: object) -> str | None:

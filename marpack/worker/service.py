@@ -33,7 +33,7 @@ from marpack.torchserve.streaming import ChunkSocket, assemble, is_final
 from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.torchserve.ts.entry_point import HandlerEntry
 from marpack.torchserve.ts_util import PredictionException
-from marpack.worker.remedies import hint_in_request
+from marpack.worker.remedies import hint_in_request, note_gap
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
 
@@ -109,7 +109,12 @@ class InferenceService:
             answers = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
             self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
         stages = self._clock.take() | drain_timings() | {"handle": milliseconds_since(start)}
-        return Answered(responses=answers, stages=stages, troubles=(*self._taken(), *diagnostics.drain_notes()))
+        return Answered(
+            responses=answers,
+            stages=stages,
+            troubles=(*self._taken(), *diagnostics.drain_notes()),
+            outputs=diagnostics.drain_outputs(),
+        )
 
     def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
         if self.mode.asynchronous:
@@ -222,6 +227,7 @@ class InferenceService:
             self.on_failure(error)
         stage = self._clock.failed or "handle"
         hint = hint_in_request(error, rows, self._instance)
+        note_gap(error, self._instance)
         self._troubles.append(flatten(error, stage=stage, model_dir=self._model_dir, hint=hint))
         return tuple(error_response(status, message) for _ in range(count))
 

@@ -1,8 +1,13 @@
 """Which names in an answer stand where a label should, and which are other numbers beside them."""
 
+import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from days import by_day
 from gate.archives import HANDLER, archive, examine, failures
 
 from marpack.gate.check import CheckSelection
@@ -86,3 +91,92 @@ def test_labels_that_cannot_be_read_are_not_compared(make_mar, labels: str):
     assert {checked.name: checked.reason for checked in report.checks}["labels"] == (
         "index_to_name.json holds none that can be read"
     )
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODEL = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+SOFTMAX = """
+from ts.torch_handler.base_handler import BaseHandler
+from ts.utils.util import map_class_to_label
+
+
+class Handler(BaseHandler):
+    def preprocess(self, data):
+        return super().preprocess([row.get("data") or row.get("body") for row in data])
+
+    def postprocess(self, data):
+        return [self.answer(row) for row in data.softmax(dim=1).tolist()]
+
+    def answer(self, row):
+        return BODY
+"""
+EVERY = "{self.mapping[str(index)]: share for index, share in enumerate(row)}"
+LIKELIEST = "dict(sorted(zip(self.mapping.values(), row), key=lambda pair: -pair[1])[:1])"
+LABELS = ["cat", "dog", "bird", "fish"]
+
+
+def shapes(folder: Path, count: int) -> Path:
+    """Pack a built-in classifier of six shapes with so many labels."""
+    example = EXAMPLES / "image_classifier"
+    labels = json.dumps([f"shape {number}" for number in range(count)])
+    files = {"model.pt": (example / "shapes.pt").read_bytes(), "labels.json": labels}
+    samples = {"ring.jpg": (example / "samples" / "ring.jpg").read_bytes()}
+    return archive(folder, samples=samples, files=files, entry="image_classifier", weights="model.pt", config=None)
+
+
+def linear(folder: Path, labels: Any, body: str) -> Path:
+    """Pack a model of three outputs whose handler answers with `body`."""
+    buffer = io.BytesIO()
+    torch.save({"layer.weight": torch.eye(3)[:, :2].clone(), "layer.bias": torch.zeros(3)}, buffer)
+    files = {"weights.pt": buffer.getvalue(), "model.py": MODEL, "labels.json": json.dumps(labels)}
+    samples = {"one.json": "[1.0, 2.0]", "two.json": "[3.0, -1.0]"}
+    keys = {"weights": "weights.pt", "model_file": "model.py", "config": None}
+    return archive(folder, SOFTMAX.replace("BODY", body), samples=samples, files=files, **keys)
+
+
+COUNTED = {
+    "a classifier, one more": (lambda folder: shapes(folder, 7), "idle-label", (6, 7)),
+    "a classifier, one fewer": (lambda folder: shapes(folder, 5), "missing-label", (6, 5)),
+    "a classifier": (lambda folder: shapes(folder, 6), None, None),
+    "all classes, one more": (lambda folder: linear(folder, LABELS, EVERY), "idle-label", (3, 4)),
+    "all classes, one fewer": (lambda folder: linear(folder, LABELS[:2], EVERY), "missing-label", (3, 2)),
+    "all classes": (lambda folder: linear(folder, LABELS[:3], EVERY), None, None),
+    "the server's mapping": (
+        lambda folder: linear(folder, LABELS, "map_class_to_label([row], self.mapping)[0]"), "idle-label", (3, 4),
+    ),
+    "the likeliest, one more": (lambda folder: linear(folder, LABELS, LIKELIEST), "idle-label", (3, 4)),
+    "the likeliest, one fewer": (lambda folder: linear(folder, LABELS[:2], LIKELIEST), None, None),
+    "an output left out": (
+        lambda folder: linear(folder, LABELS[:2], "dict(zip(self.mapping.values(), row))"), None, None,
+    ),
+    "numbers with gaps": (lambda folder: linear(folder, dict(zip("0127", LABELS, strict=True)), EVERY), None, None),
+    "an embedding": (
+        lambda folder: linear(folder, LABELS, "dict.fromkeys(self.mapping.values(), 0.9 + row[0] / 100)"), None, None,
+    ),
+    "numbers beside labels": (
+        lambda folder: linear(folder, LABELS, "{self.mapping['0']: row[0], 'x1': row[1] * 100}"), None, None,
+    ),
+    "another key": (lambda folder: linear(folder, LABELS[:2], "{'b': 1}['a']"), None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", by_day(COUNTED, "a classifier, one more", "all classes, one fewer", "an embedding"))
+def test_labels_are_as_many_as_the_models_outputs(tmp_path: Path, case: str):
+    pack, code, counts = COUNTED[case]
+    report = examine(pack(tmp_path / "p"), choice=CheckSelection.of(["labels"]))
+    found = [finding for checked in report.checks for finding in checked.findings]
+    assert [finding.code for finding in found] == ([code] if code else [])
+    if counts:
+        assert found[0].message == "the model has {} outputs, index_to_name.json names {}".format(*counts)
+        assert failures(report) == {"labels": [code]}

@@ -4,15 +4,17 @@ import pytest
 
 from marpack.torchserve.diagnostics import (
     Explained,
+    add_output,
     add_timing,
     attempt,
     drain_notes,
+    drain_outputs,
     drain_timings,
     explained,
     milliseconds_since,
     note,
 )
-from marpack.torchserve.messages import Trouble
+from marpack.torchserve.messages import ModelOutput, Trouble
 
 
 def test_a_note_is_kept_once_and_until_it_is_told():
@@ -45,6 +47,14 @@ def test_times_add_up_until_they_are_told():
         add_timing(what, spent)
     assert drain_timings() == {"compile": 3.5, "export": 1.0}
     assert drain_timings() == {}
+
+
+def test_outputs_are_told_once_each():
+    drain_outputs()
+    for width in (*range(101), 1):
+        add_output(ModelOutput(width))
+    assert drain_outputs() == {ModelOutput(width) for width in range(100)}
+    assert drain_outputs() == frozenset()
 
 
 def test_an_exception_is_explained_on_its_way_out():

@@ -10,7 +10,7 @@ import pytest
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.messages import Load, Part, Request
 from marpack.worker.handlers.base import BaseHandler
-from marpack.worker.remedies import Remedy, hint_in_request, remedy_for
+from marpack.worker.remedies import Remedy, hint_in_request, note_gap, remedy_for
 from marpack.worker.trouble import flatten
 
 LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
@@ -198,3 +198,40 @@ def test_hints_stand_beside_the_answers_of_a_worker(make_folder):
         hints = [str(outcome.troubles[0].hint) for outcome in pool.outcomes(batches)]
     assert hints[0] == ARRIVED.format("int")
     assert ["b64encode" in hint for hint in hints[1:]] == [False, True, True, False]
+
+
+NUMBERED = {"0": "cat", "1": "dog"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "key", "named"),
+    [
+        ({"mapping": NUMBERED}, "2", "index_to_name.json"),
+        ({"other": {"a": 1}, "names": {0: "cat", 1: "dog"}}, 2, "the handler's names"),
+        ({"mapping": NUMBERED}, "1x", None),
+        ({"mapping": NUMBERED}, 2, None),  # a number, where the labels' are texts
+        ({"mapping": {"0": "cat", "7": "dog"}}, "2", None),  # whoever leaves gaps may mean them
+        ({"mapping": {}}, "0", None),
+        ({"mapping": None}, "0", None),
+    ],
+)
+def test_a_class_beyond_the_labels(notes, labels: dict[str, Any], key: str | int, named: str | None):
+    class Handler:
+        def ask(self) -> object:
+            return {}[key]
+
+    handler = Handler()
+    vars(handler).update(labels)
+    note_gap(raised(handler.ask), handler)
+    told = notes()
+    assert [trouble.message for trouble in told.values()] == (
+        [f"the model answers with class 2, and {named} names those from 0 to 1"] if named else []
+    )
+    assert set(told) == ({"labels-gap"} if named else set())
+
+
+@pytest.mark.parametrize("handler", [None, object()])
+def test_no_labels_are_looked_for_where_there_can_be_none(notes, handler: object):
+    note_gap(raised(lambda: {}["2"]), handler)
+    note_gap(raised(lambda: int("x")), handler)
+    assert notes() == {}

@@ -16,7 +16,7 @@ from marpack.errors import MissingExtraError
 from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.worker.handlers import loading
-from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
+from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite, tell_output
 from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
 from marpack.worker.handlers.timing import timed
 from marpack.worker.loaders import eager, pt2, torchscript
@@ -145,7 +145,9 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         with torch.inference_mode():
             batch = data.to(self.device)
             with Explained(partial(note_call, self.model, batch)):
-                return self.model(batch, *args, **kwargs)
+                output = self.model(batch, *args, **kwargs)
+            tell_output(output)
+            return output
 
     @timed
     def postprocess(self, data: Value) -> Value:

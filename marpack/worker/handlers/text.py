@@ -16,7 +16,7 @@ from marpack.torchserve.labels import named
 from marpack.torchserve.targets import Target, TargetDifference, settings_for
 from marpack.worker.handlers import text_pipeline
 from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
-from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
+from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite, tell_output
 from marpack.worker.handlers.interfaces import HandlerContext, Model, Rows, Value
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.text_pipeline import expand, note_batch, note_no_text, note_no_words, offsets_of, text_of
@@ -228,6 +228,7 @@ class TextClassifier(TextHandler):
     def postprocess(self, data: torch.Tensor) -> list[dict[str, Any]]:  # Any: probabilities
         """Turn logits [N, K] into one `{label: probability}` per text, over all classes."""
         note_nonfinite(data)
+        tell_output(data, classes=True)
         with explained_output("logits [N, K]", data):
             probabilities = softmax(data).tolist()
         return named(probabilities, self.mapping)

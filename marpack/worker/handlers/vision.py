@@ -16,7 +16,7 @@ from marpack.torchserve.diagnostics import Explained, note
 from marpack.torchserve.labels import named
 from marpack.torchserve.targets import TargetDifference
 from marpack.worker.handlers.base import BaseHandler, Deferred
-from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
+from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite, tell_output
 from marpack.worker.handlers.interfaces import HandlerContext, Rows, Value
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.timing import timed
@@ -178,6 +178,7 @@ class ImageClassifier(VisionHandler):
         Raises RuntimeError for fewer classes than `topk`; target marpack names as many as there are.
         """
         note_nonfinite(data)
+        tell_output(data, classes=True)
         with explained_output("logits [N, K]", data):
             probabilities = functional.softmax(data, dim=1)
         clamp = better(self, TargetDifference.TOPK_CLAMPED)

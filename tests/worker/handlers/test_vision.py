@@ -7,6 +7,8 @@ import torch
 from PIL import Image
 from worker.handlers.make_reference import FOLDER
 
+from marpack.torchserve.diagnostics import drain_outputs
+from marpack.torchserve.messages import ModelOutput
 from marpack.torchserve.targets import Target
 from marpack.worker.handlers.vision import ImageClassifier, ObjectDetector
 
@@ -123,6 +125,11 @@ def test_too_few_classes(classify, notes):
     assert notes()["topk"].message == "the model has 3 classes, and topk is 5"
     [answer] = classify(picture, classes=3, target=Target.MARPACK)
     assert len(answer) == 3
+
+
+def test_the_models_classes_are_told(classify):
+    classify(photo("photo-rgb.png"))
+    assert drain_outputs() == {ModelOutput(6), ModelOutput(6, classes=True)}
 
 
 @pytest.mark.parametrize("target", list(Target))
