@@ -249,7 +249,7 @@ def test_the_time_that_loading_took(mar: Path, load: dict[str, float], text: str
 def test_each_answers_time_is_shared_out(mar: Path, stages: dict[str, float], told: str, shares: list[str]):
     page = written(mar, (asked(), answer(stages=stages)))
     assert f'<span class="time dim">{told}</span>' in page
-    assert re.findall(r'<i class="s\d" style="width:([\d.]+)%"></i>', page) == shares
+    assert re.findall(r'<i class="(?:s\d|rest)" style="width:([\d.]+)%"></i>', page) == shares
 
 
 @pytest.mark.parametrize(
@@ -302,6 +302,24 @@ def test_small_pictures_are_enlarged(mar: Path, size: tuple[int, int], body: str
     Image.new("L", size).save(buffer, "PNG")
     page = written(mar, (asked(buffer.getvalue(), "image/png"), answer(body)))
     assert f'width="{shown[0]}" height="{shown[1]}"' in page
+
+
+def test_a_stage_has_one_colour_wherever_it_is_drawn(mar: Path):
+    stages = {"postprocess": 2.0, "explain_handle": 1.0, "compile": 3.0, "handle": 9.0}
+    times = [{**stages, "preprocess": 1.0}, stages]  # neither has all, and the first seen is plotted first
+    seen = dict.fromkeys(["postprocess", "explain_handle", "compile", "handle", "preprocess"], Percentiles(1, 2, 3))
+    page = written(mar, *((asked(), answer(stages=each)) for each in times), stages=seen)
+    plotted = re.findall(r'<text x="0" y="\d+\.0">(\w+)</text>\s*<rect class="(\w+)"', page)
+    colours = dict(plotted)
+    assert colours["compile"] == colours["handle"]
+    assert len(set(colours.values())) == 4
+    strips = [re.findall(r'<i class="(\w+)" style="width', strip) for strip in re.findall('<div class="strip".*', page)]
+    assert strips == [
+        [colours[name] for name in ("preprocess", "postprocess", "explain_handle", "handle")],
+        [colours[name] for name in ("postprocess", "explain_handle", "handle")],
+    ]
+    columns = re.findall(r'<rect class="(\w+)" x="[\d.]+" y="[\d.]+" width="219', page)
+    assert columns == [colours["handle"]] * 2
 
 
 def test_inputs_are_plotted_by_the_time_of_their_call(mar: Path):

@@ -144,6 +144,7 @@ class HtmlReport:
             summary=summary,
             interrupted=interrupted,
             stages=summary.stages,
+            css_of=_css_of,
             course=self._course,
             initialize=None if initialize is None else f"{initialize / 1000:.2f} s",
             facts=self._facts(),
@@ -216,11 +217,14 @@ def _strip(stages: Mapping[str, float]) -> list[dict[str, object]]:
     named = [(name, stages[name]) for name in _STAGES if name in stages]
     if not named or whole <= 0:
         return []
-    parts = [
-        {"css": f"s{number % 6}", "share": round(100 * elapsed / whole, 2)} for number, (_, elapsed) in enumerate(named)
-    ]
+    parts = [{"css": _css_of(name), "share": round(100 * elapsed / whole, 2)} for name, elapsed in named]
     rest = 100 - 100 * sum(elapsed for _, elapsed in named) / whole
-    return [*parts, {"css": "s3", "share": round(max(rest, 0), 2)}]
+    return [*parts, {"css": _css_of("handle"), "share": round(max(rest, 0), 2)}]
+
+
+def _css_of(stage: str) -> str:
+    """Return the class that colours a stage, wherever it is drawn; the whole call and what is left of it are grey."""
+    return f"s{_STAGES.index(stage)}" if stage in _STAGES else "rest"
 
 
 def _stage_times(stages: Mapping[str, float]) -> str:
