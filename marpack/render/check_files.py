@@ -2,6 +2,8 @@
 
 import os
 import re
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -39,6 +41,7 @@ def check_page(report: GateReport) -> bytes:
         said=said,
         hinted_once=hinted_once,
         version=__version__,
+        moment=datetime.fromtimestamp(int(time.time()), UTC),
     )
     return page.encode("utf-8", "replace")
 

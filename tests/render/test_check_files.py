@@ -64,6 +64,21 @@ def test_the_verdict_is_told_first(changes: dict, words: str):
     assert words in Page(check_page(report(**changes))).text
 
 
+@pytest.mark.parametrize("verdict", GateVerdict)
+def test_every_verdict_has_a_colour(verdict: GateVerdict):
+    page = check_page(report(verdict=verdict)).decode()
+    assert f'<p class="verdict {verdict}">' in page
+    (colour,) = re.findall(rf"\.{verdict}\b[^{{]*{{ color: var\(--(\w+)\); }}", page)
+    assert colour == {"deployable": "good", "refused": "bad"}.get(verdict, "warn")
+
+
+def test_it_tells_when_it_was_checked(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("time.time", lambda: 1767225659.9)
+    data = check_page(report())
+    assert "checked 2026-01-01 00:00 UTC" in Page(data).text
+    assert b'<time datetime="2026-01-01T00:00:59+00:00">' in data
+
+
 def test_it_needs_nothing_else_and_follows_light_and_dark():
     data = check_page(report()).decode()
     page = Page(data.encode())
@@ -72,6 +87,7 @@ def test_it_needs_nothing_else_and_follows_light_and_dark():
     assert not re.search(r"url\(|@import|https?://", data)
     assert "prefers-color-scheme: dark" in data
     assert 'name="color-scheme" content="light dark"' in data
+    assert """Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""" in data
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
