@@ -177,6 +177,19 @@ def test_a_forged_index_is_seen_through_by_the_crc_or_by_reading(build: Build, t
         assert [part.name for part in found.members] == ["handler.py"]
 
 
+@pytest.mark.parametrize("forged", [0, 1])
+def test_a_manifest_may_name_weights_that_are_not_there(build: Build, tmp_path: Path, forged: int) -> None:
+    pair = [build("a.mar"), tmp_path / "b.mar"]
+    with zipfile.ZipFile(pair[0]) as old, zipfile.ZipFile(pair[1], "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, content.replace(b"net.pt", b"not.pt") if name == "MAR-INF/MANIFEST.json" else content)
+    with open_archive(pair[forged]) as before, open_archive(pair[1 - forged]) as after:
+        found = diff(before, after)
+    assert [item.name for item in found.manifest] == ["model.serializedFile"]
+    assert found.tensors == ()
+
+
 def test_config_and_labels_that_cannot_be_read_are_compared_as_text(build: Build) -> None:
     before = build("a.mar", index_to_name__json="{", **{"model-config__yaml": "a: ["})
     after = build("b.mar", index_to_name__json="[", **{"model-config__yaml": "a: ]"})
