@@ -75,7 +75,7 @@ def _case(suite: ET.Element, checked: CheckResult) -> None:
     elif checked.closes:
         failure = ET.SubElement(case, "failure", message=_xml_text(checked.reason), type=checked.rule)
         failure.text = _xml_text(details)
-    elif details:
+    if details and not checked.closes:
         ET.SubElement(case, "system-out").text = _xml_text(details)
 
 
@@ -91,13 +91,8 @@ def _xml_text(text: str) -> str:
 
 
 def sarif(report: GateReport) -> bytes:
-    """Return the report: one rule per check, one result per finding of a check that was run."""
-    results = [
-        _result(checked, finding, report)
-        for checked in report.checks
-        if checked.verdict is not Verdict.SKIPPED
-        for finding in checked.findings
-    ]
+    """Return the report: one rule per check, one result per finding."""
+    results = [_result(checked, finding, report) for checked in report.checks for finding in checked.findings]
     rules = [{"id": checked.rule, "shortDescription": {"text": _sentence(checked.title)}} for checked in report.checks]
     run = {
         "tool": {"driver": {"name": "marpack", "version": __version__, "rules": rules}},

@@ -3,8 +3,10 @@
 import re
 from xml.etree import ElementTree as ET
 
-from render.reports import report
+from msgspec.structs import replace
+from render.reports import CHECKS, report
 
+from marpack.gate.verdicts import Verdict
 from marpack.render.check_files import junit
 
 # Element → attributes it must have, attributes it may have (the schema is junit-10.xsd of Jenkins' xunit plugin).
@@ -62,3 +64,10 @@ def test_what_a_check_came_to_is_told_where_ci_systems_look():
     ]
     assert skipped[0].get("message") == "preflight failed"
     assert weighing[0].text == "error memory-grows: it grows"
+
+
+def test_a_check_that_came_to_no_verdict_says_why():
+    undecided = replace(CHECKS[3], verdict=Verdict.SKIPPED, reason="undecided")
+    (case,) = ET.fromstring(junit(report(checks=(undecided,))))[0]
+    assert [child.tag for child in case] == ["skipped", "system-out"]
+    assert case[1].text == "error memory-grows: it grows"

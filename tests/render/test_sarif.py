@@ -6,9 +6,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from render.reports import report
+from msgspec.structs import replace
+from render.reports import CHECKS, report
 
-from marpack.gate.verdicts import GateReport
+from marpack.gate.verdicts import GateReport, Verdict
 from marpack.render.check_files import location_of, sarif, uri_of
 
 
@@ -47,6 +48,12 @@ def test_each_finding_of_a_check_that_ran_is_a_result():
         ("memory", "warning", "memory-grows"),  # as the project weighs it
     ]
     assert results[0]["message"]["text"].endswith("Mend it.")
+
+
+def test_a_check_that_came_to_no_verdict_says_why():
+    undecided = replace(CHECKS[3], verdict=Verdict.SKIPPED, reason="undecided")
+    (result,) = log_of(report(checks=(undecided,)))["runs"][0]["results"]
+    assert result["properties"]["code"] == "memory-grows"
 
 
 def test_an_examination_that_was_interrupted_says_so():
