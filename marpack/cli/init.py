@@ -64,7 +64,7 @@ def init(folder: Path | None, *, archive: str | None, as_json: bool, **options: 
 
 def _from_archive(archive: str, folder: Path | None, options: Options) -> InitReport:
     from marpack.archive.reader import open_archive
-    from marpack.project.scaffold.placing import place
+    from marpack.project.scaffold.placing import new_folder, place
     from marpack.project.scaffold.reclaim import reclaim
 
     given = [name for name in _DESCRIBING if options[name] is not None]
@@ -73,7 +73,8 @@ def _from_archive(archive: str, folder: Path | None, options: Options) -> InitRe
         raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
     with open_archive(archive) as opened:
         found = reclaim(opened)
-        target = _checked(folder) if folder else _new(Path(found.name))
+        hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
+        target = _checked(folder) if folder else new_folder(Path(found.name), hint=hint)
         placed = place(target, found.files, replace=options["force"])
     return _report(target, found.name, placed, found.findings)
 
@@ -107,13 +108,6 @@ def _report(
 def _checked(folder: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="name another folder")
-    return folder
-
-
-def _new(folder: Path) -> Path:
-    if folder.exists():
-        hint = f"say so if that is where the project goes: marpack init {folder} --from …"
-        raise UsageError("there is something of the model's name already", where=str(folder), hint=hint)
     return folder
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from marpack.cli.options import Options
     from marpack.cli.run_output import RunOutput
-    from marpack.gate.recording import Recorder
+    from marpack.gate.recording import NewProject, Recorder, RecordingSummary
     from marpack.runner.benchmark import BenchmarkFigures
     from marpack.runner.client import Worker
     from marpack.runner.inputs import Input
@@ -73,8 +73,8 @@ def answer(
     from marpack.runner.results import answered_inputs
     from marpack.runner.resume import ResultsLog
 
-    recorder = recorder_of(source, options) if options["record"] else None
     with ExitStack() as stack:
+        recorder = recorder_of(source, options, stack) if options["record"] else None
         results_log = stack.enter_context(ResultsLog(options["resume"])) if options["resume"] else None
         inputs = inputs_of(options, results_log)
         output = stack.enter_context(RunOutput(options, results_log))
@@ -257,20 +257,30 @@ def _measure(session: Session, inputs: list[Input], options: Options, output: Ru
     return figures
 
 
-def recorder_of(source: str | None, options: Options) -> Recorder:
-    """Return what records the answers; without inputs, those to the project's samples are asked for.
+def recorder_of(source: str | None, options: Options, stack: ExitStack) -> Recorder | NewProject:
+    """Return what records the answers: in the project, or of an archive in a new one.
 
-    Raises UsageError if there are none, ProjectError if the source is no project.
+    Without inputs, the answers to the project's samples are asked for. Raises UsageError if there are none,
+    ProjectError if the source is no project, ArchiveError for an archive that cannot become one.
     """
-    from marpack.gate.recording import Recorder
+    from marpack.archive.reader import open_archive
+    from marpack.gate.recording import NewProject, Recorder
     from marpack.project.load import load_project
+    from marpack.project.source import is_archive
 
+    if source is not None and is_archive(Path(source)):
+        _expect_inputs(options, source)
+        return NewProject(stack.enter_context(open_archive(source)))
     project = load_project(Path(source if source is not None else "."))
     if not options["inputs"] and not options["data"]:
         options["inputs"] = tuple(_path(project.folder, sample.input) for sample in project.samples)
-    if not options["inputs"] and not options["data"]:
-        raise UsageError("there is nothing to record", where=project.file, hint="name inputs: --record --input FILE…")
+    _expect_inputs(options, project.file)
     return Recorder(project)
+
+
+def _expect_inputs(options: Options, where: str) -> None:
+    if not options["inputs"] and not options["data"]:
+        raise UsageError("there is nothing to record", where=where, hint="name inputs: --record --input FILE…")
 
 
 def _path(folder: Path, name: str) -> str:
@@ -279,20 +289,47 @@ def _path(folder: Path, name: str) -> str:
     return f"./{path}" if path.startswith(("-", "@")) else path
 
 
-def finish(recorder: Recorder, code: int) -> int:
+def finish(recorder: Recorder | NewProject, code: int) -> int:
     """Write what was recorded, tell it on stderr, and return the exit code: 1 if something could not be recorded."""
-    from rich.markup import escape
-
-    from marpack.gate.recording import SavedSample
-    from marpack.render.console import talk
+    from marpack.gate.recording import NewProject, SavedSample
 
     recorder.write()
-    console = talk()
-    for recorded in recorder.done:
-        if recorded.kept is SavedSample.REFUSED:
-            console.print(f"[red]not recorded[/] {escape(recorded.sample)}: {escape(recorded.reason)}")
-    counts = [f"{sum(item.kept is kept for item in recorder.done)} {kept}" for kept in SavedSample]
-    console.print(f"[dim]samples:[/] {', '.join(count for count in counts if not count.startswith('0 ')) or 'none'}")
+    _tell_samples(recorder.done)
+    if isinstance(recorder, NewProject):
+        _tell_project(recorder)
     refused = any(recorded.kept is SavedSample.REFUSED for recorded in recorder.done)
     recordable = code in (ExitCode.OK, ExitCode.SHORT)  # a 400 falls short of nothing here: it is what is expected
     return code if not recordable else ExitCode.SHORT if refused else ExitCode.OK
+
+
+def _tell_samples(done: list[RecordingSummary]) -> None:
+    from msgspec import to_builtins
+    from rich.markup import escape
+
+    from marpack.gate.recording import SavedSample
+    from marpack.project.amending import flow
+    from marpack.render.console import talk
+    from marpack.render.layout import clean, fit
+
+    console = talk()
+    for recorded in done:
+        if recorded.kept is SavedSample.REFUSED:
+            console.print(f"[red]not recorded[/] {escape(recorded.sample)}: {escape(recorded.reason)}")
+        if recorded.expected is not None:
+            expected = fit(clean(flow(to_builtins(recorded.expected))), max(console.width, 80)).rstrip()
+            console.print(f"[dim]filled in[/] {escape(recorded.sample)}: {escape(expected)}", soft_wrap=True)
+    counts = [f"{sum(item.kept is kept for item in done)} {kept}" for kept in SavedSample]
+    console.print(f"[dim]samples:[/] {', '.join(count for count in counts if not count.startswith('0 ')) or 'none'}")
+
+
+def _tell_project(project: NewProject) -> None:
+    """Say what is there now, and what comes next."""
+    from marpack.render.console import plain, show_findings, talk
+
+    console, folder = talk(), plain(str(project.folder))
+    if not project.made:
+        console.print(f"no project was made: there is no answer to hold on to, and nothing was written to {folder}")
+        return
+    show_findings(project.findings, console)
+    console.print(f"[dim]wrote[/] {folder}, the project of this archive with these samples")
+    console.print(f"[dim]next[/]  marpack check {folder}", soft_wrap=True)

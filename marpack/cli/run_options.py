@@ -135,7 +135,7 @@ _GROUPS = ASKING | {
         option("--output", metavar="DIR", help="Write each answer's body to a file of its own."),
         option("--report", metavar="FILE", help="Write an HTML page with every answer drawn."),
         option("--resume", metavar="FILE", help="Append to this .jsonl, skipping what it answers."),
-        option("--record", is_flag=True, help="Keep inputs and answers as marpack.yaml's samples."),
+        option("--record", is_flag=True, help="Keep answers as samples, a .mar's in a new project."),
         option("--logs", is_flag=True, help="Show what the handler prints, input by input."),
     ),
     "Debugging": (

@@ -1,8 +1,9 @@
-"""`--record`: answers → samples and expectations in marpack.yaml."""
+"""`--record`: answers → samples and expectations in marpack.yaml, an archive's in that of a project made for it."""
 
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -12,12 +13,16 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Struct
 
-from marpack.archive.staging import replace_file
+from marpack.archive.protocol import Archive
+from marpack.archive.staging import replace_file, staged_folder
 from marpack.errors import ProjectError
 from marpack.gate.compare import NOTHING, TOLERANCE, value_of
 from marpack.gate.expectations import shape_of, shortfalls
 from marpack.project.amending import amend
-from marpack.project.schema import RANGE, Expectation, Project, TextExpectation
+from marpack.project.load import load_project
+from marpack.project.scaffold.placing import new_folder, place
+from marpack.project.scaffold.reclaim import reclaim
+from marpack.project.schema import RANGE, Expectation, Project, SampleSpec, TextExpectation
 from marpack.runner.inputs import suffix_of_type
 from marpack.runner.results import AnsweredInput, Result
 
@@ -111,6 +116,7 @@ class SavedSample(StrEnum):
     """What became of one input."""
 
     ADDED = "added"
+    FILLED = "filled in"  # nothing but a status was expected of its answer, if that
     UPDATED = "updated"  # its answer was not what was expected
     MET = "met"  # what was expected, which stays as the author wrote it
     REFUSED = "refused"  # nothing can be expected of it
@@ -122,6 +128,7 @@ class RecordingSummary(Struct, frozen=True):
     sample: str  # its `input` in marpack.yaml
     kept: SavedSample
     reason: str = ""  # why it was refused
+    expected: Expectation | None = None  # of what was filled in
 
 
 class Recorder:
@@ -141,6 +148,11 @@ class Recorder:
             self.done.append(self._take(answered_input))
             yield answered_input
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self._expected
+
     def _take(self, answered_input: AnsweredInput) -> RecordingSummary:
         request, result = answered_input.input.request, answered_input.result
         if answered_input.input.refused is not None or len(request.parts) != 1 or request.parts[0].name != "body":
@@ -153,13 +165,14 @@ class Recorder:
         if not is_file and not self._free(name, part.value):
             return RecordingSummary(name, SavedSample.REFUSED, "there is another file of that name in the project")
         known = self._known.get(self._own(name))
-        if known is not None and known.expect is not None and not shortfalls(known.expect, result):
-            return RecordingSummary(known.input, SavedSample.MET)
+        kept = _kept(known, expected, result)
+        spelt = known.input if known is not None else name
+        if kept is SavedSample.MET:
+            return RecordingSummary(spelt, kept)
         if not is_file:
             self._files[name] = part.value
-        spelt = known.input if known is not None else name
         self._expected[spelt] = expected
-        return RecordingSummary(spelt, SavedSample.ADDED if known is None else SavedSample.UPDATED)
+        return RecordingSummary(spelt, kept, expected=expected if kept is SavedSample.FILLED else None)
 
     def _own(self, name: str) -> str:
         return str(Path(self._folder, name).resolve())
@@ -185,7 +198,7 @@ class Recorder:
 
     def write(self) -> None:
         """Write what was recorded. Raises ProjectError, with marpack.yaml as it was, if it cannot be written."""
-        if not self._expected:
+        if self.is_empty:
             return
         for name, data in self._files.items():
             file = self._folder / name
@@ -196,6 +209,60 @@ class Recorder:
                 raise ProjectError(f"the sample cannot be written: {error.strerror}", where=str(file)) from error
         reported = {name: msgspec.to_builtins(expected) for name, expected in self._expected.items()}
         amend(Path(self._project.file), reported)
+
+
+class _NothingRecordedError(Exception):
+    """No answer can be held on to; private to `NewProject`."""
+
+
+class NewProject:
+    """Takes an archive's answers in, and in the end writes the project that rebuilds it, with them as its samples."""
+
+    def __init__(self, archive: Archive) -> None:
+        """Look what is to be written; the archive must stay open. Raises UsageError if its folder is there already."""
+        self._reclaimed = reclaim(archive)
+        name = self._reclaimed.name
+        self.folder = new_folder(
+            Path(name), hint=f"record into it, if that is the project: marpack run {name} --record"
+        )
+        self.findings = self._reclaimed.findings  # what of the archive the project cannot say
+        self.done: list[RecordingSummary] = []
+        self.made = False  # the folder is there
+        self._answers: list[AnsweredInput] = []
+
+    def through(self, answered_inputs: Iterable[AnsweredInput]) -> Iterator[AnsweredInput]:
+        """Yield exchanges as they come, and remember them."""
+        for answered_input in answered_inputs:
+            self._answers.append(answered_input)
+            yield answered_input
+
+    def write(self) -> None:
+        """Write the project whole, or nothing where no answer can be recorded.
+
+        Raises ScaffoldError, ProjectError and OutputExistsError, with nothing written.
+        """
+        with suppress(_NothingRecordedError), staged_folder(self.folder, replace=False) as staging:
+            place(staging, self._reclaimed.files, replace=False)
+            recorder = Recorder(load_project(staging))
+            for _ in recorder.through(self._answers):
+                pass
+            self.done = recorder.done
+            if recorder.is_empty:
+                raise _NothingRecordedError
+            recorder.write()
+        self.made = not recorder.is_empty
+
+
+def _kept(known: SampleSpec | None, expected: Expectation, result: Result) -> SavedSample:
+    """Return what becomes of an answer, by what the project knows of its sample."""
+    if known is None:
+        return SavedSample.ADDED
+    if known.expect is None:
+        return SavedSample.FILLED
+    if shortfalls(known.expect, result):
+        return SavedSample.UPDATED
+    only_status = known.expect in (Expectation(), Expectation(status=result.status))
+    return SavedSample.FILLED if only_status and expected != known.expect else SavedSample.MET
 
 
 def _why_not(result: Result) -> str:

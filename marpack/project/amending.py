@@ -118,6 +118,8 @@ def _changed(text: str, item: yaml.MappingNode, expected: Expected, newline: str
     """Return the edit that gives a sample another expectation."""
     key, value = _table(item).get("expect", item.value[-1])
     start, end = key.end_mark.index, _end(text, key, value)
+    if _says_only_status(value, expected):
+        return _filled(text, value, {name: more for name, more in expected.items() if name != "status"}, newline)
     if key.value == "expect":
         if "\n" in text[start:end] and "#" in text[start:end]:
             raise ProjectError("there are comments within the expectation")
@@ -126,6 +128,25 @@ def _changed(text: str, item: yaml.MappingNode, expected: Expected, newline: str
         return end, end, f", expect: {flow(expected)}"
     end = _line_end(text, end)
     return end, end, newline.join(["", *_block("expect", expected, item.start_mark.column)])
+
+
+def _says_only_status(value: yaml.Node, expected: Expected) -> bool:
+    """Say whether a node expects the status that is expected still, and nothing else."""
+    if not isinstance(value, yaml.MappingNode):
+        return False
+    told = [(key.value, said.value) for key, said in value.value]
+    return told == [("status", str(expected.get("status")))] and len(expected) > 1
+
+
+def _filled(text: str, value: yaml.MappingNode, more: Expected, newline: str) -> Edit:
+    """Return the edit that adds to an expectation, whose comments stay."""
+    key, last = value.value[-1]
+    end = last.end_mark.index
+    if value.flow_style:
+        return end, end, f", {flow(dict(more))[1:-1]}"
+    end = _line_end(text, end)
+    indent = " " * key.start_mark.column
+    return end, end, "".join(f"{newline}{indent}{flow({name: told})[1:-1]}" for name, told in more.items())
 
 
 def _table(node: yaml.MappingNode) -> dict[Any, tuple[yaml.Node, yaml.Node]]:  # Any: keys are text in what can be read

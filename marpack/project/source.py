@@ -58,7 +58,7 @@ def resolve(source: str | None, *, bar: Bar = no_progress) -> ResolvedSource:
     if path.is_file() and path.suffix in _WEIGHTS:
         hint = f"build one: marpack init --weights {path} begins a project around it"
         raise UsageError("this is a file of weights, not an archive", where=source, hint=hint)
-    if path.is_file() and path.suffix not in {".yaml", ".yml"}:
+    if path.is_file() and is_archive(path):
         return ResolvedSource(path=path)  # and nothing of what only projects need is imported
     from marpack.project.load import load_project  # noqa: PLC0415 - as the docstring says
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
@@ -74,6 +74,15 @@ def resolve(source: str | None, *, bar: Bar = no_progress) -> ResolvedSource:
         where=str(path),
         hint="name an archive, or go to the project's folder",
     )
+
+
+def is_archive(path: Path) -> bool:
+    """Say whether a path that was named is an archive's, not a project's: a file, or a model folder."""
+    if path.is_file():
+        return path.suffix not in {".yaml", ".yml"}
+    from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
+
+    return (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file()
 
 
 def _resolve_project(project: Project, bar: Bar) -> ResolvedSource:

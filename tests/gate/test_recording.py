@@ -16,7 +16,7 @@ from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Result
 from marpack.torchserve.messages import Part, Request, Response
 
-ADDED, UPDATED, MET, REFUSED = SavedSample
+ADDED, FILLED, UPDATED, MET, REFUSED = SavedSample
 
 
 def answered(name: str, data: bytes = b"x", body: str = "5", *, content_type: str = "", **values: Any) -> AnsweredInput:
@@ -50,7 +50,7 @@ def test_a_sample_of_the_projects_is_kept_under_the_name_it_has_there(folder: Pa
     asked = [str(folder / "samples" / "bee.txt"), "samples/sky.txt", "samples/sea.txt"]
     bodies = ["5", "6", "5"]
     assert recorded(folder, *(answered(name, body=body) for name, body in zip(asked, bodies, strict=True))) == [
-        ("samples/bee.txt", UPDATED, ""),  # nothing was expected of it
+        ("samples/bee.txt", FILLED, ""),  # nothing was expected of it
         ("./samples/../samples/sky.txt", UPDATED, ""),
         ("samples/sea.txt", MET, ""),
     ]
@@ -59,6 +59,26 @@ def test_a_sample_of_the_projects_is_kept_under_the_name_it_has_there(folder: Pa
         "./samples/../samples/sky.txt": {"status": 200, "json": 6},
         "samples/sea.txt": {"text": "5"},
     }
+
+
+@pytest.mark.parametrize(
+    ("expect", "body", "kept", "told"),
+    [
+        ({"status": 200}, "5", FILLED, {"status": 200, "json": 5}),
+        ({}, "5", FILLED, {"status": 200, "json": 5}),
+        ({"status": 404}, "5", UPDATED, {"status": 200, "json": 5}),
+        ({"status": 200}, "\0", MET, {"status": 200}),  # no more can be said of it
+        ({"status": 200, "shape": []}, "5", MET, {"status": 200, "shape": []}),
+        ({"text": "5"}, "5", MET, {"text": "5"}),
+    ],
+)
+def test_what_expects_a_status_alone_is_filled_in(
+    tmp_path: Path, expect: dict[str, Any], body: str, kept: SavedSample, told: dict[str, Any]
+):
+    folder = project(tmp_path / "p", expect={"bee.txt": expect})
+    name = str(folder / "samples" / "bee.txt")
+    assert recorded(folder, answered(name, body=body)) == [("samples/bee.txt", kept, "")]
+    assert expectations(folder)["samples/bee.txt"] == told
 
 
 @pytest.mark.parametrize(
@@ -103,7 +123,7 @@ def test_another_file_of_that_name_is_never_overwritten(folder: Path):
     ]
     assert (folder / "samples" / "new.txt").read_bytes() == b"one"
     same = (folder / "samples" / "bee.txt").read_bytes()
-    assert recorded(folder, answered("https://a/bee.txt", same)) == [("samples/bee.txt", UPDATED, "")]
+    assert recorded(folder, answered("https://a/bee.txt", same)) == [("samples/bee.txt", FILLED, "")]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +142,7 @@ def test_what_no_client_could_hold_on_to_is_not_recorded(folder: Path, values: d
 
 
 def test_an_answer_of_the_clients_own_making_is_recorded(folder: Path):
-    assert recorded(folder, answered("samples/bee.txt", status=499)) == [("samples/bee.txt", UPDATED, "")]
+    assert recorded(folder, answered("samples/bee.txt", status=499)) == [("samples/bee.txt", FILLED, "")]
 
 
 @pytest.mark.parametrize(

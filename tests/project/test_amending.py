@@ -38,6 +38,16 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
         HEAD + "samples:\n  - input: a.png # one\n  - input: b.png\n", {"a.png": OK},
         HEAD + "samples:\n  - input: a.png # one\n    expect: {status: 200}\n  - input: b.png\n",
     ),
+    "a status gets company": (
+        HEAD + "samples:\n- input: a.png\n  expect: { status: 200 } # one\n", {"a.png": OK | {"json": [1]}},
+        HEAD + "samples:\n- input: a.png\n  expect: { status: 200, json: [1] } # one\n",
+    ),
+    "a status gets company, and keeps its comments": (
+        HEAD + "samples:\n- input: a.png\n  expect:\n    # always\n    status: 200 # one\n# end\n",
+        {"a.png": OK | {"json": {"a": 1}, "shape": [2]}},
+        HEAD + "samples:\n- input: a.png\n  expect:\n    # always\n    status: 200 # one\n"
+        "    json: {a: 1}\n    shape: [2]\n# end\n",
+    ),
     "an expectation over several lines": (
         HEAD + "samples:\n  - input: a.png\n    expect:\n      status: 404\n      body: |\n"
         "        gone\n\n  - input: b.png # two\n", {"a.png": OK},

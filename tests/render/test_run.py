@@ -282,7 +282,7 @@ def summary(**values: Any) -> Summary:
     ("values", "lines"),
     [
         ({"inputs": 1}, []),
-        ({"inputs": 1, "before": 1}, ["1 answered before, 1 inputs, all answered, 1,234/s"]),
+        ({"inputs": 1, "before": 1}, ["1 answered before, 1 input, all answered, 1,234/s"]),
         ({}, ["2 inputs, all answered, 1,234/s"]),
         ({"inputs": 2000, "short": 1001}, ["2,000 inputs, 1,001 fell short, 1,234/s"]),
         ({"restarts": 1}, ["2 inputs, all answered, 1,234/s", "  1 restart"]),

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.archive.staging import staged_folder
-from marpack.errors import ScaffoldError
+from marpack.errors import ScaffoldError, UsageError
 
 _BLOCK = 1 << 20  # bytes
 _CONVERTER = "marpack.worker.loaders.safetensors"  # started, never imported: it needs torch
@@ -46,6 +46,13 @@ class WrittenFiles(Struct, frozen=True, kw_only=True):
     written: tuple[str, ...]
     replaced: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()  # there already, and not to be replaced
+
+
+def new_folder(folder: Path, *, hint: str) -> Path:
+    """Return where an archive's project goes, named as its model is; UsageError if something is there already."""
+    if os.path.lexists(folder):
+        raise UsageError("there is something of the model's name already", where=str(folder), hint=hint)
+    return folder
 
 
 def place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> WrittenFiles:
