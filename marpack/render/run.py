@@ -154,7 +154,9 @@ def show_summary(summary: Summary) -> None:
     console = talk()
     short = f"[red]{summary.short:,} fell short[/]" if summary.short else "[green]all answered[/]"
     before = f"{summary.before:,} answered before, " if summary.before else ""
-    console.print(f"{before}{summary.inputs:,} input{'' if summary.inputs == 1 else 's'}, {short}, {summary.throughput:,.0f}/s")
+    console.print(
+        f"{before}{summary.inputs:,} input{'' if summary.inputs == 1 else 's'}, {short}, {summary.throughput:,.0f}/s"
+    )
     if summary.stages:
         console.print(f"[dim]  {'':16}{'p50':>12}{'p90':>12}{'p99':>12}[/]")
     for stage, percentiles in summary.stages.items():
