@@ -134,8 +134,8 @@ def _says_only_status(value: yaml.Node, expected: Expected) -> bool:
     """Say whether a node expects the status that is expected still, and nothing else."""
     if not isinstance(value, yaml.MappingNode):
         return False
-    told = [(key.value, said.value) for key, said in value.value]
-    return told == [("status", str(expected.get("status")))] and len(expected) > 1
+    items = [(key.value, item.value) for key, item in value.value]
+    return items == [("status", str(expected.get("status")))] and len(expected) > 1
 
 
 def _filled(text: str, value: yaml.MappingNode, more: Expected, newline: str) -> Edit:
@@ -146,7 +146,7 @@ def _filled(text: str, value: yaml.MappingNode, more: Expected, newline: str) ->
         return end, end, f", {flow(dict(more))[1:-1]}"
     end = _line_end(text, end)
     indent = " " * key.start_mark.column
-    return end, end, "".join(f"{newline}{indent}{flow({name: told})[1:-1]}" for name, told in more.items())
+    return end, end, "".join(f"{newline}{indent}{flow({name: item})[1:-1]}" for name, item in more.items())
 
 
 def _table(node: yaml.MappingNode) -> dict[Any, tuple[yaml.Node, yaml.Node]]:  # Any: keys are text in what can be read
