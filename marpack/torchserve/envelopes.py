@@ -21,6 +21,8 @@ class BaseEnvelope(ABC):
     must fail where and as it fails on the server.
     """
 
+    answers_one = False  # the first request of a batch alone
+
     def __init__(self, handle_fn: Handle) -> None:
         self._handle_fn = handle_fn
         self.context: Any = None
@@ -95,6 +97,8 @@ def _decoded(value: Any) -> Any:
 class KServeEnvelope(BaseEnvelope):
     """Hands the first request's instances to the handler; the others of a batch are lost, as on the server."""
 
+    answers_one = True
+
     def parse_input(self, data: Any) -> Any:
         """Return the instances of the first request."""
         body = [payload(row) for row in data][0]  # noqa: RUF015 - every row is looked at, as on the server
@@ -110,6 +114,8 @@ class KServeEnvelope(BaseEnvelope):
 
 class KServev2Envelope(BaseEnvelope):
     """Hands the first request's tensors to the handler, one row each; output types follow numpy, not the request."""
+
+    answers_one = True
 
     def parse_input(self, data: Any) -> Any:
         """Return the inputs of the first request, their data in the shape asked for; of BYTES the first element."""
@@ -182,3 +188,11 @@ def envelope_of(name: str | None, handle: Handle) -> Handle:
         known = ", ".join(sorted(set(ENVELOPES) - {"base"}))
         raise ModuleNotFoundError(f"there is no envelope named {name!r}; the server knows {known}")
     return ENVELOPES[name](handle).handle
+
+
+def loses_requests(handle: Handle) -> str | None:
+    """Return the name of the envelope around an entry point, if it answers the first request of a batch alone."""
+    envelope = getattr(handle, "__self__", None)
+    if not isinstance(envelope, BaseEnvelope) or not envelope.answers_one:
+        return None
+    return next(name for name, kind in ENVELOPES.items() if kind is type(envelope))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from marpack.torchserve import diagnostics
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
 from marpack.torchserve.diagnostics import drain_timings, milliseconds_since
+from marpack.torchserve.envelopes import loses_requests
 from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
 from marpack.torchserve.messages import MAX_BODY, Answered, Request, Response, ResponseChunk, Trouble
 from marpack.torchserve.response import (
@@ -187,7 +188,8 @@ class InferenceService:
         if not isinstance(returned, list):
             return self._refused(count, "Invalid model predict output", _not_a_list(returned))
         if len(returned) != len(rows):
-            trouble = _wrong_length(len(returned), len(rows))
+            envelope = loses_requests(self._handle) if len(returned) == 1 else None  # or the handler's own doing
+            trouble = _lost_by(envelope, len(rows)) if envelope else _wrong_length(len(returned), len(rows))
             return self._refused(count, "number of batch response mismatched", trouble)
         return self._encoded(returned, count, start, context)
 
@@ -299,6 +301,15 @@ def _wrong_length(got: int, count: int) -> Trouble:
         stage="respond",
         message=f"handle returned {got} items for a batch of {count}",
         hint="return exactly one item per row of `data`, in its order",
+    )
+
+
+def _lost_by(envelope: str, count: int) -> Trouble:
+    return Trouble(
+        kind="batch-mismatch",
+        stage="respond",
+        message=f"the envelope {envelope} hands on the first request of a batch alone: 1 answer for a batch of {count}",
+        hint="under it a model takes one request per call: leave batchSize out of its config, and --batch-size here",
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.envelopes import envelope_of
+from marpack.torchserve.envelopes import envelope_of, loses_requests
 
 
 def enveloped(name: str, rows: list[Any], handle: Any, *, explain: str = "False") -> Any:
@@ -130,3 +130,9 @@ def test_only_the_first_instance_tells_whether_they_are_objects():
         enveloped("json", [{"body": {"instances": [{"b64": "YQ=="}, 1]}}], lambda data: data)
     enveloped("json", [{"body": {"instances": [{"b64": "YQ==", "x": {"b64": "YQ==", "y": 1}}]}}], seen.extend)
     assert seen[3] == {"b64": "YQ==", "x": {"b64": "YQ==", "y": 1}}
+
+
+@pytest.mark.parametrize("name", [None, "body", "json", "kserve", "kservev2"])
+def test_the_envelopes_of_kserve_lose_all_requests_but_one(name: str | None):
+    loses = name if name in {"kserve", "kservev2"} else None
+    assert loses_requests(envelope_of(name, lambda data, context: data)) == loses
