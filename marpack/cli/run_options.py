@@ -126,6 +126,7 @@ _GROUPS = ASKING | {
         )),
         option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
         option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
+        option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
         option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not our own."),
         option("--unpacked", is_flag=True, help="Run the project's loose files, packing nothing."),
     ),

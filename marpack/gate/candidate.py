@@ -21,7 +21,7 @@ from marpack.runner.client import Worker
 from marpack.runner.environments import required
 from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.pool import PoolSettings
-from marpack.runner.session import Device, target_of
+from marpack.runner.session import Device, target_of, with_metrics
 from marpack.torchserve.messages import Frame, Load
 from marpack.torchserve.model_config import batch_size_of
 from marpack.torchserve.targets import Target
@@ -54,7 +54,8 @@ class Candidate:
 
     def __init__(self, resolved: ResolvedSource, options: CheckOptions | None = None) -> None:
         self.resolved = resolved
-        self.options = options or CheckOptions()
+        given = options or CheckOptions()
+        self.options = replace(given, load=with_metrics(given.load, resolved))  # ProjectError for a wrong file
         self._first: Worker | None = None
 
     def prepare(self) -> None:

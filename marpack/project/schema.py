@@ -70,6 +70,9 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     )
     requirements: Annotated[str | None, Meta(description="The requirements.txt to pack.")] = None
     target: Annotated[Target, Meta(description="Whose behaviour run and check show.")] = Target.TORCHSERVE
+    metrics_config: Annotated[
+        str | None, Meta(description="The server's metrics_config, a YAML file, for run and check; it is not packed.")
+    ] = None
     files: Annotated[
         list[_FilePath | FileMapping], Meta(description="More files, folders and globs; trees keep their shape.")
     ] = []

@@ -87,7 +87,7 @@ class Session:
             chosen = target or target_of(resolved, archive)
             refuse_what_the_server_refuses(archive, chosen)
             folder = str(archive.materialize())
-            load = replace(options, model_dir=folder, target=chosen, required=required(archive))
+            load = replace(with_metrics(options, resolved), model_dir=folder, target=chosen, required=required(archive))
             config = model_config(archive)
             if isinstance(settings, PoolSettings):
                 pool: ModelPool = LocalPool(load, settings.as_served(config), first=first, folder=archive.materialize)
@@ -113,6 +113,21 @@ class Session:
         else:
             self.pool.kill()
         self.archive.close()
+
+
+def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
+    """Return how to load with the server's metrics_config that was asked for, or else the project's.
+
+    Raises ProjectError for a file with which none of the server's workers would start.
+    """
+    project = resolved.project
+    own = project.folder / project.metrics_config if project is not None and project.metrics_config else None
+    named = Path(load.metrics_config) if load.metrics_config else own
+    if named is None:
+        return load
+    from marpack.project.metrics_config import checked_metrics_config  # noqa: PLC0415 - archives seldom need it
+
+    return replace(load, metrics_config=checked_metrics_config(named))
 
 
 def target_of(resolved: ResolvedSource, archive: Archive) -> Target:

@@ -88,6 +88,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     batch_size: int | None = None  # None: the model config's, else 1
     gpu_id: int | None = None
     envelope: str | None = None  # None: the manifest's
+    metrics_config: str | None = None  # the full path of the server's setting of that name; None: the server's own file
     limit_max_image_pixels: bool = True
     torchserve: bool = False  # use the installed torchserve's `ts`, not ours
     compile: bool = True  # False: leave torch.compile out, whatever the config says

@@ -107,7 +107,7 @@ class HandlerLoader:
 
     def _context(self, manifest: dict[str, Any], config: dict[str, Any]) -> Context:
         name = self._name(manifest)
-        metrics = MetricsCacheYamlImpl(SERVERS_OWN)
+        metrics = MetricsCacheYamlImpl(self._load.metrics_config or SERVERS_OWN)
         metrics.initialize_cache()
         metrics.model_name = name
         metrics.set_request_ids("loading")

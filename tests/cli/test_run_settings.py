@@ -1,0 +1,92 @@
+"""The server's settings that a handler finds: the batch size it is registered with, the metrics that are declared."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.running import marpack, results
+from gate.archives import project
+
+TELLS = """
+class Handler:
+    def initialize(self, context):
+        self.size = context.system_properties["batch_size"]
+
+    def handle(self, data, context):
+        return [{"size": self.size, "now": context.system_properties["batch_size"]} for _ in data]
+"""
+COUNTS = """
+class Handler:
+    def initialize(self, context):
+        self.metric = context.metrics.get_metric("Asked")
+
+    def handle(self, data, context):
+        self.metric.add_or_update(1, ["probe", "Model"])
+        keys = context.metrics.cache_keys()
+        return [{"asked": "counter:Asked" in keys, "servers own": "gauge:HandlerTime" in keys} for _ in data]
+"""
+METRICS = """
+dimensions: [&model ModelName, &level Level]
+ts_metrics:
+  counter: [{name: Requests2XX, unit: Count, dimensions: [*level, Hostname]}]
+model_metrics:
+  counter:
+    - {name: Asked, unit: count, dimensions: [*model, *level], help: of the frontend}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "size"),
+    [
+        ({}, (), 1),
+        ({}, ("--batch-size", "3"), 3),
+        ({"batchSize": 4}, (), 4),
+        ({"batchSize": 4}, ("--batch-size", "2"), 2),
+    ],
+    ids=["neither", "the option", "the config", "the option before the config"],
+)
+def test_the_handler_is_told_the_batch_size_it_is_registered_with(
+    tmp_path: Path, config: dict[str, int], options: tuple[str, ...], size: int
+):
+    folder = project(tmp_path / "p", TELLS, config=config)
+    (found,) = results(str(folder), "--data", "x", *options)
+    assert json.loads(found["body"]) == {"size": size, "now": size}
+
+
+def test_an_envelope_that_loses_requests_is_named_and_the_handler_is_not(tmp_path: Path):
+    folder = project(tmp_path / "p", "def handle(data, context):\n    return data and [1] * len(data)\n")
+    body = '{"instances": [1]}'
+    found = results(str(folder), "--envelope", "kserve", "--batch-size", "2", "--data", body, "--data", body, code=1)
+    assert [result["status"] for result in found] == [503, 503]
+    message = "the envelope kserve hands on the first request of a batch alone: 1 answer for a batch of 2"
+    assert found[0]["troubles"][0]["message"] == message
+
+
+def test_a_batch_that_the_handler_answers_short_is_its_own_doing_in_any_envelope(tmp_path: Path):
+    folder = project(tmp_path / "p", "def handle(data, context):\n    return data and [1]\n")
+    found = results(str(folder), "--envelope", "body", "--batch-size", "2", "--data", "1", "--data", "2", code=1)
+    assert found[0]["troubles"][0]["message"] == "handle returned 1 items for a batch of 2"
+
+
+def test_metrics_of_the_servers_file_are_declared(tmp_path: Path):
+    folder = project(tmp_path / "p", COUNTS)
+    (tmp_path / "metrics.yaml").write_text(METRICS)
+    assert "no counter named 'Asked' was declared" in marpack("run", "p", "--data", "x", cwd=tmp_path, code=4).stderr
+    for source in ("p", "p/probe.mar"):
+        (found,) = results(source, "--data", "x", "--metrics-config", "metrics.yaml", cwd=tmp_path)
+        # The file stands in the place of the server's own.
+        assert json.loads(found["body"]) == {"asked": True, "servers own": False}
+    assert not (folder / "metrics.yaml").exists()
+
+
+def test_a_project_names_the_servers_file_for_run_and_check(tmp_path: Path):
+    folder = project(tmp_path / "p", COUNTS, metrics_config="../metrics.yaml", labels=None)
+    (tmp_path / "metrics.yaml").write_text(METRICS)
+    (found,) = results("p", "--data", "x", cwd=tmp_path)
+    assert json.loads(found["body"])["asked"]
+    assert "may be deployed" in marpack("check", "p", cwd=tmp_path).stdout
+    assert "metrics.yaml" not in marpack("inspect", "p/probe.mar", cwd=tmp_path).stdout
+    (tmp_path / "metrics.yaml").write_text("model_metrics: {counts: []}")
+    for command in (["run", "p", "--data", "x"], ["check", "p"]):
+        assert "model_metrics.counts: there is no key counts" in marpack(*command, cwd=tmp_path, code=2).stderr
+    assert folder.is_dir()
