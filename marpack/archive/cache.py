@@ -33,7 +33,7 @@ Extract = Callable[[Path, Collection[str] | None, Progress | None], tuple[Findin
 DEFAULT_LIMIT = 20 << 30  # bytes
 _FORMAT = 2
 _FOLDER = "[0-9a-f]" * 32 + "-" + "?" * 8 + "/"  # what may be swept: others may keep theirs in the root
-_GRACE = 600  # seconds after which a folder without a stamp and a holder is a leftover
+_GRACE = 600  # seconds after which a folder that is not whole, has no stamp and no holder is a leftover
 _MOVE = "set MARPACK_CACHE_DIR to a folder of yours"
 
 
@@ -173,6 +173,7 @@ class Cache:
         """Rename a stamp into place, once the file system's clock tells what is written from now on from what was."""
         folder = self.root / stamp.folder
         _await_tick(folder / "lock", max((state.ctime for state in stamp.tree.values() if state), default=0))
+        (folder / "whole").touch()  # one without is being written, or was left half-written
         new = folder / "stamp"
         new.write_bytes(msgspec.json.encode(stamp))
         new.replace(self._stamp_path(key))
@@ -224,8 +225,7 @@ class Cache:
 
     def _evict(self, *, keep: str) -> None:
         """Remove the least recently used folders until the rest fits the bound, and what crashed processes left."""
-        rest = self.limit
-        known = set()
+        rest, known = self.limit, set[str]()
         for path in sorted(self.root.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
             key, stamp = path.stem, self._stamp(path.stem)
             if stamp is None:
@@ -234,7 +234,8 @@ class Cache:
             if key == keep or rest >= 0 or not _remove(self.root / stamp.folder, path):
                 known.add(stamp.folder)
         for folder in self.root.glob(_FOLDER):
-            if folder.name not in known and time.time() - folder.stat().st_mtime > _GRACE:
+            whole = (folder / "whole").exists()
+            if folder.name not in known and (whole or time.time() - folder.stat().st_mtime > _GRACE):
                 _remove(folder)
 
 

@@ -141,6 +141,20 @@ def test_who_uses_a_folder_that_was_written_into_has_it_alone(tmp_path, root):
             assert archive.materialize() != extract(path, root)
 
 
+def test_a_folder_that_another_took_the_place_of_goes_once_nobody_uses_it(tmp_path, root):
+    path = made(tmp_path / "a.mar")
+    with open_archive(path, cache=Cache(root)) as archive:
+        first = archive.materialize()
+        (first / "counter").touch()
+        second = extract(path, root)
+        (second / "counter").touch()
+        assert extract(path, root) == second
+        assert first.exists()
+    (second / "counter").touch()
+    assert extract(path, root) == second
+    assert not first.parent.exists()
+
+
 def test_a_folder_that_cannot_be_mended_is_left(tmp_path, root):
     path = made(tmp_path / "a.mar")
     first = extract(path, root)
