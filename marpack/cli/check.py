@@ -79,6 +79,7 @@ _GROUPS = {
             "isolated: with the archive's requirements [current]."
         )),
         option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
+        option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
     ),
     "Two ways of answering, compared": (
         option("--against", metavar="OTHER", help="Another SOURCE; or give two: --device cpu,cuda, --compile on,off."),

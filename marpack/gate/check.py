@@ -155,11 +155,12 @@ class _Examination:
 
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
-            return run(each, self._candidate)
+            outcome = run(each, self._candidate)
         except MarpackError as error:
-            if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
-                self._stopped = f"{each.name} failed"
-            return failed(error_problem(error))
+            outcome = failed(error_problem(error))
+        if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
+            self._stopped = outcome.reason if outcome.skipped else f"{each.name} failed"
+        return outcome
 
     def _note(self, each: Check, outcome: CheckOutcome, seconds: float) -> None:
         checked = CheckResult(

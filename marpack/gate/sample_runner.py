@@ -247,7 +247,7 @@ class SampleRunner:
         return found
 
     def written(self) -> list[str]:
-        """Return what the handler wrote, changed or removed in the model folder, in this run or an earlier one."""
+        """Return what the handler wrote, changed or removed in the model folder."""
         now = files_below(self.folder)
         entries = self._archive.entries
         names = sorted(self._pristine.keys() | now.keys() | entries.keys())

@@ -1,5 +1,6 @@
 """The check `proved`: nothing may be deployed that was not seen to answer; what was waived is said."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,14 @@ def test_a_model_that_needs_its_gpu_is_compared_with_nothing(tmp_path: Path):
     report = examine(path, load=Load(model_dir="", gpu_id=0), device=Device("cuda"))
     assert report.verdict is GateVerdict.DEPLOYABLE
     assert "compared" not in report.checks[-1].reason
+
+
+def test_what_only_this_machine_lacks_is_no_fault_and_no_proof(tmp_path: Path):
+    lacking = next(name for name in ("captum", "pynvml", "torchaudio", "torchvision") if find_spec(name) is None)
+    report = examine(archive(tmp_path / "p", f"import {lacking}\n{HANDLER}"))
+    found = {checked.name: checked for checked in report.checks}
+    assert found["loads"].reason == found["samples"].reason == "the model cannot be loaded here"
+    assert [finding.code for finding in found["loads"].findings] == ["lacking-here"]
+    assert f"pip install {lacking}" in str(found["loads"].findings[0].hint).replace("nvidia-ml-py", "pynvml")
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
+    assert verdict_of(report) == "is not proved: the model cannot be loaded here, so nothing was asked of it"

@@ -1,5 +1,7 @@
 """The handler is imported, constructed and initialised."""
 
+from msgspec.structs import replace
+
 from marpack.errors import WorkerError
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
@@ -17,9 +19,11 @@ def run(candidate: Candidate) -> CheckOutcome:
     try:
         loaded = candidate.sample_runner.pool.loads[0]
     except LoadError as error:
-        return failed(
-            problem("does-not-load", error.what, where=candidate.place(error.trouble.frames), hint=error.hint)
-        )
+        found = problem("does-not-load", error.what, where=candidate.place(error.trouble.frames), hint=error.hint)
+        if error.trouble.only_here:  # no fault of the archive's, and no proof either
+            found = replace(found, code="lacking-here", severity=Severity.WARNING)
+            return CheckOutcome(reason="the model cannot be loaded here", findings=(found,), skipped=True)
+        return failed(found)
     except WorkerError as error:
         return failed(problem("does-not-load", error.what, hint=error.hint))
     elsewhere = misplaced(candidate.options.device.name, loaded.device)
