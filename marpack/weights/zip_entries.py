@@ -175,5 +175,7 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
 
 
 def _read(file: BinaryIO, offset: int, count: int) -> bytes:
+    if offset > _FARTHEST:  # which no file may be asked for
+        return b""
     file.seek(offset)
     return file.read(count)
