@@ -3,13 +3,19 @@
 import io
 import os
 import stat
+from functools import reduce
 from hashlib import blake2b
+from operator import or_
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 from marpack.errors import DamagedArchiveError, NotAnArchiveError
 
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO or a terminal must not hang us
+# A FIFO or a terminal must not hang us; Windows, which has none, would read text.
+_FLAGS = ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
+_OPEN = reduce(or_, (getattr(os, name, 0) for name in _FLAGS), os.O_RDONLY)
+_SEEKING = Lock()
 
 
 class ByteSource(Protocol):
@@ -72,7 +78,7 @@ class LocalFile(ByteSource):
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning; see `ByteSource.readinto_at`."""
         try:
-            count = os.preadv(self.fd, [buffer], offset)
+            count = _read_at(self.fd, buffer, offset)
         except OSError as error:
             raise self._damaged(f"cannot be read at byte {offset}: {error.strerror}") from None
         if not count:
@@ -87,6 +93,16 @@ class LocalFile(ByteSource):
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [buffer], offset)
+    with _SEEKING:  # Windows has one place per file
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        data = os.read(descriptor, len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
 
 
 class RangeFile(io.RawIOBase):

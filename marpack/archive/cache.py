@@ -10,7 +10,6 @@ uses it; until then others get a folder of their own. Nothing that somebody uses
 """
 
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -23,6 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.archive.locks import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.errors import ExtractionError
 from marpack.findings import Finding
@@ -99,7 +99,7 @@ class Cache:
     def find(self, key: str) -> Cached | None:
         """Return the extracted archive if it is there, all of it as it was left and nothing beside it."""
         stamp = self._stamp(key) if _open_folder(self.root) is None else None
-        if stamp is None or not self._hold(stamp.folder, fcntl.LOCK_EX if stamp.written else fcntl.LOCK_SH):
+        if stamp is None or not self._hold(stamp.folder, LOCK_EX if stamp.written else LOCK_SH):
             return None
         if not _is_as_left(self.root / stamp.folder / "model", stamp.tree):
             os.close(self._held.pop())
@@ -118,8 +118,8 @@ class Cache:
             with _locked(self.root / f"{key}.lock"):
                 cached = self.find(key) or self._repair(key, extract) or self._extract(key, extract, size)
         except OSError as error:
-            where = str(self.root)
-            raise ExtractionError(f"the cache cannot be written: {error.strerror}", where=where, hint=_MOVE) from error
+            message = f"the cache cannot be written: {error.strerror}"
+            raise ExtractionError(message, where=str(self.root), hint=_MOVE) from error
         with suppress(OSError):  # another process is at it, too
             self._evict(keep=key)
         return cached
@@ -136,7 +136,7 @@ class Cache:
         with ExitStack() as undo:
             undo.callback(_delete, folder)
             (folder / "lock").touch()
-            self._hold(folder.name, fcntl.LOCK_EX if written else fcntl.LOCK_SH)
+            self._hold(folder.name, LOCK_EX if written else LOCK_SH)
             model = folder / "model"
             model.mkdir()
             with self._bar("extracting", size) as progress:
@@ -152,7 +152,7 @@ class Cache:
         Whoever is killed at it leaves a folder that differs from its stamp, as it did before.
         """
         stamp = self._stamp(key)
-        if stamp is None or not self._hold(stamp.folder, fcntl.LOCK_EX, surely=True):
+        if stamp is None or not self._hold(stamp.folder, LOCK_EX, surely=True):
             return None
         model, sizes = self.root / stamp.folder / "model", stamp.sizes
         with ExitStack() as undo:
@@ -185,9 +185,8 @@ class Cache:
         open_folder = _open_folder(self.root)
         if open_folder is not None:
             hint = f"if it is yours: chmod go-w {open_folder}; or {_MOVE}"
-            raise ExtractionError(
-                "others can write to this folder, and so to the cache", where=str(open_folder), hint=hint
-            )
+            message = "others can write to this folder, and so to the cache"
+            raise ExtractionError(message, where=str(open_folder), hint=hint)
 
     def _cached(self, stamp: TreeState) -> Cached:
         return Cached(self.root / stamp.folder / "model", stamp.findings, tuple(stamp.sizes))
@@ -215,7 +214,7 @@ class Cache:
             return False
         self._held.append(fd)
         try:
-            fcntl.flock(fd, how | fcntl.LOCK_NB)
+            flock(fd, how | LOCK_NB)
             free = os.fstat(fd).st_nlink > 0  # else it was evicted meanwhile
         except OSError as error:
             free = not surely and not isinstance(error, BlockingIOError)
@@ -243,7 +242,8 @@ def _open_folder(root: Path) -> Path | None:
     """Return the folder through which others could put files into the cache: the root, or one above it."""
     try:
         status = root.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        owner = os.geteuid() if hasattr(os, "geteuid") else None  # Windows, where nothing is run and so nothing kept
+        if status.st_uid != owner or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return root
         modes = ((above, above.stat().st_mode) for above in root.parents)
         return next((above for above, mode in modes if mode & stat.S_IWOTH and not mode & stat.S_ISVTX), None)
@@ -257,7 +257,7 @@ def _locked(path: Path) -> Iterator[None]:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         with suppress(OSError):  # no locks on this file system: two processes at once both extract, and one wins
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            flock(fd, LOCK_EX)
         yield
     finally:
         path.unlink(missing_ok=True)  # who waits for it still does; a third one would only do the work twice
@@ -268,7 +268,7 @@ def _remove(folder: Path, stamp: Path | None = None) -> bool:
     """Remove a folder, and the stamp that points at it, unless somebody uses it."""
     try:
         with (folder / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(lock, LOCK_EX | LOCK_NB)
             if stamp:
                 stamp.unlink(missing_ok=True)
             _delete(folder)

@@ -1,7 +1,6 @@
 """Members written into a new folder, all or none."""
 
 import errno
-import fcntl
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -104,8 +103,10 @@ def _clone(data: LocalFile, member: ZipMember, fd: int) -> bool:
     whole = -(-member.size // _PAGE) * _PAGE
     length = 0 if member.offset + whole > data.size else whole  # 0: up to the archive's end
     try:
-        fcntl.ioctl(fd, _FICLONERANGE, _CLONE_RANGE.pack(data.fd, member.offset, length, 0))
-    except OSError:  # another file system, or one that cannot: the bytes are copied instead
+        from fcntl import ioctl  # noqa: PLC0415 - Windows has none
+
+        ioctl(fd, _FICLONERANGE, _CLONE_RANGE.pack(data.fd, member.offset, length, 0))
+    except (OSError, ImportError):  # another file system, or one that cannot: the bytes are copied instead
         return False
     os.ftruncate(fd, member.size)
     return True

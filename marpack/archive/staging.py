@@ -1,8 +1,8 @@
 """An output, folder or file, that appears whole or not at all."""
 
-import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -10,6 +10,7 @@ from pathlib import Path
 from stat import S_IMODE
 from typing import BinaryIO
 
+from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import OutputExistsError
 
@@ -18,6 +19,7 @@ _STEM = 128  # bytes of the target's name that its temporary names keep: they mu
 _OWN_FDS = Path("/proc/self/fd")
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_WINDOWS = sys.platform == "win32"
 
 
 @contextmanager
@@ -44,9 +46,9 @@ def staged_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
             _refuse_file(target, replace=replace)  # it may have appeared meanwhile
             _move_file(file, temporary, target)
         finally:
-            temporary.unlink(missing_ok=True)
             with suppress(OSError):  # a full disk is told of again by the buffer's last flush
                 file.close()
+            temporary.unlink(missing_ok=True)  # closed: Windows removes nothing that is open
 
 
 @contextmanager
@@ -62,14 +64,13 @@ def staged_folder(target: Path, *, replace: bool) -> Iterator[Path]:
     with _parents(target.parent):
         _sweep(target)
         temporary = _beside(target)
-        lock = _claim(partial(_make_folder, temporary))
-        try:
-            yield temporary
-            _refuse_folder(target, replace=replace)
-            _move_folder(temporary, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # what cannot be removed now, the next build tries again
-            os.close(lock)
+        with _held(temporary):
+            try:
+                yield temporary
+                _refuse_folder(target, replace=replace)
+                _move_folder(temporary, target)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)  # what cannot be removed now, the next build tries again
 
 
 def _refuse_file(target: Path, *, replace: bool) -> None:
@@ -132,6 +133,20 @@ def _open_temporary(path: Path) -> tuple[BinaryIO, bool]:
     return os.fdopen(fd, "wb"), True
 
 
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Make a folder, and hold its lock."""
+    if _WINDOWS:  # which opens no folders
+        folder.mkdir()
+        yield
+        return
+    lock = _claim(partial(_make_folder, folder))
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
 def _make_folder(path: Path) -> int:
     while True:
         path.mkdir()
@@ -149,7 +164,7 @@ def _claim(create: Callable[[], int]) -> int:
 def _lock(fd: int) -> int:
     """Hold a lock for as long as this process lives, by which `_sweep` tells work in progress from leftovers."""
     with suppress(OSError):  # no locks on this file system: then nothing is swept there either
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        flock(fd, LOCK_EX)
     return fd
 
 
@@ -163,7 +178,7 @@ def _sweep(target: Path) -> None:
 
 def _remove_if_dead(path: Path) -> None:
     with suppress(OSError), _opened(path) as fd:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while it is being written
+        flock(fd, LOCK_EX | LOCK_NB)  # fails while it is being written
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -180,8 +195,10 @@ def _move_file(file: BinaryIO, temporary: Path, target: Path) -> None:
     """Rename a complete file; one that is replaced hands on its mode, and stays until the new bytes are on the disk."""
     replaced = target.exists()
     if replaced:
-        os.fchmod(file.fileno(), S_IMODE(target.stat().st_mode))
         os.fsync(file.fileno())
+        temporary.chmod(S_IMODE(target.stat().st_mode))
+    if _WINDOWS:  # moves nothing that is open; elsewhere the lock is held until it has its name
+        file.close()
     temporary.replace(target)
     if replaced:
         _sync_folder(target.parent)
@@ -215,9 +232,11 @@ def _take_turns(temporary: Path, target: Path) -> None:
 
 def _exchange(one: Path, other: Path) -> bool:
     """Swap two folders in one step; False where the system has no such step."""
+    if sys.platform != "linux":
+        return False
     import ctypes  # noqa: PLC0415 - slow to import, and hardly ever needed
 
-    with suppress(AttributeError):  # not Linux
+    with suppress(AttributeError):  # an old C library
         renameat2 = ctypes.CDLL(None).renameat2
         return bool(renameat2(_AT_FDCWD, bytes(one), _AT_FDCWD, bytes(other), _RENAME_EXCHANGE) == 0)
     return False
@@ -229,6 +248,8 @@ def _sync_folder(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
+    if _WINDOWS:  # which syncs nothing that is open for reading
+        return
     with _opened(path) as fd:
         os.fsync(fd)
 

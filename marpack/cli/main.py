@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a stream says that takes no more
 _LOOK_ALIKES = dict(zip("✓✗…→·│╌━", "+x.>.|-=", strict=True))  # of our own pages, each as wide
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # name → (module:command, one line of help): `--help` must not pay for what it only lists.
 COMMANDS = {
     "init": ("marpack.cli.init:init", "Start a project, or turn an archive back into one."),
@@ -86,6 +86,11 @@ class Interrupts:
                 raise KeyboardInterrupt
 
 
+def _is_kept_out(args: list[str]) -> bool:
+    """Say whether a command is asked to do what Windows cannot."""
+    return sys.platform == "win32" and args[0] in GROUPS["Try it"] and "--help" not in args
+
+
 class LazyGroup(click.Group):
     """A group whose commands are modules not yet imported."""
 
@@ -111,6 +116,11 @@ class LazyGroup(click.Group):
             near = nearest(args[0], COMMANDS)
             tip = f" Did you mean '{near}'?" if near else ""
             ctx.fail(f"No such command '{args[0]}'.{tip}")
+        if _is_kept_out(args) and not ctx.resilient_parsing:
+            raise UsageError(
+                f"marpack {args[0]} needs Linux or macOS: handlers run in processes as the server's do",
+                hint="use it within WSL, or in a container; build, inspect, diff and unpack work on Windows, too",
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
