@@ -59,10 +59,11 @@ def drain_timings() -> dict[str, float]:
     return spent
 
 
-def add_output(output: ModelOutput) -> None:
-    """Tell what a model's output looks like."""
-    if len(_outputs) < _MAX_COUNT:
-        _outputs.add(output)
+def tell_output(output: object, *, classes: bool = False) -> None:
+    """Tell how wide a model's output [N, K] is, and whether these are classes; of any other nothing."""
+    match getattr(output, "shape", None):
+        case tuple((_, int(width))) if len(_outputs) < _MAX_COUNT:  # a torch.Size is one
+            _outputs.add(ModelOutput(width, classes))
 
 
 def drain_outputs() -> frozenset[ModelOutput]:

@@ -1,10 +1,10 @@
 import time
 
+import numpy as np
 import pytest
 
 from marpack.torchserve.diagnostics import (
     Explained,
-    add_output,
     add_timing,
     attempt,
     drain_notes,
@@ -13,6 +13,7 @@ from marpack.torchserve.diagnostics import (
     explained,
     milliseconds_since,
     note,
+    tell_output,
 )
 from marpack.torchserve.messages import ModelOutput, Trouble
 
@@ -52,7 +53,9 @@ def test_times_add_up_until_they_are_told():
 def test_outputs_are_told_once_each():
     drain_outputs()
     for width in (*range(101), 1):
-        add_output(ModelOutput(width))
+        tell_output(np.zeros((2, width)))
+    tell_output(np.zeros((2, 3, 4)))
+    tell_output({"logits": np.zeros((2, 3))})
     assert drain_outputs() == {ModelOutput(width) for width in range(100)}
     assert drain_outputs() == frozenset()
 

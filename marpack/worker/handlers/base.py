@@ -13,10 +13,10 @@ import torch
 from torch import profiler
 
 from marpack.errors import MissingExtraError
-from marpack.torchserve.diagnostics import Explained, note
+from marpack.torchserve.diagnostics import Explained, note, tell_output
 from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.worker.handlers import loading
-from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite, tell_output
+from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
 from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
 from marpack.worker.handlers.timing import timed
 from marpack.worker.loaders import eager, pt2, torchscript

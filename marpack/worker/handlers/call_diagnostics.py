@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from marpack.torchserve.diagnostics import add_output, attempt, note
-from marpack.torchserve.messages import ModelOutput
+from marpack.torchserve.diagnostics import attempt, note
 
 _COMPILER = ("torch._dynamo", "torch._inductor")
 
@@ -63,12 +62,6 @@ def note_nonfinite(output: object) -> None:
         message = f"{count} of {output.numel()} numbers of the model's output are NaN or infinite"
         hint = "look for a division by zero, an overflow in half precision, or weights that never trained"
         note("not-finite", message, stage="postprocess", hint=hint)
-
-
-def tell_output(output: object, *, classes: bool = False) -> None:
-    """Tell how wide an output [N, K] is, and whether these are classes; of any other nothing."""
-    if isinstance(output, torch.Tensor) and output.dim() == 2:
-        add_output(ModelOutput(output.shape[1], classes))
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.torchserve.diagnostics import Explained, note
+from marpack.torchserve.diagnostics import Explained, note, tell_output
 from marpack.torchserve.labels import named
 from marpack.torchserve.targets import Target, TargetDifference, settings_for
 from marpack.worker.handlers import text_pipeline
 from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
-from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite, tell_output
+from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Model, Rows, Value
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.text_pipeline import expand, note_batch, note_no_text, note_no_words, offsets_of, text_of

@@ -12,11 +12,11 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch.nn import functional
 
-from marpack.torchserve.diagnostics import Explained, note
+from marpack.torchserve.diagnostics import Explained, note, tell_output
 from marpack.torchserve.labels import named
 from marpack.torchserve.targets import TargetDifference
 from marpack.worker.handlers.base import BaseHandler, Deferred
-from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite, tell_output
+from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Rows, Value
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.timing import timed
