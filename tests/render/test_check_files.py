@@ -69,7 +69,7 @@ def test_every_verdict_has_a_colour(verdict: GateVerdict):
     page = check_page(report(verdict=verdict)).decode()
     assert f'<p class="verdict {verdict}">' in page
     (colour,) = re.findall(rf"\.{verdict}\b[^{{]*{{ color: var\(--(\w+)\); }}", page)
-    assert colour == {"deployable": "good", "refused": "bad"}.get(verdict, "warn")
+    assert colour == {"deployable": "good", "refused": "bad", "not-proved": "bad"}.get(verdict, "warn")
 
 
 def test_it_tells_when_it_was_checked(monkeypatch: pytest.MonkeyPatch):

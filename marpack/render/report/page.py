@@ -62,13 +62,15 @@ class TimeSeries:
 def page_templates() -> Environment:
     """Return the environment of the report's templates."""
     # Python's own, not a page's: the loader reads from the package alone, and everything shown is escaped.
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(templates() / "report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["stage_css"] = _css_of
+    return environment
 
 
 class HtmlReport:
@@ -144,7 +146,6 @@ class HtmlReport:
             summary=summary,
             interrupted=interrupted,
             stages=summary.stages,
-            css_of=_css_of,
             course=self._course,
             initialize=None if initialize is None else f"{initialize / 1000:.2f} s",
             facts=self._facts(),
