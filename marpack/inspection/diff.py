@@ -13,6 +13,7 @@ from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progres
 from marpack.inspection.text_members import config_facts, read_text, signed_index
 from marpack.inspection.verify import member_digest
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
+from marpack.weights.bytestream import reaches
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import Recognized, recognize
 from marpack.weights.kind import WeightsFormat
@@ -114,7 +115,8 @@ def _digest(file: BinaryIO, placed: StoredTensor) -> str | None:
     if not placed.contiguous:
         digest.update(repr((placed.offset, placed.stride)).encode())
         begin, one = 0, placed.storage_bytes
-    file.seek(begin)
+    if not reaches(file, begin):
+        return None
     while one:
         block = file.read(min(_BLOCK, one))
         if not block:

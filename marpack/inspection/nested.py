@@ -10,6 +10,7 @@ from marpack.archive.zip_records import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_M
 from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
 from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
 from marpack.weights import legacy
+from marpack.weights.bytestream import read_at
 from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, OpcodeBudget
@@ -284,8 +285,7 @@ def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
     """Tell whether numbers could be something else, by their first byte: the one look that all of them get."""
     if entry.header < 0:
         return True
-    file.seek(entry.header)
-    data = file.read(HEAD)
+    data = read_at(file, entry.header, HEAD)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
     first = data[begin : begin + 1]
     return not first or first[0] in OPCODES or first in _ODD

@@ -3,7 +3,20 @@
 from typing import BinaryIO
 
 _SMALLEST, _LARGEST = 256, 16 * 1024  # bytes per read: short after a jump, longer the longer one reads on
-_FARTHEST = (1 << 62) - 1  # bytes; no file is longer
+
+
+def reaches(file: BinaryIO, place: int) -> bool:
+    """Move to a place that a file names itself; False for one beyond what a file can be, here or anywhere."""
+    try:
+        file.seek(place)
+    except (OSError, OverflowError, ValueError):  # each file system has a bound of its own, and so has Python
+        return False
+    return True
+
+
+def read_at(file: BinaryIO, place: int, count: int) -> bytes:
+    """Return up to `count` bytes from a place that a file names itself; none where it ends before."""
+    return file.read(count) if reaches(file, place) else b""
 
 
 class TruncatedError(Exception):
@@ -73,10 +86,7 @@ class ByteStream:
             self.at += count
             return
         target = self.position + count - 1
-        if target > _FARTHEST:
-            raise TruncatedError
-        self._file.seek(target)
-        data = self._file.read(_SMALLEST)
+        data = read_at(self._file, target, _SMALLEST)
         if not data:
             raise TruncatedError
         self.start, self._window, self.data, self.at = target, _SMALLEST, data, 1

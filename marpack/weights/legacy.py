@@ -5,6 +5,7 @@ from typing import BinaryIO
 
 from msgspec.structs import replace
 
+from marpack.weights.bytestream import read_at
 from marpack.weights.pickle_machine import OpcodeBudget, read_pickle
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.tensors import StoredTensor, storage_width
@@ -45,8 +46,7 @@ def end_of_storages(file: BinaryIO, streams: Sequence[Stream]) -> int | None:
     at = streams[-1].end
     for key in keys:
         kind, count = saved.storages.get(key, (None, 0)) if isinstance(key, str) else (None, 0)
-        file.seek(at)
-        if kind is None or file.read(_COUNT) != count.to_bytes(_COUNT, "little"):
+        if kind is None or read_at(file, at, _COUNT) != count.to_bytes(_COUNT, "little"):
             return None
         at += _COUNT + count * storage_width(kind)
     return at if at <= file.seek(0, 2) else None

@@ -20,6 +20,7 @@ from marpack.archive.zip_records import (
     iter_central,
     unpacked,
 )
+from marpack.weights.bytestream import read_at
 
 _CHUNK = 64 * 1024
 ENTRY_LIMIT = 200_000
@@ -36,7 +37,7 @@ class _Stored(RangeFile):
         self._offset = offset
 
     def _fill(self, view: memoryview) -> int:
-        data = _read(self._file, self._offset + self._place, len(view))
+        data = read_at(self._file, self._offset + self._place, len(view))
         view[: len(data)] = data
         return len(data)
 
@@ -114,7 +115,7 @@ def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
     for offset, length, shift in _directories(file):
         if length > _DIRECTORY_LIMIT:
             raise LargeZipError(f"its directory has {length:,} bytes")
-        for header in iter_central(_read(file, offset + shift, length)):
+        for header in iter_central(read_at(file, offset + shift, length)):
             entry = ZipEntry(
                 header.name,
                 header.method,
@@ -134,7 +135,7 @@ def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
     """Open one entry for reading, seekable. Raises NotZipError for an unknown method or a missing header."""
     if not 0 <= entry.header < _FARTHEST:
         raise NotZipError(f"{entry.name} lies outside the file")
-    local = unpacked(LOCAL, LOCAL_MAGIC, _read(file, entry.header, LOCAL.size))
+    local = unpacked(LOCAL, LOCAL_MAGIC, read_at(file, entry.header, LOCAL.size))
     if local is None:
         raise NotZipError(f"{entry.name} has no local header")
     start = entry.header + LOCAL.size + sum(local[-2:])  # behind name and extra fields
@@ -149,7 +150,7 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
     """Return where any reader looks for a directory: offset, length, and how far to go on from there."""
     size = file.seek(0, 2)
     for wanted in (min(size, 2048), min(size, TAIL)):  # the comment is nearly always empty: a short read first
-        tail = _read(file, size - wanted, wanted)
+        tail = read_at(file, size - wanted, wanted)
         at = tail.rfind(END_MAGIC, 0, max(0, len(tail) - END.size + len(END_MAGIC)))
         if at >= 0:
             break
@@ -159,9 +160,9 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
     *_, length, offset, _ = END.unpack_from(tail, at)
     records = [(end, length, offset)]
     before = end - LOCATOR64.size
-    if before >= 0 and (locator := unpacked(LOCATOR64, LOCATOR64_MAGIC, _read(file, before, LOCATOR64.size))):
+    if before >= 0 and (locator := unpacked(LOCATOR64, LOCATOR64_MAGIC, read_at(file, before, LOCATOR64.size))):
         for place in {locator[1], before - END64.size}:
-            record = unpacked(END64, END64_MAGIC, _read(file, place, END64.size)) if 0 <= place <= size else None
+            record = unpacked(END64, END64_MAGIC, read_at(file, place, END64.size)) if 0 <= place <= size else None
             records += [(place, record[-2], record[-1])] if record else []
     found: dict[tuple[int, int, int], None] = {}
     for place, length, offset in records:
@@ -172,10 +173,3 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
     if not found:
         raise NotZipError("a directory outside the file")
     return found
-
-
-def _read(file: BinaryIO, offset: int, count: int) -> bytes:
-    if offset > _FARTHEST:  # which no file may be asked for
-        return b""
-    file.seek(offset)
-    return file.read(count)

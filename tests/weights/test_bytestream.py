@@ -2,12 +2,13 @@
 
 import io
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.weights.bytestream import ByteStream, TruncatedError
+from marpack.weights.bytestream import ByteStream, TruncatedError, read_at
 
 DATA = bytes(number * 7 % 251 for number in range(3000))
 
@@ -62,10 +63,14 @@ def test_the_end_can_be_reached_and_not_passed(read: int) -> None:
             assert not stream.fill(1)
 
 
-@pytest.mark.parametrize("count", [1 << 62, 1 << 70])
-def test_a_jump_that_no_file_has_room_for_is_an_end(count: int) -> None:
-    with pytest.raises(TruncatedError):
-        ByteStream(io.BytesIO(DATA)).skip(count)
+@pytest.mark.parametrize("count", [1 << 45, (1 << 62) - 1, 1 << 62, 1 << 63, 1 << 70])
+def test_a_jump_that_no_file_has_room_for_is_an_end(count: int, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(DATA)
+    with (tmp_path / "data").open("rb") as file:  # whose file system has a bound of its own
+        for each in (io.BytesIO(DATA), file):
+            with pytest.raises(TruncatedError):
+                ByteStream(each).skip(count)
+            assert read_at(each, count, 1) == b""
 
 
 def test_a_read_is_longer_the_longer_one_reads_on_and_short_after_a_jump() -> None:
