@@ -12,7 +12,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all coverage lint types layers tests peer format bench docs reference pictures clean
+.PHONY: demo test test-all fuzz coverage lint types layers tests peer format bench docs reference pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -37,6 +37,10 @@ tests: $(VENV)/.dev
 # With Java there is a real TorchServe to compare with, in a venv of its own; without it those tests say so and skip.
 test-all: $(VENV)/.dev peer
 	MARPACK_PEER=$(PEER_BIN) $(PYTEST) -m nightly $(TESTS)
+
+# Bytes from elsewhere, changed at random: so many of each of five kinds. FUZZ=200 make fuzz: fewer.
+fuzz: $(VENV)/.dev
+	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -n $(JOBS) -m nightly tests/fuzz
 
 # Every test, each worker traced: it takes half as long again.
 coverage: $(VENV)/.dev peer

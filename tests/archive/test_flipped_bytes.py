@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from marpack.archive.cache import Cache
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 
@@ -102,24 +101,6 @@ def test_a_changed_byte_is_found_or_does_not_matter(tmp_path, name, data):
     bad = bytearray(whole)
     bad[data.draw(st.integers(0, len(bad) - 1))] ^= data.draw(st.integers(1, 255))
     assert found_or_harmless(path, bad, good)
-
-
-@pytest.mark.parametrize("name", ARCHIVES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_run_of_garbage_never_ends_in_a_traceback(tmp_path, name, data):
-    path = tmp_path / name
-    bad = bytearray(ARCHIVES[name])
-    place = data.draw(st.integers(0, len(bad) - 1))
-    garbage = data.draw(st.binary(min_size=1, max_size=40))
-    bad[place : place + data.draw(st.integers(0, 40))] = garbage
-    path.write_bytes(bad)
-    try:
-        look(path)
-        with open_archive(path, cache=Cache(tmp_path / "cache")) as archive:
-            archive.materialize()
-    except ArchiveError:
-        pass
 
 
 @given(st.binary(max_size=300) | st.binary(max_size=200).map(lambda tail: b"PK\3\4" + tail))
