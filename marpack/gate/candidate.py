@@ -13,7 +13,7 @@ from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError
 from marpack.gate.compare import TOLERANCE
-from marpack.gate.sample_runner import PackedSample, PackedSamples, SampleRunner, given_samples, packed_samples
+from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.source import ResolvedSource
@@ -102,7 +102,7 @@ class Candidate:
         return packed_samples(self.archive, self.options.shape)
 
     @cached_property
-    def samples(self) -> tuple[PackedSample, ...]:
+    def samples(self) -> tuple[Sample, ...]:
         """Everything that is asked: the packed samples, then the inputs given."""
         return (*self.packed.samples, *given_samples(self.options.inputs))
 

@@ -34,7 +34,7 @@ _CONFIRMATIONS = 2
 _AGAIN = "build the archive again: marpack build"
 
 
-class PackedSample(Struct, frozen=True, kw_only=True):
+class Sample(Struct, frozen=True, kw_only=True):
     """One input, and what is expected of its answer."""
 
     name: str  # of the file under MAR-INF/; of an input given: its own, as no other has it
@@ -56,7 +56,7 @@ class PackedSample(Struct, frozen=True, kw_only=True):
 class PackedSamples(Struct, frozen=True):
     """The samples of an archive, and what is wrong with those that cannot be sent."""
 
-    samples: tuple[PackedSample, ...] = ()
+    samples: tuple[Sample, ...] = ()
     problems: tuple[Finding, ...] = ()
 
 
@@ -69,14 +69,14 @@ def packed_samples(archive: Archive, shape: RequestDefaults | None = None) -> Pa
     listed = index.samples if index else ()
     found = [_sample(archive, number, item, shape or RequestDefaults()) for number, item in enumerate(listed)]
     return PackedSamples(
-        tuple(item for item in found if isinstance(item, PackedSample)),
+        tuple(item for item in found if isinstance(item, Sample)),
         tuple(item for item in found if isinstance(item, Finding)),
     )
 
 
 def _sample(
     archive: Archive, number: int, item: dict[str, Any], shape: RequestDefaults
-) -> PackedSample | Finding:  # Any: JSON
+) -> Sample | Finding:  # Any: JSON
     where = f"{archive.source}!{INDEX_NAME}: samples[{number}]"
     try:
         reported = msgspec.convert(item, schema.SampleSpec)
@@ -89,16 +89,16 @@ def _sample(
         data = file.read()
     # Its request id is its own, in every run the same.
     sent = shape.input(reported.input.removeprefix("MAR-INF/"), number, type_of(reported.input, data), data)
-    return PackedSample(name=reported.input, input=sent, expected=reported.expect or Expectation())
+    return Sample(name=reported.input, input=sent, expected=reported.expect or Expectation())
 
 
-def given_samples(inputs: Iterable[Input]) -> Iterator[PackedSample]:
+def given_samples(inputs: Iterable[Input]) -> Iterator[Sample]:
     """Yield what was given beside the packed samples; any 2xx will do."""
     seen: Counter[str] = Counter()
     for each in inputs:
         seen[each.name] += 1
         name = each.name if seen[each.name] == 1 else f"{each.name} ({seen[each.name]})"
-        yield PackedSample(name=name, input=each, is_packed=False)
+        yield Sample(name=name, input=each, is_packed=False)
 
 
 class SampleRunner:
@@ -109,7 +109,7 @@ class SampleRunner:
         archive: Archive,
         load: Load,
         settings: PoolSettings,
-        samples: tuple[PackedSample, ...],
+        samples: tuple[Sample, ...],
         *,
         seconds_per_check: float,
         tolerance: float,
@@ -191,11 +191,11 @@ class SampleRunner:
                 self.lost = error
             raise
 
-    def ask(self, samples: Sequence[PackedSample], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:
+    def ask(self, samples: Sequence[Sample], *, size: int = 1, pool: LocalPool | None = None) -> list[Result]:
         """Return the answers to some samples, handled `size` at a time."""
         return self.send([(sample.name, sample.request) for sample in samples], size=size, pool=pool)
 
-    def alone(self, sample: PackedSample) -> Result:
+    def alone(self, sample: Sample) -> Result:
         """Return a sample's answer when it is handled alone; asked once, remembered."""
         if sample.name not in self._alone:
             refused = sample.input.outcome
@@ -203,7 +203,7 @@ class SampleRunner:
         return self._alone[sample.name]
 
     @cached_property
-    def answered(self) -> tuple[PackedSample, ...]:
+    def answered(self) -> tuple[Sample, ...]:
         """The samples that get a 2xx when handled alone: only those can be compared."""
         return tuple(sample for sample in self.samples if self.alone(sample).ok)
 
@@ -212,23 +212,23 @@ class SampleRunner:
         """Seconds that a sample takes."""
         return median(self.alone(sample).seconds for sample in self.answered) if self.answered else 0.0
 
-    def affordable_samples(self, samples: tuple[PackedSample, ...]) -> tuple[PackedSample, ...]:
+    def affordable_samples(self, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
         """Return as many samples as can be asked in the time that a check has, one at least."""
         return samples[: max(1, int(self.seconds_per_check / max(self.pace, 1e-6)))]
 
     @cached_property
-    def comparable(self) -> tuple[PackedSample, ...]:
+    def comparable(self) -> tuple[Sample, ...]:
         """The samples that others' answers can be held against: none, unless all are answered the same way twice."""
         some = self.affordable_samples(self.answered)
         self.repeat(tuple(reversed(some)))
         return () if self.unsteady else some
 
-    def repeat(self, samples: tuple[PackedSample, ...]) -> None:
+    def repeat(self, samples: tuple[Sample, ...]) -> None:
         """Ask samples again, and note in `unsteady` those that are answered otherwise."""
         for sample, result in zip(samples, self.ask(samples), strict=True):
             self._compare_again(sample, result)
 
-    def _compare_again(self, sample: PackedSample, result: Result) -> bool:
+    def _compare_again(self, sample: Sample, result: Result) -> bool:
         found = self.differences(self.alone(sample), result)
         if found:
             self.unsteady.setdefault(sample.name, found[0])
@@ -238,7 +238,7 @@ class SampleRunner:
         """Return where two answers differ beyond the tolerance."""
         return differences(one, other, self._tolerance)
 
-    def contradictions(self, sample: PackedSample, result: Result) -> list[str]:
+    def contradictions(self, sample: Sample, result: Result) -> list[str]:
         """Return where an answer differs from the sample's own, unless that has become another itself meanwhile."""
         found = self.differences(self.alone(sample), result)
         for _ in range(_CONFIRMATIONS if found else 0):

@@ -9,7 +9,7 @@ from gate.archives import HANDLER, archive, examine, failures
 from marpack.gate.candidate import Candidate
 from marpack.gate.check import CheckSelection
 from marpack.gate.checks.body_forms import decodes, forms
-from marpack.gate.sample_runner import PackedSample
+from marpack.gate.sample_runner import Sample
 from marpack.project.schema import Expectation
 from marpack.project.source import ResolvedSource
 from marpack.runner.inputs import Input
@@ -20,11 +20,11 @@ STRING, JSON = "as a JSON string", "application/json"
 BASE64 = {"in base64": ("body", b"aGk=", "text/plain"), "in base64 within JSON": ("body", b'{"data": "aGk="}', JSON)}
 
 
-def sample(data: bytes, kind: str) -> PackedSample:
+def sample(data: bytes, kind: str) -> Sample:
     request = Request(
         id="1", parts=(Part("body", data, kind),), headers=(("Content-Type", kind), ("a", "b")), url_path="/x"
     )
-    return PackedSample(name="MAR-INF/x", input=Input("x", request), expected=Expectation())
+    return Sample(name="MAR-INF/x", input=Input("x", request), expected=Expectation())
 
 
 @pytest.mark.parametrize(

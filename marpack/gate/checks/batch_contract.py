@@ -4,7 +4,7 @@ from itertools import cycle, islice
 
 from marpack.findings import Finding
 from marpack.gate.candidate import Candidate
-from marpack.gate.sample_runner import PackedSample, SampleRunner
+from marpack.gate.sample_runner import Sample, SampleRunner
 from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
 
 _EVERY = 8  # sizes up to here are all tried; beyond, only powers of two and the last
@@ -55,7 +55,7 @@ def affordable(wanted: list[int], requests: int) -> list[int]:
     return sorted(chosen) or wanted[:1]
 
 
-def _refused(sample_runner: SampleRunner, batch: list[PackedSample]) -> tuple[list[Finding], list[Finding]]:
+def _refused(sample_runner: SampleRunner, batch: list[Sample]) -> tuple[list[Finding], list[Finding]]:
     """Return the problem of a batch that is not answered, and those of its answers."""
     comparable = sample_runner.comparable
     results = sample_runner.ask(batch, size=len(batch))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.sample_runner import PackedSample, SampleRunner
+from marpack.gate.sample_runner import Sample, SampleRunner
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
 from marpack.torchserve.messages import Part, Request
 from marpack.torchserve.stock import BUILT_INS
@@ -62,7 +62,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     )
 
 
-def forms(sample: PackedSample, decoded: set[str]) -> Iterator[BodyVariant]:
+def forms(sample: Sample, decoded: set[str]) -> Iterator[BodyVariant]:
     """Yield the other forms of a sample; those in JSON or base64 only for a handler that decodes them."""
     (part,) = sample.request.parts
     data, kind = part.value, part.content_type
@@ -80,7 +80,7 @@ def forms(sample: PackedSample, decoded: set[str]) -> Iterator[BodyVariant]:
         yield _form("in base64 within JSON", sample, "body", b'{"data": "%b"}' % text, _JSON)
 
 
-def _form(name: str, sample: PackedSample, field: str, data: bytes, kind: str = "") -> BodyVariant:
+def _form(name: str, sample: Sample, field: str, data: bytes, kind: str = "") -> BodyVariant:
     headers = tuple(header for header in sample.request.headers if header[0].lower() != "content-type")
     request = replace(sample.request, parts=(Part(field, data, kind),), headers=headers)
     return BodyVariant(name, request, replace(request, parts=(Part(field, b"", kind),)))
@@ -101,7 +101,7 @@ def decodes(candidate: Candidate) -> set[str]:
     return found
 
 
-def _judged(sample_runner: SampleRunner, sample: PackedSample, form: BodyVariant) -> list[Finding] | None:
+def _judged(sample_runner: SampleRunner, sample: Sample, form: BodyVariant) -> list[Finding] | None:
     """Return what is wrong with the answer to a form; None if the handler does not take it."""
     (result,) = sample_runner.send([(sample.name, form.request)])
     place = f"{sample.short_name} {form.name}"

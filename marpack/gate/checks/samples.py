@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from marpack.findings import Finding
 from marpack.gate.candidate import Candidate
 from marpack.gate.expectations import shortfalls
-from marpack.gate.sample_runner import PackedSample
+from marpack.gate.sample_runner import Sample
 from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
 from marpack.torchserve.messages import Trouble
 
@@ -26,7 +26,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     return replace(outcome, reason=f"{first}: {outcome.reason}") if not candidate.packed.problems else outcome
 
 
-def _judged(candidate: Candidate, sample: PackedSample) -> list[Finding]:
+def _judged(candidate: Candidate, sample: Sample) -> list[Finding]:
     result = candidate.sample_runner.alone(sample)
     where = f"{candidate.source}!{sample.name}" if sample.is_packed else sample.name
     why = next((_why(trouble) for trouble in result.troubles), None)
