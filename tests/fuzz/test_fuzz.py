@@ -95,7 +95,7 @@ class PlantedError(Exception):
 def test_a_reader_that_forgets_a_check_is_found(monkeypatch: pytest.MonkeyPatch, target: str, error: str) -> None:
     monkeypatch.setattr(error, PlantedError)
     with pytest.raises(PlantedError):
-        fuzz(target, 200, [Phase.generate])
+        fuzz(target, 2000, [Phase.generate])
 
 
 @pytest.mark.parametrize(

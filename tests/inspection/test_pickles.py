@@ -444,7 +444,7 @@ def test_a_wrapper_of_joblibs_does_not_hide_what_pickle_load_would_call(scan: Sc
 
 @pytest.mark.parametrize("length", [1 << 20, (1 << 63) + 70_000, (1 << 64) - 1])
 def test_a_byte_string_longer_than_any_file_is_not_looked_for_there(length: int, scan: Scan) -> None:
-    found = scan(b"\x8e" + struct.pack("<Q", length) + b"\x80\x02}.", "a.pkl")
+    found = scan(b"\x8e" + struct.pack("<Q", length) + b"\x80\x02" + b"}" * 1000, "a.pkl")
     assert found.verdict is PickleVerdict.NEEDS_TRUST
 
 
