@@ -213,9 +213,13 @@ def _severities(candidate: Candidate) -> Mapping[str, Severity]:
 
 
 def _unserved(candidate: Candidate) -> str | None:
+    """Return the suffix that no loader of the server's takes, where the handler leaves loading to it."""
     try:
         name = candidate.archive.manifest.model.serialized_file or ""
+        handler = candidate.inspection.handler
     except ArchiveError:
+        return None
+    if handler.function is not None or "initialize" in handler.stages:
         return None
     suffix = PurePosixPath(name).suffix
     rows = [row for row in FORMATS.values() if suffix in row.suffixes]

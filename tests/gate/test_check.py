@@ -84,8 +84,11 @@ def test_what_was_not_all_chosen_is_no_yes(tmp_path: Path):
     ("name", "suffix"), [("w.safetensors", ".safetensors"), ("w.pt2", ".pt2"), ("w.pt", None), ("w.own", None)]
 )
 def test_weights_that_no_server_loads_are_named(name: str, suffix: str | None, tmp_path: Path):
-    path = archive(tmp_path, weights=name, files={name: b"x"})
+    leaves_it = "from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Handler(BaseHandler):\n    pass\n"
+    path = archive(tmp_path / "p", leaves_it, weights=name, files={name: b"x"})
     assert examine(path, choice=CheckSelection.of(["safe-to-open"])).unserved == suffix
+    loads_itself = archive(tmp_path / "q", weights=name, files={name: b"x"})
+    assert examine(loads_itself, choice=CheckSelection.of(["safe-to-open"])).unserved is None
 
 
 def test_checks_are_chosen_by_name():
