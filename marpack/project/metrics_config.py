@@ -32,6 +32,9 @@ def checked_metrics_config(file: Path) -> str:
 
     Raises ProjectError if it cannot be read, or holding a finding for everything that is wrong with it.
     """
+    if not file.is_file():
+        hint = "name the YAML file that the server's metrics_config names"
+        raise ProjectError("there is no such metrics file", where=str(file), hint=hint)
     document = read_document(file)
     declared = document.value.get("model_metrics") if isinstance(document.value, dict) else None
     if not isinstance(declared, dict) or not declared:

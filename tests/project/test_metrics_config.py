@@ -61,6 +61,6 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, where: s
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path):
-    with pytest.raises(ProjectError, match="it cannot be read") as caught:
+    with pytest.raises(ProjectError, match="there is no such metrics file") as caught:
         checked_metrics_config(tmp_path / "gone.yaml")
     assert caught.value.where == str(tmp_path / "gone.yaml")
