@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from command import command
+from days import by_day
 from gate.archives import HANDLER, archive, project
 
 # Sleeps over the first batch of more than one, and leaves a file that says so.
@@ -96,22 +97,22 @@ def test_what_is_not_proved_has_its_name_in_every_report(tmp_path: Path):
     assert log["tool"]["driver"]["rules"][-1]["id"] == "not-proved"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        ["--data", "a bee in summer"],
-        ["--form", "data=a bee", "--form", "other=1"],
-        ["--requests", "requests.jsonl"],
-        ["--input", "bees", "--type", ".txt", "-H", "X-Key=7"],
-    ],
-)
-def test_inputs_prove_it(tmp_path: Path, given: list[str]):
+INPUTS = {
+    "data": ["--data", "a bee in summer"],
+    "a form": ["--form", "data=a bee", "--form", "other=1"],
+    "requests": ["--requests", "requests.jsonl"],
+    "files": ["--input", "bees", "--type", ".txt", "-H", "X-Key=7"],
+}
+
+
+@pytest.mark.parametrize("kind", by_day(INPUTS, "files"))
+def test_inputs_prove_it(tmp_path: Path, kind: str):
     path = str(archive(tmp_path, samples={}))
     (tmp_path / "requests.jsonl").write_text('{"body": "a bee", "content_type": "text/plain"}\n')
     (tmp_path / "bees").mkdir()
     (tmp_path / "bees" / "one.txt").write_text("one bee")
     (tmp_path / "bees" / "no.png").write_bytes(b"\xff")
-    done = marpack(path, *given, cwd=tmp_path)
+    done = marpack(path, *INPUTS[kind], cwd=tmp_path)
     assert "✓ samples        1 input\n" in done.stdout
     assert "may be deployed; with one input in every row" in " ".join(done.stdout.split())
 

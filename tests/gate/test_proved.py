@@ -126,6 +126,7 @@ def test_a_failure_is_not_waived(tmp_path: Path):
     assert report.verdict is GateVerdict.REFUSED
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", list(Target))
 def test_forms_and_headers_reach_the_handler_in_every_check(tmp_path: Path, target: Target):
     picky = HANDLER.replace(
@@ -154,9 +155,11 @@ class Handler:
 @pytest.mark.parametrize(
     ("answer", "codes"),
     [
-        ("{'p': 0.5 + 1e-4 * (self.device == 'cpu')}", []),
+        pytest.param("{'p': 0.5 + 1e-4 * (self.device == 'cpu')}", [], marks=pytest.mark.nightly),
         ("{'p': 0.5 + 1e-2 * (self.device == 'cpu')}", ["cpu-differs", "cpu-differs"]),
-        ("{'p': 1.0 if self.device == 'cuda:0' else 1 / 0}", ["cpu-differs", "cpu-differs"]),
+        pytest.param(
+            "{'p': 1.0 if self.device == 'cuda:0' else 1 / 0}", ["cpu-differs"] * 2, marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_what_a_gpu_answers_is_compared_with_the_cpu(tmp_path: Path, answer: str, codes: list[str]):
@@ -170,6 +173,7 @@ def test_what_a_gpu_answers_is_compared_with_the_cpu(tmp_path: Path, answer: str
     assert all("tolerance 0.001" in each.message for each in report.checks[-1].findings)
 
 
+@pytest.mark.nightly
 def test_a_model_that_needs_its_gpu_is_compared_with_nothing(tmp_path: Path):
     needs = on_device("'a'").replace('"cpu" if', "1 / 0 if")
     path = archive(tmp_path / "p", needs, samples={"a.txt": "a"}, labels=None)

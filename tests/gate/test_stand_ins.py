@@ -54,6 +54,7 @@ def test_one_that_fails_shows_the_handlers_own_traceback(tmp_path: Path):
     assert "JSON is decoded before the handler sees it" in str(failed.hint)
 
 
+@pytest.mark.nightly
 def test_one_that_fails_in_a_batch_only(tmp_path: Path):
     first_only = HANDLER.replace("enumerate(self.preprocess(data))]", "enumerate(self.preprocess(data))][:1]")
     report = examine(archive(tmp_path / "p", first_only, samples={}))
@@ -86,6 +87,7 @@ def test_their_worker_is_another(tmp_path: Path):
     assert sizes[1] > 0
 
 
+@pytest.mark.nightly
 def test_one_that_hangs_takes_no_longer_than_a_check_may(tmp_path: Path):
     hangs = HANDLER.replace("return [self.text_of", "import time; time.sleep(600)\n        return [self.text_of")
     report = examine(archive(tmp_path / "p", hangs, samples={}), seconds_per_check=1.0)
@@ -119,6 +121,7 @@ def test_what_is_withheld_is_said_and_can_be_asked_for(tmp_path: Path):
     assert failures(examine(path, stand_ins="off")) == {"proved": ["no-inputs"]}
 
 
+@pytest.mark.nightly
 def test_none_is_sent_where_there_are_samples(tmp_path: Path):
     said: list[str] = []
     assert examine(archive(tmp_path / "p"), announce=said.append, stand_ins="on").deployable
