@@ -23,7 +23,7 @@ from marpack.weights.kind import WeightsFormat
 
 _HEAVY = 2 << 30  # bytes of weights: a further copy of them in memory may be one too many
 _LARGEST_BATCH = 8
-_NUMBERS = 1 << 16  # in one stand-in
+_NUMBERS = 1 << 18  # in one stand-in: a picture of 224 by 224 pixels fits
 # What a module of this name talks to, by which a made-up request might leave something behind.
 _OUTSIDE = {
     "the network": "aiohttp ftplib grpc http httpx paramiko requests socket telnetlib urllib urllib3"

@@ -104,7 +104,7 @@ def test_one_input_stands_in_every_row_and_the_verdict_says_so(tmp_path: Path):
 
 
 def test_what_is_waived_is_said(tmp_path: Path):
-    path = archive(tmp_path / "p", samples={}, config={"deviceType": "gpu"})
+    path = archive(tmp_path / "p", samples={}, config={"deviceType": "gpu", "batchSize": 4})
     every = examine(path, stand_ins="off")
     assert unproved(every) == ["no-inputs", "gpu-unproved"]
     some = examine(path, stand_ins="off", allow_unproved=frozenset({"inputs"}))
@@ -114,6 +114,7 @@ def test_what_is_waived_is_said(tmp_path: Path):
     )
     none = examine(path, stand_ins="off", allow_unproved=frozenset({"inputs", "gpu"}))
     assert (none.verdict, none.exit_code) == (GateVerdict.DEPLOYABLE, ExitCode.OK)
+    assert none.checks[-1].reason == "0 requests answered with a 2xx"
     assert verdict_of(none) == (
         "may be deployed; nothing was asked of it (--allow-unproved inputs);"
         " deviceType is gpu, and it was asked on the CPU (--allow-unproved gpu)"

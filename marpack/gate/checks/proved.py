@@ -19,8 +19,9 @@ def run(candidate: Candidate) -> CheckOutcome:
     found = [*_lacking(candidate), *_unbatched(candidate), *_off_gpu(candidate)]
     allowed = candidate.options.allow_unproved
     findings = [_waived(finding) if _CODES.get(finding.code) in allowed else finding for finding in found]
-    seen = [f"{counted(len(candidate.sample_runner.answered), 'request')} answered with a 2xx"]
-    if candidate.batch_size > 1:
+    answered = candidate.sample_runner.answered
+    seen = [f"{counted(len(answered), 'request')} answered with a 2xx"]
+    if answered and candidate.batch_size > 1:
         seen.append("a batch of 2, too")
     differing = _on_cpu(candidate)
     if differing is not None:
