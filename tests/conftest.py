@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,8 +26,17 @@ settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+CACHE = tempfile.TemporaryDirectory(prefix="marpack-cache-", ignore_cleanup_errors=True)
+
+
+def pytest_unconfigure() -> None:
+    """Remove what the tests extracted."""
+    CACHE.cleanup()
+
+
 def pytest_configure() -> None:
-    """Take the signals that tests send: started in the background or by nohup, a shell has them ignored."""
+    """Keep this user's cache out of the tests, and take the signals that a shell may have had ignored."""
+    os.environ["XDG_CACHE_HOME"] = CACHE.name
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

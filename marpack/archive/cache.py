@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import msgspec
@@ -32,7 +32,7 @@ Extract = Callable[[Path, Collection[str] | None, Progress | None], tuple[Findin
 
 DEFAULT_LIMIT = 20 << 30  # bytes
 _FORMAT = 2
-_FOLDER = "[0-9a-f]" * 32 + "-" + "?" * 8 + "/"  # what may be swept: others may keep theirs in the root
+_KEY = "[0-9a-f]" * 32  # what may be swept: others may keep theirs in the root
 _GRACE = 600  # seconds after which a folder that is not whole, has no stamp and no holder is a leftover
 _MOVE = "set MARPACK_CACHE_DIR to a folder of yours"
 
@@ -225,16 +225,16 @@ class Cache:
     def _evict(self, *, keep: str) -> None:
         """Remove the least recently used folders until the rest fits the bound, and what crashed processes left."""
         rest, known = self.limit, set[str]()
-        for path in sorted(self.root.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
-            key, stamp = path.stem, self._stamp(path.stem)
-            if stamp is None:
+        for path in sorted(self.root.glob(f"{_KEY}.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            stamp = self._stamp(path.stem)
+            if stamp is None:  # of another boot or format: nobody will ever use it
+                path.unlink(missing_ok=True)
                 continue
             rest -= sum(stamp.sizes.values())
-            if key == keep or rest >= 0 or not _remove(self.root / stamp.folder, path):
+            if path.stem == keep or rest >= 0 or not _remove(self.root / stamp.folder, path):
                 known.add(stamp.folder)
-        for folder in self.root.glob(_FOLDER):
-            whole = (folder / "whole").exists()
-            if folder.name not in known and (whole or time.time() - folder.stat().st_mtime > _GRACE):
+        for folder in (each for each in self.root.glob(f"{_KEY}-{'?' * 8}/") if each.name not in known):
+            if (folder / "whole").exists() or time.time() - folder.stat().st_mtime > _GRACE:
                 _remove(folder)
 
 
@@ -342,9 +342,9 @@ def _await_tick(file: Path, time_ns: int) -> None:
         time.sleep(0.001)
 
 
+@cache
 def _boot() -> str:
     """Return what changes with every start of the machine, where it tells."""
-    try:
+    with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
+    return ""

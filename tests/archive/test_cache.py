@@ -206,6 +206,17 @@ def test_the_least_recently_used_goes_first(tmp_path, root):
     assert len(list(root.glob("*.json"))) == 2
 
 
+def test_stamps_that_nobody_will_use_go_and_what_is_not_ours_stays(tmp_path, root):
+    extract(made(tmp_path / "a.mar", 10), root)
+    (stamp,) = root.glob("*.json")
+    stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"boot": "another"}))
+    (root / "package.json").write_text("{}")
+    extract(made(tmp_path / "b.mar", 20), root)
+    assert not stamp.exists()
+    assert (root / "package.json").exists()
+    assert len(list(root.glob("*.json"))) == 2
+
+
 def test_what_is_in_use_is_never_evicted(tmp_path, root):
     one, two = made(tmp_path / "1.mar", 10_000), made(tmp_path / "2.mar", 10_000)
     with open_archive(one, cache=Cache(root)) as archive:
