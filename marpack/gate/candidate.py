@@ -38,7 +38,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     device: Device = Device("auto")  # what `load` and `settings` were made for
     inputs: tuple[Input, ...] = ()  # asked beside the packed samples, each expected to get a 2xx
     shape: RequestDefaults = RequestDefaults()  # in which the packed samples are sent
-    allow_unproved: frozenset[str] = frozenset()  # of `UNPROVED`: what need not be proved
+    allow_unproved: frozenset[str] = frozenset()  # "inputs", "gpu": what need not be proved
     target: Target | None = None  # None: the project's or the archive's, else the server's
     stand_ins: Literal["on", "off", "auto"] | None = None  # None: the project's word
     announce: Callable[[str], None] = lambda _: None  # is told what is about to be sent that nobody gave
