@@ -83,5 +83,5 @@ $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) -e '.[dev,docs,examples,explain,onnx]'
+	$(PIP) -e '.[dev,docs,examples,explain,onnx,serve]'
 	@touch $@

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Self
 
@@ -80,7 +80,10 @@ class Worker:
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
         self.since = 0.0  # when the worker turned to the batch it works on, by the monotonic clock
+        self.on_piece: Callable[[ResponseChunk], None] = lambda _: None  # is told of each piece as it comes
+        self._heard = 0.0  # when a piece of that batch came last
         self._pieces: list[ResponseChunk] = []
+        self._said: FromWorker | None = None  # about loading
         self._dying: Dying | None = None
         self._foreign: ForeignBytesError | None = None  # somebody else wrote into the socket
         self._watched = {self._pipe.fileno(), self._logs.fileno()} | ({process.exit} if process.exit else set())
@@ -127,10 +130,12 @@ class Worker:
         self._pipe.flush()
 
     def finish(self, *, timeout: float | None = None) -> Loaded:
-        """Wait for what `begin` asked for; raises as `load` does."""
+        """Wait for what `begin` asked for; raises as `load` does, with WorkerError once its time is up."""
+        while not self.settled and wait((self,), timeout):
+            pass
+        message, self._said = self._said, None
         with ExitStack() as undo:
             undo.callback(self.kill)
-            message = self._awaited(timeout)
             self._logs.drain()
             self.logs = self._logs.take()
             if isinstance(message, LoadFailed):
@@ -142,14 +147,11 @@ class Worker:
         self.loaded = message
         return message
 
-    def _awaited(self, timeout: float | None) -> FromWorker | None:
-        while not self.over:
-            message = self._arrived()
-            if message is not None:
-                return message
-            if not wait((self,), timeout):
-                return None
-        return None
+    @property
+    def settled(self) -> bool:
+        """Whether loading has come to an end, which `finish` tells without waiting."""
+        self._said = self._said or self._arrived()
+        return self.over or self._said is not None
 
     def _arrived(self) -> FromWorker | None:
         """Return the next message; with what is none, and with one that no batch of ours fits, the worker is over."""
@@ -171,8 +173,12 @@ class Worker:
             raise ForeignBytesError(f"{len(message.responses)} answers were written, {most} were asked for")
 
     def late(self, timeout: float) -> bool:
-        """Say whether the worker has spent more than `timeout` seconds on the batch that it works on."""
-        return time.monotonic() >= self.since + timeout
+        """Say whether the worker has spent more than `timeout` seconds on the batch at hand, or its latest piece."""
+        return self.seconds_left(timeout) <= 0.0
+
+    def seconds_left(self, timeout: float) -> float:
+        """Return how many of `timeout` seconds the worker still has for its next answer, or the next piece of it."""
+        return max(self.since, self._heard) + timeout - time.monotonic()
 
     def submit(self, requests: tuple[Request, ...]) -> None:
         """Send one batch, ahead of the answers to those before it."""
@@ -183,9 +189,9 @@ class Worker:
             self._pipe.flush()
         self._waiting.append(requests)
 
-    def flush(self) -> None:
-        """Send what waits to be sent, as far as it can be without waiting."""
-        self._pipe.flush()
+    def flush(self) -> bool:
+        """Send what waits to be sent, as far as it can be without waiting; True once all of it is."""
+        return self._pipe.flush()
 
     def interests(self) -> dict[int, int]:
         """Return the descriptors to poll, each with the events to poll for."""
@@ -211,6 +217,8 @@ class Worker:
                 return self._answered(message)
             if isinstance(message, ResponseChunk):
                 self._pieces.append(message)
+                self._heard = time.monotonic()
+                self.on_piece(message)
             if isinstance(message, Dying):
                 self._dying = message
         return None
@@ -308,8 +316,9 @@ def wait(workers: tuple[Worker, ...], timeout: float | None) -> bool:
     for worker in workers:
         for descriptor, events in worker.interests().items():
             poll.register(descriptor, events)
-    first = min((worker.since for worker in workers), default=0.0)
-    left = None if timeout is None else max(0.0, first + timeout - time.monotonic()) * 1000
+    left = None
+    if timeout is not None:
+        left = max(0.0, min((worker.seconds_left(timeout) for worker in workers), default=0.0)) * 1000
     ready = dict(poll.poll(left))
     for worker in workers:
         worker.notice(ready)

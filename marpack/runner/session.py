@@ -81,14 +81,9 @@ class Session:
                 first = settings.spawn()  # first of all: its imports overlap with the opening of the archive
                 undo.callback(first.kill)
             resolved = resolver(source)
-            archive = open_archive(resolved.path, cache=cache)
+            prepared = prepare(resolved, options=options, target=target, cache=cache, opened=listener.opened)
+            archive, load, config = prepared.archive, prepared.load, prepared.config
             undo.callback(archive.close)
-            listener.opened(resolved, archive)
-            chosen = target or target_of(resolved, archive)
-            refuse_what_the_server_refuses(archive, chosen)
-            folder = str(archive.materialize())
-            load = replace(with_metrics(options, resolved), model_dir=folder, target=chosen, required=required(archive))
-            config = model_config(archive)
             if isinstance(settings, PoolSettings):
                 pool: ModelPool = LocalPool(load, settings.as_served(config), first=first, folder=archive.materialize)
             else:
@@ -113,6 +108,39 @@ class Session:
         else:
             self.pool.kill()
         self.archive.close()
+
+
+class PreparedModel(Struct, frozen=True):
+    """An archive whose files lie where a worker can load them."""
+
+    resolved: ResolvedSource
+    archive: Archive
+    load: Load
+    config: Mapping[str, Any]  # Any: YAML as it stands
+
+
+def prepare(
+    resolved: ResolvedSource,
+    *,
+    options: Load,
+    target: Target | None = None,
+    cache: Cache | None = None,
+    opened: Callable[[ResolvedSource, Archive], None] = lambda *_: None,
+) -> PreparedModel:
+    """Open an archive and lay its files out; `opened` is told of it in between. See `Session.open`.
+
+    Raises ArchiveError, and UsageError or ProjectError for what is asked of it.
+    """
+    with ExitStack() as undo:
+        archive = open_archive(resolved.path, cache=cache)
+        undo.callback(archive.close)
+        opened(resolved, archive)
+        chosen = target or target_of(resolved, archive)
+        refuse_what_the_server_refuses(archive, chosen)
+        folder = str(archive.materialize())
+        load = replace(with_metrics(options, resolved), model_dir=folder, target=chosen, required=required(archive))
+        undo.pop_all()
+    return PreparedModel(resolved, archive, load, model_config(archive))
 
 
 def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
