@@ -1,0 +1,1 @@
+"""The server: archives answer over HTTP, where a TorchServe stood."""

@@ -1,0 +1,61 @@
+"""What the server is started with."""
+
+import re
+from ipaddress import AddressValueError, IPv6Address
+from typing import Self
+
+from msgspec import Struct
+
+from marpack.archive.names import quoted
+from marpack.errors import UsageError
+
+_URL = re.compile(r"(https?)://(\[[^]/]*\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?/?", re.IGNORECASE)
+_UNIX = "unix:"
+_FORMS = "write http://HOST:PORT or unix:/PATH"
+
+
+class Address(Struct, frozen=True):
+    """Where a server listens: a host and a port, or a Unix socket."""
+
+    host: str  # an IPv6 address without brackets; empty for a Unix socket
+    port: int
+    path: str | None = None  # the Unix socket's
+
+    @classmethod
+    def parse(cls, text: str, default_port: int) -> Self:
+        """Read `http://host[:port]` or `unix:/path`; raise UsageError for another form, and for https."""
+        if text[: len(_UNIX)].lower() == _UNIX:
+            return cls("", 0, _socket_path(text))
+        match = _URL.fullmatch(text)
+        if not match:
+            raise UsageError(f"{quoted(text)} is no address to listen on", hint=_FORMS)
+        scheme, host, given = match.groups()
+        if scheme.lower() == "https":
+            hint = "put a proxy in front that ends TLS, and listen on http:// behind it"
+            raise UsageError(f"{text} asks for TLS, which is not offered", hint=hint)
+        port = int(given or default_port)
+        if port > 65_535:
+            raise UsageError(f"{text} names the port {port}", hint="ports end at 65535")
+        return cls(_plain_host(host), port)
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"{_UNIX}{self.path}"
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+def _socket_path(text: str) -> str:
+    path = text[len(_UNIX) :]
+    if not path.startswith("/") or "\0" in path:
+        raise UsageError(f"{quoted(text)} names no socket by its full path", hint=_FORMS)
+    return path
+
+
+def _plain_host(host: str) -> str:
+    """Return a host without the brackets of an IPv6 address."""
+    if not host.startswith("["):
+        return host
+    try:
+        return str(IPv6Address(host[1:-1]))
+    except AddressValueError:
+        raise UsageError(f"{quoted(host)} is no IPv6 address", hint=_FORMS) from None

@@ -1,0 +1,55 @@
+"""Where a server listens, as people write it."""
+
+import pytest
+
+from marpack.errors import UsageError
+from marpack.serving.settings import Address
+
+ADDRESSES = {
+    "http://127.0.0.1:8080": (Address("127.0.0.1", 8080), "http://127.0.0.1:8080"),
+    "http://0.0.0.0": (Address("0.0.0.0", 80), "http://0.0.0.0:80"),
+    "HTTP://localhost:1/": (Address("localhost", 1), "http://localhost:1"),
+    "http://my_host-1.lan:65535": (Address("my_host-1.lan", 65_535), "http://my_host-1.lan:65535"),
+    "http://localhost:0": (Address("localhost", 0), "http://localhost:0"),
+    "http://[::]:8080": (Address("::", 8080), "http://[::]:8080"),
+    "http://[0:0::1]": (Address("::1", 80), "http://[::1]:80"),
+    "unix:/run/s.sock": (Address("", 0, "/run/s.sock"), "unix:/run/s.sock"),
+    "UNIX:/a b": (Address("", 0, "/a b"), "unix:/a b"),
+}
+REFUSED = {
+    "https://127.0.0.1:8443": "asks for TLS",
+    "https://localhost": "asks for TLS",
+    "127.0.0.1:8080": "no address",
+    "8080": "no address",
+    "": "no address",
+    "http://": "no address",
+    "http://host:": "no address",
+    "http://host:80a": "no address",
+    "http://host:-1": "no address",
+    "http://ho st:80": "no address",
+    "http://host:80/path": "no address",
+    "http://user@host:80": "no address",
+    "http://*:80": "no address",
+    "http://::1:80": "no address",
+    "http://höst:80": "no address",
+    "ftp://host:80": "no address",
+    "http://host:65536": "names the port 65536",
+    "http://[::g]:80": "no IPv6 address",
+    "http://[]:80": "no IPv6 address",
+    "unix:relative": "full path",
+    "unix:": "full path",
+    "unix:/a\0b": "full path",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), ADDRESSES.items(), ids=ADDRESSES)
+def test_reads(text: str, expected: tuple[Address, str]) -> None:
+    address = Address.parse(text, default_port=80)
+    assert (address, str(address)) == expected
+
+
+@pytest.mark.parametrize(("text", "what"), REFUSED.items(), ids=map(ascii, REFUSED))
+def test_refuses(text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what) as caught:
+        Address.parse(text, default_port=80)
+    assert caught.value.hint
