@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from marpack.torchserve.metrics import CachingMetric, Dimension, MetricTypes, request_of
+from marpack.torchserve.server_metrics import MODEL_METRICS, Declared
 
 # Stands for the server's own configuration, which declares these for every model.
 SERVERS_OWN = "ts/configs/metrics.yaml"
-_DECLARED = ("HandlerTime", "PredictionTime")
 _NONE: list[Dimension] = []  # what stands for no dimensions; a list of the caller's own is added to
 
 
@@ -209,8 +209,7 @@ class MetricsCacheYamlImpl:
 
 def _parsed(path: str) -> Any:  # Any: YAML as it stands
     if path == SERVERS_OWN:
-        gauges = [{"name": name, "unit": "ms", "dimensions": ["ModelName", "Level"]} for name in _DECLARED]
-        return {"model_metrics": {"gauge": gauges}}
+        return {"model_metrics": {"gauge": [_entry(metric) for metric in MODEL_METRICS]}}
     if not path or not isinstance(path, str | os.PathLike):
         raise MetricsCacheTypeError("no metrics file is named")
     try:
@@ -221,6 +220,10 @@ def _parsed(path: str) -> Any:  # Any: YAML as it stands
         raise MetricsCacheIOError(f"Error reading file: {path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise GeneralMetricsCacheError(f"Generic error: {path}: {error}") from error
+
+
+def _entry(metric: Declared) -> dict[str, Any]:  # Any: as YAML would hold it
+    return {"name": metric.name, "unit": metric.unit, "dimensions": list(metric.labels[:-1])}
 
 
 def _check(value: object, expected: type, sentence: str) -> None:

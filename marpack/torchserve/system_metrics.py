@@ -15,20 +15,42 @@ system_metrics: list[Metric] = []
 dimension = [Dimension("Level", "Host")]
 
 
-def _collector(name: str, unit: str, read: Callable[[], float]) -> Callable[[], None]:
+_READINGS: dict[str, tuple[str, Callable[[], float]]] = {
+    "CPUUtilization": ("percent", psutil.cpu_percent),
+    "DiskAvailable": ("GB", lambda: psutil.disk_usage("/").free / _GB),
+    "DiskUsage": ("GB", lambda: psutil.disk_usage("/").used / _GB),
+    "DiskUtilization": ("percent", lambda: psutil.disk_usage("/").percent),
+    "MemoryAvailable": ("MB", lambda: psutil.virtual_memory().available / _MB),
+    "MemoryUsed": ("MB", lambda: psutil.virtual_memory().used / _MB),
+    "MemoryUtilization": ("percent", lambda: psutil.virtual_memory().percent),
+}
+
+
+def sample_system() -> dict[str, float]:
+    """Return what the machine uses now, by metric: percent, gigabytes of disk, megabytes of memory.
+
+    The CPU's share is that since the sample before, of which the first has none: it is 0. Raises OSError where the
+    machine does not tell.
+    """
+    return {name: float(read()) for name, (_, read) in _READINGS.items()}
+
+
+def _collector(name: str) -> Callable[[], None]:
+    unit, read = _READINGS[name]
+
     def collect() -> None:
         system_metrics.append(Metric(name, float(read()), unit, dimension))
 
     return collect
 
 
-cpu_utilization = _collector("CPUUtilization", "percent", psutil.cpu_percent)
-disk_available = _collector("DiskAvailable", "GB", lambda: psutil.disk_usage("/").free / _GB)
-disk_used = _collector("DiskUsage", "GB", lambda: psutil.disk_usage("/").used / _GB)
-disk_utilization = _collector("DiskUtilization", "percent", lambda: psutil.disk_usage("/").percent)
-memory_available = _collector("MemoryAvailable", "MB", lambda: psutil.virtual_memory().available / _MB)
-memory_used = _collector("MemoryUsed", "MB", lambda: psutil.virtual_memory().used / _MB)
-memory_utilization = _collector("MemoryUtilization", "percent", lambda: psutil.virtual_memory().percent)
+cpu_utilization = _collector("CPUUtilization")
+disk_available = _collector("DiskAvailable")
+disk_used = _collector("DiskUsage")
+disk_utilization = _collector("DiskUtilization")
+memory_available = _collector("MemoryAvailable")
+memory_used = _collector("MemoryUsed")
+memory_utilization = _collector("MemoryUtilization")
 _DISK = (disk_available, disk_used, disk_utilization)
 _MEMORY = (memory_available, memory_used, memory_utilization)
 

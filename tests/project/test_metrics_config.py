@@ -5,15 +5,21 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import ExitCode, ProjectError
-from marpack.project.metrics_config import checked_metrics_config
+from marpack.project.metrics_config import checked_metrics_config, declared_metrics
+from marpack.torchserve.metrics import MetricTypes
+from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section
 
 METRIC = "{name: a, unit: ms, dimensions: [Level]}"
 
 
 def checked(tmp_path: Path, text: str) -> str:
+    return checked_metrics_config(written(tmp_path, text))
+
+
+def written(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "metrics.yaml"
     file.write_text(text)
-    return checked_metrics_config(file)
+    return file
 
 
 @pytest.mark.parametrize(
@@ -64,3 +70,44 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path):
     with pytest.raises(ProjectError, match="there is no such metrics file") as caught:
         checked_metrics_config(tmp_path / "gone.yaml")
     assert caught.value.where == str(tmp_path / "gone.yaml")
+
+
+def test_without_a_file_a_stock_servers_metrics_are_declared():
+    assert declared_metrics(None) == SERVER_METRICS + MODEL_METRICS
+
+
+def test_a_file_without_ts_metrics_leaves_the_server_its_own(tmp_path: Path):
+    declared = declared_metrics(written(tmp_path, f"ts_metrics:\nmodel_metrics: {{histogram: [{METRIC}]}}"))
+    handlers = [metric for metric in declared if metric.section is Section.MODELS]
+    assert declared == (*SERVER_METRICS, *handlers)
+    histogram = MetricTypes.HISTOGRAM
+    assert handlers == [
+        Declared(section=Section.MODELS, kind=histogram, name="a", unit="ms", labels=("Level", "Hostname"))
+    ]
+
+
+def test_a_file_with_ts_metrics_says_all_that_the_server_shows(tmp_path: Path):
+    text = f"ts_metrics: {{counter: [{METRIC}], gauge: }}\nmodel_metrics: {{gauge: [{METRIC}]}}"
+    server, handlers = declared_metrics(written(tmp_path, text))
+    assert (server.section, server.kind, server.labels) == (Section.SERVER, MetricTypes.COUNTER, ("Level",))
+    assert (handlers.section, handlers.kind) == (Section.MODELS, MetricTypes.GAUGE)
+
+
+def test_of_metrics_with_one_name_the_last_counts(tmp_path: Path):
+    text = f"ts_metrics: {{}}\nmodel_metrics: {{histogram: [{METRIC}], counter: [{METRIC}]}}"
+    (metric,) = declared_metrics(written(tmp_path, text))
+    assert metric.kind is MetricTypes.HISTOGRAM  # the server reads counters first
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ("5", "ts_metrics must be a mapping of counter, gauge, histogram, not a number"),
+        ("{meter: []}", "there is no key meter"),
+        ("{gauge: [{name: a, unit: ms}]}", "dimensions is missing"),
+    ],
+)
+def test_what_is_wrong_in_ts_metrics_is_told(tmp_path: Path, server: str, message: str):
+    with pytest.raises(ProjectError) as caught:
+        declared_metrics(written(tmp_path, f"ts_metrics: {server}\nmodel_metrics: {{gauge: [{METRIC}]}}"))
+    assert [finding.message for finding in caught.value.findings] == [message]

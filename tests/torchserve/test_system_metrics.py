@@ -29,6 +29,14 @@ def test_all_of_them_are_logged(caplog: pytest.LogCaptureFixture):
     assert caplog.messages[0].startswith("CPUUtilization.Percent:")
 
 
+def test_a_sample_tells_what_is_collected():
+    system_metrics.collect_all(system_metrics, 0)
+    sample = system_metrics.sample_system()
+    assert list(sample) == [metric.name for metric in system_metrics.system_metrics]
+    assert sample["MemoryUsed"] > 1
+    assert 0 < sample["DiskUtilization"] <= 100
+
+
 def test_gpus_need_a_package_that_no_stock_server_has():
     with pytest.raises(ModuleNotFoundError, match="nvgpu"):
         system_metrics.gpu_utilization(1)
