@@ -1,0 +1,358 @@
+"""The server's metrics: what is counted, shown and logged, beside what a real server showed of the same events."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import ExitCode, ProjectError
+from marpack.serving import metric_families, metrics
+from marpack.serving.metrics import MetricsMode, ServerMetrics
+from marpack.torchserve.metrics import MetricTypes
+from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section, handlers_metric
+from marpack.torchserve.system_metrics import sample_system
+
+RECORDED = Path(__file__).parents[1] / "data" / "serving" / "exposition.txt"  # of a TorchServe 0.12 on a CPU
+MEASURED = re.compile(r"CPU|Memory|Disk|\w+Time\b|ts_\w+_microseconds")  # differ from one run to the next
+COUNTER, GAUGE, HISTOGRAM = MetricTypes
+OWN = ("ModelName", "Level")
+TAIL = "|#hostname:host,1700000000,a-request"
+LINES = [
+    "HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE",
+    "MyCount.count:2|#ModelName:probe,Level:Model|#type:COUNTER",
+    "MyHist.ms:0.07|#ModelName:probe,Level:Model|#type:HISTOGRAM",
+    'MyGauge.items:1.5|#Size:b"i\\\\g,ModelName:probe,Level:Model|#type:GAUGE',
+    "Undeclared.Count:1|#Colour:red,ModelName:probe,Level:Model|#type:COUNTER",
+    "Bare.Percent:50.0|#ModelName:probe,Level:Model|#type:GAUGE",
+    "Big.Count:123456789|#ModelName:probe,Level:Model|#type:COUNTER",
+    "with-dash.Count:1|#ModelName:probe,Level:Model|#type:COUNTER",
+    "Colon.Count:1|#A:x:y,ModelName:probe,Level:Model|#type:COUNTER",
+    "PredictionTime.Milliseconds:0.24|#ModelName:probe,Level:Model|#type:GAUGE",
+]
+
+
+def declared(kind: MetricTypes, name: str, *dimensions: str, unit: str = "ms") -> Declared:
+    return handlers_metric(kind, name, unit, dimensions)
+
+
+def shown(server: ServerMetrics, *names: str) -> dict[str, float]:
+    """Return the samples that are shown, by name and labels."""
+    return values(server.exposition(names).decode().splitlines())
+
+
+def values(lines: Iterable[str]) -> dict[str, float]:
+    rows = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    assert len({row for row, _, _ in rows}) == len(rows)
+    return {row: float(value) for row, _, value in rows}
+
+
+def taking(*metric: Declared, auto_detect: bool = False) -> ServerMetrics:
+    return ServerMetrics(hostname="host", declared=metric, auto_detect=auto_detect)
+
+
+@pytest.fixture
+def replayed() -> ServerMetrics:
+    """The events of which the recording is: four predictions, of which one failed, one unknown model."""
+    own = (declared(COUNTER, "MyCount", *OWN, unit="count"), declared(COUNTER, "NeverSeen", "A", unit="a unit"))
+    own += (declared(HISTOGRAM, "MyHist", *OWN),)
+    server = ServerMetrics(hostname="host", declared=SERVER_METRICS + MODEL_METRICS + own, auto_detect=True)
+    model = server.of("probe", "1.0")
+    model.loaded("W-9000-probe_1.0", 1177.0)
+    for status in (200, 200, 200, 200, 404, 503, 200, 200, 200):
+        server.count_answer(status)
+    for named, answered in ((False, True), (True, True), (False, False), (False, True)):
+        model.requested(named)
+        if answered:
+            model.answered(named, 4921.865, 252.187)
+            model.queued(0)
+            model.worker_thread(1)
+            for line in LINES:
+                server.take(line + TAIL)
+    server.system(sample_system())
+    return server
+
+
+def test_what_is_shown_is_what_a_real_server_shows(replayed: ServerMetrics):
+    ours, theirs = replayed.exposition().decode().splitlines(), RECORDED.read_text().splitlines()
+    assert sorted(line for line in ours if line.startswith("#")) == sorted(
+        line for line in theirs if line.startswith("#")
+    )
+    assert values(ours).keys() == values(theirs).keys()
+    exact = {row for row in values(theirs) if not MEASURED.match(row)}
+    assert {row: values(ours)[row] for row in exact} == {row: values(theirs)[row] for row in exact}
+    assert len(exact) > 25
+
+
+def test_a_parser_of_prometheus_own_reads_it(replayed: ServerMetrics):
+    parser = pytest.importorskip("prometheus_client.parser")
+    families = {family.name: family for family in parser.text_string_to_metric_families(replayed.exposition().decode())}
+    assert families["MyGauge"].samples[0].labels["Size"] == 'b"i\\\\g'
+    assert families["MyHist"].type == "histogram"
+    assert families["WorkerLoadTime"].samples[0].labels["WorkerName"] == "W-9000-probe_1.0"
+
+
+def test_families_are_told_before_they_have_a_sample():
+    lines = ServerMetrics(hostname="host").exposition().decode().splitlines()
+    assert len(lines) == 2 * len(SERVER_METRICS + MODEL_METRICS)
+    assert lines[:2] == [
+        "# HELP Requests2XX Torchserve prometheus counter metric with unit: Count",
+        "# TYPE Requests2XX counter",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (["Requests2XX", "MyHist"], ['Requests2XX{Level="Host",Hostname="host",}']),
+        (["MyHist_count"], ['MyHist_count{ModelName="probe",Level="Model",Hostname="host",}']),
+        (["GPUUtilization"], []),
+        (["nope", ""], []),
+    ],
+)
+def test_samples_are_asked_for_by_name(replayed: ServerMetrics, names: list[str], rows: list[str]):
+    assert list(shown(replayed, *names)) == rows
+    assert len(replayed.exposition(names).splitlines()) == 3 * len(
+        rows
+    )  # no family without a sample that was asked for
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [(200, "2"), (299, "2"), (404, "4"), (499, "4"), (500, "5"), (503, "5"), (101, "5"), (302, "5"), (777, "5")],
+)
+def test_answers_are_counted_by_hundreds(status: int, name: str):
+    server = ServerMetrics(hostname="host")
+    server.count_answer(status)
+    server.count_answer(status)
+    assert shown(server) == {f'Requests{name}XX{{Level="Host",Hostname="host",}}': 2.0}
+
+
+def test_requests_are_told_apart_by_whether_the_path_named_the_version():
+    server = ServerMetrics(hostname="host")
+    model = server.of("a", "1.0")
+    for named in (False, True, True):
+        model.requested(named)
+    model.answered(True, 10, 4)
+    model.answered(True, 5, 2)
+    other = server.of("a", "2.0")
+    other.requested(False)
+    assert shown(server) == {
+        'ts_inference_requests_total{model_name="a",model_version="default",hostname="host",}': 2,
+        'ts_inference_requests_total{model_name="a",model_version="1.0",hostname="host",}': 2,
+        'ts_inference_latency_microseconds{model_name="a",model_version="1.0",hostname="host",}': 15,
+        'ts_queue_latency_microseconds{model_name="a",model_version="1.0",hostname="host",}': 6,
+    }
+
+
+def test_label_values_are_escaped():
+    server = ServerMetrics(hostname='a"b\\c\nd')
+    server.count_answer(200)
+    assert 'Hostname="a\\"b\\\\c\\nd",} 1.0\n' in server.exposition().decode()
+
+
+def test_what_is_no_unicode_does_not_hide_the_rest():
+    server = taking(declared(GAUGE, "G", "A"))
+    server.take(f"G.ms:5|#A:\udcff|#type:GAUGE{TAIL}")
+    assert shown(server) == {'G{A="?",Hostname="host",}': 5}
+
+
+def test_units_are_escaped():
+    told = taking(declared(GAUGE, "G", unit="a\\b\nc")).exposition().decode()
+    assert told == "# HELP G Torchserve prometheus gauge metric with unit: a\\\\b\\nc\n# TYPE G gauge\n"
+
+
+def test_a_metric_of_the_servers_own_may_be_declared_as_a_histogram():
+    own = Declared(section=Section.SERVER, kind=HISTOGRAM, name="QueueTime", unit="ms", labels=("Level", "Hostname"))
+    server = taking(own)
+    model = server.of("m", "1.0")
+    assert shown(server) == {}
+    model.queued(3)
+    assert shown(server, "QueueTime_sum") == {'QueueTime_sum{Level="Host",Hostname="host",}': 3}
+
+
+def test_a_histogram_counts_up_to_each_bound():
+    server = taking(declared(HISTOGRAM, "H"))
+    for value in ("0.005", "0.3", "10", "11", "-1"):
+        server.take(f"H.ms:{value}|#|#type:HISTOGRAM{TAIL}")
+    rows = shown(server)
+    counts = {bound: rows[f'H_bucket{{Hostname="host",le="{bound}",}}'] for bound in ("0.005", "0.25", "0.5", "10.0")}
+    assert counts == {"0.005": 2, "0.25": 2, "0.5": 3, "10.0": 4}
+    assert rows['H_bucket{Hostname="host",le="+Inf",}'] == 5
+    assert rows['H_sum{Hostname="host",}'] == pytest.approx(20.305)
+    assert rows['H_count{Hostname="host",}'] == 5
+    assert len(rows) == 17
+
+
+def test_a_gauge_is_set_and_a_counter_grows():
+    server = taking(declared(GAUGE, "G", *OWN), declared(COUNTER, "C", *OWN))
+    for name, value in (("G", 5), ("G", -2), ("C", 5), ("C", -2), ("C", "1e3")):
+        server.take(f"{name}.ms:{value}|#ModelName:m,Level:Model|#type:GAUGE{TAIL}")
+    labels = '{ModelName="m",Level="Model",Hostname="host",}'
+    assert shown(server) == {f"G{labels}": -2, f"C{labels}": 1005}
+
+
+def test_what_a_file_declares_counts_more_than_a_lines_own_words():
+    server = taking(declared(GAUGE, "G", "Colour"))
+    server.take(f"G.unit:5|#Size:big|#type:COUNTER{TAIL}")
+    assert shown(server) == {'G{Colour="big",Hostname="host",}': 5}
+
+
+def test_lines_of_other_hosts_keep_their_name():
+    server = taking(declared(GAUGE, "G"))
+    for host in ("a", "b"):
+        server.take(f"G.ms:5|#|#type:GAUGE|#hostname:{host},1700000000")
+    assert shown(server) == {'G{Hostname="a",}': 5, 'G{Hostname="b",}': 5}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "G",
+        "G.ms:5",
+        "G.ms:5|#A:b",
+        "G.ms:5|#A:b,",
+        "G.ms:5|#A:b|#hostname:host",
+        "G.ms:5|#A:b|#hostname:,1",
+        "G.ms:5|#A:b|#type:METER|#hostname:host,1",
+        "G.ms:5|#A:b|#type:GAUGE|#more|#hostname:host,1",
+        "G.ms:5|#A:b,C:d|#hostname:host,1",
+        "G.ms:5|#|#hostname:host,1",
+        "G.ms:5|#A:x:y|#hostname:host,1",
+        "G.ms:|#A:b|#hostname:host,1",
+        "G.ms:five|#A:b|#hostname:host,1",
+        "G.ms:nan|#A:b|#hostname:host,1",
+        "G.ms:inf|#A:b|#hostname:host,1",
+        "G:5|#A:b|#hostname:host,1",
+        "Other.ms:5|#A:b|#hostname:host,1",
+        "Requests2XX.Count:5|#Level:Host|#hostname:host,1",
+    ],
+)
+def test_lines_that_say_nothing_of_a_declared_metric_are_ignored(line: str):
+    server = ServerMetrics(hostname="host", declared=(*SERVER_METRICS, declared(GAUGE, "G", "A")))
+    server.take(line)
+    assert shown(server) == {}
+    server.take(" G.ms:5|#A:b|#hostname:host,1")
+    assert shown(server) == {'G{A="b",Hostname="host",}': 5}
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("New.ms:5|#A:b|#type:GAUGE|#hostname:host,1", "gauge"),
+        ("New.ms:5|#A:b|#hostname:host,1", "counter"),
+        ("2New.ms:5|#A:b|#type:GAUGE|#hostname:host,1", None),
+        ("New.ms:5|#__A:b|#type:GAUGE|#hostname:host,1", None),
+        ("New.ms:5|#A:b,A:c|#type:GAUGE|#hostname:host,1", None),
+        ("New.ms:5|#Hostname:b|#type:GAUGE|#hostname:host,1", None),
+        ("New.ms:5|#le:b|#type:HISTOGRAM|#hostname:host,1", None),
+        ("Requests2XX.ms:5|#A:b|#type:GAUGE|#hostname:host,1", None),
+    ],
+)
+def test_metrics_are_detected_where_prometheus_can_read_them(line: str, kind: str | None):
+    server = ServerMetrics(hostname="host", auto_detect=True)
+    before = server.exposition()
+    server.take(line)
+    told = server.exposition().removeprefix(before).decode()
+    help_line = f"# HELP New Torchserve prometheus {kind} metric with unit: ms\n"
+    expected = f'{help_line}# TYPE New {kind}\nNew{{A="b",Hostname="host",}} 5.0\n'
+    assert told == (expected if kind else "")
+
+
+def test_neither_samples_nor_families_grow_without_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metric_families, "MOST_SAMPLES", 3)
+    monkeypatch.setattr(metrics, "MOST_SAMPLES", 3)
+    monkeypatch.setattr(metrics, "MOST_DETECTED", 2)
+    server = taking(auto_detect=True)
+    for _ in range(2):
+        for index in range(5):
+            server.take(f"New.ms:1|#Id:{index}|#type:COUNTER{TAIL}")
+            server.take(f"New{index}.ms:1|#|#type:COUNTER{TAIL}")
+    assert shown(server) == {
+        **{f'New{{Id="{index}",Hostname="host",}}': 2 for index in range(3)},
+        'New0{Hostname="host",}': 2,
+    }
+    assert server.dropped == 4
+    assert len(server._taken) <= 3
+
+
+def test_the_machines_sample_fills_the_families_of_the_machine():
+    server = ServerMetrics(hostname="host")
+    server.system({"MemoryUsed": 12, "Unheard": 1.0})
+    assert 'MemoryUsed{Level="Host",Hostname="host",} 12.0\n' in server.exposition().decode()
+    assert len(shown(server)) == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        (declared(GAUGE, "my-gauge"), "its name has other characters"),
+        (declared(GAUGE, "G", "a b"), "its dimension a b has other characters"),
+        (declared(HISTOGRAM, "H", "le"), "le is a label"),
+        (declared(GAUGE, "G", "A", "A"), "a dimension is there twice"),
+        (declared(COUNTER, "Requests2XX"), "another metric has its name"),
+    ],
+)
+def test_a_declared_metric_that_prometheus_cannot_read_stops_the_start(metric: Declared, reason: str):
+    with pytest.raises(ProjectError, match=f"Prometheus cannot read the metric {metric.name}: {reason}") as caught:
+        ServerMetrics(hostname="host", declared=(*SERVER_METRICS, metric))
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert caught.value.where == f"metrics_config: model_metrics.{metric.kind.value}"
+    ServerMetrics(hostname="host", declared=(*SERVER_METRICS, metric), mode=MetricsMode.LOG)
+
+
+def test_what_is_not_declared_is_forgotten():
+    own = Declared(section=Section.SERVER, kind=COUNTER, name="Requests4XX", unit="Count", labels=("Level",))
+    server = taking(own)
+    server.count_answer(200)
+    server.count_answer(404)  # declared with other labels than it has
+    server.of("m", "1.0").requested(False)
+    assert shown(server) == {}
+    assert server.dropped == 0
+
+
+def logged(mode: MetricsMode, *, auto_detect: bool = False) -> tuple[list[str], ServerMetrics]:
+    lines: list[str] = []
+    server = ServerMetrics(hostname="host", mode=mode, auto_detect=auto_detect, write=lines.append)
+    server.count_answer(200)
+    model = server.of("probe", "1.0")
+    model.requested(False)
+    model.loaded("W-9000-probe_1.0", 999)  # an int, shown as the original shows it
+    server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)
+    server.take("New.Count:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
+    server.take("Unitless:1|#Colour:red,Level:Model|#type:COUNTER|#hostname:h,1700000000")
+    return [re.sub(r"timestamp:\d{10}$", "timestamp:*", line) for line in lines], server
+
+
+def test_metrics_are_logged_as_the_original_logs_them():
+    lines, server = logged(MetricsMode.LOG, auto_detect=True)
+    assert lines == [
+        "Requests2XX.Count:1.0|#Level:Host|#hostname:host,timestamp:*",
+        "ts_inference_requests_total.Count:1.0|#model_name:probe,model_version:default|#hostname:host,timestamp:*",
+        "WorkerLoadTime.Milliseconds:999.0|#WorkerName:W-9000-probe_1.0,Level:Host|#hostname:host,timestamp:*",
+        "HandlerTime.ms:0.51|#ModelName:probe,Level:Model|#hostname:host,requestID:a-request,timestamp:*",
+        "New.Count:1.0|#Colour:red,Level:Model|#hostname:h,timestamp:*",
+    ]
+    assert server.exposition() == b""
+
+
+def test_what_is_not_declared_is_not_logged():
+    assert not any(line.startswith("New") for line in logged(MetricsMode.LOG)[0])
+
+
+def test_the_legacy_mode_shows_three_and_logs_the_others():
+    lines, server = logged(MetricsMode.LEGACY)
+    assert [line.partition(".")[0] for line in lines] == ["Requests2XX", "WorkerLoadTime", "HandlerTime"]
+    assert shown(server) == {
+        'ts_inference_requests_total{model_name="probe",model_version="default",hostname="host",}': 1
+    }
+    told = [line for line in server.exposition().decode().splitlines() if line.startswith("# TYPE")]
+    assert told == [f"# TYPE {name} counter" for name in metrics._LEGACY]
+
+
+def test_without_a_log_logged_metrics_are_lost():
+    server = ServerMetrics(hostname="host", mode=MetricsMode.LOG)
+    server.count_answer(200)
+    server.take("HandlerTime.Milliseconds:0.51|#ModelName:probe,Level:Model|#type:GAUGE" + TAIL)
+    assert server.exposition() == b""
