@@ -1,6 +1,5 @@
 """A TorchServe's config.properties → the settings of ours, and a line for each key that has no effect here."""
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -183,8 +182,9 @@ def _minutes(setting: _Setting) -> float:
         minutes = float(setting.text)
     except ValueError:
         minutes = 0.0
-    if not math.isfinite(minutes) or minutes <= 0:
-        raise UsageError(f"{quoted(setting.text)} is no number of minutes above 0", hint="write 60, or 0.5 for 30 s")
+    if not 0 < minutes <= _MOST:
+        what = f"{quoted(setting.text)} is no number of minutes above 0, and up to {_MOST}"
+        raise UsageError(what, hint="write 60, or 0.5 for 30 s")
     return minutes
 
 

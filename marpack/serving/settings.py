@@ -9,7 +9,7 @@ from msgspec import Struct
 from marpack.archive.names import quoted
 from marpack.errors import UsageError
 
-_URL = re.compile(r"(https?)://(\[[^]/]*\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?/?", re.IGNORECASE)
+_URL = re.compile(r"(https?)://(\[[^]/]*\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?/?", re.IGNORECASE | re.ASCII)
 _UNIX = "unix:"
 _FORMS = "write http://HOST:PORT or unix:/PATH"
 

@@ -32,6 +32,7 @@ REFUSED = {
     "http://*:80": "no address",
     "http://::1:80": "no address",
     "http://höst:80": "no address",
+    "http://ho\u017ft:80": "no address",  # whose capital letter is S
     "ftp://host:80": "no address",
     "http://host:65536": "names the port 65536",
     "http://[::g]:80": "no IPv6 address",

@@ -1,0 +1,399 @@
+"""Tokens as the original's key file has them, and the guard against other sites' pages."""
+
+import json
+import os
+import stat
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marpack.errors import OutputError, UsageError
+from marpack.serving.access import Guard, TokenKind, Tokens
+from marpack.serving.settings import Address
+
+START = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
+MANAGEMENT, INFERENCE, API = TokenKind
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "key_file.json"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """Return a key file as the original writes it: `Instant.toString` has no, three, six or nine decimals."""
+    return {
+        "management": {"key": "B_3S-a1F", "expiration time": "2026-11-23T03:00:00.123456789Z"},
+        "inference": {"key": "poZXA8oj", "expiration time": "2026-11-23T02:30:00Z"},
+        "API": {"key": "zV0VXl-S"},
+        **changes,
+    }
+
+
+def put(file: Path, value: object) -> None:
+    file.touch(0o600)
+    file.write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+def keys(file: Path) -> dict[str, str]:
+    return {name: entry["key"] for name, entry in json.loads(file.read_bytes()).items()}
+
+
+def bearer(file: Path, name: str) -> str:
+    return f"Bearer {keys(file)[name]}"
+
+
+def test_makes_a_file_that_only_its_owner_may_read(file: Path, clock: Clock) -> None:
+    before = os.umask(0)
+    try:
+        Tokens.start(file, 90, clock)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_its_form_is_the_originals(file: Path, clock: Clock) -> None:
+    Tokens.start(file, 1.5, clock)
+    made = json.loads(file.read_bytes())
+    assert list(made) == ["management", "inference", "API"]
+    assert [list(entry) for entry in made.values()] == [["key", "expiration time"], ["key", "expiration time"], ["key"]]
+    assert made["management"]["expiration time"] == "2026-11-23T02:01:30Z"
+    assert len(set(keys(file).values())) == 3
+    assert {len(key) for key in keys(file).values()} == {32}  # 24 bytes in base64
+
+
+def test_each_key_opens_its_own_kind(file: Path, clock: Clock) -> None:
+    tokens = Tokens.start(file, 60, clock)
+    opened = {name: [kind for kind in TokenKind if tokens.allows(kind, bearer(file, name))] for name in keys(file)}
+    assert opened == {"management": [MANAGEMENT], "inference": [INFERENCE], "API": [API]}
+
+
+HEADERS = {
+    "Bearer poZXA8oj": True,
+    "Bearer \t  poZXA8oj": True,
+    "bearer poZXA8oj": False,
+    "BearerpoZXA8oj": False,
+    "Bearer\u2003poZXA8oj": False,
+    " Bearer poZXA8oj": False,
+    "Bearer poZXA8oj ": False,
+    "Bearer poZXA8oj\n": False,
+    "Bearer poZXA8oj poZXA8oj": False,
+    "Bearer poZXA8o": False,
+    "Bearer POZXA8OJ": False,
+    "Bearer B_3S-a1F": False,
+    "Bearer zV0VXl-S": False,
+    "Bearer pöZXA8oj": False,
+    "Bearer p\udcffZXA8oj": False,
+    "Basic poZXA8oj": False,
+    "poZXA8oj": False,
+    "Bearer ": False,
+    "Bearer": False,
+    "": False,
+    None: False,
+}
+
+
+@pytest.mark.parametrize(("header", "allowed"), HEADERS.items(), ids=map(ascii, HEADERS))
+def test_headers(file: Path, clock: Clock, header: str | None, allowed: bool) -> None:
+    put(file, document())
+    assert Tokens.start(file, 60, clock).allows(INFERENCE, header) is allowed
+
+
+def test_keys_expire_each_in_its_time(file: Path, clock: Clock) -> None:
+    put(file, document())
+    tokens = Tokens.start(file, 60, clock)
+    seen = []
+    for minutes in (29.99, 30, 59.99, 61):
+        clock.now = START + timedelta(minutes=minutes)
+        seen.append([kind for kind in TokenKind if tokens.allows(kind, bearer(file, kind.value))])
+    assert seen == [[MANAGEMENT, INFERENCE, API], [MANAGEMENT, API], [MANAGEMENT, API], [API]]
+
+
+def test_the_key_for_new_tokens_never_expires(file: Path, clock: Clock) -> None:
+    put(file, document(API={"key": "zV0VXl-S", "expiration time": "2020-01-01T00:00:00Z"}))
+    assert Tokens.start(file, 60, clock).allows(API, "Bearer zV0VXl-S")
+
+
+def test_a_key_without_a_time_never_expires(file: Path, clock: Clock) -> None:
+    put(file, document(inference={"key": "poZXA8oj"}))
+    tokens = Tokens.start(file, 60, clock)
+    clock.now += timedelta(days=10_000)
+    assert tokens.allows(INFERENCE, "Bearer poZXA8oj")
+
+
+def test_a_start_renews_what_has_expired(file: Path, clock: Clock) -> None:
+    put(file, document())
+    clock.now = START + timedelta(minutes=45)
+    tokens = Tokens.start(file, 60, clock)
+    assert not tokens.allows(INFERENCE, "Bearer poZXA8oj")
+    assert tokens.allows(INFERENCE, bearer(file, "inference"))
+    assert keys(file) | {"inference": ""} == {"management": "B_3S-a1F", "inference": "", "API": "zV0VXl-S"}
+
+
+def test_a_new_key_takes_the_old_ones_place(file: Path, clock: Clock) -> None:
+    put(file, document())
+    tokens = Tokens.start(file, 10, clock)
+    clock.now = START + timedelta(minutes=20)
+    tokens.renew(MANAGEMENT)
+    assert not tokens.allows(MANAGEMENT, "Bearer B_3S-a1F")
+    assert tokens.allows(MANAGEMENT, bearer(file, "management"))
+    assert tokens.allows(INFERENCE, "Bearer poZXA8oj")
+    assert json.loads(file.read_bytes())["management"]["expiration time"] == "2026-11-23T02:30:00Z"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_link_stays_one(file: Path, clock: Clock) -> None:
+    real = file.with_name("real.json")
+    file.symlink_to(real)
+    Tokens.start(file, 60, clock).renew(INFERENCE)
+    assert file.is_symlink()
+    assert keys(real)["inference"]
+
+
+def test_times_are_in_utc_whatever_the_clocks_zone(file: Path) -> None:
+    clock = Clock()
+    clock.now = START.astimezone(timezone(timedelta(hours=5)))
+    Tokens.start(file, 60, clock)
+    assert json.loads(file.read_bytes())["inference"]["expiration time"] == "2026-11-23T03:00:00Z"
+
+
+def test_the_real_clock(file: Path) -> None:
+    assert Tokens.start(file).allows(INFERENCE, bearer(file, "inference"))
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o601, 0o620])
+def test_refuses_a_file_that_others_have_access_to(file: Path, clock: Clock, mode: int) -> None:
+    put(file, document())
+    file.chmod(mode)
+    with pytest.raises(UsageError, match="others have access") as caught:
+        Tokens.start(file, 60, clock)
+    assert (caught.value.where, caught.value.hint) == (str(file), f"run chmod 600 {file}")
+
+
+BROKEN = {
+    "no JSON": "inference=abc",
+    "nothing": "",
+    "no UTF-8": '{"\udcff": 1}',
+    "another document": [],
+    "no management key": {"inference": {"key": "poZXA8oj"}, "API": {"key": "zV0VXl-S"}},
+    "a bare key": document(inference="poZXA8oj"),
+    "an empty key": document(inference={"key": ""}),
+    "a short key": document(API={"key": "1234567"}),
+    "a key with a blank": document(API={"key": "1234 5678"}),
+    "a key with a line end": document(API={"key": "12345678\n"}),
+    "a time without a zone": document(inference={"key": "poZXA8oj", "expiration time": "2026-11-23T02:30:00"}),
+    "no time": document(inference={"key": "poZXA8oj", "expiration time": "soon"}),
+    "a deep hole": "[" * 50_000,
+}
+
+
+@pytest.mark.parametrize("value", BROKEN.values(), ids=BROKEN)
+def test_refuses_what_is_no_key_file(file: Path, clock: Clock, value: Any) -> None:
+    file.touch(0o600)
+    text = value if isinstance(value, str) else json.dumps(value)
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=r"no key_file\.json") as caught:
+        Tokens.start(file, 60, clock)
+    assert caught.value.where == str(file)
+    assert "poZXA8oj" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_waits_for_no_pipe(file: Path, clock: Clock) -> None:
+    os.mkfifo(file, 0o600)
+    with pytest.raises(UsageError, match="no regular file"):
+        Tokens.start(file, 60, clock)
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, clock: Clock) -> None:
+    with pytest.raises(OutputError, match="cannot be written: No such file") as caught:
+        Tokens.start(tmp_path / "none" / "key_file.json", 60, clock)
+    assert caught.value.where == str(tmp_path / "none" / "key_file.json")
+
+
+def test_a_failed_renewal_leaves_the_old_key(file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(file, document())
+    tokens = Tokens.start(file, 60, clock)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match="No space left"):
+        tokens.renew(INFERENCE)
+    assert tokens.allows(INFERENCE, "Bearer poZXA8oj")
+    assert keys(file)["inference"] == "poZXA8oj"
+    assert list(file.parent.iterdir()) == [file]
+
+
+LOOPBACK = Guard.of(
+    Address("127.0.0.1", 8080),
+    machine="box",
+    allowed_hosts=["serve.example", "app.example:9000", "[fd00::1]:1"],
+    origins=["https://app.example", "http://dev.example:3000", "*"],
+)
+WILDCARD = Guard.of(Address("0.0.0.0", 8080), machine="Box.lan")
+IPV6_WILDCARD = Guard.of(Address("::", 8080), machine="box")
+WEB_PORT = Guard.of(Address("::1", 80), machine="box")
+NAMED = Guard.of(Address("Box.LAN.", 8080), machine="other")
+SOCKET = Guard.of(Address("", 0, "/run/s.sock"), machine="box")
+
+FOREIGN = "does not answer as"
+MALFORMED = "names no host"
+PAGE = "may not call"
+
+# (guard, Host, Origin, why it is refused)
+REQUESTS = [
+    (LOOPBACK, "127.0.0.1:8080", None, None),
+    (LOOPBACK, "localhost:8080", None, None),
+    (LOOPBACK, "LocalHost:8080", None, None),
+    (LOOPBACK, "localhost.:8080", None, None),
+    (LOOPBACK, "[::1]:8080", None, None),
+    (LOOPBACK, "[0:0:0:0:0:0:0:1]:8080", None, None),
+    (LOOPBACK, "serve.example", None, None),
+    (LOOPBACK, "serve.example:443", None, None),
+    (LOOPBACK, "app.example:9000", None, None),
+    (LOOPBACK, "[FD00:0::1]:1", None, None),
+    (LOOPBACK, None, None, "no Host header"),
+    (LOOPBACK, "", None, MALFORMED),
+    (LOOPBACK, "localhost", None, FOREIGN),
+    (LOOPBACK, "localhost:", None, FOREIGN),
+    (LOOPBACK, "localhost:8081", None, FOREIGN),
+    (LOOPBACK, "localhost:80800", None, MALFORMED),
+    (LOOPBACK, "localhost:0", None, MALFORMED),
+    (LOOPBACK, "localhost:-1", None, MALFORMED),
+    (LOOPBACK, "localhost:8080:8080", None, MALFORMED),
+    (LOOPBACK, "localhost:8080 ", None, MALFORMED),
+    (LOOPBACK, "localhost:\u0668080", None, MALFORMED),
+    (LOOPBACK, "localhost..:8080", None, FOREIGN),
+    (LOOPBACK, ".:8080", None, MALFORMED),
+    (LOOPBACK, "localhost.evil.com:8080", None, FOREIGN),
+    (LOOPBACK, "evil-localhost:8080", None, FOREIGN),
+    (LOOPBACK, "evil.com:8080", None, FOREIGN),
+    (LOOPBACK, "127.0.0.1.evil.com:8080", None, FOREIGN),
+    (LOOPBACK, "serve.example.evil.com", None, FOREIGN),
+    (LOOPBACK, "app.example", None, FOREIGN),
+    (LOOPBACK, "box:8080", None, FOREIGN),
+    (LOOPBACK, "192.168.1.2:8080", None, FOREIGN),
+    (LOOPBACK, "127.0.0.2:8080", None, FOREIGN),
+    (LOOPBACK, "127.1:8080", None, FOREIGN),
+    (LOOPBACK, "2130706433:8080", None, FOREIGN),
+    (LOOPBACK, "0.0.0.0:8080", None, FOREIGN),
+    (LOOPBACK, "::1:8080", None, MALFORMED),
+    (LOOPBACK, "[::1:8080", None, MALFORMED),
+    (LOOPBACK, "[::1]8080", None, MALFORMED),
+    (LOOPBACK, "[127.0.0.1]:8080", None, MALFORMED),
+    (LOOPBACK, "[::1%lo]:8080", None, MALFORMED),
+    (LOOPBACK, "[::ffff:127.0.0.1]:8080", None, FOREIGN),
+    (LOOPBACK, "user@localhost:8080", None, MALFORMED),
+    (LOOPBACK, "localhost:8080@evil.com", None, MALFORMED),
+    (LOOPBACK, "localhost:8080/x", None, MALFORMED),
+    (LOOPBACK, "localhost:8080, evil.com", None, MALFORMED),
+    (LOOPBACK, "http://localhost:8080", None, MALFORMED),
+    (LOOPBACK, "localh\u00f6st:8080", None, MALFORMED),
+    (LOOPBACK, "localhost\u2024:8080", None, MALFORMED),
+    (LOOPBACK, "localho\u017ft:8080", None, MALFORMED),  # whose capital letter is S
+    (LOOPBACK, "localhost:8080", "http://localhost:8080", None),
+    (LOOPBACK, "localhost:8080", "HTTP://LOCALHOST:8080", None),
+    (LOOPBACK, "[::1]:8080", "http://[::1]:8080", None),
+    (LOOPBACK, "serve.example", "http://serve.example", None),
+    (LOOPBACK, "serve.example:80", "http://serve.example", None),
+    (LOOPBACK, "localhost:8080", "https://app.example", None),
+    (LOOPBACK, "localhost:8080", "https://app.example:443", None),
+    (LOOPBACK, "localhost:8080", "http://dev.example:3000", None),
+    (LOOPBACK, "localhost:8080", "http://127.0.0.1:8080", PAGE),
+    (LOOPBACK, "localhost:8080", "https://localhost:8080", PAGE),
+    (LOOPBACK, "localhost:8080", "http://localhost", PAGE),
+    (LOOPBACK, "localhost:8080", "http://localhost:3000", PAGE),
+    (LOOPBACK, "localhost:8080", "http://app.example", PAGE),
+    (LOOPBACK, "localhost:8080", "https://app.example:444", PAGE),
+    (LOOPBACK, "localhost:8080", "https://app.example.evil.com", PAGE),
+    (LOOPBACK, "localhost:8080", "http://dev.example", PAGE),
+    (LOOPBACK, "localhost:8080", "http://evil.com", PAGE),
+    (LOOPBACK, "localhost:8080", "null", PAGE),
+    (LOOPBACK, "localhost:8080", "", PAGE),
+    (LOOPBACK, "localhost:8080", "*", PAGE),
+    (LOOPBACK, "localhost:8080", "localhost:8080", PAGE),
+    (LOOPBACK, "localhost:8080", "http://localhost:8080/", PAGE),
+    (LOOPBACK, "localhost:8080", "http://localhost:8080#evil.com", PAGE),
+    (LOOPBACK, "localhost:8080", "http://localhost:8080@evil.com", PAGE),
+    (LOOPBACK, "localhost:8080", "http://localhost:8080 http://evil.com", PAGE),
+    (LOOPBACK, "localhost:8080", "file://", PAGE),
+    (LOOPBACK, "evil.com:8080", "http://evil.com:8080", FOREIGN),
+    (WILDCARD, "localhost:9000", None, None),
+    (WILDCARD, "box.lan:8080", None, None),
+    (WILDCARD, "192.168.1.2:32768", None, None),
+    (WILDCARD, "[fe80::1]", None, None),
+    (WILDCARD, "0.0.0.0:8080", None, None),
+    (WILDCARD, "192.168.1.2:8080", "http://192.168.1.2:8080", None),
+    (WILDCARD, "192.168.1.2:8080", "http://192.168.1.3:8080", PAGE),
+    (WILDCARD, "evil.com:8080", None, FOREIGN),
+    (WILDCARD, "192.168.1.2.evil.com:8080", None, FOREIGN),
+    (WILDCARD, "192.168.1.257:8080", None, FOREIGN),
+    (WILDCARD, None, None, "no Host header"),
+    (IPV6_WILDCARD, "127.0.0.1:1", None, None),
+    (IPV6_WILDCARD, "box", None, None),
+    (WEB_PORT, "localhost", None, None),
+    (WEB_PORT, "localhost:80", None, None),
+    (WEB_PORT, "localhost", "http://localhost:80", None),
+    (WEB_PORT, "localhost:443", None, FOREIGN),
+    (NAMED, "box.lan:8080", None, None),
+    (NAMED, "localhost:8080", None, None),
+    (NAMED, "other:8080", None, FOREIGN),
+    (SOCKET, "localhost", None, None),
+    (SOCKET, "evil.com", None, FOREIGN),
+    (SOCKET, "10.0.0.1", None, FOREIGN),
+]
+
+
+@pytest.mark.parametrize(
+    ("guard", "host", "origin", "why"), REQUESTS, ids=[ascii((host, origin)) for _, host, origin, _ in REQUESTS]
+)
+def test_guards(guard: Guard, host: str | None, origin: str | None, why: str | None) -> None:
+    said = guard.refuses(host, origin)
+    if why is None:
+        assert said is None
+    else:
+        assert said is not None
+        assert why in said
+
+
+def test_a_refusal_shows_no_raw_text() -> None:
+    assert LOOPBACK.refuses("localhost:8080", "http://\x1b[31m") == (
+        "Pages of 'http://\\x1b[31m' may not call this server; --cors-origin lets them"
+    )
+
+
+def test_a_refusal_is_short() -> None:
+    assert len(LOOPBACK.refuses("a" * 8000, None) or "") < 200
+
+
+@pytest.mark.parametrize("text", ["", "user@host", "http://host", "*.example", "host:x", "::1"])
+def test_refuses_a_wrong_allowed_host(text: str) -> None:
+    with pytest.raises(UsageError, match="is no host") as caught:
+        Guard.of(Address("127.0.0.1", 8080), machine="box", allowed_hosts=[text])
+    assert caught.value.where == "--allowed-host"
+
+
+@pytest.mark.parametrize("text", ["", "null", "app.example", "https://app.example/", "https://*.example", "https://"])
+def test_refuses_a_wrong_origin(text: str) -> None:
+    with pytest.raises(UsageError, match="is no origin") as caught:
+        Guard.of(Address("127.0.0.1", 8080), machine="box", origins=[text])
+    assert caught.value.where == "--cors-origin"
