@@ -1,0 +1,144 @@
+"""The documents: valid by a validator, and of what is answered."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV30SpecValidator
+
+from marpack.serving.openapi import model_document, server_document
+
+Document = dict[str, Any]
+
+DOCUMENTS: dict[str, Document] = {
+    "inference": server_document(management=False),
+    "management": server_document(management=True),
+    "a model": model_document("digits"),
+    "a model with a bad name": model_document("a/b {model_version} ü\udcff"),
+}
+
+
+def errors(document: Document) -> list[str]:
+    return [str(error) for error in OpenAPIV30SpecValidator(document).iter_errors()]
+
+
+def operations(document: Document) -> dict[str, Document]:
+    """Return the operations of a document, by method and path."""
+    return {
+        f"{method} {path}": operation for path, item in document["paths"].items() for method, operation in item.items()
+    }
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_is_valid(name: str) -> None:
+    assert errors(DOCUMENTS[name]) == []
+
+
+def test_the_validator_finds_faults() -> None:
+    wrong = copy.deepcopy(DOCUMENTS["inference"])
+    wrong["paths"]["/predictions/{model_name}"]["post"]["parameters"] = []
+    assert errors(wrong)
+
+
+@pytest.mark.parametrize("name", ["inference", "management", "a model"])
+def test_is_json(name: str) -> None:
+    assert json.loads(json.dumps(DOCUMENTS[name])) == DOCUMENTS[name]
+
+
+INFERENCE = """\
+get /api-description
+get /ping
+get /v1/models/{model_name}
+get /v2
+get /v2/health/live
+get /v2/health/ready
+get /v2/models/{model_name}
+get /v2/models/{model_name}/ready
+options /
+post /explanations/{model_name}
+post /explanations/{model_name}/{model_version}
+post /invocations
+post /models/{model_name}/invoke
+post /predictions/{model_name}
+post /predictions/{model_name}/{model_version}
+post /v1/models/{model_name}:explain
+post /v1/models/{model_name}:predict
+post /v2/models/{model_name}/explain
+post /v2/models/{model_name}/infer
+"""
+MANAGEMENT = """\
+delete /models/{model_name}
+delete /models/{model_name}/{model_version}
+get /api-description
+get /models
+get /models/{model_name}
+get /models/{model_name}/{model_version}
+get /token
+get /v1/models/{model_name}
+options /
+post /models
+put /models/{model_name}
+put /models/{model_name}/{model_version}
+put /models/{model_name}/{model_version}/set-default
+"""
+
+
+@pytest.mark.parametrize(("name", "routes"), [("inference", INFERENCE), ("management", MANAGEMENT)])
+def test_routes(name: str, routes: str) -> None:
+    assert sorted(operations(DOCUMENTS[name])) == routes.splitlines()
+
+
+def test_a_models_routes_name_it() -> None:
+    paths = DOCUMENTS["a model"]["paths"]
+    assert len(paths) == 12
+    assert all("/digits" in path for path in paths)
+    assert list(operations(DOCUMENTS["a model"])) == [
+        route.replace("{model_name}", "digits")
+        for route in operations(DOCUMENTS["inference"])
+        if "{model_name}" in route
+    ]
+    version = DOCUMENTS["a model"]["paths"]["/predictions/digits/{model_version}"]["post"]
+    assert [parameter["name"] for parameter in version["parameters"]] == ["model_version"]
+
+
+def test_a_bad_name_stays_in_its_segment() -> None:
+    paths = DOCUMENTS["a model with a bad name"]["paths"]
+    assert "/predictions/a%2Fb%20%7Bmodel_version%7D%20%C3%BC%3F" in paths
+
+
+def test_errors_are_the_servers() -> None:
+    answer = operations(DOCUMENTS["inference"])["post /predictions/{model_name}"]["responses"]["503"]
+    assert answer == {
+        "description": "Service Unavailable",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+
+
+def test_ill_health_is_told_in_the_form_of_health() -> None:
+    answers = operations(DOCUMENTS["inference"])["get /ping"]["responses"]
+    assert answers["500"]["content"] == answers["200"]["content"]
+
+
+def test_a_prediction_takes_and_gives_anything() -> None:
+    operation = operations(DOCUMENTS["inference"])["post /predictions/{model_name}"]
+    assert operation["requestBody"] == {"content": {"*/*": {"schema": {}}}}
+    assert operation["responses"]["200"] == {"description": "OK", "content": {"*/*": {"schema": {}}}}
+
+
+def test_queries() -> None:
+    registering = operations(DOCUMENTS["management"])["post /models"]["parameters"]
+    assert [(parameter["name"], parameter["schema"]["type"]) for parameter in registering] == [
+        ("url", "string"),
+        ("model_name", "string"),
+        ("handler", "string"),
+        ("runtime", "string"),
+        ("batch_size", "integer"),
+        ("max_batch_delay", "integer"),
+        ("initial_workers", "integer"),
+        ("synchronous", "boolean"),
+        ("response_timeout", "integer"),
+        ("startup_timeout", "integer"),
+    ]
+    (kind,) = operations(DOCUMENTS["management"])["get /token"]["parameters"]
+    assert (kind["required"], kind["schema"]) == (True, {"type": "string", "enum": ["management", "inference"]})
