@@ -31,6 +31,7 @@ COMMANDS = {
     "diff": ("marpack.cli.diff:diff", "Compare two archives, down to single tensors."),
     "run": ("marpack.cli.run:run", "Load an archive and answer inputs as the server would."),
     "check": ("marpack.cli.check:check", "Say whether an archive may be deployed."),
+    "serve": ("marpack.cli.serve:serve", "Answer over HTTP, where a TorchServe stood."),
     "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
     "completion": ("marpack.cli.completion:completion", "Print the script that completes marpack in a shell."),
 }
@@ -39,6 +40,7 @@ GROUPS = {
     "Make an archive": ("init", "build"),
     "Look into it": ("inspect", "diff", "unpack"),
     "Try it": ("run", "check"),
+    "Serve it": ("serve",),
     "Your shell": ("completion",),
 }
 _WIDEST = max(map(len, COMMANDS))
@@ -88,7 +90,7 @@ class Interrupts:
 
 def _is_kept_out(args: list[str]) -> bool:
     """Say whether a command is asked to do what Windows cannot."""
-    return sys.platform == "win32" and args[0] in GROUPS["Try it"] and "--help" not in args
+    return sys.platform == "win32" and args[0] in (*GROUPS["Try it"], *GROUPS["Serve it"]) and "--help" not in args
 
 
 class LazyGroup(click.Group):

@@ -31,7 +31,7 @@ BODY_SIZE: dict[str, Any] = {  # Any: click's
     "help": "The server's setting of that name [6553500].",
 }
 TARGETS = click.Choice(["torchserve", "marpack"])
-_ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
+ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
 
 
 class GroupedOption(click.Option):
@@ -104,7 +104,7 @@ ASKING = {
         option("-H", "--header", "headers", multiple=True, metavar="K=V", help="A request header."),
         option("--explain", is_flag=True, help="Ask for explanations instead of predictions."),
         option("--describe", is_flag=True, help="Ask the model to describe itself."),
-        option("--envelope", type=_ENVELOPES, help="The server's service_envelope setting [none]."),
+        option("--envelope", type=ENVELOPES, help="The server's service_envelope setting [none]."),
         option("--max-request-size", **BODY_SIZE),
         option("--max-response-size", **BODY_SIZE),
     ),

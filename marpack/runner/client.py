@@ -193,6 +193,14 @@ class Worker:
         """Send what waits to be sent, as far as it can be without waiting; True once all of it is."""
         return self._pipe.flush()
 
+    def fileno(self) -> int:
+        """Return the descriptor that messages come and go by."""
+        return self._pipe.fileno()
+
+    def log_fileno(self) -> int:
+        """Return the descriptor that prints come by."""
+        return self._logs.fileno()
+
     def interests(self) -> dict[int, int]:
         """Return the descriptors to poll, each with the events to poll for."""
         interests = dict.fromkeys(self._watched, select.POLLIN)

@@ -16,6 +16,7 @@ from marpack.errors import WorkerError
 _GRACE = 2.0  # seconds a worker is given to end by itself
 _SWEEPS = 5  # looks for what a handler started: one that forks all the time may be missed by the first
 _MARK = "MARPACK_WORKER"  # the variable that a handler's processes are known by
+_PIECE = 1 << 16  # bytes read at once
 _MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT})
@@ -215,7 +216,7 @@ class LogPipe:
         """
         while self._open:
             try:
-                piece = os.read(self._descriptor, 1 << 16)
+                piece = os.read(self._descriptor, _PIECE)
             except BlockingIOError:
                 return True
             except OSError:
@@ -223,6 +224,8 @@ class LogPipe:
             if not piece:
                 return False
             self._keep(piece)
+            if len(piece) < _PIECE:  # which was all there is
+                return True
         return False
 
     def _keep(self, piece: bytes) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from msgspec import Struct
 from marpack.archive.names import quoted
 from marpack.errors import UsageError, located, nearest
 from marpack.serving.java_properties import parse_properties
+from marpack.serving.metrics import MetricsMode
 from marpack.serving.model_properties import Models, parse_models, parse_snapshot, unknown_properties
 from marpack.serving.settings import Address
 
@@ -19,14 +19,6 @@ _MAX_BYTES = 1 << 20  # of a config file
 _MOST = 2**31 - 1  # of a number: a Java int
 _VARIABLE = re.compile(r"\$\$([^$]{2,})\$\$")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
-
-
-class MetricsMode(Enum):
-    """What the metrics port shows, and whether metrics are logged."""
-
-    LOG = "log"
-    PROMETHEUS = "prometheus"
-    LEGACY = "legacy"
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):

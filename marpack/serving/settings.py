@@ -1,10 +1,12 @@
 """What the server is started with."""
 
 import re
+import socket
 from ipaddress import AddressValueError, IPv6Address
 from typing import Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.archive.names import quoted
 from marpack.errors import UsageError
@@ -37,6 +39,15 @@ class Address(Struct, frozen=True):
         if port > 65_535:
             raise UsageError(f"{text} names the port {port}", hint="ports end at 65535")
         return cls(_plain_host(host), port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.path is not None or self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
+
+    def bound_to(self, sock: socket.socket) -> Self:
+        """Return the same with the port that a socket got."""
+        return replace(self, port=sock.getsockname()[1]) if self.path is None else self
 
     def __str__(self) -> str:
         if self.path is not None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from marpack.torchserve.messages import Part
 
@@ -59,6 +60,7 @@ def bare_type(content_type: str) -> str:
     return content_type.strip(" \t").partition(";")[0]
 
 
+@lru_cache(maxsize=1024)  # clients send the same few
 def is_header_name(name: str) -> bool:
     """Say whether the frontend takes a name for one of a header, of a request or of an answer."""
     return bool(name) and name.isascii() and not set(name) & _NOT_IN_A_NAME

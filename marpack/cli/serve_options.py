@@ -1,0 +1,197 @@
+"""The options of `marpack serve` and what a config.properties says → how the server is set up."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.cli.options import Options
+from marpack.errors import UsageError
+from marpack.project.metrics_config import declared_metrics
+from marpack.serving.config_properties import ServerConfig, read_config
+from marpack.serving.http import FrontSettings
+from marpack.serving.metrics import MetricsMode, ServerMetrics
+from marpack.serving.models import ModelSettings
+from marpack.serving.server import ServerOptions
+from marpack.serving.settings import Address
+from marpack.torchserve.messages import MAX_BODY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOOPBACK = "127.0.0.1"
+_PORTS = {"inference": 8080, "management": 8081, "metrics": 8082}
+_IGNORED = {
+    "log_config": "--log-config has no effect: --log-format and --log-requests say what is logged",
+    "no_snapshots": "",
+    "start": "",
+    "foreground": "",
+}
+
+
+class ServeSettings(Struct, frozen=True, kw_only=True):
+    """What the command line and the config file say together; the command line has the last word."""
+
+    options: Options  # as click gives them
+    config: ServerConfig
+
+    @classmethod
+    def of(cls, options: Options) -> ServeSettings:
+        """Read the config file that is named, if one is; raises UsageError for what would be unsafe to pass over."""
+        named = os.environ.get("TS_CONFIG_FILE") or options["ts_config"]
+        config = read_config(Path(named), os.environ) if named else ServerConfig()
+        settings = cls(options=options, config=config)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Raise UsageError for what does not go together, or would be less safe than it was asked to be."""
+        if self.config.disable_token_authorization is False and not self.tokens:
+            raise UsageError(
+                "the config asks for token authorization, and no file of tokens is named",
+                where="disable_token_authorization=false",
+                hint="add --token key_file.json, which is made if it is missing, or set it to true",
+            )
+        if self.store is not None and not self.store.is_dir():
+            raise UsageError("there is no such folder", where=f"--model-store {self.store}")
+        management = self.address("management")
+        if management is not None and not management.is_loopback and not self.tokens:
+            raise UsageError(
+                "who reaches the management port may change what is served: beyond this machine it needs tokens",
+                where=str(management),
+                hint="add --token key_file.json, or leave it on 127.0.0.1",
+            )
+
+    @property
+    def tokens(self) -> Path | None:
+        """The file of tokens, if they are asked for."""
+        named = self.options["token"]
+        return Path(named) if named and not self.options["disable_token_auth"] else None
+
+    @property
+    def store(self) -> Path | None:
+        """The model store."""
+        named = self.options["model_store"]
+        return Path(named) if named else self.config.model_store
+
+    @property
+    def start_models(self) -> tuple[str, ...]:
+        """The words that name the models of the store that are served from the start."""
+        return self.options["start_models"] or self.config.load_models
+
+    @property
+    def has_model_api(self) -> bool:
+        """Whether models may be registered and unregistered."""
+        return bool(self.options["enable_model_api"] or self.config.enable_model_api)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever starts the server should know, a sentence each."""
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[str]:
+        yield from self.config.notes
+        for name, text in _IGNORED.items():
+            if self.options[name] and text:
+                yield text
+        inference = self.address("inference")
+        if not self.tokens:
+            yield "no tokens are asked for; --token FILE asks for them"
+        if inference is not None and not inference.is_loopback:
+            yield f"{inference} can be reached from other machines"
+
+    def address(self, what: str) -> Address | None:
+        """Return where a port listens; None: it does not."""
+        configured: Address | None = getattr(self.config, f"{what}_address")
+        port = self.options["port" if what == "inference" else f"{what}_port"]
+        host = self.options["host"]
+        if what == "management" and port is None and configured is None and not self.has_model_api:
+            return None
+        if what == "metrics" and port is None and self.config.enable_metrics_api is False:
+            return None
+        address = configured or Address(_LOOPBACK, _PORTS[what])
+        if port is not None:
+            address = replace(address, port=port, path=None, host=address.host or _LOOPBACK)
+        if host is not None and what != "management":
+            address = replace(address, host=host, path=None, port=address.port or _PORTS[what])
+        return address
+
+    def server(self) -> ServerOptions:
+        """Return how the server listens and what it bounds."""
+        inference = self.address("inference")
+        assert inference is not None  # noqa: S101 - it always listens there
+        return ServerOptions(
+            inference=inference,
+            management=self.address("management"),
+            metrics=self.address("metrics"),
+            metrics_may_fail=self.options["metrics_port"] is None and self.config.metrics_address is None,
+            front=FrontSettings(
+                max_request_size=self.options["max_request_size"] or self.config.max_request_size or MAX_BODY,
+                max_connections=self.options["max_connections"],
+                drain=self.options["drain"],
+            ),
+            compat=self.options["compat"] is not None,
+            open_inference=bool(self.config.ts_open_inference_protocol),
+            log_requests=bool(self.options["log_requests"]),
+            cors=self._cors(),
+        )
+
+    def _cors(self) -> tuple[tuple[str, str], ...]:
+        named = self.options["cors_origins"]
+        origin = ", ".join(named) if named else self.config.cors_allowed_origin
+        given = {
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Allow-Methods": self.config.cors_allowed_methods,
+            "Access-Control-Allow-Headers": self.config.cors_allowed_headers,
+        }
+        return tuple((name, value) for name, value in given.items() if value)
+
+    def metrics(self) -> ServerMetrics:
+        """Return the server's metrics, before the first."""
+        named = self.options["metrics_config"] or self.config.metrics_config
+        return ServerMetrics(
+            hostname=socket.gethostname(),
+            mode=self.config.metrics_mode or MetricsMode.PROMETHEUS,
+            declared=declared_metrics(Path(named) if named else None),
+            auto_detect=bool(self.config.model_metrics_auto_detect),
+        )
+
+    def base(self, model: str, version: str) -> ModelSettings:
+        """Return how a model is served as far as the config file says; its own model config comes after that."""
+        config = self.config
+        workers = config.default_workers_per_model
+        if workers == 0:
+            workers = config.number_of_gpu or os.cpu_count()
+        tuned = config.models.get(model, {}).get(version)
+        given = {
+            "min_workers": workers,
+            "max_workers": workers,
+            "response_timeout": config.default_response_timeout,
+            "startup_timeout": config.default_startup_timeout,
+            "queue_size": config.job_queue_size,
+        }
+        if tuned is not None:
+            names = (
+                "min_workers", "max_workers", "batch_size", "max_batch_delay", "response_timeout", "startup_timeout",
+            )  # fmt: skip
+            given |= {name: getattr(tuned, name) for name in names if getattr(tuned, name) is not None}
+        return replace(ModelSettings(), **{name: value for name, value in given.items() if value is not None})
+
+    def asked(self, settings: ModelSettings) -> ModelSettings:
+        """Return settings with what the command line asks for, which has the last word."""
+        options = self.options
+        given = {
+            "min_workers": options["workers"],
+            "max_workers": options["workers"],
+            "batch_size": options["batch_size"],
+            "max_batch_delay": options["max_batch_delay"],
+            "response_timeout": options["timeout"],
+            "startup_timeout": options["startup_timeout"],
+            "queue_size": options["queue"],
+        }
+        return replace(settings, **{name: value for name, value in given.items() if value is not None})

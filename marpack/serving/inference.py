@@ -1,0 +1,269 @@
+"""The inference port: predictions by every route that the server knows, health, and KServe's protocols."""
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import parse_qsl
+
+from msgspec.structs import replace
+
+from marpack.serving.api import (
+    Api,
+    Call,
+    Route,
+    ServingCore,
+    bad_request,
+    json_reply,
+    method_not_allowed,
+    not_found,
+)
+from marpack.serving.http import Reply
+from marpack.serving.jobs import Job, StreamedAnswer
+from marpack.serving.models import ModelState, ServedModel
+from marpack.serving.openapi import model_document, server_document
+from marpack.torchserve.frontend.forms import receive
+from marpack.torchserve.frontend.http_response import error_response
+from marpack.torchserve.messages import Part, Request, Response
+
+_NAME, _VERSION = "model_name", "0.12.0"
+
+
+class InferenceApi(Api):
+    """Answers predictions."""
+
+    def __init__(self, core: ServingCore, further: tuple[Route, ...] = ()) -> None:
+        """Answer for a core; `further` routes come first."""
+        options = frozenset({"OPTIONS"})
+        super().__init__(
+            core,
+            (
+                *further,
+                Route("/predictions/{model}", self.predict_document, options),
+                Route("/predictions/{model}", self.predict),
+                Route("/predictions/{model}/{version}", self.predict),
+                Route("/predictions/{model}/{version}/*", self.predict),
+                Route("/ping/*", self.ping),
+                Route("/invocations", self.invocations),
+                Route("/v1/models/{model}:predict", self.predict_default),
+                Route("/v1/models/{model}:explain", self.explain_default),
+                Route("/v2/models/{model}/infer", self.predict_default),
+                Route("/v2/models/{model}/explain", self.explain_default),
+                Route("/models/{model}/invoke", self.invoke),
+                Route("/explanations/{model}", self.predict_document, options),
+                Route("/explanations/{model}", self.explain),
+                Route("/explanations/{model}/{version}", self.explain),
+                Route("/v2", self.v2_server),
+                Route("/v2/health/live", self.v2_live),
+                Route("/v2/health/ready", self.v2_ready),
+                *(() if core.compat else self._kserve_routes()),
+                Route("/v2/models/{model}/versions/*", self.v2_versions),
+                Route("/api-description/*", self.document),
+                Route("/", self.document, options),
+                Route("/", self.refuse_method),
+                Route("/{model}/predict", self.invoke),
+                Route("/{model}/{version}/predict", self.invoke),
+            ),
+        )
+
+    def _kserve_routes(self) -> tuple[Route, ...]:
+        """Return what KServe's clients ask for, and the original does not have."""
+        return (
+            Route("/v1/models", self.v1_models),
+            Route("/v1/models/{model}", self.v1_model),
+            Route("/v2/models/{model}", self.v2_model),
+            Route("/v2/models/{model}/ready", self.v2_model_ready),
+            Route("/v2/models/{model}/versions/{version}", self.v2_model),
+            Route("/v2/models/{model}/versions/{version}/ready", self.v2_model_ready),
+            Route("/v2/models/{model}/versions/{version}/infer", self.invoke_plain),
+        )
+
+    # --- predictions
+
+    async def predict(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Reply:
+        """Answer `/predictions/M[/V][/rest]`."""
+        return await self._answer(call, self.core.registry.find(model, version), version, url_path=rest)
+
+    async def explain(self, call: Call, model: str, version: str | None = None) -> Reply:
+        """Answer `/explanations/M[/V]`."""
+        return await self._answer(call, self.core.registry.find(model, version), version, explain=True)
+
+    async def predict_default(self, call: Call, model: str) -> Reply:
+        """Answer KServe's predictions."""
+        return await self._answer(call, self.core.registry.find(model), None)
+
+    async def explain_default(self, call: Call, model: str) -> Reply:
+        """Answer KServe's explanations."""
+        return await self._answer(call, self.core.registry.find(model), None, explain=True)
+
+    async def invoke(self, call: Call, model: str, version: str | None = None) -> Reply:
+        """Answer `/models/M/invoke` and the legacy `/M[/V]/predict`: the query's parameters are the handler's, too."""
+        return await self._answer(call, self.core.registry.find(model, version), version, query=_query_parts(call))
+
+    async def invoke_plain(self, call: Call, model: str, version: str) -> Reply:
+        """Answer KServe's v2 predictions of one version."""
+        return await self._answer(call, self.core.registry.find(model, version), version)
+
+    async def invocations(self, call: Call) -> Reply:
+        """Answer `/invocations`, as SageMaker sends it: the model is a parameter, or the only one there is."""
+        query = _query_parts(call)
+        request = await self._request(call, query=query)
+        named = next((part.value.decode("utf-8", "replace") for part in request.parts if part.name == _NAME), None)
+        model = self.core.registry.find(named) if named else self.core.registry.only_model()
+        if model is None:
+            raise bad_request("Parameter model_name is required.")
+        return await self._submit(call, model, None, request)
+
+    async def _answer(
+        self,
+        call: Call,
+        model: ServedModel,
+        version: str | None,
+        *,
+        url_path: str = "",
+        explain: bool = False,
+        query: tuple[Part, ...] = (),
+    ) -> Reply:
+        call.model = model
+        request = await self._request(call, url_path=url_path, explain=explain, query=query)
+        return await self._submit(call, model, version, request)
+
+    async def _request(
+        self, call: Call, *, url_path: str = "", explain: bool = False, query: tuple[Part, ...] = ()
+    ) -> Request:
+        """Return the request as the handler gets it; raises FormError."""
+        body = await call.request.body()
+        headers = call.request.headers
+        if call.request.header("content-length") is None:
+            headers = _with_length(headers, len(body))
+        limit = self.core.max_request_size
+        request = receive(headers, body, request_id=call.id, url_path=url_path, explain=explain, limit=limit)
+        if query:
+            own = {part.name for part in request.parts if part.value or part.name != "body"}
+            kept = tuple(part for part in query if part.name not in own)
+            request = replace(request, parts=(*kept, *(part for part in request.parts if part.name in own)))
+        return request
+
+    async def _submit(self, call: Call, model: ServedModel, version: str | None, request: Request) -> Reply:
+        call.model = model
+        named = version is not None
+        model.metrics.requested(named)
+        job = model.submit(request, named=version or "")
+        answer = await self._awaited(job, model)
+        call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
+        if isinstance(answer, StreamedAnswer):
+            self._count(model, job, named=named)
+            return Reply(response=answer.head, stream=answer, request_id=call.id)
+        if not answer.failed:
+            self._count(model, job, named=named)
+        return Reply(response=self._told(answer), request_id=call.id)
+
+    async def _awaited(self, job: Job, model: ServedModel) -> Response | StreamedAnswer:
+        seconds = model.settings.client_timeout / 1000
+        try:
+            if not seconds:
+                return await job.answer
+            async with asyncio.timeout(seconds):
+                return await job.answer
+        except TimeoutError:  # the server lets such a client wait for ever
+            return error_response(500, "Worker died.")
+        finally:
+            if job.answer.cancelled():
+                model.queue.drop(job)
+
+    def _told(self, response: Response) -> Response:
+        """Return an answer for one that the server never gives."""
+        return response if response.status else error_response(500, "Worker died.")
+
+    def _count(self, model: ServedModel, job: Job, *, named: bool) -> None:
+        queue_ms = job.queue_ms
+        total_ms = (time.monotonic() - job.queued) * 1000
+        model.latencies.append(total_ms)
+        model.metrics.answered(named, total_ms * 1000, queue_ms * 1000)
+        model.metrics.queued(queue_ms)
+        model.metrics.worker_thread(max(0.0, total_ms - queue_ms - (job.handler_ms or 0.0)))
+
+    # --- health and documents
+
+    async def ping(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - whatever follows
+        """Say whether the server is healthy: every model has loaded and has a living worker."""
+        registry = self.core.registry
+        healthy = registry.is_alive_as_on_server if self.core.compat else registry.is_ready
+        return json_reply(call, {"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
+
+    async def document(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - whatever follows
+        """Describe the port."""
+        return json_reply(call, server_document(management=False))
+
+    async def predict_document(self, call: Call, model: str) -> Reply:
+        """Describe a model's route."""
+        self.core.registry.find(model)
+        return json_reply(call, model_document(model))
+
+    async def refuse_method(self, call: Call) -> Reply:  # noqa: ARG002 - as every operation
+        """Refuse whatever else is sent to `/`."""
+        raise method_not_allowed()
+
+    # --- KServe
+
+    async def v1_models(self, call: Call) -> Reply:
+        """List the models' names."""
+        return json_reply(call, {"models": self.core.registry.names})
+
+    async def v1_model(self, call: Call, model: str) -> Reply:
+        """Say whether a model is ready."""
+        ready = self.core.registry.find(model).state is ModelState.READY
+        return json_reply(call, {"name": model, "ready": ready}, status=200 if ready else 503)
+
+    async def v2_server(self, call: Call) -> Reply:
+        """Name the server."""
+        self._expect_open_inference()
+        name = "Torchserve" if self.core.compat else "marpack"
+        known = {"name": name, "version": _VERSION, "extenstion": ["kserve", "kubeflow"]}  # spelt so by the original
+        return json_reply(call, known if self.core.compat else {**known, "extensions": []})
+
+    async def v2_live(self, call: Call) -> Reply:
+        """Say that the server runs."""
+        self._expect_open_inference()
+        return json_reply(call, {"live": True})
+
+    async def v2_ready(self, call: Call) -> Reply:
+        """Say whether every model is ready."""
+        self._expect_open_inference()
+        ready = self.core.compat or self.core.registry.is_ready
+        return json_reply(call, {"ready": ready}, status=200 if ready else 503)
+
+    async def v2_model(self, call: Call, model: str, version: str | None = None) -> Reply:
+        """Tell a model's metadata; what it takes and gives is known to its handler alone."""
+        found = self.core.registry.find(model, version)
+        versions = list(self.core.registry.versions(model))
+        described: dict[str, Any] = {"name": found.name, "versions": versions}  # Any: JSON
+        return json_reply(call, {**described, "platform": "pytorch_mar", "inputs": [], "outputs": []})
+
+    async def v2_model_ready(self, call: Call, model: str, version: str | None = None) -> Reply:
+        """Say whether a model is ready."""
+        ready = self.core.registry.find(model, version).state is ModelState.READY
+        return json_reply(call, {"name": model, "ready": ready}, status=200 if ready else 503)
+
+    async def v2_versions(self, call: Call, model: str, rest: str = "") -> Reply:  # noqa: ARG002 - whatever it is
+        """Refuse versions, as the original does where it knows the protocol."""
+        if not self.core.open_inference:
+            raise not_found()
+        return json_reply(call, {"error": "Model versioning is not yet supported."}, status=501)
+
+    def _expect_open_inference(self) -> None:
+        if self.core.compat and not self.core.open_inference:
+            raise not_found()
+
+
+def _query_parts(call: Call) -> tuple[Part, ...]:
+    """Return a query's parameters as a handler gets them; the last of a name wins."""
+    if not call.query:
+        return ()
+    pairs = dict(parse_qsl(call.query, keep_blank_values=True))
+    return tuple(Part(name, value.encode()) for name, value in pairs.items())
+
+
+def _with_length(headers: tuple[tuple[str, str], ...], size: int) -> tuple[tuple[str, str], ...]:
+    """Return a request's headers with its length, as the frontend notes it once a body has come in chunks, or not."""
+    kept = tuple(pair for pair in headers if pair[0].lower() != "transfer-encoding")
+    return (*kept, ("content-length", str(size)))

@@ -1,0 +1,297 @@
+"""One version of a model, served: its queue, its workers, and what it is set to."""
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.errors import MarpackError
+from marpack.runner.client import BatchResult, Worker
+from marpack.runner.session import PreparedModel
+from marpack.serving.jobs import Batch, Job, JobQueue
+from marpack.serving.listener import ServerListener
+from marpack.serving.metrics import ModelMetrics, ServerMetrics
+from marpack.serving.workers import ServedWorker, WorkerState
+from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.messages import METRICS, Load, Loaded, Request, Response
+
+_LATEST = 50  # latencies that are kept for people to look at
+_NO_WORKER = (
+    'Model "{}" {}has no worker to serve inference request. Please use scale workers API to add workers. '
+    "If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize"
+)
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """How one model version is served."""
+
+    min_workers: int = 1
+    max_workers: int = 1  # bounds scaling down alone: nothing scales by itself
+    batch_size: int = 1
+    max_batch_delay: int = 100  # ms
+    response_timeout: int = 120  # s
+    startup_timeout: int = 120  # s
+    queue_size: int = 100
+    retry_seconds: int = 300  # s that a worker which does not come up is tried again
+    client_timeout: int = 0  # ms after which an answer reaches nobody; 0: never
+
+    def tuned(self, config: Mapping[str, Any]) -> Self:  # Any: YAML as it stands
+        """Return the same with what the archive's model config says; it has the last word, as on the server."""
+        given = {field: _positive(config, key) for field, key in _KEYS.items()}
+        tuned = replace(self, **{field: value for field, value in given.items() if value is not None})
+        return replace(tuned, max_workers=max(tuned.min_workers, tuned.max_workers))
+
+
+_KEYS = {
+    "min_workers": "minWorkers",
+    "max_workers": "maxWorkers",
+    "batch_size": "batchSize",
+    "max_batch_delay": "maxBatchDelay",
+    "response_timeout": "responseTimeout",
+    "startup_timeout": "startupTimeout",
+    "queue_size": "jobQueueSize",
+    "retry_seconds": "maxRetryTimeoutInSec",
+    "client_timeout": "clientTimeoutInMills",
+}
+
+
+def _positive(config: Mapping[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None
+
+
+class ModelPlan(Struct, frozen=True, kw_only=True):
+    """A model version that is to be served."""
+
+    name: str
+    version: str
+    prepared: PreparedModel
+    settings: ModelSettings
+    spawn: Callable[[], Worker]  # starts a worker process
+
+
+class ModelState(StrEnum):
+    """How a model version fares."""
+
+    LOADING = "loading"
+    READY = "ready"  # at least one worker answers
+    FAILED = "failed"  # none does, and the latest try to start one failed
+    EMPTY = "no workers"  # none is wanted
+
+
+class ServedModel:
+    """A model version that answers as long as it has workers; also what its workers talk to."""
+
+    def __init__(
+        self, plan: ModelPlan, *, numbers: Iterator[int], metrics: ServerMetrics, listener: ServerListener
+    ) -> None:
+        """Take a model that is laid out.
+
+        Args:
+            plan: What is served, and how.
+            numbers: Of workers, never used twice.
+            metrics: Of the whole server.
+            listener: Is told what happens.
+        """
+        self.name = plan.name
+        self.version = plan.version
+        self.prepared = plan.prepared
+        self.settings = settings = plan.settings
+        self.spawn = plan.spawn
+        self.loaded_at_start = False
+        self.workers: list[ServedWorker] = []
+        self.queue = JobQueue(
+            capacity=settings.queue_size, batch_size=settings.batch_size, delay=settings.max_batch_delay / 1000
+        )
+        self.latencies: deque[float] = deque(maxlen=_LATEST)  # ms of the latest answers
+        self.failure: MarpackError | None = None  # why the latest try to start a worker failed
+        self.has_loaded = asyncio.Event()  # a worker has, at least once
+        self.metrics: ModelMetrics = metrics.of(self.name, self.version)
+        self._server_metrics = metrics
+        self._loop = asyncio.get_running_loop()  # to ask for it takes as long as much else here
+        self._numbers = numbers
+        self._listener = listener
+        self._due: asyncio.TimerHandle | None = None
+        self._on_end: Callable[[asyncio.Task[None]], None] = lambda _: None
+
+    @property
+    def label(self) -> str:
+        """Name and version, for people."""
+        return f"{self.name} {self.version}"
+
+    @property
+    def state(self) -> ModelState:
+        """How it fares."""
+        states = {worker.state for worker in self.workers}
+        if WorkerState.READY in states:
+            return ModelState.READY
+        if not states:
+            return ModelState.EMPTY
+        if self.failure is not None or states == {WorkerState.GIVEN_UP}:
+            return ModelState.FAILED
+        return ModelState.LOADING
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether no worker will come up any more."""
+        return all(worker.state is WorkerState.GIVEN_UP for worker in self.workers)
+
+    # --- requests
+
+    def submit(self, request: Request, *, named: str = "") -> Job:
+        """Queue a request; raises FormError where nobody would answer it.
+
+        Args:
+            request: As the handler gets it.
+            named: The version, where the client named it.
+        """
+        job = Job(request, self._loop.create_future())
+        if self.is_given_up or not self.queue.put(job):
+            raise _unserved(self.name, named)
+        self.dispatch()
+        return job
+
+    def dispatch(self) -> None:
+        """Hand out what waits, as far as workers are free."""
+        while worker := self._freest():
+            now = time.monotonic()
+            batch = self.queue.take(now)
+            if batch is None:
+                self._wake(now)
+                return
+            worker.send(batch)
+
+    def _freest(self) -> ServedWorker | None:
+        full = self.queue.has_full()
+        if len(self.workers) == 1:
+            return self.workers[0] if self.workers[0].has_room(full_batch=full) else None
+        return min(
+            (worker for worker in self.workers if worker.has_room(full_batch=full)),
+            key=lambda worker: worker.in_hand,
+            default=None,
+        )
+
+    def _wake(self, now: float) -> None:
+        """See to it that the open batch is sent when it is due."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if self.queue.due is not None:
+            self._due = self._loop.call_later(max(0.0, self.queue.due - now), self.dispatch)
+
+    # --- what workers tell
+
+    @property
+    def startup_timeout(self) -> float:
+        """Seconds that loading may take."""
+        return self.settings.startup_timeout
+
+    @property
+    def response_timeout(self) -> float:
+        """Seconds that a batch may take."""
+        return self.settings.response_timeout
+
+    @property
+    def retry_seconds(self) -> float:
+        """Seconds that starting a worker is tried again."""
+        return self.settings.retry_seconds
+
+    def load(self) -> Load:
+        """Return how to load it, laid out anew if a handler has removed its own files."""
+        folder = str(self.prepared.archive.materialize())
+        return replace(self.prepared.load, model_dir=folder, batch_size=self.settings.batch_size)
+
+    def loaded(self, worker: ServedWorker, loaded: Loaded) -> None:
+        """Take note that a worker answers."""
+        self.failure = None
+        self.has_loaded.set()
+        self.metrics.loaded(f"W-{worker.number}-{self.name}_{self.version}", worker.load_ms)
+        self._listener.loaded(self.label, worker.number, loaded, worker.load_ms)
+
+    def failed(self, worker: ServedWorker, error: MarpackError) -> None:
+        """Take note that a worker could not be started, now or for good."""
+        self.failure = error
+        given_up = worker.state is WorkerState.GIVEN_UP
+        self._listener.failed(self.label, worker.number, error, given_up=given_up)
+        if self.is_given_up:
+            self._refuse_all()
+
+    def answered(self, worker: ServedWorker, batch: Batch, outcome: BatchResult) -> None:
+        """Pass on what became of a batch."""
+        handler_ms = outcome.stages.get("handle")
+        for job, response in zip(batch, outcome.responses, strict=True):
+            job.handler_ms = handler_ms
+            job.settle(response)
+        if outcome.logs or outcome.troubles:
+            self._take_logs(worker, outcome)
+
+    def _take_logs(self, worker: ServedWorker, outcome: BatchResult) -> None:
+        printed = []
+        for line in outcome.logs.splitlines():
+            if line.startswith(METRICS):
+                self._server_metrics.take(line[len(METRICS) :])
+            else:
+                printed.append(line)
+        if printed or outcome.troubles:
+            self._listener.printed(self.label, worker.number, printed, outcome.troubles)
+
+    def put_back(self, batches: list[Batch]) -> None:
+        """Queue what a worker never began with before all others."""
+        self.queue.put_back(itertools.chain.from_iterable(batches))
+
+    def _refuse_all(self) -> None:
+        """Answer whatever waits: nobody will."""
+        for job in self.queue.drain():
+            job.settle(no_worker(self.name))
+
+    # --- workers
+
+    def begin(self, on_end: Callable[["asyncio.Task[None]"], None]) -> None:
+        """Start as many workers as are wanted; `on_end` is told when one of their tasks ends."""
+        self._on_end = on_end
+        self._grow(self.settings.min_workers)
+
+    def _grow(self, count: int) -> None:
+        while len(self.workers) < count:
+            worker = ServedWorker(next(self._numbers), self)
+            self.workers.append(worker)
+            worker.start(self._on_end)
+
+    async def scale(self, least: int, most: int) -> None:
+        """Have at least and at most so many workers; those that are too many end, what they held goes back."""
+        self.settings = replace(self.settings, min_workers=least, max_workers=most)
+        self._grow(least)
+        surplus, self.workers = self.workers[most:], self.workers[:most]
+        await asyncio.gather(*(worker.stop() for worker in surplus))
+        self.dispatch()
+
+    async def stop(self) -> None:
+        """End every worker and refuse what waits."""
+        workers, self.workers = self.workers, []
+        if self._due is not None:
+            self._due.cancel()
+        await asyncio.gather(*(worker.stop() for worker in workers))
+        self._refuse_all()
+        self.prepared.archive.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits or is being answered."""
+        return len(self.queue) > 0 or self.queue.due is not None or any(worker.in_hand for worker in self.workers)
+
+
+def no_worker(name: str, version: str = "") -> Response:
+    """Return what a client gets where no worker will take its request."""
+    return refusal(_unserved(name, version))
+
+
+def _unserved(name: str, version: str) -> FormError:
+    text = _NO_WORKER.format(name, f"Version {version} " if version else "")
+    return FormError(text, status=503, kind="ServiceUnavailableException")

@@ -1,0 +1,105 @@
+"""The models that are served, by name and version; the first version of a name is its default until another is set."""
+
+from collections.abc import Iterator
+
+from marpack.serving.models import ModelState, ServedModel
+from marpack.torchserve.frontend.headers import FormError
+
+
+class Registry:
+    """All models of a server."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, dict[str, ServedModel]] = {}
+        self._defaults: dict[str, ServedModel] = {}
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        """Yield every version of every model."""
+        for versions in self._versions.values():
+            yield from versions.values()
+
+    @property
+    def names(self) -> list[str]:
+        """The models' names, sorted."""
+        return sorted(self._versions)
+
+    def add(self, model: ServedModel) -> None:
+        """Take a version in; raises FormError (409) if it is there already."""
+        versions = self._versions.setdefault(model.name, {})
+        if model.version in versions:
+            message = f"Model version {model.version} is already registered for model {model.name}"
+            raise FormError(message, status=409, kind="ConflictStatusException")
+        versions[model.version] = model
+        self._defaults.setdefault(model.name, model)
+
+    def find(self, name: str, version: str | None = None) -> ServedModel:
+        """Return a version of a model, the default one where none is named; raises FormError (404)."""
+        if version is None:
+            default = self._defaults.get(name)
+            if default is None:
+                raise _unknown(name)
+            return default
+        versions = self.versions(name)
+        if version not in versions:
+            message = f"Model version: {version} does not exist for model: {name}"
+            raise FormError(message, status=404, kind="ModelVersionNotFoundException")
+        return versions[version]
+
+    def versions(self, name: str) -> dict[str, ServedModel]:
+        """Return all versions of a model; raises FormError (404)."""
+        if name not in self._versions:
+            raise _unknown(name)
+        return self._versions[name]
+
+    def is_default(self, model: ServedModel) -> bool:
+        """Say whether a version is the one that answers where none is named."""
+        return self._defaults.get(model.name) is model
+
+    def set_default(self, name: str, version: str) -> None:
+        """Have a version answer where none is named; raises FormError (404)."""
+        if version not in self.versions(name):
+            message = f"Model version {version} does not exist for model {name}"
+            raise FormError(message, status=404, kind="ModelVersionNotFoundException")
+        self._defaults[name] = self._versions[name][version]
+
+    def remove(self, name: str, version: str | None = None) -> ServedModel:
+        """Take a version out, the default one where none is named, and return it.
+
+        Raises FormError: 404, and 403 for the default version while there are others.
+        """
+        model = self.find(name, version)
+        versions = self._versions[name]
+        if self.is_default(model) and len(versions) > 1:
+            message = f"Cannot remove default version for model {name}"
+            raise FormError(message, status=403, kind="InvalidModelVersionException")
+        del versions[model.version]
+        if not versions:
+            del self._versions[name], self._defaults[name]
+        return model
+
+    def replace(self, old: ServedModel, new: ServedModel) -> None:
+        """Put a model in another's place, whatever its version; its name is the same."""
+        versions = self._versions[old.name]
+        del versions[old.version]
+        versions[new.version] = new
+        if self.is_default(old):
+            self._defaults[old.name] = new
+
+    def only_model(self) -> ServedModel | None:
+        """Return the model that is meant where none is named: the only one that was there from the start."""
+        started = [model for model in self._defaults.values() if model.loaded_at_start]
+        return started[0] if len(started) == 1 else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every default version answers."""
+        return all(model.state in {ModelState.READY, ModelState.EMPTY} for model in self._defaults.values())
+
+    @property
+    def is_alive_as_on_server(self) -> bool:
+        """Whether every default version has workers, or may still get them."""
+        return not any(model.workers and model.is_given_up for model in self._defaults.values())
+
+
+def _unknown(name: str) -> FormError:
+    return FormError(f"Model not found: {name}", status=404, kind="ModelNotFoundException")

@@ -1,0 +1,169 @@
+"""The server: its models, its ports, and its life from the first address to the last answer."""
+
+import asyncio
+import itertools
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from marpack.errors import ExitCode, UsageError
+from marpack.serving.api import Api, ServingCore
+from marpack.serving.http import Front, FrontSettings, run
+from marpack.serving.inference import InferenceApi
+from marpack.serving.listener import ServerListener, ServerStatistics
+from marpack.serving.metrics import ServerMetrics
+from marpack.serving.models import ModelPlan, ServedModel
+from marpack.serving.registry import Registry
+from marpack.serving.settings import Address
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOK = 0.02  # seconds between two looks whether a model has come to rest
+
+
+class ServerOptions(Struct, frozen=True, kw_only=True):
+    """How a server listens and what it bounds; what is None is not listened on."""
+
+    inference: Address
+    management: Address | None = None
+    metrics: Address | None = None
+    metrics_may_fail: bool = False  # nobody asked for their address: without it the server goes on
+    front: FrontSettings
+    compat: bool = False
+    open_inference: bool = False
+    log_requests: bool = False
+    cors: tuple[tuple[str, str], ...] = ()
+    first_worker: int = 9000  # the number of the first worker: on the original, its port
+
+
+class Server:
+    """Serves models until it is told to end."""
+
+    def __init__(self, options: ServerOptions, listener: ServerListener, metrics: ServerMetrics) -> None:
+        self.options = options
+        self.registry = Registry()
+        self.front = Front(options.front)
+        self.statistics = ServerStatistics()
+        self.core = ServingCore(
+            registry=self.registry,
+            metrics=metrics,
+            listener=listener,
+            statistics=self.statistics,
+            compat=options.compat,
+            open_inference=options.open_inference,
+            max_request_size=options.front.max_request_size,
+            log_requests=options.log_requests,
+            cors=options.cors,
+        )
+        self.listener = listener
+        self._numbers: Iterator[int] = itertools.count(options.first_worker)
+        self._ending = asyncio.Event()
+        self._interrupted = False
+        self._bug: BaseException | None = None
+
+    def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
+        """Serve a model from now on; raises FormError if its version is served already."""
+        model = self._made(plan)
+        self.registry.add(model)
+        model.loaded_at_start = at_start
+        model.begin(self._worker_ended)
+        return model
+
+    def _made(self, plan: ModelPlan) -> ServedModel:
+        return ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, listener=self.listener)
+
+    async def replace(self, old: ServedModel, plan: ModelPlan) -> ServedModel:
+        """Serve another model in a model's place, once it has loaded; the old one answers what it was asked.
+
+        Raises what keeps the new one from being loaded: then the old one stays.
+        """
+        new = self._made(plan)
+        new.loaded_at_start = old.loaded_at_start
+        new.begin(self._worker_ended)
+        while not new.has_loaded.is_set() and new.failure is None:
+            await asyncio.sleep(_LOOK)
+        if new.failure is not None:
+            failure = new.failure
+            await new.stop()
+            raise failure
+        self.registry.replace(old, new)
+        end = asyncio.get_running_loop().time() + self.options.front.drain
+        while old.is_busy and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(_LOOK)
+        await old.stop()
+        return new
+
+    async def serve(self, models: Sequence[ModelPlan], *, beside: "Beside | None" = None) -> int:
+        """Serve until the server is told to end, then finish what was accepted; return the exit code.
+
+        Args:
+            models: Those that are served from the start.
+            beside: Runs as long as the server does.
+
+        Raises UsageError for an address that cannot be listened on.
+        """
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._listen()
+            for plan in models:
+                self.add(plan, at_start=True)
+            if beside is not None:
+                tasks.append(asyncio.get_running_loop().create_task(_whole(beside, self)))
+                tasks[0].add_done_callback(self._worker_ended)
+            await self._ending.wait()
+            await self.front.drain(self.options.front.drain, until=lambda: self._interrupted)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await self.front.close()
+            await asyncio.gather(*(model.stop() for model in list(self.registry)))
+        if self._bug is not None:
+            raise self._bug
+        return ExitCode.INTERRUPTED if self._interrupted else ExitCode.OK
+
+    def end(self) -> None:
+        """Have the server finish what it has and end; the second time, at once."""
+        self._interrupted = self._ending.is_set()
+        self._ending.set()
+
+    async def _listen(self) -> None:
+        await self._open("inference", self.options.inference, InferenceApi(self.core))
+
+    async def _open(self, what: str, address: Address, api: Api, *, may_fail: bool = False) -> None:
+        try:
+            bound = await self.front.listen(address, api.handle)
+        except UsageError as error:
+            if not may_fail:
+                raise
+            self.listener.noted(f"no {what}: {error.what}")
+            return
+        self.listener.listening(what, bound)
+
+    def _worker_ended(self, task: "asyncio.Task[None]") -> None:
+        """End the process, loudly, where what keeps a worker alive has ended by a fault of ours."""
+        if not task.cancelled() and task.exception() is not None:
+            self._bug = task.exception()
+            self._ending.set()
+
+
+Beside = Callable[[Server], Awaitable[None]]
+
+
+async def _whole(beside: Beside, server: Server) -> None:
+    await beside(server)
+
+
+def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Beside | None = None) -> int:
+    """Serve models until SIGTERM, SIGINT or SIGHUP; return the exit code. See `Server.serve`.
+
+    `make` is called within the event loop.
+    """
+
+    async def main() -> int:
+        server = make()
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, server.end)
+        return await server.serve(models, beside=beside)
+
+    return run(main)
