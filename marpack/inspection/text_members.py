@@ -87,6 +87,12 @@ def label_facts(archive: Archive) -> LabelFacts | None:
     return LabelFacts(count=len(labels), first=tuple(str(label) for label in labels[:_SHOWN]), problem=problem)
 
 
+def labels_of(archive: Archive) -> dict[str, str]:
+    """Return {class index: label}, or nothing where there are none that can be read."""
+    data = read_text(archive, LABELS_NAME)
+    return {} if data is None else {key: str(name) for key, name in parse_labels(data).names.items()}
+
+
 def _by_index(key: str) -> tuple[int, str]:
     return (int(key), "") if key.isdecimal() and len(key) < 12 else (1 << 60, key)
 

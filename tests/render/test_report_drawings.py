@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from marpack.render.report.article import page_templates
 from marpack.render.report.drawings import Bar, Drawing, DrawingContext, drawing_of
-from marpack.render.report.page import TimeSeries, page_templates
+from marpack.render.report.page import TimeSeries
 from marpack.render.report.pictures import Overlay, Picture, picture_of
 from marpack.runner.results import Percentiles, Result
 

@@ -1,40 +1,29 @@
-"""The HTML report of a run; what it draws of an answer is in `drawings`."""
+"""The HTML report of a run; one input of it is an `article`."""
 
 import platform
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_file
 from marpack.errors import OutputError, UsageError
+from marpack.inspection.text_members import labels_of
 from marpack.project.scaffold.template import templates
-from marpack.render.report.drawings import DrawingContext, drawing_of
-from marpack.render.report.pictures import SIDE, Picture, picture_of
-from marpack.render.run import told_frames
+from marpack.render.report.article import article, page_templates
+from marpack.render.report.pictures import SIDE
 from marpack.render.run_json import RunHead
 from marpack.runner.inputs import Input
-from marpack.runner.results import Result, Summary
-from marpack.torchserve.labels import LABELS_NAME, parse_labels
-from marpack.torchserve.messages import Part
-from marpack.torchserve.stock import BUILT_INS
+from marpack.runner.results import AnsweredInput, Result, Summary
 from marpack.version import __version__
 
 _MAX_COLUMNS = 240  # columns of the course
-_TEXT = 1_500  # characters of an input
 _LARGE, _SMALL_SIDE = 100, 256  # pictures in full size, and the pixels of those after them
-_TINY = 96  # pixels: pictures below are shown larger
-_DRAWN_ON = 240  # pixels: those that something is drawn on, below this
-_STAGES = ("preprocess", "inference", "postprocess", "explain_handle", "describe_handle")
 _PACKAGES = ("marpack", "torch", "torchvision", "onnxruntime", "numpy", "pillow", "captum")
 
 
@@ -56,21 +45,6 @@ class TimeSeries:
                 self.stride *= 2
             self.columns.append(value)
         self._count += 1
-
-
-@cache
-def page_templates() -> Environment:
-    """Return the environment of the report's templates."""
-    # Python's own, not a page's: the loader reads from the package alone, and everything shown is escaped.
-    environment = Environment(
-        loader=FileSystemLoader(templates() / "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["stage_css"] = _css_of
-    return environment
 
 
 class HtmlReport:
@@ -109,9 +83,7 @@ class HtmlReport:
         self._head = head
         model = archive.manifest.model
         self._title = f"{model.name} {model.version or ''}".strip()
-        self._labels = _labels(archive)
-        built_in = BUILT_INS.get(model.handler)
-        self._crop = built_in.crop if built_in else None
+        self._labels, self._handler = labels_of(archive), model.handler
         style = Markup((templates() / "report" / "style.css").read_text("utf-8"))  # noqa: S704 - ours, read from the package
         self._write("head.html.j2", title=self._title, head=head, style=style, version=__version__)
 
@@ -119,24 +91,9 @@ class HtmlReport:
         """Write one input with its answer."""
         if "handle" in result.stages:
             self._course.add(result.stages["handle"])
-        parts = asked.request.parts
         self._shown += 1
         side = SIDE if self._shown <= _LARGE else _SMALL_SIDE
-        picture = next(filter(None, (_picture(part, side) for part in parts)), None)
-        drawing = drawing_of(result, _json(result), DrawingContext(picture, self._labels, self._crop))
-        width = _width(picture, _DRAWN_ON if drawing.boxes or drawing.overlay else _TINY)
-        self._write(
-            "input.html.j2",
-            result=result,
-            picture=picture,
-            picture_width=width,
-            picture_height=round(width * picture.height / picture.width) if picture else 0,
-            parts=[{"name": part.name, "text": _text(part)} for part in parts],
-            drawing=drawing,
-            strip=_strip(result.stages),
-            stages_told=_stage_times(result.stages),
-            told_frames=told_frames,
-        )
+        self._put(article(AnsweredInput(asked, result), self._labels, self._handler, side=side))
 
     def end(self, summary: Summary, *, interrupted: bool = False) -> None:
         """Write what the run adds up to."""
@@ -161,7 +118,9 @@ class HtmlReport:
         return [*facts, ("handler", head.loaded.handler), ("device", head.loaded.device or "unknown")]
 
     def _write(self, template: str, **values: Any) -> None:  # Any: what a template shows
-        text = page_templates().get_template(template).render(values)
+        self._put(page_templates().get_template(template).render(values))
+
+    def _put(self, text: str) -> None:
         try:
             self._file.write(text.encode("utf-8", "replace"))
         except OSError as error:
@@ -170,69 +129,6 @@ class HtmlReport:
 
 class _NothingToTell(Exception):  # noqa: N818 - no error
     """Nothing was loaded, so there is no report."""
-
-
-def _labels(archive: Archive) -> Mapping[str, str]:
-    """Return {class index: label}, or nothing where there are none that can be read."""
-    if LABELS_NAME not in archive.entries:
-        return {}
-    with archive.open(LABELS_NAME) as file:
-        return {key: str(name) for key, name in parse_labels(file.read()).names.items()}
-
-
-def _picture(part: Part, side: int) -> Picture | None:
-    kind = part.content_type.partition("/")[0]
-    if kind != "image" and part.content_type not in {"", "application/octet-stream"}:
-        return None
-    return picture_of(part.value, side=side)
-
-
-def _width(picture: Picture | None, minimum: int) -> int:
-    """Return the width that a picture is shown with: enlarged by a whole number, if it is small."""
-    if picture is None:
-        return 0
-    grown = -(-minimum // picture.width) if picture.width < minimum else 1
-    return min(picture.width * grown, SIDE)
-
-
-def _text(part: Part) -> str:
-    try:
-        text = part.value[: 4 * _TEXT].decode("utf-8", "strict" if len(part.value) <= 4 * _TEXT else "ignore")
-    except UnicodeDecodeError:
-        return f"{len(part.value):,} bytes {part.content_type}".rstrip()
-    return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"
-
-
-def _json(result: Result) -> Any:  # Any: JSON
-    if result.body_encoding != "text":
-        return None
-    try:
-        return msgspec.json.decode(result.body)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _strip(stages: Mapping[str, float]) -> list[dict[str, object]]:
-    """Return the stages as shares of the whole call, what is left of it last."""
-    whole = stages.get("handle", 0.0)
-    named = [(name, stages[name]) for name in _STAGES if name in stages]
-    if not named or whole <= 0:
-        return []
-    parts = [{"css": _css_of(name), "share": round(100 * elapsed / whole, 2)} for name, elapsed in named]
-    rest = 100 - 100 * sum(elapsed for _, elapsed in named) / whole
-    return [*parts, {"css": _css_of("handle"), "share": round(max(rest, 0), 2)}]
-
-
-def _css_of(stage: str) -> str:
-    """Return the class that colours a stage, wherever it is drawn; the whole call and what is left of it are grey."""
-    return f"s{_STAGES.index(stage)}" if stage in _STAGES else "rest"
-
-
-def _stage_times(stages: Mapping[str, float]) -> str:
-    if "handle" not in stages:
-        return ""
-    named = [f"{name} {stages[name]:.1f}" for name in _STAGES if name in stages]
-    return f"{' + '.join(named)}{' of ' if named else ''}{stages['handle']:.1f} ms"
 
 
 def _environment() -> list[tuple[str, str]]:
