@@ -5,8 +5,11 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (
@@ -92,12 +95,12 @@ class Browser:
         answer: dict[str, Any] = json.loads(message)
         return answer
 
-    def open(self, page: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+    def open(self, page: Path | str, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         self.events.clear()
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.ask("Emulation.setEmulatedMedia", features=scheme)
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.ask("Page.navigate", url=page.resolve().as_uri())
+        self.ask("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 
@@ -123,3 +126,18 @@ class Browser:
         """What the browser logged, and the page's own errors."""
         logged = [event["params"]["entry"]["text"] for event in self.events if event.get("method") == "Log.entryAdded"]
         return logged + [str(event) for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the browser's path; without one the pages are not opened, or, where it is demanded, the test fails."""
+    if CHROMIUM is None:
+        demanded = os.environ.get("MARPACK_REQUIRE_BROWSER") == "1"
+        (pytest.fail if demanded else pytest.skip)("no Chromium here: the page is not opened")
+    return CHROMIUM
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(Path(tmp_path_factory.mktemp("profile"))) as browser:
+        yield browser

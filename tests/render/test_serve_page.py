@@ -1,0 +1,214 @@
+"""The page that a served model is tried on, as it leaves the server: whole, escaped, and within its policy."""
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from marpack.render.serve_page import Page
+from marpack.runner.inputs import RequestDefaults
+from marpack.runner.results import AnsweredInput, Result
+from marpack.serving.page import PAGE_HEADERS, SAMPLE_HEADERS, ModelState, PageModel, PageRenderer, tried_answer
+from marpack.torchserve.messages import Trouble
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"' onload='alert(1)",
+    "--><svg/onload=alert(1)>",
+    "{{ 7 * 7 }}",
+    "a\nb\u2028c",
+    "lone \ud800 half",
+)
+
+
+class Markup(HTMLParser):
+    """Notes the tags and attributes of a page, and tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self._opened: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._opened == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self._opened.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._opened.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [str(value) for each, value in self.attributes if each == name]
+
+
+def model(name: str = "digits", **given: Any) -> PageModel:
+    values = {"version": "1.0", "default": True, "state": ModelState.READY, "workers": 1}
+    return PageModel(name=name, **(values | given))
+
+
+def result(body: str = '{"seven": 0.9, "<b>two</b>": 0.1}', **given: Any) -> Result:
+    values: dict[str, Any] = {"status": 200, "phrase": "OK", "headers": {}, "content_type": "application/json"}
+    values |= {"body_encoding": "text", "stages": {"inference": 2.0, "handle": 4.0}, "seconds": 0.1}
+    return Result(input="input", body=body, **(values | given))
+
+
+def drawn(answer: Result, body: bytes = b"<u>text</u>", content_type: str = "text/plain", handler: str = "x:y") -> str:
+    asked = RequestDefaults().input("input", 0, content_type, body)
+    return Page().draw(AnsweredInput(asked, answer), {"1": "<em>tree</em>"}, handler)
+
+
+def test_it_is_a_renderer():
+    renderer: PageRenderer = Page()
+    assert renderer.index([])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_the_page_keeps_to_its_policy(count: int):
+    page = Markup(Page().index([model(name) for name in ("one", "two")[:count]]).decode())
+    assert page.tags.count("script") == 1
+    assert page.values("src") == ["/page/page.js"]
+    assert [link for link in page.values("href") if not link.startswith("data:")] == ["/page/page.css"]
+    names = {name for name, _ in page.attributes}
+    assert not {name for name in names if name.startswith("on")} | names & {"style", "action", "formaction"}
+    assert "style" not in page.tags
+
+
+def test_every_field_has_a_label_and_every_id_is_one():
+    page = Page().index([model()]).decode()
+    labelled = set(Markup(page).values("for"))
+    ids = Markup(page).values("id")
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'<(?:input|textarea)[^>]* id="(\S+?)"', page)) == labelled
+    used = set(re.findall(r'\bat\("([\w-]+)"\)', Page().asset("page.js").data.decode()))
+    assert used - set(ids) == set()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_models_are_called_is_no_markup(text: str):
+    plain = Markup(Page().index([model()]).decode())
+    page = Markup(Page().index([model(text, version=text, detail=text, default=False)]).decode())
+    assert page.tags == plain.tags
+    assert [name for name, _ in page.attributes] == [name for name, _ in plain.attributes]
+    (state,) = page.values("data-state")
+    (told,) = json.loads(state)["models"]
+    readable = text.replace("\ud800", "\\ud800")
+    assert (told["name"], told["version"], told["detail"]) == (readable,) * 3
+
+
+def test_the_state_has_all_that_the_script_reads():
+    (state,) = Markup(Page().index([model(latencies=(1.5, 2.0))]).decode()).values("data-state")
+    told = {"name": "digits", "version": "1.0", "default": True, "state": "ready", "workers": 1, "detail": ""}
+    assert json.loads(state) == {"models": [told | {"latencies": [1.5, 2.0], "samples": []}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("page.js", "text/javascript", b"/page/try/"),
+        ("page.css", "text/css", b"prefers-color-scheme: dark"),  # the report's
+        ("page.css", "text/css", b".serve main"),
+    ],
+)
+def test_assets(name: str, kind: str, words: bytes):
+    asset = Page().asset(name)
+    assert asset is not None
+    assert asset.content_type == f"{kind}; charset=utf-8"
+    assert words in asset.data
+
+
+@pytest.mark.parametrize("name", ["", "page.html.j2", "../report/style.css", "/etc/passwd", "page.js/"])
+def test_there_are_no_other_assets(name: str):
+    assert Page().asset(name) is None
+
+
+def test_nothing_is_fetched_from_elsewhere():
+    for name in ("page.js", "page.css"):
+        text = Page().asset(name).data.decode()
+        assert set(re.findall(r"https?://[^\s\"'`)]+", text)) <= {"http://www.w3.org/2000/svg"}
+        assert "@import" not in text
+        assert not re.search(r"\burl\(", text)
+
+
+def test_the_script_can_be_read():
+    assert len(Page().asset("page.js").data.splitlines()) < 350
+
+
+SCENES = {
+    "bars": result(),
+    "boxes": result('[{"<b>dog</b>": [1, 1, 6, 6], "score": 0.5}]'),
+    "mask": result(json.dumps([[x // 8 for x in range(16)] for _ in range(16)])),
+    "text": result("</pre><script>alert(1)</script>"),
+    "trouble": result("{}", status=500, troubles=(Trouble(kind="<b>K</b>", message="<em>no</em>", hint="<u>do</u>"),)),
+    "printed": result(logs="<script>alert(1)</script>"),
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_answers_are_drawn_without_what_the_policy_forbids(scene: str, png: bytes):
+    for body, kind in ((b"<u>text</u>", "text/plain"), (png, "image/png")):
+        markup = Markup(drawn(SCENES[scene], body, kind))
+        names = {name for name, _ in markup.attributes}
+        assert "style" not in names
+        assert not {name for name in names if name.startswith("on")}
+        assert not {"script", "style", "b", "em", "u"} & set(markup.tags)
+        assert all(source.startswith("data:image/") for source in markup.values("src"))
+
+
+@pytest.mark.parametrize(
+    ("scene", "places"),
+    [
+        ("bars", ["width:90.0%", "width:10.0%"]),
+        ("boxes", ["left:12.5%", "top:12.5%", "width:62.5%", "height:62.5%"]),
+        ("mask", ["left:0%", "top:0%", "width:100%", "height:100%"]),
+    ],
+)
+def test_places_are_told_to_the_script(scene: str, places: list[str], png: bytes):
+    told = ";".join(Markup(drawn(SCENES[scene], png, "image/png")).values("data-css"))
+    assert set(places) <= set(told.split(";"))
+
+
+def test_answers_are_read_by_the_models_labels(png: bytes):
+    assert "<em>tree</em>" in Markup(drawn(SCENES["mask"], png, "image/png")).text
+
+
+def test_a_handlers_crop_is_where_its_mask_lies(png: bytes):
+    told = Markup(drawn(SCENES["mask"], png, "image/png", "image_segmenter")).values("data-css")
+    assert any(each.startswith("left:6.25%;top:6.25%;width:87.5%") for each in told)
+
+
+def test_the_policies():
+    page, sample = (dict(headers) for headers in (PAGE_HEADERS, SAMPLE_HEADERS))
+    rules = dict(rule.split(" ", 1) for rule in page["Content-Security-Policy"].split("; "))
+    assert rules == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' data: blob:",
+        "connect-src": "'self'",
+        "form-action": "'none'",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    assert sample["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    assert page["X-Content-Type-Options"] == sample["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(("answer", "text"), [(result("{}"), "{}"), (result("AAAA", body_encoding="base64"), None)])
+def test_what_is_told_of_an_answer(answer: Result, text: str | None):
+    told = tried_answer(answer, "<p>", headers=[("A", "1"), ("A", "2")], milliseconds=1.23456)
+    assert (told.status, told.phrase, told.html, told.text) == (200, "OK", "<p>", text)
+    assert told.headers == (("A", "1"), ("A", "2"))
+    assert (told.milliseconds, told.queue_milliseconds) == (1.235, None)

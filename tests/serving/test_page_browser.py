@@ -1,0 +1,417 @@
+"""The page that a served model is tried on, clicked through in Chromium."""
+
+import json
+import shlex
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from render.browser import Browser
+from serving.page_server import HOSTILE, MODELS, SAMPLES, PageServer, model, picture
+
+from marpack.serving.page import ModelState
+
+ANSWERED = "!document.querySelector('#answer').hidden && document.querySelector('#send').textContent === 'Send'"
+LOOKED_AT = "document.dispatchEvent(new Event('visibilitychange')) && true"
+DRAWN = "document.querySelector('#drawn')"
+
+
+@pytest.fixture(scope="module")
+def server(browser: Browser) -> Iterator[PageServer]:
+    with PageServer() as server:
+        yield server
+        browser.open("about:blank")  # else it goes on asking, while the next page is looked at
+
+
+@pytest.fixture
+def page(server: PageServer, browser: Browser) -> Iterator[Browser]:
+    """Open the page anew; whatever a test does there, the browser has nothing to complain of."""
+    server.models = MODELS
+    server.asked.clear()
+    browser.open(server.address)
+    yield browser
+    assert browser.complaints == []
+    assert {address.split("/")[2] for address in browser.fetched if address.startswith("http")} == {
+        server.address.removeprefix("http://")
+    }
+    assert browser.value("document.title") == "marpack serve"
+
+
+def wait(page: Browser, script: str) -> Any:
+    """Return a script's value as soon as it has one that is true."""
+    end = time.monotonic() + 10
+    while not (value := page.value(script)):
+        assert time.monotonic() < end, f"this never came true: {script}"
+        time.sleep(0.02)
+    return value
+
+
+def click(page: Browser, selector: str) -> None:
+    """Click as a mouse does, where the element is."""
+    where = f"document.querySelector({json.dumps(selector)})"
+    page.value(f"{where}.scrollIntoView({{block: 'center'}})")
+    x, y = page.value(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({where}.getBoundingClientRect())")
+    for kind in ("mousePressed", "mouseReleased"):
+        page.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+
+def press(page: Browser, key: str, code: int, modifiers: int = 0, text: str = "") -> None:
+    given = {"key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
+    page.ask("Input.dispatchKeyEvent", type="keyDown", text=text, **given)
+    page.ask("Input.dispatchKeyEvent", type="keyUp", **given)
+
+
+def write(page: Browser, text: str) -> None:
+    page.value("document.querySelector('#text').focus()")
+    page.ask("Input.insertText", text=text)
+
+
+def choose_model(page: Browser, name: str) -> None:
+    number = [each.name for each in MODELS].index(name) + 1
+    click(page, f".model:nth-child({number})")
+    assert page.value("document.querySelector('#asked-model').textContent").startswith(f"Ask {name.rstrip()[:40]}")
+
+
+def send(page: Browser) -> None:
+    click(page, "#send")
+    wait(page, ANSWERED)
+
+
+def texts(page: Browser, selector: str) -> list[str]:
+    found: list[str] = page.value(f"[...document.querySelectorAll('{selector}')].map(e => e.textContent)")
+    return found
+
+
+def command_of(page: Browser) -> list[str]:
+    """Return the words of the command as a shell takes them."""
+    return shlex.split(page.value("document.querySelector('#curl').textContent").replace("|\n", "| "))
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_models_are_listed(page: Browser):
+    assert texts(page, ".model .name") == [each.name for each in MODELS]
+    assert texts(page, ".model .facts b") == ["ready"] * 4 + ["loading", "failed", "ready"]
+    assert texts(page, ".model .detail") == ["loading for 4 s", "ModuleNotFoundError: No module named 'timm'"]
+    first = page.value("document.querySelector('.model .facts').textContent")
+    assert first == "ready1 workerp50 12.1 ms"
+    assert page.value("document.querySelectorAll('.model svg').length") == 1
+    assert page.value("document.querySelector('.model polyline').getAttribute('points').split(' ').length") == 7
+
+
+def test_a_model_that_becomes_ready_is_told_without_a_click(page: Browser, server: PageServer):
+    choose_model(page, "segmenter")
+    server.models = (MODELS[3], model("slow", latencies=(5.0,)), model("late", state=ModelState.LOADING))
+    page.value(LOOKED_AT)
+    wait(page, "document.querySelectorAll('.model').length === 3")
+    assert texts(page, ".model .name") == ["segmenter", "slow", "late"]
+    assert texts(page, ".model .facts b") == ["ready", "ready", "loading"]
+    assert page.value("document.activeElement.closest('.model')?.querySelector('.name').textContent") == "segmenter"
+
+
+def test_it_asks_by_itself_while_somebody_looks(page: Browser, server: PageServer):
+    server.models = (model("other"),)
+    wait(page, "document.querySelector('.model .name').textContent === 'other'")
+    assert page.value("document.querySelector('#asked-model').textContent") == "Ask other"
+
+
+def test_without_a_model_nothing_can_be_sent(page: Browser, server: PageServer):
+    server.models = ()
+    page.value(LOOKED_AT)
+    wait(page, "document.querySelectorAll('.model').length === 0")
+    assert page.value("document.querySelector('#send').disabled")
+    assert page.value("document.querySelector('#asked-model').textContent") == "There is no model to ask"
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_from_the_picker(page: Browser, server: PageServer, tmp_path: Path):
+    file = tmp_path / "a b'c.png"
+    file.write_bytes(picture())
+    root = page.ask("DOM.getDocument")["root"]["nodeId"]
+    node = page.ask("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
+    page.ask("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
+    wait(page, "document.querySelector('#preview').naturalWidth")
+    send(page)
+    assert server.asked == [("digits", "1.0", "image/png", file.read_bytes())]
+    assert texts(page, "#drawn .bar .label") == ["seven", "nine", "<b>two</b>", "four"]
+    assert texts(page, "#drawn article > h2 .name") == ["digits: a b'c.png"]
+    words = ["curl", "-H", "Content-Type: image/png", "--data-binary", "@a b'c.png"]
+    assert command_of(page) == [*words, f"{server.address}/predictions/digits"]
+
+
+DROPPED = """(() => {
+    const data = new DataTransfer();
+    data.items.add(new File([new Uint8Array([1, 2, 3])], 'x.npy'));
+    const event = (kind) => new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true});
+    const over = event('dragover');
+    document.querySelector('main').dispatchEvent(over);
+    document.querySelector('main').dispatchEvent(event('drop'));
+    return over.defaultPrevented;
+})()"""
+PASTED = """(() => {
+    const data = new DataTransfer();
+    %s
+    const event = new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true});
+    document.body.dispatchEvent(event);
+})()"""
+
+
+def test_a_file_that_is_dropped(page: Browser, server: PageServer):
+    assert page.value(DROPPED)
+    assert texts(page, "#file-hint") == ["3 bytes, application/octet-stream"]
+    send(page)
+    assert server.asked == [("digits", "1.0", "application/octet-stream", b"\1\2\3")]
+
+
+@pytest.mark.parametrize(
+    ("added", "kind", "body"),
+    [
+        ("data.items.add(new File(['GIF89a'], 'p.gif', {type: 'image/gif'}))", "image/gif", b"GIF89a"),
+        ("data.setData('text/plain', 'wörds')", "text/plain", "wörds".encode()),
+        ("data.setData('text/plain', '[1, 2]')", "application/json", b"[1, 2]"),
+        ("data.setData('text/plain', '12')", "text/plain", b"12"),
+    ],
+)
+def test_what_is_pasted(page: Browser, server: PageServer, added: str, kind: str, body: bytes):
+    page.value(PASTED % added)
+    send(page)
+    assert server.asked == [("digits", "1.0", kind, body)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed", "content_type"),
+    [("text", 'it\'s $(a)\n"b" `c` \\ @d', "text/plain"), ("json", '{"a": "it\'s"}', "application/json")],
+)
+def test_what_is_typed(page: Browser, server: PageServer, kind: str, typed: str, content_type: str):
+    click(page, f"label[for=kind-{kind}]")
+    write(page, typed)
+    send(page)
+    assert server.asked == [("digits", "1.0", content_type, typed.encode())]
+    command = ["curl", "-H", f"Content-Type: {content_type}", "--data-raw", typed]
+    assert command_of(page) == [*command, f"{server.address}/predictions/digits"]
+
+
+def test_a_long_text_is_a_file_to_the_command(page: Browser):
+    click(page, "label[for=kind-text]")
+    write(page, "x" * 4001)
+    send(page)
+    assert command_of(page)[3:5] == ["--data-binary", "@input.txt"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_goes_with_one_click_as_it_was_packed(page: Browser, server: PageServer, name: str):
+    number = list(SAMPLES).index(name)
+    click(page, f".samples button:nth-child({number + 1})")
+    wait(page, ANSWERED)
+    assert server.asked == [("digits", "1.0", *SAMPLES[name])]
+    words = command_of(page)
+    if words[:2] == ["curl", "-s"]:  # what no text field holds comes from the server
+        with urllib.request.urlopen(words[2]) as response:
+            assert response.read() == SAMPLES[name][1]
+        assert words[3:] == ["|", "curl", "-H", f"Content-Type: {SAMPLES[name][0]}", "--data-binary", "@-", words[-1]]
+    else:
+        assert words[4] == SAMPLES[name][1].decode()
+
+
+def test_only_the_chosen_models_samples_are_offered(page: Browser):
+    assert page.value("document.querySelectorAll('.samples button').length") == len(SAMPLES)
+    choose_model(page, "detector")
+    assert page.value("document.querySelector('#samples').hidden")
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed", "problem"),
+    [("file", "", "Choose a file first, or take a sample."), ("json", '{"a": ', "This is no JSON: ")],
+)
+def test_what_cannot_be_sent(page: Browser, server: PageServer, kind: str, typed: str, problem: str):
+    click(page, f"label[for=kind-{kind}]")
+    if typed:
+        write(page, typed)
+    click(page, "#send")
+    assert wait(page, "document.querySelector('#problem').textContent").startswith(problem)
+    assert server.asked == []
+    assert page.value("document.querySelector('#send').textContent") == "Send"
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_boxes_lie_where_they_are(page: Browser):
+    click(page, ".samples button")
+    wait(page, ANSWERED)
+    click(page, ".model:nth-child(3)")
+    send(page)
+    box = "(b => [b.offsetLeft / b.offsetParent.offsetWidth, b.offsetWidth / b.offsetParent.offsetWidth])"
+    left, width = page.value(f"{box}({DRAWN}.querySelector('.box'))")
+    assert (left, width) == (pytest.approx(20 / 300, abs=0.02), pytest.approx(70 / 300, abs=0.02))
+    assert texts(page, "#drawn .box") == ["person 0.98", "dog 0.71"]
+    assert texts(page, "#drawn article > h2 .name") == ["detector 2.0: scene.png"]
+
+
+def test_bars_are_as_long_as_they_are_likely(page: Browser):
+    click(page, ".samples button")
+    wait(page, ANSWERED)
+    share = "[...document.querySelectorAll('#drawn .bar i')].map(i => i.offsetWidth / i.parentElement.offsetWidth)"
+    assert page.value(share)[:2] == [pytest.approx(0.93, abs=0.02), pytest.approx(0.04, abs=0.02)]
+
+
+def test_a_mask_lies_over_its_picture(page: Browser):
+    choose_model(page, "segmenter")
+    click(page, ".samples button")
+    wait(page, ANSWERED)
+    assert wait(page, f"{DRAWN}.querySelector('.over').naturalWidth") == 60
+    over = "(o => o.offsetHeight / o.offsetParent.offsetHeight)"
+    assert page.value(f"{over}({DRAWN}.querySelector('.over'))") == pytest.approx(0.875, abs=0.02)
+    legend = [text.split()[0] for text in texts(page, "#drawn .legend li")]
+    assert legend == ["0", "<em>car</em>", "tree"]
+
+
+def test_an_answer_that_fell_short_says_why(page: Browser):
+    click(page, "label[for=kind-text]")
+    write(page, "please fail")
+    send(page)
+    assert "KeyError" in page.value(f"{DRAWN}.querySelector('.trouble').textContent")
+    assert page.value("document.querySelector('#progress').textContent").startswith("500 Internal Server Error after")
+
+
+def test_the_body_and_the_headers_as_they_came(page: Browser):
+    click(page, ".samples button")
+    wait(page, ANSWERED)
+    assert json.loads(page.value("document.querySelector('#body').textContent"))["seven"] == 0.93
+    assert texts(page, "#headers th") == ["x-request-id", "X-Odd"]
+    assert texts(page, "#headers td") == ["8c1f", "<s>"]
+    assert texts(page, "#progress") == ["200 OK after 12.3 ms, 1.5 ms of it in the queue"]
+
+
+def test_a_body_that_is_no_text_is_only_drawn(page: Browser):
+    click(page, "label[for=kind-text]")
+    write(page, "bytes")
+    send(page)
+    assert page.value("document.querySelector('#raw').hidden")
+    assert page.value(f"{DRAWN}.querySelector('img').naturalWidth") == 64
+
+
+def test_another_models_answer_does_not_stay_below_a_refusal(page: Browser, server: PageServer):
+    click(page, ".samples button")
+    wait(page, ANSWERED)
+    choose_model(page, "broken")
+    click(page, "#send")
+    assert wait(page, "document.querySelector('#problem').textContent") == 'Model "broken" has <no> worker.'
+    assert page.value("document.querySelector('#answer').hidden")
+    page.events[:] = [event for event in page.events if event.get("method") != "Log.entryAdded"]  # it tells each 503
+
+
+def test_asking_can_be_cancelled(page: Browser, server: PageServer):
+    choose_model(page, "slow")
+    click(page, "label[for=kind-text]")
+    write(page, "x")
+    click(page, "#send")
+    wait(page, "document.querySelector('#send').textContent === 'Cancel'")
+    click(page, "#send")
+    wait(page, "document.querySelector('#progress').textContent === 'Cancelled.'")
+    assert server.cancelled.wait(10)
+    assert page.value("document.querySelector('#send').textContent") == "Send"
+
+
+def test_the_command_can_be_copied(page: Browser, server: PageServer):
+    page.ask("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    click(page, ".samples button")
+    wait(page, ANSWERED)
+    click(page, "#copy")
+    wait(page, "document.querySelector('#copy').textContent === 'Copied'")
+    assert page.value("navigator.clipboard.readText()") == page.value("document.querySelector('#curl').textContent")
+
+
+def test_a_hostile_name_is_only_a_name(page: Browser, server: PageServer):
+    click(page, f".model:nth-child({len(MODELS)})")
+    click(page, "label[for=kind-text]")
+    write(page, "x")
+    send(page)
+    assert server.asked == [(HOSTILE, "1.0", "text/plain", b"x")]
+    assert texts(page, "#asked-model") == [f"Ask {HOSTILE}"]
+    url = command_of(page)[-1]
+    assert urllib.parse.unquote(url.removeprefix(f"{server.address}/predictions/")) == HOSTILE
+    assert page.value("document.querySelectorAll('img[src=\"x\"]').length") == 0
+
+
+def test_a_sample_that_is_a_page_runs_nothing(server: PageServer, browser: Browser):
+    browser.open(f"{server.address}{MODELS[0].samples[-1].url}")
+    assert browser.value("document.title") == ""
+
+
+def test_a_server_that_is_gone_is_told(browser: Browser):
+    with PageServer() as server:
+        browser.open(server.address)
+        click(browser, "label[for=kind-text]")
+    click(browser, "#send")
+    wait(browser, "document.querySelector('#problem').textContent.startsWith('The server does not answer.')")
+    wait(browser, "document.querySelector('#connection').className === 'bad'")
+
+
+# --- for everybody ----------------------------------------------------------------------------------------------------
+
+
+def test_all_of_it_works_with_the_keyboard(page: Browser, server: PageServer):
+    def tab_to(script: str) -> None:
+        for _ in range(30):
+            press(page, "Tab", 9)
+            if page.value(f"(e => {script})(document.activeElement)"):
+                return
+        pytest.fail(f"no tab stop: {script}")
+
+    tab_to("e.name === 'model'")
+    press(page, "ArrowDown", 40)
+    assert texts(page, "#asked-model") == ["Ask detector 1.0"]
+    tab_to("e.name === 'kind'")
+    press(page, "ArrowRight", 39)
+    tab_to("e.id === 'text'")
+    page.ask("Input.insertText", text="hello")
+    press(page, "Enter", 13, modifiers=2)  # Ctrl
+    wait(page, ANSWERED)
+    assert server.asked == [("detector", "1.0", "text/plain", b"hello")]
+    tab_to("e.id === 'send'")
+    tab_to("e.id === 'copy'")
+    tab_to("e.tagName === 'SUMMARY'")
+    press(page, "Enter", 13, text="\r")
+    assert page.value("document.activeElement.parentElement.open")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_page(page: Browser, server: PageServer, width: int):
+    page.open(server.address, width=width)
+    click(page, ".samples button")
+    wait(page, ANSWERED)
+    page.value("document.querySelector('#raw').open = document.querySelector('#head').open = true")
+    assert page.value("document.documentElement.scrollWidth") <= width
+
+
+CONTRAST = """[...document.querySelectorAll('body *')].filter(e => e.offsetWidth && e.checkVisibility()
+    && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && !e.closest('.box, .unseen')).map(e => {
+    let paper = e;
+    while (getComputedStyle(paper).backgroundColor === 'rgba(0, 0, 0, 0)') paper = paper.parentElement;
+    const light = (colour) => colour.match(/\\d+/g).slice(0, 3).map((c) => c / 255)
+        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, index) => sum + c * [0.2126, 0.7152, 0.0722][index], 0);
+    const [one, other] = [light(getComputedStyle(e).color), light(getComputedStyle(paper).backgroundColor)];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    return [contrast, e.textContent.slice(0, 40)];
+})"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_can_be_read_by_day_and_by_night(page: Browser, server: PageServer, dark: bool):
+    page.open(server.address, dark=dark)
+    click(page, "label[for=kind-text]")
+    write(page, "please fail")
+    send(page)
+    page.value("document.querySelector('#raw').open = document.querySelector('#head').open = true")
+    page.value("document.querySelector('#problem').textContent = 'a problem'")
+    seen = page.value(CONTRAST)
+    assert len(seen) > 40
+    assert [each for each in seen if each[0] < 4.5] == []
