@@ -16,6 +16,19 @@ from marpack.serving.page import ModelState
 
 ANSWERED = "!document.querySelector('#answer').hidden && document.querySelector('#send').textContent === 'Send'"
 LOOKED_AT = "document.dispatchEvent(new Event('visibilitychange')) && true"
+# Of an element that has been scrolled to and moves no more.
+CENTRE = """(async () => {
+    const element = document.querySelector(%s);
+    const frame = () => new Promise((seen) => requestAnimationFrame(seen));
+    for (let last = null; ; ) {
+        element.scrollIntoView({block: 'center'});
+        await frame();
+        await frame();
+        const box = element.getBoundingClientRect();
+        if (box.y === last) return [box.x + box.width / 2, box.y + box.height / 2];
+        last = box.y;
+    }
+})()"""
 DRAWN = "document.querySelector('#drawn')"
 
 
@@ -51,9 +64,7 @@ def wait(page: Browser, script: str) -> Any:
 
 def click(page: Browser, selector: str) -> None:
     """Click as a mouse does, where the element is."""
-    where = f"document.querySelector({json.dumps(selector)})"
-    page.value(f"{where}.scrollIntoView({{block: 'center'}})")
-    x, y = page.value(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({where}.getBoundingClientRect())")
+    x, y = page.value(CENTRE % json.dumps(selector))
     for kind in ("mousePressed", "mouseReleased"):
         page.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
@@ -75,8 +86,9 @@ def choose_model(page: Browser, name: str) -> None:
     assert page.value("document.querySelector('#asked-model').textContent").startswith(f"Ask {name.rstrip()[:40]}")
 
 
-def send(page: Browser) -> None:
-    click(page, "#send")
+def send(page: Browser, button: str = "#send") -> None:
+    page.value("document.querySelector('#answer').hidden = true")  # that of before
+    click(page, button)
     wait(page, ANSWERED)
 
 
@@ -197,6 +209,15 @@ def test_what_is_typed(page: Browser, server: PageServer, kind: str, typed: str,
     assert command_of(page) == [*command, f"{server.address}/predictions/digits"]
 
 
+@pytest.mark.parametrize(("number", "path"), [(2, "detector/1.0"), (3, "detector")])
+def test_the_command_names_the_version_where_it_is_not_the_default(page: Browser, number: int, path: str):
+    click(page, f".model:nth-child({number})")
+    click(page, "label[for=kind-text]")
+    write(page, "x")
+    send(page)
+    assert command_of(page)[-1].endswith(f"/predictions/{path}")
+
+
 def test_a_long_text_is_a_file_to_the_command(page: Browser):
     click(page, "label[for=kind-text]")
     write(page, "x" * 4001)
@@ -207,8 +228,7 @@ def test_a_long_text_is_a_file_to_the_command(page: Browser):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_goes_with_one_click_as_it_was_packed(page: Browser, server: PageServer, name: str):
     number = list(SAMPLES).index(name)
-    click(page, f".samples button:nth-child({number + 1})")
-    wait(page, ANSWERED)
+    send(page, f".samples button:nth-child({number + 1})")
     assert server.asked == [("digits", "1.0", *SAMPLES[name])]
     words = command_of(page)
     if words[:2] == ["curl", "-s"]:  # what no text field holds comes from the server
@@ -243,8 +263,7 @@ def test_what_cannot_be_sent(page: Browser, server: PageServer, kind: str, typed
 
 
 def test_boxes_lie_where_they_are(page: Browser):
-    click(page, ".samples button")
-    wait(page, ANSWERED)
+    send(page, ".samples button")
     click(page, ".model:nth-child(3)")
     send(page)
     box = "(b => [b.offsetLeft / b.offsetParent.offsetWidth, b.offsetWidth / b.offsetParent.offsetWidth])"
@@ -255,16 +274,14 @@ def test_boxes_lie_where_they_are(page: Browser):
 
 
 def test_bars_are_as_long_as_they_are_likely(page: Browser):
-    click(page, ".samples button")
-    wait(page, ANSWERED)
+    send(page, ".samples button")
     share = "[...document.querySelectorAll('#drawn .bar i')].map(i => i.offsetWidth / i.parentElement.offsetWidth)"
     assert page.value(share)[:2] == [pytest.approx(0.93, abs=0.02), pytest.approx(0.04, abs=0.02)]
 
 
 def test_a_mask_lies_over_its_picture(page: Browser):
     choose_model(page, "segmenter")
-    click(page, ".samples button")
-    wait(page, ANSWERED)
+    send(page, ".samples button")
     assert wait(page, f"{DRAWN}.querySelector('.over').naturalWidth") == 60
     over = "(o => o.offsetHeight / o.offsetParent.offsetHeight)"
     assert page.value(f"{over}({DRAWN}.querySelector('.over'))") == pytest.approx(0.875, abs=0.02)
@@ -281,8 +298,7 @@ def test_an_answer_that_fell_short_says_why(page: Browser):
 
 
 def test_the_body_and_the_headers_as_they_came(page: Browser):
-    click(page, ".samples button")
-    wait(page, ANSWERED)
+    send(page, ".samples button")
     assert json.loads(page.value("document.querySelector('#body').textContent"))["seven"] == 0.93
     assert texts(page, "#headers th") == ["x-request-id", "X-Odd"]
     assert texts(page, "#headers td") == ["8c1f", "<s>"]
@@ -294,12 +310,11 @@ def test_a_body_that_is_no_text_is_only_drawn(page: Browser):
     write(page, "bytes")
     send(page)
     assert page.value("document.querySelector('#raw').hidden")
-    assert page.value(f"{DRAWN}.querySelector('img').naturalWidth") == 64
+    assert wait(page, f"{DRAWN}.querySelector('img').naturalWidth") == 64
 
 
 def test_another_models_answer_does_not_stay_below_a_refusal(page: Browser, server: PageServer):
-    click(page, ".samples button")
-    wait(page, ANSWERED)
+    send(page, ".samples button")
     choose_model(page, "broken")
     click(page, "#send")
     assert wait(page, "document.querySelector('#problem').textContent") == 'Model "broken" has <no> worker.'
@@ -321,8 +336,7 @@ def test_asking_can_be_cancelled(page: Browser, server: PageServer):
 
 def test_the_command_can_be_copied(page: Browser, server: PageServer):
     page.ask("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-    click(page, ".samples button")
-    wait(page, ANSWERED)
+    send(page, ".samples button")
     click(page, "#copy")
     wait(page, "document.querySelector('#copy').textContent === 'Copied'")
     assert page.value("navigator.clipboard.readText()") == page.value("document.querySelector('#curl').textContent")
@@ -385,8 +399,7 @@ def test_all_of_it_works_with_the_keyboard(page: Browser, server: PageServer):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_page(page: Browser, server: PageServer, width: int):
     page.open(server.address, width=width)
-    click(page, ".samples button")
-    wait(page, ANSWERED)
+    send(page, ".samples button")
     page.value("document.querySelector('#raw').open = document.querySelector('#head').open = true")
     assert page.value("document.documentElement.scrollWidth") <= width
 
