@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from marpack.cli.options import Options
 from marpack.errors import UsageError
 from marpack.project.metrics_config import declared_metrics
+from marpack.render.serve_page import Page
+from marpack.serving.access import Tokens
 from marpack.serving.config_properties import ServerConfig, read_config
 from marpack.serving.http import FrontSettings
 from marpack.serving.metrics import MetricsMode, ServerMetrics
@@ -139,7 +141,16 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             open_inference=bool(self.config.ts_open_inference_protocol),
             log_requests=bool(self.options["log_requests"]),
             cors=self._cors(),
+            tokens=None if self.tokens is None else Tokens.start(self.tokens, self.config.token_expiration_min or 60),
+            page=Page() if self.has_page else None,
+            allowed_hosts=self.options["allowed_hosts"],
+            origins=self.options["cors_origins"],
         )
+
+    @property
+    def has_page(self) -> bool:
+        """Whether there is a page to try models on: it has no way to carry a token."""
+        return not self.options["no_page"] and self.tokens is None
 
     def _cors(self) -> tuple[tuple[str, str], ...]:
         named = self.options["cors_origins"]

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from marpack.serving.access import TokenKind, Tokens
 from marpack.serving.http import HttpRequest, Reply
 from marpack.serving.listener import AnsweredRequest, ServerListener, ServerStatistics
 from marpack.serving.metrics import ServerMetrics
@@ -23,6 +24,8 @@ from marpack.torchserve.frontend.http_response import phrase_of, refusal
 from marpack.torchserve.messages import Response
 
 JSON = "application/json"
+_OPEN = ("/ping", "/v2/health/", "/api-description")
+_NO_TOKEN = "Token Authorization failed. Token either incorrect, expired, or not provided correctly"  # noqa: S105
 _BITS = random.Random().getrandbits  # noqa: S311 - an id, not a secret; the system's source takes as long as an answer
 
 
@@ -38,6 +41,7 @@ class ServingCore(Struct, frozen=True, kw_only=True):
     max_request_size: int
     log_requests: bool = False
     cors: tuple[tuple[str, str], ...] = ()  # headers on every answer
+    tokens: Tokens | None = None  # None: none are asked for
 
 
 class Call:
@@ -113,8 +117,10 @@ def _matched(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, s
 class Api:
     """What answers one port."""
 
-    def __init__(self, core: ServingCore, routes: tuple[Route, ...]) -> None:
+    def __init__(self, core: ServingCore, routes: tuple[Route, ...], *, kind: TokenKind | None = None) -> None:
+        """Answer for a core by a table of routes; `kind` is the token that they ask for, where tokens are on."""
         self.core = core
+        self._kind = kind
         self._router = Router(routes)
         self._found = lru_cache(maxsize=1024)(self._find)  # clients ask for the same few paths
 
@@ -139,7 +145,22 @@ class Api:
         return reply
 
     def admit(self, call: Call, path: str) -> None:
-        """Raise FormError for a request that may not be answered."""
+        """Raise FormError for a request that may not be answered: 401 without its token, 403 with another's."""
+        tokens = self.core.tokens
+        if tokens is None or self._kind is None or self._is_open(call.request.method, path):
+            return
+        given = call.request.header("authorization")
+        if tokens.allows(self._kind, given):
+            return
+        known = any(tokens.allows(kind, given) for kind in TokenKind)
+        status = 400 if self.core.compat else 403 if known else 401
+        raise FormError(_NO_TOKEN, status=status, kind="InvalidKeyException")
+
+    def _is_open(self, method: str, path: str) -> bool:
+        """Say whether a path asks for no token: health, which probes look at, and the documents."""
+        if method == "OPTIONS" and path == "/":
+            return True
+        return path.startswith(_OPEN)
 
     def _find(self, method: str, path: str) -> tuple[Operation, Mapping[str, str]]:
         found = self._router.find(method, segments_of(path))
@@ -154,7 +175,8 @@ class Api:
             return Reply(
                 response=Response(status=error.status, phrase=phrase_of(error.status), body=b""), keeps_open=announced
             )
-        return Reply(response=response, request_id=None if isinstance(error, HeadError) else call.id)
+        challenge = (("WWW-Authenticate", "Bearer"),) if error.status == 401 else ()
+        return Reply(response=response, request_id=None if isinstance(error, HeadError) else call.id, headers=challenge)
 
     def _tell(self, call: Call, response: Response | None) -> None:
         """Count an answer, and tell of it if that is wanted; None: the client has gone."""

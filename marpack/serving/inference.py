@@ -1,12 +1,12 @@
 """The inference port: predictions by every route that the server knows, health, and KServe's protocols."""
 
 import asyncio
-import time
 from typing import Any
 from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
 
+from marpack.serving.access import TokenKind
 from marpack.serving.api import (
     Api,
     Call,
@@ -63,6 +63,7 @@ class InferenceApi(Api):
                 Route("/{model}/predict", self.invoke),
                 Route("/{model}/{version}/predict", self.invoke),
             ),
+            kind=TokenKind.INFERENCE,
         )
 
     def _kserve_routes(self) -> tuple[Route, ...]:
@@ -176,7 +177,7 @@ class InferenceApi(Api):
 
     def _count(self, model: ServedModel, job: Job, *, named: bool) -> None:
         queue_ms = job.queue_ms
-        total_ms = (time.monotonic() - job.queued) * 1000
+        total_ms = job.milliseconds
         model.latencies.append(total_ms)
         model.metrics.answered(named, total_ms * 1000, queue_ms * 1000)
         model.metrics.queued(queue_ms)

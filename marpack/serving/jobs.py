@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from marpack.torchserve.messages import Request, Response
+from marpack.torchserve.messages import Request, Response, Trouble
 from marpack.torchserve.streaming import is_final
 
 
@@ -54,14 +54,16 @@ class StreamedAnswer:
 class Job:
     """One request, from its arrival to its answer."""
 
-    __slots__ = ("_stream", "answer", "handler_ms", "queued", "request", "taken")
+    __slots__ = ("_stream", "answer", "handler_ms", "queued", "request", "settled", "taken", "troubles")
 
     def __init__(self, request: Request, answer: "asyncio.Future[Response | StreamedAnswer]") -> None:
         self.request = request
         self.answer = answer  # cancelled where the client has gone
         self.queued = time.monotonic()
         self.taken = 0.0  # by a worker; 0.0: not yet
+        self.settled = 0.0  # when it was answered; 0.0: not yet
         self.handler_ms: float | None = None
+        self.troubles: tuple[Trouble, ...] = ()  # why the answer is what it is
         self._stream: StreamedAnswer | None = None
 
     @property
@@ -73,6 +75,11 @@ class Job:
     def queue_ms(self) -> float:
         """Milliseconds that it waited for a worker; all its time so far if none has taken it."""
         return ((self.taken or time.monotonic()) - self.queued) * 1000
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds from its arrival to its answer, or until now."""
+        return ((self.settled or time.monotonic()) - self.queued) * 1000
 
     def take_piece(self, piece: Response) -> None:
         """Pass one piece of a streamed answer on to the client; the first decides how the answer begins."""
@@ -95,6 +102,7 @@ class Job:
 
     def settle(self, response: Response) -> None:
         """Answer, unless nobody waits any more or there is an answer; of a streamed one this is all of it."""
+        self.settled = time.monotonic()
         if self._stream is not None:
             self._stream.end(response.pieces, broken=response.reset)
         elif self.is_wanted:

@@ -139,6 +139,11 @@ class ServedModel:
         return ModelState.LOADING
 
     @property
+    def living(self) -> int:
+        """How many workers answer."""
+        return sum(worker.state is WorkerState.READY for worker in self.workers)
+
+    @property
     def is_given_up(self) -> bool:
         """Whether no worker will come up any more."""
         return all(worker.state is WorkerState.GIVEN_UP for worker in self.workers)
@@ -228,6 +233,7 @@ class ServedModel:
         handler_ms = outcome.stages.get("handle")
         for job, response in zip(batch, outcome.responses, strict=True):
             job.handler_ms = handler_ms
+            job.troubles = outcome.troubles
             job.settle(response)
         if outcome.logs or outcome.troubles:
             self._take_logs(worker, outcome)

@@ -3,17 +3,21 @@
 import asyncio
 import itertools
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from marpack.errors import ExitCode, UsageError
+from marpack.errors import ExitCode
+from marpack.serving.access import Guard, Tokens
 from marpack.serving.api import Api, ServingCore
 from marpack.serving.http import Front, FrontSettings, run
 from marpack.serving.inference import InferenceApi
 from marpack.serving.listener import ServerListener, ServerStatistics
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ModelPlan, ServedModel
+from marpack.serving.page import PageRenderer
+from marpack.serving.page_api import PageApi
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
 
@@ -33,6 +37,10 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     open_inference: bool = False
     log_requests: bool = False
     cors: tuple[tuple[str, str], ...] = ()
+    tokens: Tokens | None = None
+    page: PageRenderer | None = None  # None: no page to try models on
+    allowed_hosts: tuple[str, ...] = ()  # names that it is called by, beside its own
+    origins: tuple[str, ...] = ()  # of other sites' pages that may use the page's routes and the management's
     first_worker: int = 9000  # the number of the first worker: on the original, its port
 
 
@@ -54,6 +62,7 @@ class Server:
             max_request_size=options.front.max_request_size,
             log_requests=options.log_requests,
             cors=options.cors,
+            tokens=options.tokens,
         )
         self.listener = listener
         self._numbers: Iterator[int] = itertools.count(options.first_worker)
@@ -127,17 +136,23 @@ class Server:
         self._ending.set()
 
     async def _listen(self) -> None:
-        await self._open("inference", self.options.inference, InferenceApi(self.core))
+        options = self.options
+        page = PageApi(self.core, options.page) if options.page is not None else None
+        inference = InferenceApi(self.core, page.routes() if page else ())
+        bound = await self._open("inference", options.inference, inference)
+        if page is not None:
+            page.guard = self._guard(bound)
 
-    async def _open(self, what: str, address: Address, api: Api, *, may_fail: bool = False) -> None:
-        try:
-            bound = await self.front.listen(address, api.handle)
-        except UsageError as error:
-            if not may_fail:
-                raise
-            self.listener.noted(f"no {what}: {error.what}")
-            return
+    async def _open(self, what: str, address: Address, api: Api) -> Address:
+        bound = await self.front.listen(address, api.handle)
         self.listener.listening(what, bound)
+        return bound
+
+    def _guard(self, bound: Address) -> Guard:
+        options = self.options
+        return Guard.of(
+            bound, machine=socket.gethostname(), allowed_hosts=options.allowed_hosts, origins=options.origins
+        )
 
     def _worker_ended(self, task: "asyncio.Task[None]") -> None:
         """End the process, loudly, where what keeps a worker alive has ended by a fault of ours."""
