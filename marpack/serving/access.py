@@ -28,7 +28,7 @@ _MAX_BYTES = 1 << 16  # of a key file
 _RANDOM = 24  # bytes of a new key; the original takes 6
 _BEARER = re.compile(r"Bearer\s+(\S+)", re.ASCII)
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{0,5}))?", re.IGNORECASE | re.ASCII)
-_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@]+)", re.IGNORECASE | re.ASCII)
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.IGNORECASE | re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -199,7 +199,7 @@ class Guard(Struct, frozen=True, kw_only=True):
 
         Raises UsageError for a host or an origin that is none.
         """
-        everywhere = listener.path is None and _is_wildcard(listener.host)
+        everywhere = _is_wildcard(listener.host)
         port = None if everywhere or listener.path is not None else listener.port
         names = (*_LOCAL, machine) if everywhere else (*_LOCAL, listener.host)
         own = {Authority(plain, port) for name in names if (plain := _plain(name))}
@@ -234,7 +234,7 @@ class Guard(Struct, frozen=True, kw_only=True):
 
     def _welcomes(self, origin: str, here: Authority) -> bool:
         page = _parsed_origin(origin)
-        return page is not None and (page == _with_port("http", here) or page in self.origins)
+        return page == _with_port("http", here) or page in self.origins
 
 
 def _address(text: str) -> str | None:

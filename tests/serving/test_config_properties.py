@@ -128,7 +128,7 @@ WRONG = {
     "models without JSON": ("models={", "models", "no JSON of models and versions"),
     "models without versions": ('models={"m": {"batchSize": 1}}', "models", "no JSON of models and versions"),
     "a model's wrong number": ('models={"m": {"1": {"batchSize": "x"}}}', "models", "no JSON of models"),
-    "a deep hole": (f"models={'[' * 100_000}", "models", "no JSON of models and versions"),
+    "a deep hole": (f'models={{"m": {{"1": {{"x": {"[" * 100_000}', "models", "no JSON of models and versions"),
     "a snapshot without models": ("model_snapshot={}", "model_snapshot", "no JSON of models and versions"),
     "no path": ("model_store=", "model_store", "'' is no path"),
     "a NUL in a path": ("metrics_config=a\\u0000", "metrics_config", "is no path"),
@@ -169,6 +169,7 @@ NOTES = {
         ["'inference_adress' is no key that is known here; did you mean inference_address?"],
     ),
     "a key of somebody else": ("NUM_WORKERS=1", ["'NUM_WORKERS' is no key that is known here"]),
+    "a key that is like none": ("min_workers=1", ["'min_workers' is no key that is known here"]),
     "no boolean": (
         "enable_model_api=yes",
         ["enable_model_api is 'yes', which counts as false; write true or false, nothing after it"],
@@ -230,7 +231,9 @@ def test_the_environment_beats_the_file_where_it_may(tmp_path: Path) -> None:
     }
 
 
-def test_the_environment_counts_only_where_the_file_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["false", "yes", ""])
+def test_the_environment_counts_only_where_the_file_says_so(tmp_path: Path, word: str) -> None:
+    assert read(tmp_path, f"enable_envvars_config={word}\njob_queue_size=3", ENVIRON).job_queue_size == 3
     assert said(read(tmp_path, "job_queue_size=3", ENVIRON)) == {"job_queue_size": 3}
 
 

@@ -18,7 +18,7 @@ ADDRESSES = {
 }
 REFUSED = {
     "https://127.0.0.1:8443": "asks for TLS",
-    "https://localhost": "asks for TLS",
+    "HTTPS://localhost": "asks for TLS",
     "127.0.0.1:8080": "no address",
     "8080": "no address",
     "": "no address",
