@@ -137,7 +137,7 @@ def _serve(source: tuple[str, ...], options: Options) -> int:
     log = JsonLog() if options["log_format"] == "json" else TextLog()
     for note in settings.notes:
         log.noted(note)
-    plans, beside = plans_of(source, options, settings, log)
+    plans, beside = plans_of(source, options, settings)
     servers: list[Server] = []
 
     def made() -> Server:

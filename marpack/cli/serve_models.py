@@ -18,6 +18,7 @@ from marpack.render.progress import byte_bar
 from marpack.runner.client import Worker
 from marpack.runner.session import Device, PreparedModel, prepare
 from marpack.serving.models import ModelPlan
+from marpack.serving.reloading import Reloadable, Reloader
 from marpack.torchserve.messages import MAX_BODY, Load
 from marpack.torchserve.targets import Target
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from marpack.cli.options import Options
     from marpack.cli.serve_options import ServeSettings
     from marpack.project.source import ResolvedSource
-    from marpack.serving.listener import ServerListener
     from marpack.serving.server import Beside
 
 
@@ -114,14 +114,16 @@ def _text(path: Path | None) -> str | None:
 
 
 def plans_of(
-    sources: Sequence[str],
-    options: Options,
-    settings: ServeSettings,
-    log: ServerListener,  # noqa: ARG001
+    sources: Sequence[str], options: Options, settings: ServeSettings
 ) -> tuple[list[ModelPlan], Beside | None]:
-    """Return what is served from the start, and what watches over its files."""
+    """Return what is served from the start, and what watches over its files; see `Planner.plan`."""
     planner = Planner(options, settings)
     named = [NamedSource.parse(text) for text in sources]
     if not named and not settings.start_models:
         named = [NamedSource(None)]
-    return [planner.plan(each) for each in named], None
+    plans = [planner.plan(each) for each in named]
+    if not options["reload"]:
+        return plans, None
+    pairs = zip(named, plans, strict=True)
+    reloadable = [Reloadable(plan, (Path(each.source or "."),), partial(planner.plan, each)) for each, plan in pairs]
+    return plans, Reloader(reloadable).run

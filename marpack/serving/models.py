@@ -117,7 +117,7 @@ class ServedModel:
         self._server_metrics = metrics
         self._loop = asyncio.get_running_loop()  # to ask for it takes as long as much else here
         self._numbers = numbers
-        self._listener = listener
+        self.listener = listener
         self._due: asyncio.TimerHandle | None = None
         self._on_end: Callable[[asyncio.Task[None]], None] = lambda _: None
 
@@ -218,13 +218,13 @@ class ServedModel:
         self.failure = None
         self.has_loaded.set()
         self.metrics.loaded(f"W-{worker.number}-{self.name}_{self.version}", worker.load_ms)
-        self._listener.loaded(self.label, worker.number, loaded, worker.load_ms)
+        self.listener.loaded(self.label, worker.number, loaded, worker.load_ms)
 
     def failed(self, worker: ServedWorker, error: MarpackError) -> None:
         """Take note that a worker could not be started, now or for good."""
         self.failure = error
         given_up = worker.state is WorkerState.GIVEN_UP
-        self._listener.failed(self.label, worker.number, error, given_up=given_up)
+        self.listener.failed(self.label, worker.number, error, given_up=given_up)
         if self.is_given_up:
             self._refuse_all()
 
@@ -246,7 +246,7 @@ class ServedModel:
             else:
                 printed.append(line)
         if printed or outcome.troubles:
-            self._listener.printed(self.label, worker.number, printed, outcome.troubles)
+            self.listener.printed(self.label, worker.number, printed, outcome.troubles)
 
     def put_back(self, batches: list[Batch]) -> None:
         """Queue what a worker never began with before all others."""

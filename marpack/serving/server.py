@@ -72,21 +72,21 @@ class Server:
 
     def add(self, plan: ModelPlan, *, at_start: bool = False) -> ServedModel:
         """Serve a model from now on; raises FormError if its version is served already."""
-        model = self._made(plan)
+        model = self._made(plan, self.listener)
         self.registry.add(model)
         model.loaded_at_start = at_start
         model.begin(self._worker_ended)
         return model
 
-    def _made(self, plan: ModelPlan) -> ServedModel:
-        return ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, listener=self.listener)
+    def _made(self, plan: ModelPlan, listener: ServerListener) -> ServedModel:
+        return ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, listener=listener)
 
     async def replace(self, old: ServedModel, plan: ModelPlan) -> ServedModel:
         """Serve another model in a model's place, once it has loaded; the old one answers what it was asked.
 
         Raises what keeps the new one from being loaded: then the old one stays.
         """
-        new = self._made(plan)
+        new = self._made(plan, ServerListener())  # whoever asks for it tells what became of it
         new.loaded_at_start = old.loaded_at_start
         new.begin(self._worker_ended)
         while not new.has_loaded.is_set() and new.failure is None:
@@ -95,6 +95,7 @@ class Server:
             failure = new.failure
             await new.stop()
             raise failure
+        new.listener = self.listener
         self.registry.replace(old, new)
         end = asyncio.get_running_loop().time() + self.options.front.drain
         while old.is_busy and asyncio.get_running_loop().time() < end:

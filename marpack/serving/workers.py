@@ -182,7 +182,9 @@ class ServedWorker:
             pass  # which `finish` tells
         finally:
             self._unlisten(worker)
+        self._worker = None  # one that did not load is ended by `finish`
         loaded = await asyncio.to_thread(worker.finish, timeout=0.0)
+        self._worker = worker
         self._news.clear()
         self._late = False
         self._listen(worker)
