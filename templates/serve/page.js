@@ -216,7 +216,7 @@ async function send(name) {
     const input = readInput(name);
     const request = { method: "POST", body: input.body, headers: { "Content-Type": input.type }, signal: mine.signal };
     const answer = await (await ask(`/page/try/${addressOf(model)}`, request)).json();
-    if (pending === mine) showAnswer(model, input, answer);
+    showAnswer(model, input, answer);
   } catch (error) {
     if (pending !== mine) return;
     at("answer").hidden = true; // it would be taken for this one's
@@ -253,7 +253,7 @@ const headerRow = ([name, value]) =>
 
 function shortened(text) {
   const more = text.length - SHOWN;
-  return more > 0 ? `${text.slice(0, SHOWN)}\n… and ${more.toLocaleString("en")} characters more` : text;
+  return more > 0 ? `${text.slice(0, SHOWN)}\n… and ${more.toLocaleString("en")} more` : text;
 }
 
 // --- the command -----------------------------------------------------------------------------------------------------

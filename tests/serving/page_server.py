@@ -192,6 +192,8 @@ def _canned(name: str, body: bytes) -> bytes:
         return json.dumps([[int(x > 30) + int(x > 30 and y > 12) for x in range(60)] for y in range(40)]).encode()
     if name == "detector":
         return json.dumps(BOXES).encode()
+    if body == b"long":
+        return b"x" * 100_001
     if body == b"bytes":
         return picture(64, 64, "JPEG")
     return json.dumps(BARS).encode()

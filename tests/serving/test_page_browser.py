@@ -108,6 +108,8 @@ def command_of(page: Browser) -> list[str]:
 def test_the_models_are_listed(page: Browser):
     assert texts(page, ".model .name") == [each.name for each in MODELS]
     assert texts(page, ".model .facts b") == ["ready"] * 4 + ["loading", "failed", "ready"]
+    colours = page.value("[...document.querySelectorAll('.model .facts b')].map(e => e.className)")
+    assert colours == ["good"] * 4 + ["warn", "bad", "good"]
     assert texts(page, ".model .detail") == ["loading for 4 s", "ModuleNotFoundError: No module named 'timm'"]
     first = page.value("document.querySelector('.model .facts').textContent")
     assert first == "ready1 workerp50 12.1 ms"
@@ -313,6 +315,25 @@ def test_a_body_that_is_no_text_is_only_drawn(page: Browser):
     assert wait(page, f"{DRAWN}.querySelector('img').naturalWidth") == 64
 
 
+def test_a_long_body_is_shown_in_part(page: Browser):
+    click(page, "label[for=kind-text]")
+    write(page, "long")
+    send(page)
+    assert texts(page, "#body") == ["x" * 100_000 + "\n… and 1 more"]
+
+
+def test_another_question_takes_the_place_of_the_one_that_waits(page: Browser, server: PageServer):
+    server.cancelled.clear()
+    choose_model(page, "slow")
+    click(page, ".samples button")
+    wait(page, "document.querySelector('#send').textContent === 'Cancel'")
+    choose_model(page, "segmenter")
+    send(page, ".samples button")
+    assert server.cancelled.wait(10)
+    assert texts(page, "#drawn article > h2 .name") == ["segmenter: scene.png"]
+    assert texts(page, "#progress")[0].startswith("200 OK")
+
+
 def test_another_models_answer_does_not_stay_below_a_refusal(page: Browser, server: PageServer):
     send(page, ".samples button")
     choose_model(page, "broken")
@@ -323,6 +344,7 @@ def test_another_models_answer_does_not_stay_below_a_refusal(page: Browser, serv
 
 
 def test_asking_can_be_cancelled(page: Browser, server: PageServer):
+    server.cancelled.clear()
     choose_model(page, "slow")
     click(page, "label[for=kind-text]")
     write(page, "x")
