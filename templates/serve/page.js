@@ -218,12 +218,11 @@ async function send(name) {
     const answer = await (await ask(`/page/try/${addressOf(model)}`, request)).json();
     showAnswer(model, input, answer);
   } catch (error) {
-    if (pending !== mine) return;
+    if (pending !== mine) return; // another has taken its place
     at("answer").hidden = true; // it would be taken for this one's
     told(at("progress"), error.name === "AbortError" ? "Cancelled." : "");
     at("problem").textContent = error.name === "AbortError" ? "" : error.message;
   }
-  if (pending !== mine) return;
   pending = null;
   at("send").textContent = "Send";
   poll();
@@ -244,7 +243,7 @@ function showAnswer(model, input, answer) {
   at("headers").replaceChildren(...answer.headers.map(headerRow));
   at("head").hidden = answer.headers.length === 0;
   at("answer").hidden = false;
-  at("answer").scrollIntoView({ block: "nearest" });
+  drawn.scrollIntoView({ block: "nearest" });
 }
 
 const titleOf = (model, input) => `${nameOf(model)}: ${input.name}`;

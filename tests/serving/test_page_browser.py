@@ -327,9 +327,12 @@ def test_another_question_takes_the_place_of_the_one_that_waits(page: Browser, s
     choose_model(page, "slow")
     click(page, ".samples button")
     wait(page, "document.querySelector('#send').textContent === 'Cancel'")
+    click(page, ".samples button")
+    assert server.cancelled.wait(10)
+    wait(page, "document.querySelector('#send').textContent === 'Cancel'")
+    assert texts(page, "#progress") == ["Asking slow…"]
     choose_model(page, "segmenter")
     send(page, ".samples button")
-    assert server.cancelled.wait(10)
     assert texts(page, "#drawn article > h2 .name") == ["segmenter: scene.png"]
     assert texts(page, "#progress")[0].startswith("200 OK")
 
