@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.cli.run_session import cache_of, isolated_python, load_of, tell_built
+from marpack.errors import UsageError
 from marpack.project.source import resolve
 from marpack.render.console import show_findings, talk
 from marpack.render.progress import byte_bar
@@ -122,8 +123,20 @@ def plans_of(
     if not named and not settings.start_models:
         named = [NamedSource(None)]
     plans = [planner.plan(each) for each in named]
+    _refuse_same(plans)
     if not options["reload"]:
         return plans, None
     pairs = zip(named, plans, strict=True)
     reloadable = [Reloadable(plan, (Path(each.source or "."),), partial(planner.plan, each)) for each, plan in pairs]
     return plans, Reloader(reloadable).run
+
+
+def _refuse_same(plans: Sequence[ModelPlan]) -> None:
+    """Raise UsageError for a version of a model that is named twice."""
+    seen: dict[tuple[str, str], str] = {}
+    for plan in plans:
+        source, model = plan.prepared.archive.source, (plan.name, plan.version)
+        if model in seen:
+            message = f"{seen[model]} and {source} are both {plan.name} {plan.version}"
+            raise UsageError(message, hint=f"give one another name: other={source}")
+        seen[model] = source

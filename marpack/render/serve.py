@@ -17,8 +17,6 @@ from marpack.serving.listener import AnsweredRequest, ServerListener, ServerStat
 from marpack.serving.settings import Address
 from marpack.torchserve.messages import Loaded, Trouble
 
-_ALL = {"inference": "predictions", "management": "management", "metrics": "metrics"}
-
 
 class ServeLog(ServerListener):
     """A log of a server, which is summed up in the end."""
@@ -40,7 +38,8 @@ class TextLog(ServeLog):
 
     def listening(self, what: str, address: Address) -> None:
         """Tell an address."""
-        self._print(f"[dim]{_ALL.get(what, what):<12}[/] {plain(str(address))}")
+        hint = " [dim]in a browser: try a model[/]" if what == "page" else ""
+        self._print(f"[dim]{what:<11}[/] {plain(str(address))}{hint}")
 
     def noted(self, text: str) -> None:
         """Tell a note."""
@@ -163,7 +162,8 @@ class JsonLog(ServeLog):
 
     def reloaded(self, model: str, changed: Sequence[str], error: MarpackError | None) -> None:
         """Tell what became of a model whose files changed."""
-        self._write("reloaded", model=model, changed=list(changed), error=str(error) if error else None)
+        kept = error is not None  # the model that was served before
+        self._write("reloaded", model=model, changed=list(changed), kept=kept, error=str(error) if error else None)
 
     def summed_up(self, statistics: ServerStatistics) -> None:
         """Tell what all requests add up to."""

@@ -143,6 +143,7 @@ class Server:
         bound = await self._open("inference", options.inference, inference)
         if page is not None:
             page.guard = self._guard(bound)
+            self.listener.listening("page", bound)
 
     async def _open(self, what: str, address: Address, api: Api) -> Address:
         bound = await self.front.listen(address, api.handle)

@@ -1,0 +1,188 @@
+"""The command `marpack serve`: what is typed, what is told, what is refused."""
+
+import json
+import shutil
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from serving.commands import ECHO, serving
+
+from marpack.cli.main import main
+
+MARPACK_YAML = 'name: echo\nversion: "2.0"\nhandler: handler.py:handle\n'
+
+
+@pytest.fixture
+def project(tmp_path):
+    folder = tmp_path / "echo"
+    folder.mkdir()
+    (folder / "handler.py").write_text(ECHO)
+    (folder / "marpack.yaml").write_text(MARPACK_YAML)
+    return folder
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Return what a command line that cannot be served ends with: its exit code, and what it says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def refused(*words):
+        with pytest.raises(SystemExit) as end:
+            main(["serve", *words])
+        return end.value.code, capsys.readouterr().err
+
+    return refused
+
+
+def test_a_project_is_built_and_served_and_ended(project):
+    with serving("--log-requests", cwd=project) as server:
+        status, headers, body = server.request("/predictions/echo", b"hi")
+        assert (status, body, headers["x-batch"]) == (200, b"echo hi", "1")
+        assert server.request("/predictions/echo/2.0/some/more", b"x")[2] == b"echo x"
+        assert server.request("/ping")[0] == 200
+        assert server.request("/predictions/echo", b"raise")[0] == 503
+        answered = server.wait_for("answered", status=503)
+        assert (answered["model"], answered["version"], answered["target"]) == ("echo", "2.0", "/predictions/echo")
+        assert answered["handler_ms"] >= 0
+        trouble = server.wait_for("trouble")["trouble"]
+        assert (trouble["kind"], trouble["message"]) == ("ValueError", "as asked")
+        server.request("/predictions/echo", b"print")
+        assert server.wait_for("printed")["line"] == "printed by the handler"
+        assert server.end() == 0
+        summary = server.wait_for("summary")
+        assert summary["requests"] == 5
+        assert summary["failures"] == {"503 Prediction failed": 1}
+    assert (project / "echo.mar").is_file()
+
+
+def test_several_sources_under_their_own_names_and_others(make_mar, tmp_path):
+    one, two = make_mar(ECHO, name="one"), make_mar(ECHO, name="two")
+    with serving(str(one), f"other={two}", cwd=tmp_path, loaded=2) as server:
+        assert server.request("/predictions/one", b"1")[2] == b"echo 1"
+        assert server.request("/predictions/other", b"2")[2] == b"echo 2"
+        assert server.request("/predictions/two", b"2")[0] == 404
+        assert server.request("/invocations", b"2")[0] == 400  # which of the two?
+
+
+def test_options_have_the_last_word_over_the_config(make_mar, tmp_path):
+    config = "batchSize: 8\nmaxBatchDelay: 60000\n"
+    path = make_mar(ECHO, files={"config.yaml": config}, configFile="config.yaml")
+    with serving(str(path), "--max-batch-delay", "1", "--workers", "2", cwd=tmp_path, loaded=2) as server:
+        assert server.request("/predictions/probe", b"now")[2] == b"echo now"
+
+
+def test_interrupted_it_finishes_what_it_has(project):
+    with serving(cwd=project) as server:
+        with socket.create_connection(("127.0.0.1", server.port())) as connection:
+            connection.sendall(b"POST /predictions/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsleep 0.5")
+            assert server.request("/ping")[0] == 200  # by now the first is in the handler's hands
+            server.process.send_signal(signal.SIGINT)
+            with connection.makefile("rb") as stream:
+                answer = stream.read()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answer.lower()
+        assert answer.endswith(b"echo sleep 0.5")
+        assert server.process.wait(20) == 0
+
+
+def test_reload(project):
+    with serving("--reload", cwd=project) as server:
+        assert server.request("/predictions/echo", b"a")[2] == b"echo a"
+        handler = project / "handler.py"
+        handler.write_text(ECHO.replace("echo {", "anew {"))
+        assert server.wait_for("reloaded", kept=False)["changed"] == ["handler.py"]
+        assert server.request("/predictions/echo", b"a")[2] == b"anew a"
+        handler.write_text("import not_there\n" + ECHO)
+        assert "not_there" in server.wait_for("reloaded", kept=True)["error"]
+        assert server.request("/predictions/echo", b"a")[2] == b"anew a"  # the one before goes on
+        assert server.request("/ping")[0] == 200
+
+
+def test_a_token_is_asked_for(project):
+    with serving("--token", "keys.json", cwd=project) as server:
+        assert server.request("/predictions/echo", b"a")[0] == 401
+        keys = json.loads((project / "keys.json").read_text())
+        ours = {"Authorization": f"Bearer {keys['inference']['key']}"}
+        others = {"Authorization": f"Bearer {keys['management']['key']}"}
+        assert server.request("/predictions/echo", b"a", ours)[2] == b"echo a"
+        assert server.request("/predictions/echo", b"a", others)[0] == 403
+        assert server.request("/ping")[0] == 200
+        assert server.request("/", headers={"Accept": "text/html"})[0] == 401  # no page: it could carry no token
+
+
+def taken_port():
+    sock = socket.create_server(("127.0.0.1", 0))
+    return sock, str(sock.getsockname()[1])
+
+
+FREE = ("--port", "0", "--metrics-port", "0")
+REFUSED = {
+    "nothing there": (["nix.mar"], 2, "there is no such file or folder"),
+    "no project here": ([], 2, "neither a project"),
+    "no archive": (["text.mar"], 3, "this is not a zip"),
+    "a port that is none": (["x.mar", "--port", "70000"], 2, "70000"),
+    "workers that are none": (["x.mar", "--workers", "0"], 2, "0"),
+    "a device that is none": (["x.mar", "--device", "toaster"], 2, "toaster"),
+    "an envelope that is none": (["x.mar", "--envelope", "paper"], 2, "paper"),
+    "a time that is none": (["x.mar", "--drain", "-1"], 2, "-1"),
+    "a size that is none": (["x.mar", "--max-request-size", "lots"], 2, "lots"),
+    "the same twice": (["x.mar", "x.mar"], 2, "are both"),
+    "no store": (["--model-store", "nix", "--models", "all"], 2, "there is no such folder"),
+    "no config": (["x.mar", "--ts-config", "nix.properties"], 2, "no such config file"),
+    "https": (["x.mar", "--ts-config", "https.properties"], 2, "put a proxy in front"),
+    "tokens asked for and not named": (["x.mar", "--ts-config", "tokens.properties"], 2, "--token key_file.json"),
+    "a port that is taken": (["x.mar", "--port", "TAKEN", "--metrics-port", "0"], 2, "cannot listen on"),
+    "a host that is none": (["x.mar", "--host", "no.such.host.invalid", "--metrics-port", "0"], 2, "cannot listen on"),
+    "management for everybody": (["x.mar", "--ts-config", "open.properties"], 2, "needs tokens"),
+    "an allowed host that is none": (
+        ["x.mar", "--port", "0", "--metrics-port", "0", "--allowed-host", "a b"],
+        2,
+        "a b",
+    ),
+    "an origin that is none": (["x.mar", "--port", "0", "--metrics-port", "0", "--cors-origin", "x"], 2, "x"),
+    "metrics that cannot be read": (["x.mar", "--metrics-config", "nix.yaml"], 2, "no such metrics file"),
+    "stop": (["--stop"], 2, "SIGTERM"),
+    "tokens that are none": (["x.mar", "--token", "text.mar"], 2, "text.mar"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_served_is_said(case, refused, make_mar, tmp_path):
+    words, code, said = REFUSED[case]
+    make_mar(ECHO, name="x")
+    (tmp_path / "text.mar").write_text("no archive")
+    (tmp_path / "https.properties").write_text("inference_address=https://127.0.0.1:8443\n")
+    (tmp_path / "tokens.properties").write_text("disable_token_authorization=false\n")
+    (tmp_path / "open.properties").write_text("management_address=http://0.0.0.0:8081\n")
+    sock, port = taken_port()
+    with sock:
+        given = refused(*(port if word == "TAKEN" else word for word in words))
+    assert given[0] == code
+    assert said in given[1]
+
+
+def test_without_the_extra_it_says_which_one(refused, monkeypatch, make_mar):
+    monkeypatch.setitem(__import__("sys").modules, "aiohttp", None)
+    code, said = refused("x.mar")
+    assert code == 2
+    assert "pip install 'marpack[serve]'" in said
+
+
+def test_a_start_line_of_torchserve_is_taken(make_mar, tmp_path):
+    shutil.copy(make_mar(ECHO), tmp_path / "x.mar")
+    words = ["--start", "--foreground", "--ncs", "--disable-token-auth", "--log-config", "log4j2.xml", "x.mar"]
+    with serving(*words, cwd=tmp_path) as server:
+        assert "--log-config has no effect" in server.wait_for("note")["message"]
+        assert server.request("/predictions/probe", b"a")[2] == b"echo a"
+
+
+def test_a_handler_that_does_not_load_is_told_and_tried_again(make_mar, tmp_path):
+    with serving(str(make_mar("import nix_da\n")), cwd=Path(tmp_path), loaded=0) as server:
+        failed = server.wait_for("failed")
+        assert failed["trouble"]["kind"] == "ModuleNotFoundError"
+        assert not failed["given_up"]
+        assert server.request("/ping")[0] == 500
+        assert server.end() == 0
