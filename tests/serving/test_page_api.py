@@ -1,0 +1,124 @@
+"""The page's routes on a real server, with a real model: what the page gets, and who else gets nothing."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from serving.commands import ECHO, serving
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
+HTML = {"Accept": "text/html,*/*"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page") / "digits"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    with serving(cwd=folder) as server:
+        yield server
+
+
+def got(server, path, body=None, headers=None):
+    status, _, data = server.request(path, body, headers)
+    assert status == 200, data
+    return json.loads(data)
+
+
+def test_a_browser_gets_the_page_and_everything_it_is_made_of(server):
+    status, headers, body = server.request("/", headers=HTML)
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert b"digits" in body
+    for name, kind in (("page.js", "text/javascript"), ("page.css", "text/css")):
+        status, headers, _ = server.request(f"/page/{name}")
+        assert (status, headers["content-type"].partition(";")[0]) == (200, kind)
+    assert server.request("/page/other.js")[0] == 404
+
+
+def test_anything_else_at_the_root_is_told_what_the_original_tells(server):
+    assert json.loads(server.request("/")[2])["type"] == "MethodNotAllowedException"
+    assert "openapi" in json.loads(server.request("/", method="OPTIONS")[2])
+
+
+def test_how_the_models_fare(server):
+    (model,) = got(server, "/page/state")["models"]
+    assert (model["name"], model["version"], model["state"], model["workers"]) == ("digits", "1.0", "ready", 1)
+    assert len(model["samples"]) == 12
+    server.request("/predictions/digits", (EXAMPLE / "samples/seven.png").read_bytes())
+    assert got(server, "/page/state")["models"][0]["latencies"]
+
+
+def test_a_packed_sample_is_the_file_and_an_input(server):
+    sample = next(each for each in got(server, "/page/state")["models"][0]["samples"] if "seven" in each["name"])
+    status, headers, data = server.request(sample["url"])
+    assert (status, headers["content-type"], data) == (200, "image/png", (EXAMPLE / "samples/seven.png").read_bytes())
+    assert "sandbox" in headers["content-security-policy"]
+    tried = got(server, "/page/try/digits/1.0", data, {"Content-Type": "image/png"})
+    assert tried["status"] == 200
+    assert max(json.loads(tried["text"]).items(), key=lambda pair: pair[1])[0] == "7"
+    assert "<svg" in tried["html"] or "bar" in tried["html"]
+    assert tried["milliseconds"] >= tried["queue_milliseconds"] >= 0
+
+
+@pytest.mark.parametrize("number", ["12", "-1", "x", "99999999999"])
+def test_samples_that_there_are_not(server, number):
+    assert server.request(f"/page/samples/digits/1.0/{number}")[0] == 404
+
+
+def test_what_went_wrong_stands_beside_the_answer(server):
+    tried = got(server, "/page/try/digits/1.0", b"no picture", {"Content-Type": "image/png"})
+    assert tried["status"] == 503
+    assert "Prediction failed" in tried["text"]
+    assert tried["troubles"][0]["kind"] == "UnidentifiedImageError"
+
+
+STRANGERS = {
+    "another site": {"Origin": "http://evil.example"},
+    "no site at all": {"Origin": "null"},
+    "a rebound name": {"Host": "evil.example"},
+    "a look-alike": {"Host": "localhost.evil.example"},
+}
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+@pytest.mark.parametrize("path", ["/", "/page/state", "/page/page.js", "/page/samples/digits/1.0/0"])
+def test_pages_of_other_sites_get_nothing(server, who, path):
+    status, _, body = server.request(path, headers=HTML | STRANGERS[who])
+    assert status == 403
+    assert json.loads(body)["type"] == "AccessDeniedException"
+
+
+def test_pages_of_other_sites_try_nothing(server):
+    for headers in STRANGERS.values():
+        assert server.request("/page/try/digits/1.0", b"x", headers)[0] == 403
+    assert server.request("/page/try/digits/1.0")[0] == 405  # and a link does nothing either
+
+
+def test_other_names_and_sites_are_let_in_where_they_are_named(make_mar, tmp_path):
+    words = ["--allowed-host", "models.example", "--cors-origin", "https://tools.example"]
+    with serving(str(make_mar(ECHO)), *words, cwd=tmp_path) as server:
+        assert server.request("/page/state", headers={"Host": "models.example"})[0] == 200
+        _, headers, _ = server.request("/page/state", headers={"Origin": "https://tools.example"})
+        assert headers["access-control-allow-origin"] == "https://tools.example"
+        assert server.request("/page/state", headers={"Origin": "http://tools.example"})[0] == 403
+
+
+def test_without_a_page(make_mar, tmp_path):
+    with serving(str(make_mar(ECHO)), "--no-page", cwd=tmp_path) as server:
+        assert server.request("/", headers=HTML)[0] == 405
+        assert server.request("/page/state")[0] == 404
+
+
+def test_a_person_sees_a_picture_classified(server, browser):
+    """The whole of it: the page in a browser, a click on a sample, the answer drawn."""
+    browser.open(f"http://127.0.0.1:{server.port()}/")
+    browser.value("[...document.querySelectorAll('#sample-list button')].find(e => e.textContent.includes('seven')).click()")
+    end = time.monotonic() + 20
+    while not browser.value("document.querySelector('#answer article') !== null"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    drawn = browser.value("document.querySelector('#answer').textContent")
+    assert "200" in drawn
+    assert "7" in drawn
