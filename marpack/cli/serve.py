@@ -141,7 +141,7 @@ def _serve(source: tuple[str, ...], options: Options) -> int:
     servers: list[Server] = []
 
     def made() -> Server:
-        servers.append(Server(settings.server(), log, settings.metrics()))
+        servers.append(Server(settings.server(), log, settings.metrics(log.measured)))
         return servers[0]
 
     try:

@@ -24,7 +24,7 @@ from marpack.serving.settings import Address
 from marpack.torchserve.messages import MAX_BODY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _LOOPBACK = "127.0.0.1"
 _PORTS = {"inference": 8080, "management": 8081, "metrics": 8082}
@@ -139,6 +139,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             ),
             compat=self.options["compat"] is not None,
             open_inference=bool(self.config.ts_open_inference_protocol),
+            sample_seconds=None if self.config.disable_system_metrics else self.config.metric_time_interval or 60,
             log_requests=bool(self.options["log_requests"]),
             cors=self._cors(),
             tokens=None if self.tokens is None else Tokens.start(self.tokens, self.config.token_expiration_min or 60),
@@ -162,14 +163,15 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         }
         return tuple((name, value) for name, value in given.items() if value)
 
-    def metrics(self) -> ServerMetrics:
-        """Return the server's metrics, before the first."""
+    def metrics(self, write: Callable[[str], None]) -> ServerMetrics:
+        """Return the server's metrics, before the first; `write` takes lines where they go to the log."""
         named = self.options["metrics_config"] or self.config.metrics_config
         return ServerMetrics(
             hostname=socket.gethostname(),
             mode=self.config.metrics_mode or MetricsMode.PROMETHEUS,
             declared=declared_metrics(Path(named) if named else None),
             auto_detect=bool(self.config.model_metrics_auto_detect),
+            write=write,
         )
 
     def base(self, model: str, version: str) -> ModelSettings:

@@ -78,6 +78,10 @@ class TextLog(ServeLog):
         asked = f"{plain(request.method)} {plain(request.target)}"
         self._print(f"[{colour}]{request.status or 'gone'}[/] {asked} [dim]{took} {request.id}[/]")
 
+    def measured(self, line: str) -> None:
+        """Pass on a metric's line."""
+        self._print(f"[dim]{plain(line)}[/]")
+
     def reloaded(self, model: str, changed: Sequence[str], error: MarpackError | None) -> None:
         """Tell what became of a model whose files changed."""
         names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
@@ -159,6 +163,10 @@ class JsonLog(ServeLog):
     def answered(self, request: AnsweredRequest) -> None:
         """Tell of an answer."""
         self._write("answered", **msgspec.structs.asdict(request))
+
+    def measured(self, line: str) -> None:
+        """Pass on a metric's line."""
+        self._write("metric", line=line)
 
     def reloaded(self, model: str, changed: Sequence[str], error: MarpackError | None) -> None:
         """Tell what became of a model whose files changed."""

@@ -47,6 +47,9 @@ class ServerListener:
     def answered(self, request: AnsweredRequest) -> None:
         """Take note of an answer."""
 
+    def measured(self, line: str) -> None:
+        """Take a metric's line, where metrics go to the log."""
+
     def reloaded(self, model: str, changed: Sequence[str], error: MarpackError | None) -> None:
         """Take note of a model that was loaded anew because of changed files, or was not, and goes on as it was."""
 

@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
 from msgspec import Struct
 
@@ -20,6 +22,7 @@ from marpack.serving.page import PageRenderer
 from marpack.serving.page_api import PageApi
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
+from marpack.torchserve.system_metrics import sample_system
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK = 0.02  # seconds between two looks whether a model has come to rest
@@ -41,6 +44,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     page: PageRenderer | None = None  # None: no page to try models on
     allowed_hosts: tuple[str, ...] = ()  # names that it is called by, beside its own
     origins: tuple[str, ...] = ()  # of other sites' pages that may use the page's routes and the management's
+    sample_seconds: int | None = None  # between two looks at the machine's own metrics; None: none are taken
     first_worker: int = 9000  # the number of the first worker: on the original, its port
 
 
@@ -118,7 +122,7 @@ class Server:
             for plan in models:
                 self.add(plan, at_start=True)
             if beside is not None:
-                tasks.append(asyncio.get_running_loop().create_task(_whole(beside, self)))
+                tasks.append(asyncio.get_running_loop().create_task(beside(self)))
                 tasks[0].add_done_callback(self._worker_ended)
             await self._ending.wait()
             await self.front.drain(self.options.front.drain, until=lambda: self._interrupted)
@@ -130,6 +134,18 @@ class Server:
         if self._bug is not None:
             raise self._bug
         return ExitCode.INTERRUPTED if self._interrupted else ExitCode.OK
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":  # Any: as typing has it
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._worker_ended)
+        return task
+
+    async def _sample(self) -> None:
+        """Take the machine's own metrics, now and then."""
+        while self.options.sample_seconds is not None:
+            with suppress(OSError):  # the machine does not tell
+                self.core.metrics.system(await asyncio.to_thread(sample_system))
+            await asyncio.sleep(self.options.sample_seconds)
 
     def end(self) -> None:
         """Have the server finish what it has and end; the second time, at once."""
@@ -163,11 +179,7 @@ class Server:
             self._ending.set()
 
 
-Beside = Callable[[Server], Awaitable[None]]
-
-
-async def _whole(beside: Beside, server: Server) -> None:
-    await beside(server)
+Beside = Callable[[Server], Coroutine[Any, Any, None]]  # Any: as typing has it
 
 
 def serve(make: Callable[[], Server], models: Sequence[ModelPlan], *, beside: Beside | None = None) -> int:
