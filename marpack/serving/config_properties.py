@@ -16,7 +16,7 @@ from marpack.serving.model_properties import Models, parse_models, parse_snapsho
 from marpack.serving.settings import Address
 
 _MAX_BYTES = 1 << 20  # of a config file
-_MOST = 2**31 - 1  # of a number: a Java int
+_LARGEST = 2**31 - 1  # of a number: a Java int
 _VARIABLE = re.compile(r"\$\$([^$]{2,})\$\$")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -163,8 +163,8 @@ def _words(setting: _Setting) -> tuple[str, ...]:
 
 def _count(least: int, setting: _Setting) -> int:
     text = setting.text.strip()
-    if not _WHOLE.fullmatch(text) or not least <= int(text) <= _MOST:
-        what = f"{quoted(text)} is no whole number from {least} to {_MOST}"
+    if not _WHOLE.fullmatch(text) or not least <= int(text) <= _LARGEST:
+        what = f"{quoted(text)} is no whole number from {least} to {_LARGEST}"
         raise UsageError(what, hint="write the digits alone, without a unit")
     return int(text)
 
@@ -174,8 +174,8 @@ def _minutes(setting: _Setting) -> float:
         minutes = float(setting.text)
     except ValueError:
         minutes = 0.0
-    if not 0 < minutes <= _MOST:
-        what = f"{quoted(setting.text)} is no number of minutes above 0, and up to {_MOST}"
+    if not 0 < minutes <= _LARGEST:
+        what = f"{quoted(setting.text)} is no number of minutes above 0, and up to {_LARGEST}"
         raise UsageError(what, hint="write 60, or 0.5 for 30 s")
     return minutes
 

@@ -29,8 +29,8 @@ def split_line(line: str) -> tuple[str, str, str, str] | None:
     The line is `NAME.UNIT:VALUE|#DIMENSION:VALUE,…|#type:TYPE|#hostname:HOST,SECONDS,REQUEST`. All but the second and
     the last are the same in every line of one sample. None if it is no such line.
     """
-    told, _, rest = line.partition("|#")
-    name, _, value = told.rpartition(":")
+    head, _, rest = line.partition("|#")
+    name, _, value = head.rpartition(":")
     host = rest.find("|#" + _HOST)
     end = rest.find(",", host)
     if host < 0 or end < 0:

@@ -59,9 +59,9 @@ class Reloader:
             self._tried[model.name] = digest
             new = await server.replace(model, plan)
         except MarpackError as error:
-            told = f"{error!r} {getattr(error, 'findings', ())}"
-            if self._told.get(model.name) != told:
-                self._told[model.name] = told
+            failure = f"{error!r} {getattr(error, 'findings', ())}"
+            if self._told.get(model.name) != failure:
+                self._told[model.name] = failure
                 server.listener.reloaded(model.label, changed, error)
             return model
         self._told.pop(model.name, None)

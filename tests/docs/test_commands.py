@@ -30,7 +30,7 @@ MARPACK = f"""case $1 in
 run | check) exec {{}} "$@" ;;
 *) exec {quote(sys.executable)} -m marpack "$@" ;;
 esac"""
-INTERACTIVE = re.compile(r"marpack run .*(--in-process|--pdb|--watch)")
+INTERACTIVE = re.compile(r"marpack run .*(--in-process|--pdb|--watch)|marpack serve")
 IN_CI = re.compile(r"^\s*- (?:run: )?(marpack .*)$", re.MULTILINE)
 
 
