@@ -127,7 +127,7 @@ def _serve(source: tuple[str, ...], options: Options) -> int:
         import aiohttp  # noqa: F401 - so that its absence is told before anything is built
     except ImportError as error:
         raise MissingExtraError("aiohttp", "serve", "marpack serve") from error
-    from marpack.cli.serve_models import plans_of
+    from marpack.cli.serve_models import loader_of, start_models
     from marpack.cli.serve_options import ServeSettings
     from marpack.render.serve import JsonLog, TextLog
     from marpack.serving.server import Server
@@ -137,15 +137,16 @@ def _serve(source: tuple[str, ...], options: Options) -> int:
     log = JsonLog() if options["log_format"] == "json" else TextLog()
     for note in settings.notes:
         log.noted(note)
-    plans, beside = plans_of(source, options, settings)
+    loader = loader_of(options, settings)
+    start = start_models(source, options, settings, loader, log)
     servers: list[Server] = []
 
     def made() -> Server:
-        servers.append(Server(settings.server(), log, settings.metrics(log.measured)))
+        servers.append(Server(settings.server(loader), log, settings.metrics(log.measured)))
         return servers[0]
 
     try:
-        return serve_until_told(made, plans, beside=beside)
+        return serve_until_told(made, start.plans, beside=start.beside)
     finally:
         for server in servers:
             log.summed_up(server.statistics)

@@ -12,25 +12,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.cli.run_session import cache_of, isolated_python, load_of, tell_built
-from marpack.errors import UsageError
+from marpack.errors import MarpackError, UsageError
 from marpack.project.source import resolve
 from marpack.render.console import show_findings, talk
 from marpack.render.progress import byte_bar
 from marpack.runner.client import Worker
-from marpack.runner.session import Device, PreparedModel, prepare
+from marpack.runner.session import Device
+from marpack.serving.loading import Door, ModelLoader
 from marpack.serving.models import ModelPlan
 from marpack.serving.reloading import Reloadable, Reloader
+from marpack.serving.server import Beside
 from marpack.torchserve.messages import MAX_BODY, Load
 from marpack.torchserve.targets import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from marpack.archive.protocol import Archive
     from marpack.cli.options import Options
     from marpack.cli.serve_options import ServeSettings
-    from marpack.project.source import ResolvedSource
-    from marpack.serving.server import Beside
+    from marpack.serving.config_properties import ServerConfig
+    from marpack.serving.listener import ServerListener
 
 
 class NamedSource(Struct, frozen=True):
@@ -47,88 +49,92 @@ class NamedSource(Struct, frozen=True):
         return cls(source, name) if named else cls(text)
 
 
-class Planner:
-    """Makes plans of sources."""
+def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
+    """Return what plans the serving of archives, those that are registered later among them."""
+    config, device = settings.config, Device.parse(options["device"])
+    environment = _environment(config, device)
 
-    def __init__(self, options: Options, settings: ServeSettings) -> None:
-        self._options = options
-        self._settings = settings
-        self._device = Device.parse(options["device"])
-        self._cache = cache_of()
+    def spawn(archive: Archive) -> Callable[[], Worker]:
+        python = isolated_python(archive) if options["env"] == "isolated" else sys.executable
+        return partial(Worker.spawn, environment=environment, python=python, max_memory=options["max_memory"])
 
-    def plan(self, named: NamedSource) -> ModelPlan:
-        """Return how a source is served, its archive built first where it is a project's.
-
-        Raises UsageError, ProjectError and ArchiveError.
-        """
-        prepared = prepare(
-            resolve(named.source, bar=byte_bar),
-            options=self._load(),
-            target=Target(self._options["target"]) if self._options["target"] else None,
-            cache=self._cache,
-            opened=self._opened,
-        )
-        return self._planned(prepared, named.name)
-
-    def _opened(self, resolved: ResolvedSource, archive: Archive) -> None:  # noqa: ARG002 - what listeners are told
-        tell_built(resolved)
-        show_findings(resolved.findings, talk())
-
-    def _planned(self, prepared: PreparedModel, name: str | None) -> ModelPlan:
-        model = prepared.archive.manifest.model
-        name = name or str(model.name)
-        version = str(model.version)
-        settings = self._settings.asked(self._settings.base(name, version).tuned(prepared.config))
-        python = isolated_python(prepared.archive) if self._options["env"] == "isolated" else sys.executable
-        spawn = partial(
-            Worker.spawn, environment=self._environment(), python=python, max_memory=self._options["max_memory"]
-        )
-        return ModelPlan(name=name, version=version, prepared=prepared, settings=settings, spawn=spawn)
-
-    def _load(self) -> Load:
-        config = self._settings.config
-        load = load_of(
-            {
-                **self._options,
-                "envelope": self._options["envelope"] or config.service_envelope,
-                "metrics_config": self._options["metrics_config"] or _text(config.metrics_config),
-                "max_response_size": self._options["max_response_size"] or config.max_response_size or MAX_BODY,
-            },
-            self._device,
-            compiled=not self._options["no_compile"],
-        )
-        limits = config.limit_max_image_pixels
-        return load if limits is None else replace(load, limit_max_image_pixels=limits)
-
-    def _environment(self) -> Mapping[str, str]:
-        config = self._settings.config
-        environment = dict(self._device.environment() or os.environ)
-        if config.blacklist_env_vars is not None:
-            environment = {k: v for k, v in environment.items() if not config.blacklist_env_vars.fullmatch(k)}
-        if config.decode_input_request is False:
-            environment["TS_DECODE_INPUT_REQUEST"] = "false"
-        return environment
+    return ModelLoader(
+        load=_load(options, config, device),
+        settings=settings.base(),
+        models=config.models | config.model_snapshot,
+        target=Target(options["target"]) if options["target"] else None,
+        door=Door(require_safe=options["require_safe"], digests=frozenset(options["digests"])),
+        asked=settings.asked(),
+        spawn=spawn,
+        cache=cache_of,
+    )
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _load(options: Options, config: ServerConfig, device: Device) -> Load:
+    given = {
+        **options,
+        "envelope": options["envelope"] or config.service_envelope,
+        "metrics_config": options["metrics_config"] or (config.metrics_config and str(config.metrics_config)),
+        "max_response_size": options["max_response_size"] or config.max_response_size or MAX_BODY,
+    }
+    load = load_of(given, device, compiled=not options["no_compile"])
+    limits = config.limit_max_image_pixels
+    return load if limits is None else replace(load, limit_max_image_pixels=limits)
 
 
-def plans_of(
-    sources: Sequence[str], options: Options, settings: ServeSettings
-) -> tuple[list[ModelPlan], Beside | None]:
-    """Return what is served from the start, and what watches over its files; see `Planner.plan`."""
-    planner = Planner(options, settings)
+def _environment(config: ServerConfig, device: Device) -> Mapping[str, str]:
+    environment = dict(device.environment() or os.environ)
+    hidden = config.blacklist_env_vars
+    if hidden is not None:
+        environment = {name: value for name, value in environment.items() if not hidden.fullmatch(name)}
+    if config.decode_input_request is False:
+        environment["TS_DECODE_INPUT_REQUEST"] = "false"
+    return environment
+
+
+class StartModels(Struct, frozen=True):
+    """What is served from the start, and what watches over its files."""
+
+    plans: list[ModelPlan]
+    beside: Beside | None = None
+
+
+def start_models(
+    sources: Sequence[str], options: Options, settings: ServeSettings, loader: ModelLoader, log: ServerListener
+) -> StartModels:
+    """Plan what the command line and the config file name.
+
+    A SOURCE that cannot be served ends the start; a model of the store that cannot is told and left out, as on the
+    original.
+
+    Raises UsageError, ProjectError and ArchiveError.
+    """
     named = [NamedSource.parse(text) for text in sources]
-    if not named and not settings.start_models:
+    if not named and not settings.start_words:
         named = [NamedSource(None)]
-    plans = [planner.plan(each) for each in named]
+    planned = [(partial(_plan, each, loader), Path(each.source or ".")) for each in named]
+    plans = [again() for again, _ in planned]
+    for name, file in settings.stored_models():
+        again = partial(_plan, NamedSource(str(file), name), loader)
+        try:
+            plans.append(again())
+        except MarpackError as error:
+            log.failed(name or file.name, None, error, given_up=True)
+            continue
+        planned.append((again, file))
     _refuse_same(plans)
     if not options["reload"]:
-        return plans, None
-    pairs = zip(named, plans, strict=True)
-    reloadable = [Reloadable(plan, (Path(each.source or "."),), partial(planner.plan, each)) for each, plan in pairs]
-    return plans, Reloader(reloadable).run
+        return StartModels(plans)
+    watched = zip(plans, planned, strict=True)
+    return StartModels(plans, Reloader(Reloadable(plan, (path,), again) for plan, (again, path) in watched).run)
+
+
+def _plan(named: NamedSource, loader: ModelLoader) -> ModelPlan:
+    """Return how a source is served, its archive built first where it is a project's."""
+    resolved = resolve(named.source, bar=byte_bar)
+    tell_built(resolved)
+    show_findings(resolved.findings, talk())
+    return loader.plan(resolved, name=named.name)
 
 
 def _refuse_same(plans: Sequence[ModelPlan]) -> None:

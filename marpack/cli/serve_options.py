@@ -17,10 +17,12 @@ from marpack.render.serve_page import Page
 from marpack.serving.access import Tokens
 from marpack.serving.config_properties import ServerConfig, read_config
 from marpack.serving.http import FrontSettings
+from marpack.serving.loading import ModelLoader
 from marpack.serving.metrics import MetricsMode, ServerMetrics
 from marpack.serving.models import ModelSettings
 from marpack.serving.server import ServerOptions
 from marpack.serving.settings import Address
+from marpack.serving.store import ModelStore
 from marpack.torchserve.messages import MAX_BODY
 
 if TYPE_CHECKING:
@@ -61,6 +63,9 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             )
         if self.store is not None and not self.store.is_dir():
             raise UsageError("there is no such folder", where=f"--model-store {self.store}")
+        if self.has_model_api and self.store is None:
+            hint = "name it: --model-store DIR"
+            raise UsageError("models are registered from a model store, and none is named", hint=hint)
         management = self.address("management")
         if management is not None and not management.is_loopback and not self.tokens:
             raise UsageError(
@@ -82,9 +87,21 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         return Path(named) if named else self.config.model_store
 
     @property
-    def start_models(self) -> tuple[str, ...]:
+    def start_words(self) -> tuple[str, ...]:
         """The words that name the models of the store that are served from the start."""
-        return self.options["start_models"] or self.config.load_models
+        snapshot = self.config.model_snapshot.items()
+        named = (f"{name}={each.mar_name}" for name, versions in snapshot for each in versions.values())
+        return self.options["start_models"] or tuple(named) or self.config.load_models
+
+    def stored_models(self) -> list[tuple[str | None, Path]]:
+        """Return those models: the name each is to have (None: its manifest's), and its file; raises UsageError."""
+        words = self.start_words
+        if not words:
+            return []
+        if self.store is None:
+            hint = "name it: --model-store DIR; or serve a file itself: marpack serve model.mar"
+            raise UsageError("--models and load_models name files of a model store", hint=hint)
+        return ModelStore(self.store).parse_models(words)
 
     @property
     def has_model_api(self) -> bool:
@@ -123,8 +140,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             address = replace(address, host=host, path=None, port=address.port or _PORTS[what])
         return address
 
-    def server(self) -> ServerOptions:
-        """Return how the server listens and what it bounds."""
+    def server(self, loader: ModelLoader) -> ServerOptions:
+        """Return how the server listens and what it bounds; `loader` plans what is registered."""
         inference = self.address("inference")
         assert inference is not None  # noqa: S101 - it always listens there
         return ServerOptions(
@@ -142,6 +159,10 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             sample_seconds=None if self.config.disable_system_metrics else self.config.metric_time_interval or 60,
             log_requests=bool(self.options["log_requests"]),
             cors=self._cors(),
+            model_store=self.store,
+            model_api=self.has_model_api,
+            loader=loader,
+            default_workers=self.config.default_workers_per_model or 0,
             tokens=None if self.tokens is None else Tokens.start(self.tokens, self.config.token_expiration_min or 60),
             page=Page() if self.has_page else None,
             allowed_hosts=self.options["allowed_hosts"],
@@ -174,13 +195,12 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             write=write,
         )
 
-    def base(self, model: str, version: str) -> ModelSettings:
-        """Return how a model is served as far as the config file says; its own model config comes after that."""
+    def base(self) -> ModelSettings:
+        """Return how models are served as far as the config file says of all of them."""
         config = self.config
         workers = config.default_workers_per_model
         if workers == 0:
             workers = config.number_of_gpu or os.cpu_count()
-        tuned = config.models.get(model, {}).get(version)
         given = {
             "min_workers": workers,
             "max_workers": workers,
@@ -188,15 +208,10 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             "startup_timeout": config.default_startup_timeout,
             "queue_size": config.job_queue_size,
         }
-        if tuned is not None:
-            names = (
-                "min_workers", "max_workers", "batch_size", "max_batch_delay", "response_timeout", "startup_timeout",
-            )  # fmt: skip
-            given |= {name: getattr(tuned, name) for name in names if getattr(tuned, name) is not None}
         return replace(ModelSettings(), **{name: value for name, value in given.items() if value is not None})
 
-    def asked(self, settings: ModelSettings) -> ModelSettings:
-        """Return settings with what the command line asks for, which has the last word."""
+    def asked(self) -> dict[str, int]:
+        """Return what the command line asks for, which has the last word."""
         options = self.options
         given = {
             "min_workers": options["workers"],
@@ -207,4 +222,4 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             "startup_timeout": options["startup_timeout"],
             "queue_size": options["queue"],
         }
-        return replace(settings, **{name: value for name, value in given.items() if value is not None})
+        return {name: value for name, value in given.items() if value is not None}

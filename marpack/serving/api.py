@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from marpack.serving.access import TokenKind, Tokens
 from marpack.serving.http import HttpRequest, Reply
 from marpack.serving.listener import AnsweredRequest, ServerListener, ServerStatistics
 from marpack.serving.metrics import ServerMetrics
@@ -24,8 +23,7 @@ from marpack.torchserve.frontend.http_response import phrase_of, refusal
 from marpack.torchserve.messages import Response
 
 JSON = "application/json"
-_OPEN = ("/ping", "/v2/health/", "/api-description")
-_NO_TOKEN = "Token Authorization failed. Token either incorrect, expired, or not provided correctly"  # noqa: S105
+_CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 _BITS = random.Random().getrandbits  # noqa: S311 - an id, not a secret; the system's source takes as long as an answer
 
 
@@ -41,7 +39,6 @@ class ServingCore(Struct, frozen=True, kw_only=True):
     max_request_size: int
     log_requests: bool = False
     cors: tuple[tuple[str, str], ...] = ()  # headers on every answer
-    tokens: Tokens | None = None  # None: none are asked for
 
 
 class Call:
@@ -68,6 +65,7 @@ class Route(Struct, frozen=True):
     path: str
     operation: Operation
     methods: frozenset[str] = frozenset()  # none: any
+    admit: Callable[[Call], None] | None = None  # raises FormError for a request that may not be answered
 
 
 class Router:
@@ -76,8 +74,8 @@ class Router:
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._routes = [(tuple(route.path.strip("/").split("/")), route) for route in routes]
 
-    def find(self, method: str, segments: tuple[str, ...]) -> tuple[Operation, dict[str, str]] | None:
-        """Return what answers a path, and what its placeholders stand for; None: nothing does.
+    def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route, dict[str, str]] | None:
+        """Return the route of a path, and what its placeholders stand for; None: there is none.
 
         Raises FormError (405) for a method that none of a path's routes takes.
         """
@@ -87,7 +85,7 @@ class Router:
             if found is None:
                 continue
             if not route.methods or method in route.methods:
-                return route.operation, found
+                return route, found
             refused = True
         if refused:
             raise method_not_allowed()
@@ -117,11 +115,16 @@ def _matched(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, s
 class Api:
     """What answers one port."""
 
-    def __init__(self, core: ServingCore, routes: tuple[Route, ...], *, kind: TokenKind | None = None) -> None:
-        """Answer for a core by a table of routes; `kind` is the token that they ask for, where tokens are on."""
+    def __init__(self, core: ServingCore, routes: tuple[Route, ...]) -> None:
+        """Answer for a core by a table of routes."""
         self.core = core
-        self._kind = kind
-        self._router = Router(routes)
+        self.routes: tuple[Route, ...] = ()
+        self.include(routes)
+
+    def include(self, routes: tuple[Route, ...]) -> None:
+        """Answer these routes, too, where none of those before does."""
+        self.routes += routes
+        self._router = Router(self.routes)
         self._found = lru_cache(maxsize=1024)(self._find)  # clients ask for the same few paths
 
     async def handle(self, request: HttpRequest) -> Reply:
@@ -129,9 +132,10 @@ class Api:
         path, _, query = request.target.partition("?")
         call = Call(request, query)
         try:
-            self.admit(call, path)
-            operation, given = self._found(request.method, path)
-            reply = await operation(call, **given)
+            route, given = self._found(request.method, path)
+            if route.admit is not None:
+                route.admit(call)
+            reply = await route.operation(call, **given)
         except FormError as error:
             reply = self._refused(call, error)
         except asyncio.CancelledError:  # the client has gone
@@ -144,25 +148,7 @@ class Api:
         self._tell(call, reply.response)
         return reply
 
-    def admit(self, call: Call, path: str) -> None:
-        """Raise FormError for a request that may not be answered: 401 without its token, 403 with another's."""
-        tokens = self.core.tokens
-        if tokens is None or self._kind is None or self._is_open(call.request.method, path):
-            return
-        given = call.request.header("authorization")
-        if tokens.allows(self._kind, given):
-            return
-        known = any(tokens.allows(kind, given) for kind in TokenKind)
-        status = 400 if self.core.compat else 403 if known else 401
-        raise FormError(_NO_TOKEN, status=status, kind="InvalidKeyException")
-
-    def _is_open(self, method: str, path: str) -> bool:
-        """Say whether a path asks for no token: health, which probes look at, and the documents."""
-        if method == "OPTIONS" and path == "/":
-            return True
-        return path.startswith(_OPEN)
-
-    def _find(self, method: str, path: str) -> tuple[Operation, Mapping[str, str]]:
+    def _find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         found = self._router.find(method, segments_of(path))
         if found is None:
             raise not_found()
@@ -175,8 +161,8 @@ class Api:
             return Reply(
                 response=Response(status=error.status, phrase=phrase_of(error.status), body=b""), keeps_open=announced
             )
-        challenge = (("WWW-Authenticate", "Bearer"),) if error.status == 401 else ()
-        return Reply(response=response, request_id=None if isinstance(error, HeadError) else call.id, headers=challenge)
+        headers = _CHALLENGE if error.status == 401 else ()
+        return Reply(response=response, request_id=None if isinstance(error, HeadError) else call.id, headers=headers)
 
     def _tell(self, call: Call, response: Response | None) -> None:
         """Count an answer, and tell of it if that is wanted; None: the client has gone."""

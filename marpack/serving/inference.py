@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
 
-from marpack.serving.access import TokenKind
+from marpack.serving.admission import Admission
 from marpack.serving.api import (
     Api,
     Call,
@@ -31,39 +31,48 @@ _NAME, _VERSION = "model_name", "0.12.0"
 class InferenceApi(Api):
     """Answers predictions."""
 
-    def __init__(self, core: ServingCore, further: tuple[Route, ...] = ()) -> None:
-        """Answer for a core; `further` routes come first."""
+    def __init__(self, core: ServingCore, admission: Admission, further: tuple[Route, ...] = ()) -> None:
+        """Answer for a core whomever an admission lets; `further` routes come first."""
         options = frozenset({"OPTIONS"})
+        asking = (*self._predictions(), *(() if core.compat else self._kserve_routes()), *self._legacy())
         super().__init__(
             core,
             (
                 *further,
-                Route("/predictions/{model}", self.predict_document, options),
-                Route("/predictions/{model}", self.predict),
-                Route("/predictions/{model}/{version}", self.predict),
-                Route("/predictions/{model}/{version}/*", self.predict),
                 Route("/ping/*", self.ping),
-                Route("/invocations", self.invocations),
-                Route("/v1/models/{model}:predict", self.predict_default),
-                Route("/v1/models/{model}:explain", self.explain_default),
-                Route("/v2/models/{model}/infer", self.predict_default),
-                Route("/v2/models/{model}/explain", self.explain_default),
-                Route("/models/{model}/invoke", self.invoke),
-                Route("/explanations/{model}", self.predict_document, options),
-                Route("/explanations/{model}", self.explain),
-                Route("/explanations/{model}/{version}", self.explain),
-                Route("/v2", self.v2_server),
                 Route("/v2/health/live", self.v2_live),
                 Route("/v2/health/ready", self.v2_ready),
-                *(() if core.compat else self._kserve_routes()),
-                Route("/v2/models/{model}/versions/*", self.v2_versions),
                 Route("/api-description/*", self.document),
                 Route("/", self.document, options),
                 Route("/", self.refuse_method),
-                Route("/{model}/predict", self.invoke),
-                Route("/{model}/{version}/predict", self.invoke),
+                *(replace(route, admit=admission.check) for route in asking),
             ),
-            kind=TokenKind.INFERENCE,
+        )
+
+    def _predictions(self) -> tuple[Route, ...]:
+        options = frozenset({"OPTIONS"})
+        return (
+            Route("/predictions/{model}", self.predict_document, options),
+            Route("/predictions/{model}", self.predict),
+            Route("/predictions/{model}/{version}", self.predict),
+            Route("/predictions/{model}/{version}/*", self.predict),
+            Route("/explanations/{model}", self.predict_document, options),
+            Route("/explanations/{model}", self.explain),
+            Route("/explanations/{model}/{version}", self.explain),
+            Route("/invocations", self.invocations),
+            Route("/models/{model}/invoke", self.invoke),
+            Route("/v1/models/{model}:predict", self.predict_default),
+            Route("/v1/models/{model}:explain", self.explain_default),
+            Route("/v2/models/{model}/infer", self.predict_default),
+            Route("/v2/models/{model}/explain", self.explain_default),
+            Route("/v2", self.v2_server),
+        )
+
+    def _legacy(self) -> tuple[Route, ...]:
+        return (
+            Route("/v2/models/{model}/versions/*", self.v2_versions),
+            Route("/{model}/predict", self.invoke),
+            Route("/{model}/{version}/predict", self.invoke),
         )
 
     def _kserve_routes(self) -> tuple[Route, ...]:

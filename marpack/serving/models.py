@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import MarpackError
+from marpack.findings import Finding
 from marpack.runner.client import BatchResult, Worker
 from marpack.runner.session import PreparedModel
 from marpack.serving.jobs import Batch, Job, JobQueue
@@ -23,6 +24,7 @@ from marpack.torchserve.frontend.http_response import refusal
 from marpack.torchserve.messages import METRICS, Load, Loaded, Request, Response
 
 _LATEST = 50  # latencies that are kept for people to look at
+_NO_DESCRIBER = 'Model "{}" has no worker to serve describe request. Please use scale workers API to add workers.'
 _NO_WORKER = (
     'Model "{}" {}has no worker to serve inference request. Please use scale workers API to add workers. '
     "If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize"
@@ -75,6 +77,13 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     prepared: PreparedModel
     settings: ModelSettings
     spawn: Callable[[], Worker]  # starts a worker process
+    findings: tuple[Finding, ...] = ()  # of the look into the archive
+
+
+class LoneJob(Job):
+    """One that shares no batch: the handler is asked to describe itself."""
+
+    __slots__ = ()
 
 
 class ModelState(StrEnum):
@@ -119,6 +128,8 @@ class ServedModel:
         self._numbers = numbers
         self.listener = listener
         self._due: asyncio.TimerHandle | None = None
+        self._lone: deque[LoneJob] = deque()  # go before the queue
+        self._news = asyncio.Event()  # of workers: one was loaded, could not be, or is no longer wanted
         self._on_end: Callable[[asyncio.Task[None]], None] = lambda _: None
 
     @property
@@ -159,19 +170,36 @@ class ServedModel:
         """
         job = Job(request, self._loop.create_future())
         if self.is_given_up or not self.queue.put(job):
-            raise _unserved(self.name, named)
+            raise _unserved(_no_worker(self.name, named))
+        self.dispatch()
+        return job
+
+    def describe(self, request: Request) -> Job:
+        """Queue a request that shares no batch; raises FormError where nobody would answer it."""
+        if self.is_given_up or len(self._lone) >= self.queue.capacity:
+            raise _unserved(_NO_DESCRIBER.format(self.name))
+        job = LoneJob(request, self._loop.create_future())
+        self._lone.append(job)
         self.dispatch()
         return job
 
     def dispatch(self) -> None:
         """Hand out what waits, as far as workers are free."""
         while worker := self._freest():
+            if self._lone:
+                self._send_lone(worker)
+                continue
             now = time.monotonic()
             batch = self.queue.take(now)
             if batch is None:
                 self._wake(now)
                 return
             worker.send(batch)
+
+    def _send_lone(self, worker: ServedWorker) -> None:
+        job = self._lone.popleft()
+        if job.is_wanted:
+            worker.send((job,))
 
     def _freest(self) -> ServedWorker | None:
         full = self.queue.has_full()
@@ -217,12 +245,14 @@ class ServedModel:
         """Take note that a worker answers."""
         self.failure = None
         self.has_loaded.set()
+        self._news.set()
         self.metrics.loaded(f"W-{worker.number}-{self.name}_{self.version}", worker.load_ms)
         self.listener.loaded(self.label, worker.number, loaded, worker.load_ms)
 
     def failed(self, worker: ServedWorker, error: MarpackError) -> None:
         """Take note that a worker could not be started, now or for good."""
         self.failure = error
+        self._news.set()
         given_up = worker.state is WorkerState.GIVEN_UP
         self.listener.failed(self.label, worker.number, error, given_up=given_up)
         if self.is_given_up:
@@ -250,12 +280,15 @@ class ServedModel:
 
     def put_back(self, batches: list[Batch]) -> None:
         """Queue what a worker never began with before all others."""
-        self.queue.put_back(itertools.chain.from_iterable(batches))
+        jobs = list(itertools.chain.from_iterable(batches))
+        self._lone.extendleft(reversed([job for job in jobs if isinstance(job, LoneJob)]))
+        self.queue.put_back(job for job in jobs if not isinstance(job, LoneJob))
 
     def _refuse_all(self) -> None:
         """Answer whatever waits: nobody will."""
-        for job in self.queue.drain():
+        for job in (*self._lone, *self.queue.drain()):
             job.settle(no_worker(self.name))
+        self._lone.clear()
 
     # --- workers
 
@@ -270,17 +303,34 @@ class ServedModel:
             self.workers.append(worker)
             worker.start(self._on_end)
 
+    async def settled(self) -> bool:
+        """Wait until every worker answers, or one could not be started; say which of the two."""
+        while not all(worker.state is WorkerState.READY for worker in self.workers):
+            self._news.clear()
+            await self._news.wait()
+            if self.failure is not None:
+                return False
+        return bool(self.workers)
+
     async def scale(self, least: int, most: int) -> None:
-        """Have at least and at most so many workers; those that are too many end, what they held goes back."""
+        """Have at least and at most so many workers; those that are too many end, what they held goes back.
+
+        Workers that were given up are started anew, as far as they are wanted.
+        """
         self.settings = replace(self.settings, min_workers=least, max_workers=most)
+        self.workers = [worker for worker in self.workers if worker.state is not WorkerState.GIVEN_UP]
         self._grow(least)
         surplus, self.workers = self.workers[most:], self.workers[:most]
+        self._news.set()
         await asyncio.gather(*(worker.stop() for worker in surplus))
+        if not self.workers:
+            self._refuse_all()
         self.dispatch()
 
     async def stop(self) -> None:
         """End every worker and refuse what waits."""
         workers, self.workers = self.workers, []
+        self._news.set()
         if self._due is not None:
             self._due.cancel()
         await asyncio.gather(*(worker.stop() for worker in workers))
@@ -290,14 +340,18 @@ class ServedModel:
     @property
     def is_busy(self) -> bool:
         """Whether anything waits or is being answered."""
-        return len(self.queue) > 0 or self.queue.due is not None or any(worker.in_hand for worker in self.workers)
+        waits = len(self.queue) > 0 or bool(self._lone) or self.queue.due is not None
+        return waits or any(worker.in_hand for worker in self.workers)
 
 
 def no_worker(name: str, version: str = "") -> Response:
     """Return what a client gets where no worker will take its request."""
-    return refusal(_unserved(name, version))
+    return refusal(_unserved(_no_worker(name, version)))
 
 
-def _unserved(name: str, version: str) -> FormError:
-    text = _NO_WORKER.format(name, f"Version {version} " if version else "")
-    return FormError(text, status=503, kind="ServiceUnavailableException")
+def _no_worker(name: str, version: str) -> str:
+    return _NO_WORKER.format(name, f"Version {version} " if version else "")
+
+
+def _unserved(message: str) -> FormError:
+    return FormError(message, status=503, kind="ServiceUnavailableException")

@@ -14,8 +14,9 @@ from marpack.json_text import to_json
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, type_of
 from marpack.runner.results import AnsweredInput, results_of
-from marpack.serving.access import Guard
-from marpack.serving.api import JSON, Call, Route, ServingCore, method_not_allowed, not_found
+from marpack.serving.access import TokenKind
+from marpack.serving.admission import Admission
+from marpack.serving.api import JSON, Call, Operation, Route, ServingCore, method_not_allowed, not_found
 from marpack.serving.http import Reply
 from marpack.serving.jobs import BrokenOffError, Job, StreamedAnswer
 from marpack.serving.models import ModelState, ServedModel
@@ -30,7 +31,6 @@ from marpack.serving.page import (
 )
 from marpack.serving.page import ModelState as ShownState
 from marpack.torchserve.frontend.forms import receive
-from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import phrase_of
 from marpack.torchserve.messages import Response
 
@@ -44,29 +44,31 @@ class PageApi:
     def __init__(self, core: ServingCore, renderer: PageRenderer) -> None:
         self._core = core
         self._renderer = renderer
-        self.guard: Guard | None = None  # of the address that is listened on
+        self.admission = Admission(kind=TokenKind.INFERENCE)
 
     def routes(self) -> tuple[Route, ...]:
         """Return the page's routes."""
         get = frozenset({"GET", "HEAD"})
+        rows: tuple[tuple[str, Operation, frozenset[str]], ...] = (
+            ("/page/state", self.state, get),
+            ("/page/try/{model}/{version}", self.attempt, frozenset({"POST"})),
+            ("/page/samples/{model}/{version}/{number}", self.sample, get),
+            ("/page/{name}", self.asset, get),
+        )
         return (
             Route("/", self.index, get),
-            Route("/page/state", self.state, get),
-            Route("/page/try/{model}/{version}", self.attempt, frozenset({"POST"})),
-            Route("/page/samples/{model}/{version}/{number}", self.sample, get),
-            Route("/page/{name}", self.asset, get),
+            *(Route(path, operation, methods, self.admission.check) for path, operation, methods in rows),
         )
 
     async def index(self, call: Call) -> Reply:
         """Answer a browser with the page, and anything else as the original does."""
         if "text/html" not in (call.request.header("accept") or ""):
             raise method_not_allowed()
-        self._admit(call)
+        self.admission.check(call)
         return _page(call, "text/html; charset=utf-8", self._renderer.index(self._models()))
 
     async def asset(self, call: Call, name: str) -> Reply:
         """Answer with a file that the page is made of."""
-        self._admit(call)
         asset = self._renderer.asset(name)
         if asset is None:
             raise not_found()
@@ -74,12 +76,10 @@ class PageApi:
 
     async def state(self, call: Call) -> Reply:
         """Tell how the models fare."""
-        self._admit(call)
         return _page(call, JSON, to_json(PageState(tuple(self._models()))))
 
     async def sample(self, call: Call, model: str, version: str, number: str) -> Reply:
         """Answer with a packed sample."""
-        self._admit(call)
         archive = self._core.registry.find(model, version).prepared.archive
         names = _samples(archive)
         if not number.isdecimal() or len(number) > 6 or int(number) >= len(names):
@@ -90,7 +90,6 @@ class PageApi:
 
     async def attempt(self, call: Call, model: str, version: str) -> Reply:
         """Try an input on a model, and draw the answer."""
-        self._admit(call)
         found = call.model = self._core.registry.find(model, version)
         body = await call.request.body()
         content_type = call.request.header("content-type") or ""
@@ -116,13 +115,6 @@ class PageApi:
             answered.result, html, headers=headers, milliseconds=job.milliseconds, queue_milliseconds=job.queue_ms
         )
         return _page(call, JSON, to_json(tried))
-
-    def _admit(self, call: Call) -> None:
-        """Raise FormError (403) for what a page of another site may have sent."""
-        request = call.request
-        why = self.guard.refuses(request.header("host"), request.header("origin")) if self.guard else None
-        if why is not None:
-            raise FormError(f"{why}.", status=403, kind="AccessDeniedException")
 
     def _models(self) -> list[PageModel]:
         registry = self._core.registry

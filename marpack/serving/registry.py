@@ -72,10 +72,19 @@ class Registry:
         if self.is_default(model) and len(versions) > 1:
             message = f"Cannot remove default version for model {name}"
             raise FormError(message, status=403, kind="InvalidModelVersionException")
+        self.discard(model)
+        return model
+
+    def discard(self, model: ServedModel) -> None:
+        """Take a version out, if it is in, even as the default one; then the oldest of the others is that."""
+        versions = self._versions.get(model.name, {})
+        if versions.get(model.version) is not model:
+            return
         del versions[model.version]
         if not versions:
-            del self._versions[name], self._defaults[name]
-        return model
+            del self._versions[model.name], self._defaults[model.name]
+        elif self._defaults[model.name] is model:
+            self._defaults[model.name] = next(iter(versions.values()))
 
     def replace(self, old: ServedModel, new: ServedModel) -> None:
         """Put a model in another's place, whatever its version; its name is the same."""

@@ -6,22 +6,30 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from marpack.errors import ExitCode
-from marpack.serving.access import Guard, Tokens
+from marpack.errors import ExitCode, UsageError
+from marpack.serving.access import Guard, TokenKind, Tokens
+from marpack.serving.admission import Admission
 from marpack.serving.api import Api, ServingCore
 from marpack.serving.http import Front, FrontSettings, run
 from marpack.serving.inference import InferenceApi
 from marpack.serving.listener import ServerListener, ServerStatistics
+from marpack.serving.loading import ModelLoader
+from marpack.serving.management import ManagementApi
 from marpack.serving.metrics import ServerMetrics
+from marpack.serving.metrics_api import MetricsApi
 from marpack.serving.models import ModelPlan, ServedModel
 from marpack.serving.page import PageRenderer
 from marpack.serving.page_api import PageApi
+from marpack.serving.registering import Registrar
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
+from marpack.serving.store import ModelStore
+from marpack.torchserve.messages import Load
 from marpack.torchserve.system_metrics import sample_system
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -40,6 +48,10 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     open_inference: bool = False
     log_requests: bool = False
     cors: tuple[tuple[str, str], ...] = ()
+    model_store: Path | None = None
+    model_api: bool = False  # models of the store may be registered, and any may be taken off
+    loader: ModelLoader = ModelLoader(load=Load(model_dir=""))  # of models that are registered
+    default_workers: int = 0  # of such a model, where its client says nothing
     tokens: Tokens | None = None
     page: PageRenderer | None = None  # None: no page to try models on
     allowed_hosts: tuple[str, ...] = ()  # names that it is called by, beside its own
@@ -66,7 +78,6 @@ class Server:
             max_request_size=options.front.max_request_size,
             log_requests=options.log_requests,
             cors=options.cors,
-            tokens=options.tokens,
         )
         self.listener = listener
         self._numbers: Iterator[int] = itertools.count(options.first_worker)
@@ -79,7 +90,9 @@ class Server:
         model = self._made(plan, self.listener)
         self.registry.add(model)
         model.loaded_at_start = at_start
-        model.begin(self._worker_ended)
+        for finding in plan.findings:
+            self.listener.noted(f"{model.label}: {finding.message}")
+        model.begin(self._task_ended)
         return model
 
     def _made(self, plan: ModelPlan, listener: ServerListener) -> ServedModel:
@@ -92,10 +105,8 @@ class Server:
         """
         new = self._made(plan, ServerListener())  # whoever asks for it tells what became of it
         new.loaded_at_start = old.loaded_at_start
-        new.begin(self._worker_ended)
-        while not new.has_loaded.is_set() and new.failure is None:
-            await asyncio.sleep(_LOOK)
-        if new.failure is not None:
+        new.begin(self._task_ended)
+        if not await new.settled() and new.failure is not None:
             failure = new.failure
             await new.stop()
             raise failure
@@ -123,7 +134,7 @@ class Server:
                 self.add(plan, at_start=True)
             if beside is not None:
                 tasks.append(asyncio.get_running_loop().create_task(beside(self)))
-                tasks[0].add_done_callback(self._worker_ended)
+                tasks[0].add_done_callback(self._task_ended)
             await self._ending.wait()
             await self.front.drain(self.options.front.drain, until=lambda: self._interrupted)
         finally:
@@ -137,7 +148,7 @@ class Server:
 
     def _task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":  # Any: as typing has it
         task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._worker_ended)
+        task.add_done_callback(self._task_ended)
         return task
 
     async def _sample(self) -> None:
@@ -155,16 +166,51 @@ class Server:
     async def _listen(self) -> None:
         options = self.options
         page = PageApi(self.core, options.page) if options.page is not None else None
-        inference = InferenceApi(self.core, page.routes() if page else ())
+        inference, management, metrics = self._inference(page), self._management(), MetricsApi(self.core)
+        merged = options.inference.shares(options.management)
+        if merged:  # one port for all that there is
+            inference.include(management.shared_routes())
+        if merged or options.inference.shares(options.metrics):
+            inference.include(metrics.routes)
+        elif options.metrics is not None and options.metrics.shares(options.management):
+            management.include(metrics.routes)
+        if options.metrics is not None and not any(
+            options.metrics.shares(other) for other in (options.inference, options.management)
+        ):
+            await self._open_metrics(options.metrics, metrics)
         bound = await self._open("inference", options.inference, inference)
         if page is not None:
-            page.guard = self._guard(bound)
+            page.admission.guard = self._guard(bound)
             self.listener.listening("page", bound)
+        if options.management is not None and not merged:
+            bound = await self._open("management", options.management, management)
+        management.admission.guard = self._guard(bound)
+
+    async def _open_metrics(self, address: Address, api: Api) -> None:
+        try:
+            await self._open("metrics", address, api)
+        except UsageError as error:
+            if not self.options.metrics_may_fail:
+                raise
+            self.listener.noted(f"there are no metrics: {error.what}")
 
     async def _open(self, what: str, address: Address, api: Api) -> Address:
         bound = await self.front.listen(address, api.handle)
         self.listener.listening(what, bound)
         return bound
+
+    def _inference(self, page: PageApi | None) -> InferenceApi:
+        options = self.options
+        admission = Admission(tokens=options.tokens, kind=TokenKind.INFERENCE, compat=options.compat)
+        return InferenceApi(self.core, admission, page.routes() if page else ())
+
+    def _management(self) -> ManagementApi:
+        options, registrar = self.options, None
+        if options.model_api and options.model_store is not None:
+            store = ModelStore(options.model_store)
+            registrar = Registrar(self.core, self.add, store, options.loader, default_workers=options.default_workers)
+        admission = Admission(tokens=options.tokens, kind=TokenKind.MANAGEMENT, compat=options.compat)
+        return ManagementApi(self.core, registrar=registrar, admission=admission, on_end=self._task_ended)
 
     def _guard(self, bound: Address) -> Guard:
         options = self.options
@@ -172,7 +218,7 @@ class Server:
             bound, machine=socket.gethostname(), allowed_hosts=options.allowed_hosts, origins=options.origins
         )
 
-    def _worker_ended(self, task: "asyncio.Task[None]") -> None:
+    def _task_ended(self, task: "asyncio.Task[Any]") -> None:  # Any: tasks of all kinds
         """End the process, loudly, where what keeps a worker alive has ended by a fault of ours."""
         if not task.cancelled() and task.exception() is not None:
             self._bug = task.exception()

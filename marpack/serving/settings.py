@@ -45,6 +45,10 @@ class Address(Struct, frozen=True):
         """Whether only this machine reaches it."""
         return self.path is not None or self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
 
+    def shares(self, other: Self | None) -> bool:
+        """Say whether one listener answers for both; each address with the port 0 gets a port of its own."""
+        return self == other and (self.path is not None or self.port != 0)
+
     def bound_to(self, sock: socket.socket) -> Self:
         """Return the same with the port that a socket got."""
         return replace(self, port=sock.getsockname()[1]) if self.path is None else self

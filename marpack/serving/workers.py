@@ -182,9 +182,11 @@ class ServedWorker:
             pass  # which `finish` tells
         finally:
             self._unlisten(worker)
-        self._worker = None  # one that did not load is ended by `finish`
-        loaded = await asyncio.to_thread(worker.finish, timeout=0.0)
-        self._worker = worker
+        try:
+            loaded = await asyncio.to_thread(worker.finish, timeout=0.0)
+        except MarpackError:
+            self._worker = None  # ended, its descriptors closed
+            raise
         self._news.clear()
         self._late = False
         self._listen(worker)

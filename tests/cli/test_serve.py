@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from serving.commands import ECHO, serving
 
+from marpack.archive.index import digest_of
+from marpack.archive.reader import open_archive
 from marpack.cli.main import main
 
 MARPACK_YAML = 'name: echo\nversion: "2.0"\nhandler: handler.py:handle\n'
@@ -110,7 +112,7 @@ def test_a_token_is_asked_for(project):
         assert server.request("/predictions/echo", b"a", ours)[2] == b"echo a"
         assert server.request("/predictions/echo", b"a", others)[0] == 403
         assert server.request("/ping")[0] == 200
-        assert server.request("/", headers={"Accept": "text/html"})[0] == 401  # no page: it could carry no token
+        assert server.request("/", headers={"Accept": "text/html"})[0] == 405  # no page: it could carry no token
 
 
 def taken_port():
@@ -144,6 +146,8 @@ REFUSED = {
     ),
     "an origin that is none": (["x.mar", "--port", "0", "--metrics-port", "0", "--cors-origin", "x"], 2, "x"),
     "metrics that cannot be read": (["x.mar", "--metrics-config", "nix.yaml"], 2, "no such metrics file"),
+    "models of no store": (["--models", "x.mar"], 2, "--model-store DIR"),
+    "a model API without a store": (["x.mar", "--enable-model-api"], 2, "--model-store DIR"),
     "stop": (["--stop"], 2, "SIGTERM"),
     "tokens that are none": (["x.mar", "--token", "text.mar"], 2, "text.mar"),
 }
@@ -177,6 +181,53 @@ def test_a_start_line_of_torchserve_is_taken(make_mar, tmp_path):
     with serving(*words, cwd=tmp_path) as server:
         assert "--log-config has no effect" in server.wait_for("note")["message"]
         assert server.request("/predictions/probe", b"a")[2] == b"echo a"
+
+
+def test_a_model_store_and_a_config(make_mar, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    shutil.move(make_mar(ECHO, name="one"), store / "one.mar")
+    shutil.move(make_mar(ECHO, name="two"), store / "other-name.mar")
+    (store / "broken.mar").write_text("no archive")
+    (tmp_path / "config.properties").write_text(
+        "default_workers_per_model=2\nenable_model_api=true\nnumber_of_netty_threads=4\nload_models=all\n"
+        'models={"two": {"1.0": {"minWorkers": 1, "batchSize": 4, "maxBatchDelay": 1}}}\n'
+    )
+    words = ["--model-store", "store", "--ts-config", "config.properties", "--management-port", "0"]
+    with serving(*words, cwd=tmp_path, loaded=3) as server:
+        assert "number_of_netty_threads" in server.wait_for("note")["message"]
+        assert server.wait_for("failed", model="broken.mar")["given_up"]
+        assert server.request("/predictions/one", b"1")[2] == b"echo 1"
+        (described,) = json.loads(server.request("/models/two", what="management")[2])
+        assert (described["minWorkers"], described["batchSize"], described["maxBatchDelay"]) == (1, 4, 1)
+        assert json.loads(server.request("/models/one", what="management")[2])[0]["minWorkers"] == 2
+        status, _, body = server.request("/models/one", method="DELETE", what="management")
+        assert (status, json.loads(body)) == (200, {"status": 'Model "one" unregistered'})
+        assert server.request("/models?url=one.mar&initial_workers=1", b"", what="management")[0] == 200
+        assert server.request("/predictions/one", b"again")[2] == b"echo again"
+        assert b"ts_inference_requests_total" in server.request("/metrics", what="metrics")[2]
+
+
+def test_what_must_be_safe_or_signed_off_is_not_loaded_otherwise(refused, make_mar, project, tmp_path):
+    import pickle
+
+    plain = make_mar(ECHO)
+    code, said = refused(str(plain), "--require-digest", "sha256:00")
+    assert (code, "it has no digest" in said) == (3, True)
+    trusting = make_mar(ECHO, name="t", files={"weights.pt": pickle.dumps(Path())}, serializedFile="weights.pt")
+    code, said = refused(str(trusting), "--require-safe")
+    assert (code, "it is not safe to load" in said) == (3, True)
+    with serving(cwd=project) as server:
+        server.end()
+    digest = index_digest(project / "echo.mar")
+    assert refused(str(project / "echo.mar"), "--require-digest", "sha256:00")[0] == 3
+    with serving("echo.mar", "--require-safe", "--require-digest", digest, cwd=project) as server:
+        assert server.request("/ping")[0] == 200
+
+
+def index_digest(path):
+    with open_archive(path) as archive:
+        return digest_of(archive)
 
 
 def test_a_handler_that_does_not_load_is_told_and_tried_again(make_mar, tmp_path):

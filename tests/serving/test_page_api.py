@@ -87,7 +87,7 @@ STRANGERS = {
 def test_pages_of_other_sites_get_nothing(server, who, path):
     status, _, body = server.request(path, headers=HTML | STRANGERS[who])
     assert status == 403
-    assert json.loads(body)["type"] == "AccessDeniedException"
+    assert json.loads(body)["type"] == "ForbiddenException"
 
 
 def test_pages_of_other_sites_try_nothing(server):
@@ -114,7 +114,9 @@ def test_without_a_page(make_mar, tmp_path):
 def test_a_person_sees_a_picture_classified(server, browser):
     """The whole of it: the page in a browser, a click on a sample, the answer drawn."""
     browser.open(f"http://127.0.0.1:{server.port()}/")
-    browser.value("[...document.querySelectorAll('#sample-list button')].find(e => e.textContent.includes('seven')).click()")
+    browser.value(
+        "[...document.querySelectorAll('#sample-list button')].find(e => e.textContent.includes('seven')).click()"
+    )
     end = time.monotonic() + 20
     while not browser.value("document.querySelector('#answer article') !== null"):
         assert time.monotonic() < end

@@ -1,0 +1,171 @@
+"""A real server on the loopback, in a thread of its own, and the requests that tests send to it."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from marpack.project.source import ResolvedSource
+from marpack.serving.http import FrontSettings
+from marpack.serving.listener import ServerListener
+from marpack.serving.loading import ModelLoader
+from marpack.serving.metrics import ServerMetrics
+from marpack.serving.models import ModelState
+from marpack.serving.server import Server, ServerOptions
+from marpack.serving.settings import Address
+from marpack.torchserve.messages import Load
+
+ANYWHERE = Address("127.0.0.1", 0)
+LOADER = ModelLoader(load=Load(model_dir=""))
+_SECONDS = 20.0  # within which anything a test waits for has happened
+
+Answer = tuple[int, Mapping[str, str], bytes]
+
+
+def free_address(host: str = "127.0.0.1") -> Address:
+    """Return an address that nobody listens on."""
+    with socket.create_server((host, 0)) as sock:
+        return Address(host, sock.getsockname()[1])
+
+
+def pack(folder: Path, file: str, handler: str, *, config: str | None = None, **model: str) -> Path:
+    """Write an archive: its name is the file's unless `modelName` says otherwise, `config` is its model config."""
+    known = {"modelName": file.partition(".")[0], "modelVersion": "1.0", "handler": "handler.py", **model}
+    if config is not None:
+        known["configFile"] = "config.yaml"
+    with zipfile.ZipFile(folder / file, "w") as archive:
+        archive.writestr("handler.py", handler)
+        if config is not None:
+            archive.writestr("config.yaml", config)
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": known}))
+    return folder / file
+
+
+class Recorded(ServerListener):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, str] = {}
+        self.failures: list[str] = []
+        self.notes: list[str] = []
+
+    def listening(self, what: str, address: Address) -> None:
+        self.addresses[what] = str(address)
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
+
+    def failed(self, model: str, worker: int | None, error: Exception, *, given_up: bool) -> None:
+        self.failures.append(f"{model}: {error}")
+
+
+class Served:
+    """A running server."""
+
+    def __init__(self, server: Server, listener: Recorded) -> None:
+        self.server = server
+        self.listener = listener
+
+    @property
+    def inference(self) -> str:
+        """`host:port` of predictions."""
+        return self._place("inference")
+
+    @property
+    def management(self) -> str:
+        """`host:port` of the management API; that of predictions where they share it."""
+        return self._place("management")
+
+    @property
+    def metrics(self) -> str:
+        """`host:port` of the metrics."""
+        return self._place("metrics")
+
+    def _place(self, what: str) -> str:
+        addresses = self.listener.addresses
+        return addresses.get(what, addresses["inference"]).removeprefix("http://")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        at: str | None = None,
+    ) -> Answer:
+        """Send one request to predictions, or to `at`; return status, headers (names in lower case) and body."""
+        connection = http.client.HTTPConnection(at or self.inference, timeout=_SECONDS)
+        try:
+            connection.request(method, path, body=body or None, headers=dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def manage(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any]:
+        """Send one request to the management API; return its status and its JSON. `_` in a header's name is `-`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        status, _, content = self.request(method, path, body, named, at=self.management)
+        return status, json.loads(content) if content.strip() else None
+
+
+@contextmanager
+def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, **options: Any) -> Iterator[Served]:
+    """Serve archives on all three ports, or as the options say, until the block ends.
+
+    Args:
+        archives: Served from the start.
+        loader: Plans how.
+        loaded: Wait until they answer.
+        options: Those of `ServerOptions` that differ.
+    """
+    listener, box, done = Recorded(), list[Server](), threading.Event()
+    front = FrontSettings(max_request_size=65_536, max_connections=100, drain=2.0)
+    given = {"inference": ANYWHERE, "management": Address("127.0.0.2", 0), "metrics": Address("127.0.0.3", 0)} | options
+    plans = [loader.plan(ResolvedSource(path=path)) for path in archives]
+    loops: list[asyncio.AbstractEventLoop] = []
+    errors: list[BaseException] = []
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        box.append(Server(ServerOptions(front=front, loader=loader, **given), listener, ServerMetrics(hostname="here")))
+        await box[0].serve(plans)
+
+    def live() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+        done.set()
+
+    thread = threading.Thread(target=live, name="server")
+    thread.start()
+    try:
+        expected = len({given[name] for name in ("inference", "management", "metrics")} - {None})
+        wait_until(lambda: done.is_set() or len(listener.addresses) + len(listener.notes) >= expected)
+        if loaded and not done.is_set():
+            wait_until(lambda: all(model.state is not ModelState.LOADING for model in list(box[0].registry)))
+        yield Served(box[0], listener)
+    finally:
+        if loops and not done.is_set():
+            loops[0].call_soon_threadsafe(box[0].end)
+        thread.join(_SECONDS)
+        assert not thread.is_alive()
+        if errors:  # rather than what the test ran into because of it
+            raise errors[0]
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    """Wait until something is true; fail if it never is."""
+    end = time.monotonic() + _SECONDS
+    while not happens():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.005)

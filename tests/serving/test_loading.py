@@ -1,0 +1,207 @@
+"""What is looked at before an archive is served, and whose word counts for how."""
+
+import hashlib
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving.served import pack
+
+from marpack.archive.index import Index, Member, archive_digest
+from marpack.archive.protocol import INDEX_NAME
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError, UsageError
+from marpack.project.source import ResolvedSource
+from marpack.serving.loading import Door, ModelLoader, ModelWishes
+from marpack.serving.model_properties import ModelProperties
+from marpack.serving.models import ModelPlan, ModelSettings
+from marpack.torchserve.messages import Load
+
+HANDLER = "def handle(data, context):\n    return data\n"
+
+
+class Runs:
+    """What runs a command when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return print, ("hello",)
+
+
+def signed(path: Path, *, lies: str = "") -> str:
+    """Add an index to an archive, which speaks of other bytes than `lies` has; return its digest."""
+    with zipfile.ZipFile(path, "a") as archive:
+        names = archive.namelist()
+        sums = {name: hashlib.sha256(archive.read(name)).hexdigest() for name in names}
+        sums |= {lies: "0" * 64} if lies else {}
+        sizes = {name: archive.getinfo(name).file_size for name in names}
+        data = Index(members=tuple(Member(name, sizes[name], sums[name]) for name in names)).to_json()
+        archive.writestr(INDEX_NAME, data)
+    return archive_digest(data)
+
+
+def admit(door: Door, path: Path) -> tuple[str, ...]:
+    with open_archive(path) as archive:
+        return tuple(finding.code for finding in door.admit(archive))
+
+
+def refusal(door: Door, path: Path) -> ArchiveError:
+    with pytest.raises(ArchiveError) as refused:
+        admit(door, path)
+    error = refused.value
+    assert error.where
+    assert error.hint
+    return error
+
+
+def test_the_archive_of_a_digest_is_let_in(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    digest = signed(path)
+    assert admit(Door(digests=frozenset({"sha256:other", digest})), path) == ()
+
+
+def test_another_digest_is_refused(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    digest = signed(path)
+    error = refusal(Door(digests=frozenset({"sha256:" + "1" * 64})), path)
+    assert error.what == f"its digest is {digest}, which is not allowed"
+
+
+def test_a_digest_that_is_only_claimed_is_refused(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    digest = signed(path, lies="handler.py")
+    error = refusal(Door(digests=frozenset({digest})), path)
+    assert error.what.startswith("its members are not those of its digest: its SHA-256 is ")
+    assert error.where == f"{path}!handler.py"
+
+
+def test_a_member_beside_those_of_the_digest_is_refused(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    digest = signed(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("torch.py", "print('mine')")
+    assert "does not list this member" in refusal(Door(digests=frozenset({digest})), path).what
+
+
+def test_an_archive_without_an_index_has_no_digest(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    assert "it has no digest" in refusal(Door(digests=frozenset({"sha256:x"})), path).what
+
+
+def test_a_folder_has_no_digest_that_lasts(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    digest = signed(path)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "folder")
+    assert "a model folder can change" in refusal(Door(digests=frozenset({digest})), tmp_path / "folder").what
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (pickle.dumps(Runs()), "it is not safe to load: "),
+        (pickle.dumps(eval), "it is not safe to load: unpickling it would run code"),
+        (b"\x80\x04\x95", "it is not safe to load: it was not looked into to its end"),
+    ],
+)
+def test_what_is_not_safe_is_refused_where_that_is_asked_for(tmp_path: Path, payload: bytes, why: str) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("weights.pkl", payload)
+    assert refusal(Door(require_safe=True), path).what.startswith(why)
+    assert admit(Door(), path)  # and told of, where it is not
+
+
+def test_a_safe_archive_is_let_in(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("weights.pkl", pickle.dumps({"a": 1}))
+    assert admit(Door(require_safe=True), path) == ()
+
+
+def plan(path: Path, wishes: ModelWishes | None = None, name: str | None = None, **loader: Any) -> ModelPlan:
+    made = ModelLoader(load=Load(model_dir=""), **loader).plan(
+        ResolvedSource(path=path), name=name, wishes=wishes or ModelWishes()
+    )
+    made.prepared.archive.close()
+    return made
+
+
+def test_a_plan_has_the_manifests_name_and_version(tmp_path: Path) -> None:
+    made = plan(pack(tmp_path, "m.mar", HANDLER, modelVersion="2.1"))
+    assert (made.name, made.version, made.prepared.load.model_name) == ("m", "2.1", None)
+    assert Path(made.prepared.load.model_dir, "handler.py").read_text() == HANDLER
+
+
+def test_a_plan_takes_another_name(tmp_path: Path) -> None:
+    made = plan(pack(tmp_path, "m.mar", HANDLER), name="other")
+    assert (made.name, made.version, made.prepared.load.model_name) == ("other", "1.0", "other")
+
+
+def test_what_the_door_refuses_is_not_laid_out(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    with pytest.raises(ArchiveError, match="it has no digest"):
+        plan(path, door=Door(digests=frozenset({"sha256:x"})))
+
+
+def test_a_plan_tells_what_was_found(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("weights.pkl", pickle.dumps(Runs()))
+    assert [finding.code for finding in plan(path).findings] == ["untrusted-pickle"]
+
+
+@pytest.mark.parametrize("handler", ["handler.py", "handler", "handler.py:handle", "image_classifier", "sub/h.py:f"])
+def test_a_handler_may_be_a_built_in_or_a_member(tmp_path: Path, handler: str) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("sub/h.py", HANDLER)
+    assert plan(path, ModelWishes(handler=handler)).prepared.load.handler == handler
+
+
+@pytest.mark.parametrize("handler", ["other.py", "../handler.py", "/tmp/handler.py", "os:system", "h.py", ""])
+def test_no_other_handler_is_taken(tmp_path: Path, handler: str) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER)
+    with pytest.raises(UsageError, match="is neither a built-in nor in the archive"):
+        plan(path, ModelWishes(handler=handler))
+
+
+CONFIG = "minWorkers: 2\nmaxWorkers: 4\nbatchSize: 8\nmaxBatchDelay: 50\nresponseTimeout: 30\nstartupTimeout: 40\n"
+PROPERTIES = ModelProperties(
+    min_workers=3, max_workers=3, batch_size=16, max_batch_delay=60, response_timeout=31, startup_timeout=41
+)
+WISHES = ModelWishes(workers=5, batch_size=32, max_batch_delay=0, response_timeout=32, startup_timeout=42)
+# config, properties, wishes → workers (least, most), batch size, delay, timeouts of an answer and of a start
+PRECEDENCE = [
+    (None, None, None, (1, 1, 1, 100, 120, 120)),
+    (None, PROPERTIES, None, (3, 3, 16, 60, 31, 41)),
+    (None, None, WISHES, (5, 5, 32, 0, 32, 42)),
+    (None, PROPERTIES, WISHES, (5, 5, 32, 0, 31, 41)),
+    (CONFIG, None, None, (2, 4, 8, 50, 30, 40)),
+    (CONFIG, PROPERTIES, None, (2, 4, 8, 50, 30, 40)),
+    (CONFIG, None, WISHES, (2, 4, 32, 0, 30, 40)),
+    (CONFIG, PROPERTIES, ModelWishes(workers=0), (2, 4, 8, 50, 30, 40)),
+    ("batchSize: 0\nmaxBatchDelay: -1\n", None, ModelWishes(workers=0), (0, 0, 1, 100, 120, 120)),
+]
+
+
+@pytest.mark.parametrize(("config", "properties", "wishes", "expected"), PRECEDENCE)
+def test_whose_word_counts(
+    tmp_path: Path,
+    config: str | None,
+    properties: ModelProperties | None,
+    wishes: ModelWishes | None,
+    expected: tuple[int, ...],
+) -> None:
+    models = {"m": {"1.0": properties, "2.0": ModelProperties(batch_size=99)}} if properties else {}
+    settings = plan(pack(tmp_path, "m.mar", HANDLER, config=config), wishes, models=models).settings
+    least, most, size, delay, response, startup = expected
+    assert settings == ModelSettings(
+        min_workers=least,
+        max_workers=most,
+        batch_size=size,
+        max_batch_delay=delay,
+        response_timeout=response,
+        startup_timeout=startup,
+    )

@@ -1,0 +1,466 @@
+"""The management port of a real server: its answers are the original's, its files are the store's alone."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving.served import LOADER, Served, free_address, pack, served, wait_until
+
+from marpack.serving.access import Tokens
+from marpack.serving.loading import Door
+
+ECHO = """
+import json
+
+def handle(data, context):
+    if data is None:
+        return None
+    if context.get_request_header(0, "describe") == "True":
+        headers = context.get_all_request_header(0)
+        return [json.dumps({"rows": len(data), "keys": [sorted(row) for row in data], "describe": headers["describe"]})]
+    return [str(len(data)) for _ in data]
+"""
+RAISES = "class H:\n    def initialize(self, context):\n        raise ValueError('no weights')\n    handle = print\n"
+DIES = "import os\nclass H:\n    def initialize(self, context):\n        os._exit(3)\n    handle = print\n"
+HANGS = "import time\nclass H:\n    def initialize(self, context):\n        time.sleep(60)\n    handle = print\n"
+MUTE = "def handle(data, context):\n    return None if data is None else ['no JSON'] * len(data)\n"
+BREAKS = "def handle(data, context):\n    return None if data is None else 1 / 0\n"
+CONFIG = "minWorkers: 1\nmaxWorkers: 2\nbatchSize: 4\nmaxBatchDelay: 20\nresponseTimeout: 33\njobQueueSize: 7\n"
+MOVED = {"id", "startTime", "pid", "memoryUsage"}  # differ with every run
+UNAVAILABLE = 'Model "{}" has no worker to serve describe request. Please use scale workers API to add workers.'
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model store."""
+    folder = tmp_path_factory.mktemp("store")
+    pack(folder, "probe.mar", ECHO)
+    pack(folder, "probe2.mar", ECHO, modelName="probe", modelVersion="2.0")
+    pack(folder, "raises.mar", RAISES)
+    pack(folder, "dies.mar", DIES)
+    pack(folder, "hangs.mar", HANGS, config="startupTimeout: 1\n")
+    pack(folder, "mute.mar", MUTE)
+    pack(folder, "breaks.mar", BREAKS)
+    pack(folder, "tuned.mar", ECHO, config=CONFIG)
+    (folder / "junk.mar").write_bytes(b"junk")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running(store: Path) -> Iterator[Served]:
+    """Return a server with one model, which tests leave as they found it."""
+    with served(store / "probe.mar", model_store=store, model_api=True) as server:
+        yield server
+
+
+@pytest.fixture
+def fresh(store: Path) -> Iterator[Served]:
+    """Return a server of one's own, without a model."""
+    with served(model_store=store, model_api=True) as server:
+        yield server
+
+
+@pytest.fixture
+def as_original(store: Path) -> Iterator[Served]:
+    """Return one that answers as the original does."""
+    with served(model_store=store, model_api=True, compat=True) as server:
+        yield server
+
+
+def status(text: str) -> dict[str, str]:
+    return {"status": text}
+
+
+def error(code: int, kind: str, message: str) -> dict[str, Any]:
+    return {"code": code, "type": kind, "message": message}
+
+
+def bad(message: str) -> dict[str, Any]:
+    return error(400, "BadRequestException", message)
+
+
+def missing(message: str) -> dict[str, Any]:
+    return error(404, "ModelNotFoundException", message)
+
+
+NOT_ALLOWED = error(405, "MethodNotAllowedException", "Requested method is not allowed, please refer to API document.")
+NO_RESOURCE = error(404, "ResourceNotFoundException", "Requested resource is not found, please refer to API document.")
+NO_MODEL = error(404, "ModelNotFoundException", "Model not found: nope")
+NO_VERSION = error(404, "ModelVersionNotFoundException", "Model version: 9 does not exist for model: probe")
+DEFAULT_9 = error(404, "ModelVersionNotFoundException", "Model version 9 does not exist for model probe")
+MAX_LESS = error(400, "BadRequestException", "max_worker cannot be less than min_worker.")
+
+CONFLICT = error(409, "ConflictStatusException", "Model version 1.0 is already registered for model probe")
+NO_HANDLER = bad("the handler 'os' is neither a built-in nor in the archive")
+
+# method, path → the answer
+ANSWERS: list[tuple[str, str, Any]] = [
+    ("GET", "/models", {"models": [{"modelName": "probe", "modelUrl": "probe.mar"}]}),
+    ("GET", "/models/nope", NO_MODEL),
+    ("GET", "/models/nope/all", NO_MODEL),
+    ("GET", "/models/probe/9", NO_VERSION),
+    ("GET", "/models/probe/1.0/other", NO_RESOURCE),
+    ("GET", "/models/probe/1.0/set-default/more", NO_RESOURCE),
+    ("PUT", "/models/probe/1.0/other", NO_RESOURCE),
+    ("PUT", "/models", NOT_ALLOWED),
+    ("PATCH", "/models/probe", NOT_ALLOWED),
+    ("DELETE", "/models", NOT_ALLOWED),
+    ("OPTIONS", "/models", NOT_ALLOWED),
+    ("POST", "/models/probe", NOT_ALLOWED),
+    ("POST", "/models/probe/1.0/set-default", NOT_ALLOWED),
+    ("POST", "/v1/models/probe", NOT_ALLOWED),
+    ("GET", "/", NOT_ALLOWED),
+    ("OPTIONS", "/models/nope", NO_MODEL),
+    ("GET", "/v1/models/probe", {"name": "probe", "ready": True}),
+    ("GET", "/v1/models/nope", NO_MODEL),
+    ("GET", "/v1/models", NO_RESOURCE),
+    ("GET", "/ping", NO_RESOURCE),
+    ("GET", "/predictions/probe", NO_RESOURCE),
+    ("GET", "/metrics", NO_RESOURCE),
+    ("GET", "/token?type=management", NO_RESOURCE),
+    ("GET", "/api-description/more", NO_RESOURCE),
+    ("PUT", "/models/nope?min_worker=1", NO_MODEL),
+    ("PUT", "/models/probe/9?min_worker=1", NO_VERSION),
+    ("PUT", "/models/probe?model_version=9", NO_VERSION),
+    ("PUT", "/models/probe?min_worker=2&max_worker=1", MAX_LESS),
+    ("PUT", "/models/probe?max_worker=0", MAX_LESS),
+    ("PUT", "/models/probe?min_worker=-1", bad("min_worker is a number from 0 to 1000.")),
+    ("PUT", "/models/probe/9/set-default", DEFAULT_9),
+    ("PUT", "/models/nope/9/set-default", NO_MODEL),
+    ("PUT", "/models/probe/1.0/set-default", status('Default version successfully updated for model "probe" to "1.0"')),
+    ("PUT", "/models/probe?synchronous=true", status("Workers scaled to 1 for model: probe")),
+    ("PUT", "/models/probe/1.0?synchronous=TRUE", status("Workers scaled to 1 for model: probe, version: 1.0")),
+    ("PUT", "/models/probe?min_worker=x&synchronous=1", status("Processing worker updates...")),
+    ("DELETE", "/models/nope", NO_MODEL),
+    ("DELETE", "/models/probe/9", NO_VERSION),
+    ("DELETE", "/models/probe/1.0/more", NO_RESOURCE),
+    ("POST", "/models", bad("Parameter url is required.")),
+    ("POST", "/models?url=", missing("empty url")),
+    ("POST", "/models?url=nope.mar", missing("Model not found at: nope.mar")),
+    ("POST", "/models?url=sub%2Fprobe.mar", missing("Model not found at: sub/probe.mar")),
+    ("POST", "/models?url=probe.mar&runtime=perl", bad("Invalid RuntimeType value: perl")),
+    ("POST", "/models?url=probe.mar", CONFLICT),
+    ("POST", "/models?url=junk.mar", error(400, "InvalidModelException", "this is not a zip")),
+    ("POST", "/models?url=probe.mar&initial_workers=1001", bad("Parameter initial_workers is at most 1000.")),
+    ("POST", "/models?url=probe.mar&model_name=x&handler=os", NO_HANDLER),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "expected"), ANSWERS, ids=lambda value: str(value)[:60])
+def test_answers(running: Served, method: str, path: str, expected: Any) -> None:
+    code, found = running.manage(method, path)
+    assert found == expected
+    accepted = 202 if expected == status("Processing worker updates...") else 200
+    assert code == expected.get("code", accepted)
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "..", ".", "<script>", "ü", "a%00b", "a\nb"])
+def test_a_models_name_is_plain(running: Served, name: str) -> None:
+    body = json.dumps({"url": "probe.mar", "model_name": name}).encode()
+    code, found = running.manage("POST", "/models", body, content_type="application/json")
+    assert (code, found["message"]) == (400, "Parameter model_name takes letters, digits, and the signs _ . -")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"url": 1}', b'{"url": "probe.mar", "batch_size": "x"}'])
+def test_a_body_that_is_no_such_json(running: Served, body: bytes) -> None:
+    code, found = running.manage("POST", "/models", body, content_type="application/json; charset=utf-8")
+    assert (code, found["type"]) == (400, "BadRequestException")
+    assert found["message"].startswith("The body is no such JSON: ")
+
+
+@pytest.mark.parametrize("path", ["/api-description", "/models/probe", "/models/probe/1.0", "/"])
+def test_documents(running: Served, path: str) -> None:
+    code, found = running.manage("GET" if path == "/api-description" else "OPTIONS", path)
+    assert code == 200
+    assert "/models/{model_name}/{model_version}/set-default" in found["paths"]
+
+
+def test_all_keys_of_a_description_in_their_order(running: Served) -> None:
+    expected = {
+        "modelName": "probe", "modelVersion": "1.0", "modelUrl": "probe.mar", "runtime": "python",
+        "minWorkers": 1, "maxWorkers": 1, "batchSize": 1, "maxBatchDelay": 100, "responseTimeout": 120,
+        "startupTimeout": 120, "maxRetryTimeoutInSec": 300, "clientTimeoutInMills": 0, "parallelType": "",
+        "parallelLevel": 0, "deviceType": "cpu", "continuousBatching": False, "useJobTicket": False, "useVenv": False,
+        "stateful": False, "sequenceMaxIdleMSec": 0, "sequenceTimeoutMSec": 0, "maxNumSequence": 0,
+        "maxSequenceJobQueueSize": 0, "loadedAtStartup": True,
+        "workers": [{"id": "9000", "startTime": "", "status": "READY", "memoryUsage": 0, "pid": 0, "gpu": False,
+                     "gpuUsage": "N/A"}],
+        "jobQueueStatus": {"remainingCapacity": 100, "pendingRequests": 0},
+    }  # fmt: skip
+    for path in ("/models/probe", "/models/probe/1.0", "/models/probe/all", "/models/probe/1.0/set-default"):
+        code, (found,) = running.manage("GET", path)
+        (worker,) = found["workers"]
+        assert worker["pid"] > 0
+        assert worker["memoryUsage"] > 1 << 20
+        assert worker["startTime"].endswith("Z")
+        moved = [worker | {key: value for key, value in expected["workers"][0].items() if key in MOVED - {"id"}}]
+        assert (code, json.dumps(found | {"workers": moved})) == (200, json.dumps(expected))
+
+
+def test_a_handler_describes_itself(running: Served) -> None:
+    code, (found,) = running.manage("GET", "/models/probe?customized=true")
+    assert code == 200
+    assert list(found)[-1] == "customizedMetadata"
+    assert found["customizedMetadata"] == {"rows": 1, "keys": [[]], "describe": "True"}
+
+
+def test_pages_of_models(fresh: Served) -> None:
+    for name in "cab":
+        fresh.manage("POST", f"/models?url=probe.mar&model_name={name}")
+
+    def page(query: str) -> tuple[list[str], str | None]:
+        _, found = fresh.manage("GET", f"/models?{query}")
+        assert list(found)[-1] == "models"
+        return [model["modelName"] for model in found["models"]], found.get("nextPageToken")
+
+    assert page("") == (["a", "b", "c"], None)
+    assert page("limit=2") == (["a", "b"], "2")
+    assert page("limit=2&next_page_token=2") == (["c"], None)
+    assert page("limit=1&next_page_token=2") == (["c"], "3")
+    assert page("limit=0") == ([], "0")
+    for query in ("limit=-1", "limit=101", "limit=x&next_page_token=y", "next_page_token=-1"):
+        assert page(query) == (["a", "b", "c"], None)
+    assert page("next_page_token=9") == ([], None)
+
+
+def test_the_life_of_a_model(fresh: Served, store: Path) -> None:
+    registered = 'Model "probe" Version: {} registered with {} initial workers'
+    hint = ". Use scale workers API to add workers for the model."
+    assert fresh.manage("POST", "/models?url=probe.mar&initial_workers=1") == (200, status(registered.format("1.0", 1)))
+    assert fresh.manage("POST", "/models?url=probe2.mar") == (200, status(registered.format("2.0", 0) + hint))
+    assert fresh.request("POST", "/predictions/probe", b"x")[::2] == (200, b"1")
+    assert fresh.request("POST", "/predictions/probe/2.0", b"x")[0] == 503
+    code, found = fresh.manage("GET", "/models/probe/2.0?customized=true")
+    assert (code, found["message"]) == (503, UNAVAILABLE.format("probe"))
+    assert fresh.manage("PUT", "/models/probe/2.0?min_worker=2&synchronous=true")[0] == 200
+    assert fresh.request("POST", "/predictions/probe/2.0", b"x")[0] == 200
+    code, found = fresh.manage("GET", "/models/probe/all")
+    assert [(each["modelVersion"], len(each["workers"]), each["loadedAtStartup"]) for each in found] == [
+        ("1.0", 1, False),
+        ("2.0", 2, False),
+    ]
+    forbidden = error(403, "InvalidModelVersionException", "Cannot remove default version for model probe")
+    assert fresh.manage("DELETE", "/models/probe") == (403, forbidden)
+    assert fresh.manage("PUT", "/models/probe/2.0/set-default")[0] == 200
+    assert fresh.manage("DELETE", "/models/probe/1.0") == (200, status('Model "probe" unregistered'))
+    assert fresh.manage("PUT", "/models/probe?min_worker=1&max_worker=1&synchronous=true")[0] == 200
+    assert len(fresh.manage("GET", "/models/probe")[1][0]["workers"]) == 1
+    assert fresh.manage("PUT", "/models/probe?min_worker=0&synchronous=true")[0] == 200
+    assert fresh.request("POST", "/predictions/probe", b"x")[0] == 503
+    assert fresh.manage("DELETE", "/models/probe") == (200, status('Model "probe" unregistered'))
+    assert fresh.request("POST", "/predictions/probe", b"x")[0] == 404
+    assert fresh.manage("GET", "/models") == (200, {"models": []})
+    assert (store / "probe2.mar").exists()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("url=probe.mar&batch_size=3&max_batch_delay=7&response_timeout=9", (0, 0, 3, 7, 9)),
+        ("url=probe.mar&batch_size=x&max_batch_delay=-1&response_timeout=0", (0, 0, 1, 100, 120)),
+        ("url=tuned.mar&batch_size=2&max_batch_delay=7&response_timeout=9", (1, 2, 2, 7, 33)),
+        ("url=tuned.mar&initial_workers=5", (1, 2, 4, 20, 33)),
+        ("url=probe.mar&model_name=&handler=&url=nope.mar", (0, 0, 1, 100, 120)),
+    ],
+)
+@pytest.mark.parametrize("form", ["query", "json"])
+def test_what_is_asked_for_at_registration(fresh: Served, query: str, expected: tuple[int, ...], form: str) -> None:
+    if form == "query":
+        code, found = fresh.manage("POST", f"/models?{query}")
+    else:
+        pairs = [pair.split("=") for pair in query.split("&")]
+        given = {name: value for name, value in reversed(pairs) if value not in {"", "x"}} | {"unknown": 1}
+        code, found = fresh.manage("POST", "/models", json.dumps(given).encode(), content_type="application/json")
+    assert code == 200, found
+    name = found["status"].split('"')[1]
+    (described,) = fresh.manage("GET", f"/models/{name}")[1]
+    keys = ("minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "responseTimeout")
+    assert tuple(described[key] for key in keys) == expected
+
+
+REASONS = {
+    "raises": "the handler failed in initialize: ValueError: no weights",
+    "dies": "the worker ended with exit code 3 while loading the model",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_model_that_does_not_start_is_gone(fresh: Served, name: str) -> None:
+    code, found = fresh.manage("POST", f"/models?url={name}.mar&initial_workers=1")
+    message = f"Failed to start workers for model {name} version: 1.0: {REASONS[name]}"
+    assert (code, found) == (500, error(500, "InternalServerException", message))
+    assert fresh.manage("GET", "/models") == (200, {"models": []})
+    assert fresh.request("GET", "/ping")[0] == 200
+
+
+def test_a_model_that_hangs_is_gone_when_its_time_is_up(fresh: Served) -> None:
+    assert fresh.manage("POST", "/models?url=hangs.mar&initial_workers=1&synchronous=false")[0] == 202
+    assert fresh.manage("GET", "/models/hangs")[1][0]["workers"][0]["status"] == "UNLOADING"
+    assert fresh.manage("GET", "/v1/models/hangs")[1] == {"name": "hangs", "ready": False}
+    assert fresh.manage("POST", "/models?url=probe2.mar&model_name=hangs&initial_workers=1")[0] == 200
+    wait_until(lambda: fresh.manage("GET", "/models/hangs/1.0")[0] == 404)
+    assert fresh.listener.failures[0].startswith("hangs 1.0: ")
+    assert fresh.request("POST", "/predictions/hangs", b"x")[0] == 200, "another version is the default one now"
+
+
+def test_registered_without_waiting(fresh: Served) -> None:
+    accepted = (202, status("Processing worker updates..."))
+    assert fresh.manage("POST", "/models?url=probe.mar&initial_workers=1&synchronous=false") == accepted
+    assert fresh.request("POST", "/predictions/probe", b"x")[::2] == (200, b"1")
+    assert fresh.manage("POST", "/models?url=raises.mar&initial_workers=1&synchronous=false") == accepted
+    wait_until(lambda: fresh.manage("GET", "/models/raises")[0] == 404)
+    assert fresh.manage("PUT", "/models/probe?min_worker=2") == accepted
+    wait_until(lambda: len(fresh.manage("GET", "/models/probe")[1][0]["workers"]) == 2)
+
+
+def test_a_client_that_leaves_does_not_stop_what_it_began(fresh: Served) -> None:
+    connection = http.client.HTTPConnection(fresh.management)
+    connection.request("POST", "/models?url=probe.mar&initial_workers=1")
+    connection.close()
+    wait_until(lambda: fresh.request("POST", "/predictions/probe", b"x")[0] == 200)
+
+
+def test_scaling_a_model_whose_workers_do_not_come_up(as_original: Served) -> None:
+    assert as_original.manage("POST", "/models?url=raises.mar")[0] == 200
+    code, found = as_original.manage("PUT", "/models/raises?min_worker=1&synchronous=true")
+    assert (code, found["message"]) == (500, "Failed to start workers for model raises version: null")
+
+
+@pytest.mark.nightly  # a worker is tried again for whole seconds
+def test_workers_that_were_given_up_are_started_anew(tmp_path: Path) -> None:
+    fault = tmp_path / "fault"
+    fault.touch()
+    handler = f"import os\nif os.path.exists({str(fault)!r}):\n    raise ValueError\n{ECHO}"
+    path = pack(tmp_path, "m.mar", handler, config="maxRetryTimeoutInSec: 1\n")
+    with served(path, loaded=False) as server:
+        wait_until(lambda: server.request("POST", "/predictions/m", b"x")[0] == 503)
+        fault.unlink()
+        assert server.manage("PUT", "/models/m?min_worker=1&synchronous=true")[0] == 200
+        assert server.request("POST", "/predictions/m", b"x")[0] == 200
+
+
+def test_a_description_shares_no_batch(fresh: Served) -> None:
+    assert fresh.manage("POST", "/models?url=probe.mar&initial_workers=1&batch_size=4&max_batch_delay=200")[0] == 200
+    waiting = [http.client.HTTPConnection(fresh.inference) for _ in range(3)]
+    for connection in waiting:
+        connection.request("POST", "/predictions/probe", b"wait")
+    assert fresh.manage("GET", "/models/probe?customized=true")[1][0]["customizedMetadata"]["rows"] == 1
+    assert {connection.getresponse().read() for connection in waiting} == {b"3"}
+    for connection in waiting:
+        connection.close()
+
+
+def test_a_handler_that_does_not_describe_itself(fresh: Served) -> None:
+    fresh.manage("POST", "/models?url=mute.mar&initial_workers=1")
+    code, (found,) = fresh.manage("GET", "/models/mute?customized=true")
+    assert (code, found["customizedMetadata"]) == (200, {})
+    fresh.manage("POST", "/models?url=breaks.mar&initial_workers=1")
+    expected = error(503, "InternalServerException", "Prediction failed")
+    assert fresh.manage("GET", "/models/breaks?customized=true") == (503, expected)
+
+
+def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -> None:
+    with served(store / "probe.mar", model_store=store) as server:
+        for method, path in [
+            ("POST", "/models?url=probe2.mar"),
+            ("DELETE", "/models/probe"),
+            ("DELETE", "/models/a/1"),
+        ]:
+            assert server.manage(method, path) == (405, NOT_ALLOWED)
+        assert server.manage("PUT", "/models/probe?min_worker=1&synchronous=true")[0] == 200
+        assert server.manage("PUT", "/models/probe/1.0/set-default")[0] == 200
+
+
+def test_the_doors_refusal(store: Path) -> None:
+    loader = LOADER.__class__(load=LOADER.load, door=Door(digests=frozenset({"sha256:x"})))
+    with served(model_store=store, model_api=True, loader=loader) as server:
+        code, found = server.manage("POST", "/models?url=probe.mar")
+        assert (code, found["type"]) == (400, "InvalidModelException")
+        assert found["message"].startswith("it has no digest")
+        assert str(store) not in found["message"]
+        assert server.manage("GET", "/models") == (200, {"models": []})
+
+
+def test_default_workers(store: Path) -> None:
+    with served(model_store=store, model_api=True, default_workers=2) as server:
+        registered = 'Model "probe" Version: 1.0 registered with 2 initial workers'
+        assert server.manage("POST", "/models?url=probe.mar") == (200, status(registered))
+
+
+def test_as_the_original(as_original: Served) -> None:
+    """What differs: the words of failures, the status of broken JSON; what is safe stays."""
+    code, found = as_original.manage("POST", "/models", b"{", content_type="application/json")
+    assert (code, found["type"]) == (500, "JsonSyntaxException")
+    code, found = as_original.manage("POST", "/models?url=raises.mar&initial_workers=1")
+    assert found["message"] == "Failed to start workers for model raises version: 1.0"
+    assert as_original.manage("GET", "/models/raises")[0] == 404
+    assert as_original.manage("POST", "/models?url=..%2Fprobe.mar")[0] == 404
+    assert as_original.manage("POST", "/models?url=hangs.mar&initial_workers=1&synchronous=false")[0] == 202
+    assert as_original.manage("GET", "/v1/models/hangs")[1] == {"name": "hangs", "ready": True}
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_one_address_for_all(store: Path, compat: bool) -> None:
+    everything = dict.fromkeys(("inference", "management", "metrics"), free_address())
+    with served(store / "probe.mar", model_store=store, model_api=True, compat=compat, **everything) as server:
+        assert list(server.listener.addresses) == ["inference"]
+        assert server.request("POST", "/predictions/probe", b"x")[0] == 200
+        assert server.request("POST", "/models/probe/invoke", b"x")[0] == 200
+        assert server.manage("GET", "/models")[0] == 200
+        assert server.manage("GET", "/models/probe/1.0")[0] == (404 if compat else 200)
+        assert server.manage("PUT", "/models/probe/1.0/set-default")[0] == 200
+        assert b"Requests2XX" in server.request("GET", "/metrics")[2]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "localhost.evil.example:8081"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+@pytest.mark.parametrize("shares", [False, True])
+def test_another_sites_page_is_refused(store: Path, headers: dict[str, str], shares: bool) -> None:
+    where = dict.fromkeys(("inference", "management"), free_address()) if shares else {}
+    with served(model_store=store, model_api=True, **where) as server:
+        for method, path in [("GET", "/models"), ("POST", "/models?url=probe.mar"), ("PUT", "/models/a/1/set-default")]:
+            code, found = server.manage(method, path, **headers)
+            assert (code, found["type"]) == (403, "ForbiddenException")
+        assert server.manage("GET", "/models", Origin=f"http://{server.management}") == (200, {"models": []})
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_tokens(store: Path, tmp_path: Path, compat: bool) -> None:
+    file = tmp_path / "key_file.json"
+    tokens = Tokens.start(file)
+    with served(model_store=store, model_api=True, tokens=tokens, compat=compat) as server:
+
+        def keys() -> dict[str, str]:
+            return {kind: f"Bearer {entry['key']}" for kind, entry in json.loads(file.read_text()).items()}
+
+        refused = 400 if compat else 401
+        words = "Token {} failed. Token either incorrect, expired, or not provided correctly"
+        code, headers, body = server.request("GET", "/models", at=server.management)
+        assert code == refused
+        assert json.loads(body) == error(refused, "InvalidKeyException", words.format("Authorization"))
+        assert headers.get("www-authenticate") == (None if compat else "Bearer")
+        assert server.manage("GET", "/models", Authorization=keys()["inference"])[0] == (400 if compat else 403)
+        assert server.manage("POST", "/models?url=probe.mar")[0] == refused
+        assert server.manage("GET", "/models", Authorization=keys()["management"])[0] == 200
+        assert server.manage("OPTIONS", "/")[0] == 200
+        assert server.manage("GET", "/api-description")[0] == 200
+        old = keys()
+        for path, key in [("/token?type=management", "management"), ("/token?type=other", "API"), ("/token", "API")]:
+            code, found = server.manage("GET", path, Authorization=old[key])
+            assert (code, found["message"]) == (refused, words.format("Authentication"))
+        code, _, body = server.request(
+            "GET", "/token?type=management", headers={"Authorization": old["API"]}, at=server.management
+        )
+        assert (code, body) == (200, b"\n")
+        assert server.manage("GET", "/models", Authorization=old["management"])[0] == refused
+        assert server.manage("GET", "/models", Authorization=keys()["management"])[0] == 200
