@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,24 +12,20 @@ from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
 from multidict import CIMultiDict
 
-from marpack.errors import UsageError
+from marpack.serving.answer_head import head_of
+from marpack.serving.connections import ConnectionBound, WriteWatch
 from marpack.serving.jobs import BrokenOffError, StreamedAnswer
 from marpack.serving.settings import Address
+from marpack.serving.system import bound, room_for
 from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
-from marpack.torchserve.frontend.http_response import refusal
+from marpack.torchserve.frontend.http_response import error_response, refusal
 from marpack.torchserve.messages import Response
 
-_BODY_GRACE = 20.0  # seconds that a body may take, whatever its size
-_BODY_PACE = 16_384  # bytes a second that it must come with beyond those
+_BODY_PACE = 16_384  # bytes a second that a body must come with beyond its grace
+_FAREWELL = 0.25  # seconds in which a server that is to end still answers what comes on open connections
 _CLOSING = 1.0  # seconds that what is left after the drain has to take leave
 _LOOK = 0.02  # seconds between two looks whether all is answered
-_LINGER = 2.0  # seconds that what an answered client still sends is read and dropped
 _MAX_HEAD = 16_384  # bytes of a line that the parser takes: the server's own bound is held in `received`
-_NO_CACHE = {
-    "Pragma": "no-cache",
-    "Cache-Control": "no-cache; no-store, must-revalidate, private",
-    "Expires": "Thu, 01 Jan 1970 00:00:00 UTC",
-}  # as the server sets them, on whatever passed a route
 _QUIET = logging.getLogger("marpack.serving.http")  # what aiohttp says of clients that send nonsense
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
@@ -43,6 +37,9 @@ class FrontSettings(Struct, frozen=True, kw_only=True):
     max_request_size: int  # bytes of a body
     max_connections: int  # open at once, over all addresses
     keep_alive: float = 75.0  # seconds that a connection may be idle, or be at its head
+    body_grace: float = 20.0  # seconds that a body may take, whatever its size
+    write_grace: float = 20.0  # seconds that a client may take nothing of its answer
+    linger: float = 2.0  # seconds that what an answered client still sends is read and dropped
     drain: float = 30.0  # seconds that running requests have once the server is to end
 
 
@@ -56,7 +53,7 @@ class HttpRequest:
         self._settings = settings
         self.method = request.method
         self.target = request.raw_path  # as it was sent
-        self.headers = tuple([(_text(name), _text(value)) for name, value in request.raw_headers])
+        self.headers = tuple([(str(name, "latin-1"), str(value, "latin-1")) for name, value in request.raw_headers])
 
     @property
     def remote(self) -> str:
@@ -77,7 +74,7 @@ class HttpRequest:
         announced = self._request.content_length
         if announced is not None and announced > limit:
             raise TooLargeError(announced, limit)
-        if "Expect" in self._request.headers:
+        if "Expect" in self._request.headers and self._request.version >= (1, 1):
             await self._invite()
         if content.is_eof():
             data: bytes = content.read_nowait()
@@ -99,7 +96,7 @@ class HttpRequest:
         pieces, size, begun = [], 0, time.monotonic()
         try:
             while not self._request.content.at_eof():
-                left = begun + _BODY_GRACE + size / _BODY_PACE - time.monotonic()
+                left = begun + self._settings.body_grace + size / _BODY_PACE - time.monotonic()
                 async with asyncio.timeout(left):
                     piece = await self._request.content.readany()
                 pieces.append(piece)
@@ -144,23 +141,57 @@ class _Stream(web.StreamResponse):
 
 
 class _Connection(RequestHandler):
-    """Answers what is no HTTP as the server does."""
+    """Answers what is no HTTP as the server does, and leaves a client that does not take its answer."""
+
+    __slots__ = ("_watch",)
+
+    def __init__(self, manager: web.Server, *, write_grace: float, **settings: Any) -> None:  # Any: the library's
+        super().__init__(manager, **settings)
+        self._watch = WriteWatch(self._loop, write_grace)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.transport is not None:
+            self.transport.set_write_buffer_limits(0)  # whatever is not taken at once counts as a pause
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._watch.end()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.transport is not None:
+            self._watch.begin(self.transport)
+
+    def resume_writing(self) -> None:
+        self._watch.end()
+        super().resume_writing()
 
     def handle_error(
         self,
-        request: web.BaseRequest,  # noqa: ARG002 - the library's signature
+        request: web.BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002 - as above
+        message: str | None = None,  # noqa: ARG002 - the library's signature
     ) -> web.StreamResponse:
         """Return the answer to what could not be parsed, or to what failed in our own hands."""
-        if status == 500 and exc is not None:
-            raise exc  # ours: never silent
-        response = refusal(HeadError())
-        answer = _Response(body=response.body, status=400, reason=response.phrase)
-        answer.content_type = "application/json"
-        answer.force_close()
-        return answer
+        if isinstance(exc, ConnectionError):
+            raise exc  # the client has gone, or was left
+        if status == 400:
+            return _plain(refusal(HeadError()))
+        self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
+        if request.writer.output_size > 0:  # the answer has begun
+            return _cut(request)
+        return _plain(error_response(500, "the server failed on this request; what it prints says why"))
+
+
+def _plain(response: Response) -> web.StreamResponse:
+    """Return an answer that did not come from a handler, and ends the connection."""
+    answer = _Response(body=response.body, status=response.status, reason=response.phrase)
+    answer.content_type = "application/json"
+    answer.headers["connection"] = "close"
+    answer.force_close()
+    return answer
 
 
 class _Listener(web.Server):
@@ -172,35 +203,41 @@ class _Listener(web.Server):
             request_factory=partial(_Request, loop=asyncio.get_running_loop()),
             handler_cancellation=True,
             keepalive_timeout=front.settings.keep_alive,
-            lingering_time=_LINGER,
+            lingering_time=front.settings.linger,
             access_log=None,
             auto_decompress=False,
             max_line_size=_MAX_HEAD,
             max_field_size=_MAX_HEAD,
             logger=_QUIET,
+            write_grace=front.settings.write_grace,
         )
-        self._front = front
+        self._bound = front.connections
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._front.opened(transport)
+        if not self._bound.opened():
+            transport.abort()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self._front.closed()
+        self._bound.closed()
         super().connection_lost(handler, exc)
 
 
 class Front:
     """Addresses that are listened on, and the handlers behind them."""
 
-    def __init__(self, settings: FrontSettings) -> None:
+    def __init__(self, settings: FrontSettings, noted: Callable[[str], None] = lambda _: None) -> None:
+        """Take what is bounded, and who is told what whoever runs the server should know."""
         self.settings = settings
-        self.connections = 0
         self.draining = False
-        self._running = 0  # requests, until their answers are written
+        most = room_for(settings.max_connections)
+        if most < settings.max_connections:
+            noted(f"there can be {most} connections at most: the system lends no more descriptors (ulimit -Hn)")
+        self.connections = ConnectionBound(most, noted)
+        self._busy: set[object] = set()  # connections whose requests are not answered to the end
         self._runners: list[web.ServerRunner] = []
 
     async def listen(self, address: Address, handler: Handler) -> Address:
@@ -208,51 +245,55 @@ class Front:
 
         Raises UsageError for one that cannot be listened on.
         """
+        sock = bound(address)
         runner = web.ServerRunner(_Listener(partial(self._answer, handler), self), shutdown_timeout=_CLOSING)
-        await runner.setup()
-        sock = _bound(address)
-        await web.SockSite(runner, sock, backlog=1024).start()
         self._runners.append(runner)
+        await runner.setup()
+        await web.SockSite(runner, sock, backlog=1024).start()
         return address.bound_to(sock)
 
-    def opened(self, transport: asyncio.Transport) -> None:
-        """Count a connection; close it at once where there are too many."""
-        self.connections += 1
-        if self.connections > self.settings.max_connections:
-            transport.abort()
-
-    def closed(self) -> None:
-        """Count a connection less."""
-        self.connections -= 1
-
     async def drain(self, seconds: float, *, until: Callable[[], bool]) -> None:
-        """Stop accepting, and wait so long for the requests at hand, or until one need not wait any more."""
+        """Stop accepting, and wait so long for the requests at hand, or until one need not wait any more.
+
+        For a moment, what comes on open connections is still answered: it may have been sent before.
+        """
         self.draining = True
+        begun = time.monotonic()
         for runner in self._runners:
             for site in runner.sites:
                 await site.stop()
-            await asyncio.sleep(0)  # what was accepted by now begins
-            if runner.server is not None:
-                runner.server.pre_shutdown()
-        end = time.monotonic() + seconds
-        while self._running and time.monotonic() < end and not until():
-            await asyncio.sleep(_LOOK)
+        await _passed(lambda: until() or not self.connections.count, begun + min(seconds, _FAREWELL))
+        for connection in self._all():
+            connection.close()  # once its requests are answered; it takes no more
+        await asyncio.sleep(_LOOK)  # what has arrived by now begins
+        for connection in self._all():
+            if connection not in self._busy:
+                connection.force_close()
+        await _passed(lambda: until() or not self._busy, begun + seconds)
+
+    def _all(self) -> list[RequestHandler]:
+        return [connection for runner in self._runners if runner.server for connection in runner.server.connections]
 
     async def close(self) -> None:
-        """Close every address and connection."""
+        """Close every address and connection; what is still being answered is broken off."""
+        for connection in self._all():
+            if connection in self._busy and connection.transport is not None:
+                connection.transport.abort()
         await asyncio.gather(*(runner.cleanup() for runner in self._runners))
+        await _passed(lambda: not self.connections.count, time.monotonic() + _CLOSING)  # until all is sent
 
     async def _answer(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
-        self._running += 1
+        connection = request.protocol
+        self._busy.add(connection)
         try:
             return await self._answered(handler, request)
         finally:
-            self._running -= 1
+            self._busy.discard(connection)
 
     async def _answered(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
         reply = await handler(HttpRequest(request, self.settings))
         response = reply.response
-        if response.reset and not response.pieces:
+        if response.reset:
             return _cut(request)
         headers = _headers(request, reply, closes=self.draining)
         if reply.stream is not None:
@@ -261,22 +302,25 @@ class Front:
         answer.has_type = response.content_type is not None
         if headers.get("connection") == "close":
             answer.force_close()
+        await answer.prepare(request)
+        await answer.write_eof()  # here: a request is at hand until its answer is written
         return answer
+
+
+async def _passed(done: Callable[[], bool], end: float) -> None:
+    """Wait until something is so, or it is that time by the monotonic clock."""
+    while not done() and time.monotonic() < end:
+        await asyncio.sleep(_LOOK)
 
 
 def _headers(request: web.BaseRequest, reply: Reply, *, closes: bool) -> CIMultiDict[str]:
     response = reply.response
-    headers = CIMultiDict(reply.headers)
-    for name, value in response.headers:
-        headers[name] = value
-    if response.content_type is not None:
-        headers["content-type"] = response.content_type
-    if reply.request_id is not None:
-        headers["x-request-id"] = reply.request_id
-        headers.update(_NO_CACHE)
-    closes = closes or not request.keep_alive or (response.status >= 400 and not reply.keeps_open)
-    headers["connection"] = "close" if closes else "keep-alive"
-    return headers
+    closes = closes or not request.keep_alive
+    if response.status >= 400:  # a client that asked whether its body may come may send it all the same, or not
+        closes = closes or not reply.keeps_open or "Expect" in request.headers
+    if reply.stream is not None and request.version < (1, 1):  # only its end tells such a client that all has come
+        closes = True
+    return head_of(response, reply.headers, reply.request_id, closes=closes)
 
 
 async def _streamed(request: web.BaseRequest, stream: StreamedAnswer, headers: CIMultiDict[str]) -> web.StreamResponse:
@@ -284,12 +328,13 @@ async def _streamed(request: web.BaseRequest, stream: StreamedAnswer, headers: C
     answer.has_type = stream.head.content_type is not None
     if request.version >= (1, 1):
         answer.enable_chunked_encoding()
-    else:
+    if headers["connection"] == "close":
         answer.force_close()
     try:
         await answer.prepare(request)
         async for piece in stream.pieces():
-            await answer.write(piece)
+            if request.method != "HEAD":
+                await answer.write(piece)
         await answer.write_eof()
     except BrokenOffError:
         return _cut(request)
@@ -303,33 +348,3 @@ def _cut(request: web.BaseRequest) -> web.StreamResponse:
     if request.transport is not None:
         request.transport.abort()
     raise ConnectionResetError
-
-
-def _text(data: bytes) -> str:
-    return data.decode("latin-1")
-
-
-def _bound(address: Address) -> socket.socket:
-    """Return a socket that is bound to an address; raises UsageError."""
-    try:
-        family, _, _, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(place)
-    except OSError as error:
-        with suppress(UnboundLocalError):
-            sock.close()
-        hint = "end what listens there, or choose another port with --port"
-        raise UsageError(f"cannot listen on {address}: {error.strerror}", where=str(address), hint=hint) from error
-    return sock
-
-
-def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:  # Any: as typing has it
-    """Run a server's main coroutine to its end, in the fastest event loop there is."""
-    try:
-        import uvloop  # noqa: PLC0415 - not every system has it
-    except ImportError:
-        return asyncio.run(main())
-    return uvloop.run(main())

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from marpack.torchserve.messages import Request, Response, Trouble
 from marpack.torchserve.streaming import is_final
 
+_MOST_UNREAD = 64 << 20  # bytes of a streamed answer that are kept for a client that takes them slowly
+
 
 class BrokenOffError(Exception):
     """A streamed answer ends in the middle: its connection is to be reset."""
@@ -21,31 +23,45 @@ class StreamedAnswer:
 
     def __init__(self, head: Response) -> None:
         self.head = head
-        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: the end
+        self.unread = 0  # bytes that the client has not taken, while there may be more
+        self._pieces: deque[bytes] = deque()
+        self._news = asyncio.Event()
         self._broken = False
         self._count = 0  # pieces so far
         self._open = True
 
     def put(self, pieces: Iterable[bytes]) -> None:
-        """Take pieces in; empty ones are none."""
+        """Take pieces in; empty ones are none. A client that is too far behind gets no more than what it has."""
         for piece in filter(None, pieces if self._open else ()):
             self._count += 1
-            self._pieces.put_nowait(piece)
+            self.unread += len(piece)
+            self._pieces.append(piece)
+        self._news.set()
+        if self.unread > _MOST_UNREAD:
+            self.end(broken=True)
 
     def end(self, pieces: tuple[bytes, ...] = (), *, broken: bool = False) -> None:
         """Take in those of all its pieces that did not come yet; `broken`: there would have been more."""
         if self._open:
-            self.put(pieces[self._count :])
             self._open, self._broken = False, broken
-            self._pieces.put_nowait(None)
+            self._pieces.extend(filter(None, pieces[self._count :]))
+            self._news.set()
 
     def leave(self) -> None:
         """Take no more in: the client has gone."""
         self._open = False
+        self.unread = 0
+        self._pieces.clear()
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield each piece as it comes; raises BrokenOffError where it breaks off."""
-        while (piece := await self._pieces.get()) is not None:
+        while self._open or self._pieces:
+            if not self._pieces:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            piece = self._pieces.popleft()
+            self.unread -= len(piece)
             yield piece
         if self._broken:
             raise BrokenOffError

@@ -15,7 +15,7 @@ from marpack.errors import ExitCode, UsageError
 from marpack.serving.access import Guard, TokenKind, Tokens
 from marpack.serving.admission import Admission
 from marpack.serving.api import Api, ServingCore
-from marpack.serving.http import Front, FrontSettings, run
+from marpack.serving.http import Front, FrontSettings
 from marpack.serving.inference import InferenceApi
 from marpack.serving.listener import ServerListener, ServerStatistics
 from marpack.serving.loading import ModelLoader
@@ -29,6 +29,7 @@ from marpack.serving.registering import Registrar
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
 from marpack.serving.store import ModelStore
+from marpack.serving.system import run
 from marpack.torchserve.messages import Load
 from marpack.torchserve.system_metrics import sample_system
 
@@ -66,7 +67,7 @@ class Server:
     def __init__(self, options: ServerOptions, listener: ServerListener, metrics: ServerMetrics) -> None:
         self.options = options
         self.registry = Registry()
-        self.front = Front(options.front)
+        self.front = Front(options.front, listener.noted)
         self.statistics = ServerStatistics()
         self.core = ServingCore(
             registry=self.registry,
@@ -132,11 +133,9 @@ class Server:
             await self._listen()
             for plan in models:
                 self.add(plan, at_start=True)
-            if beside is not None:
-                tasks.append(asyncio.get_running_loop().create_task(beside(self)))
-                tasks[0].add_done_callback(self._task_ended)
+            tasks = [self._task(work(self)) for work in (Server._sample, beside) if work is not None]
             await self._ending.wait()
-            await self.front.drain(self.options.front.drain, until=lambda: self._interrupted)
+            await self.front.drain(self.options.front.drain, until=lambda: self._interrupted or self._bug is not None)
         finally:
             for task in tasks:
                 task.cancel()

@@ -1,0 +1,182 @@
+"""A front of its own in the test's event loop, and clients that say exactly what a test wants said."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
+
+from msgspec import Struct
+
+from marpack.serving import system
+from marpack.serving.api import Api, Call, Route, ServingCore
+from marpack.serving.http import Front, FrontSettings, Reply
+from marpack.serving.jobs import StreamedAnswer
+from marpack.serving.listener import ServerListener
+from marpack.serving.metrics import ServerMetrics
+from marpack.serving.registry import Registry
+from marpack.serving.settings import Address
+from marpack.torchserve.messages import Response
+
+LIMIT = 1000  # bytes of a request's body
+LARGE = 8 << 20  # bytes of a large answer: more than any socket's buffers take
+
+
+def reply(body: bytes = b"", **response: Any) -> Reply:
+    return Reply(response=Response(status=response.pop("status", 200), body=body, **response), request_id="an-id")
+
+
+class Probe(Api):
+    """Answers what tests ask."""
+
+    def __init__(self, *further: Route) -> None:
+        core = ServingCore(
+            registry=Registry(),
+            metrics=ServerMetrics(hostname="here"),
+            listener=ServerListener(),
+            max_request_size=LIMIT,
+        )
+        routes = (Route("/echo", self.echo), Route("/wait", self.wait), Route("/large", self.large))
+        super().__init__(core, (*further, *routes, Route("/stream", self.stream), Route("/fail", self.fail)))
+        self.begun = 0
+        self.cancelled = 0
+        self.go = asyncio.Event()
+        self.streamed = StreamedAnswer(Response(status=200, body=b""))
+
+    async def echo(self, call: Call) -> Reply:
+        return reply(await call.request.body())
+
+    async def wait(self, call: Call) -> Reply:
+        """Answer once the test says so."""
+        self.begun += 1
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return reply(b"waited")
+
+    async def large(self, call: Call) -> Reply:
+        return reply(bytes(LARGE))
+
+    async def stream(self, call: Call) -> Reply:
+        self.begun += 1
+        return Reply(response=self.streamed.head, stream=self.streamed, request_id="an-id")
+
+    async def fail(self, call: Call) -> Reply:
+        raise KeyError("a bug")
+
+
+class Listening(Struct):
+    front: Front
+    port: int
+    probe: Probe
+    notes: list[str]
+
+    async def connect(self) -> "Client":
+        return Client(*await asyncio.open_connection("127.0.0.1", self.port))
+
+    async def said(self, *pieces: bytes) -> bytes:
+        """Return all that a connection gets back until it is closed."""
+        async with await self.connect() as client:
+            for piece in pieces:
+                await client.send(piece)
+            return await client.rest()
+
+
+class Answer(Struct):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    head: bytes
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        with suppress(ConnectionError):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def rest(self, timeout: float = 5.0) -> bytes:
+        """Return what comes until the end of the connection, which has to be in time."""
+        data = bytearray()
+        async with asyncio.timeout(timeout):
+            with suppress(ConnectionError):
+                while piece := await self.reader.read(1 << 16):
+                    data += piece
+        return bytes(data)
+
+    async def answer(self, *, bodiless: bool = False) -> Answer:
+        """Return the next answer."""
+        async with asyncio.timeout(5.0):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            lines = head.decode("latin-1").split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+            body = b"" if bodiless else await self._body(headers)
+        return Answer(int(lines[0].split(" ")[1]), headers, body, head)
+
+    async def _body(self, headers: dict[str, str]) -> bytes:
+        if headers.get("transfer-encoding") != "chunked":
+            return await self.reader.readexactly(int(headers.get("content-length", 0)))
+        body = b""
+        while size := int(await self.reader.readline(), 16):
+            body += await self.reader.readexactly(size)
+            await self.reader.readexactly(2)
+        await self.reader.readline()
+        return body
+
+    async def get(self, path: str) -> Answer:
+        await self.send(request(path))
+        return await self.answer()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+        with suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+def request(path: str, *headers: str, body: bytes = b"", method: str = "POST", version: str = "1.1") -> bytes:
+    """Return a request's bytes, with the length of its body unless a header tells it otherwise."""
+    told = any(header.lower().startswith(("content-length", "transfer-encoding")) for header in headers)
+    length = [f"content-length: {len(body)}"] if body and not told else []
+    return "\r\n".join([f"{method} {path} HTTP/{version}", "host: here", *headers, *length, "", ""]).encode() + body
+
+
+@asynccontextmanager
+async def listening(*further: Route, **settings: Any) -> AsyncIterator[Listening]:
+    """Yield a front that listens."""
+    notes: list[str] = []
+    given = {"max_request_size": LIMIT, "max_connections": 100, "linger": 0.1, **settings}
+    front = Front(FrontSettings(**given), notes.append)
+    probe = Probe(*further)
+    address = await front.listen(Address("127.0.0.1", 0), probe.handle)
+    try:
+        yield Listening(front, address.port, probe, notes)
+    finally:
+        await front.close()
+
+
+def in_loop(main: Callable[[], Coroutine[Any, Any, Any]], *, within: float = 10.0) -> None:
+    """Run a test's coroutine in the event loop that servers run in."""
+
+    async def bounded() -> int:
+        async with asyncio.timeout(within):
+            await main()
+        return 0
+
+    system.run(bounded)
+
+
+async def eventually(holds: Callable[[], object], within: float = 5.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within):
+        while not holds():
+            await asyncio.sleep(0.005)

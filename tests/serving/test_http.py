@@ -1,0 +1,595 @@
+import asyncio
+import json
+import resource
+import time
+from contextlib import suppress
+
+import pytest
+from serving.fronts import LARGE, LIMIT, Client, Listening, eventually, in_loop, listening, request
+from serving.malformed import MALFORMED
+
+from marpack.errors import UsageError
+from marpack.serving.api import Call, Route
+from marpack.serving.http import Front, FrontSettings, Reply
+from marpack.serving.settings import Address
+from marpack.serving.system import room_for
+from marpack.torchserve.messages import Response
+
+CHUNKED = "transfer-encoding: chunked"
+PATIENCE = 0.2  # seconds, of servers that lose it soon
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+# --- what is overridden in the library
+
+
+def test_an_answer_has_only_headers_that_were_asked_for():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            answer = await client.get("/echo")
+            assert answer.head.startswith(b"HTTP/1.1 200 \r\n")
+            assert answer.headers == {
+                "connection": "keep-alive",
+                "content-length": "0",
+                "x-request-id": "an-id",
+                "pragma": "no-cache",
+                "cache-control": "no-cache; no-store, must-revalidate, private",
+                "expires": "Thu, 01 Jan 1970 00:00:00 UTC",
+            }
+            await client.send(request("/echo", body=b"abc"))
+            assert "content-type" not in (await client.answer()).headers
+
+    in_loop(main)
+
+
+def test_what_is_no_http_is_answered_as_the_server_does():
+    async def main() -> None:
+        async with listening() as at:
+            head, _, body = (await at.said(b"nonsense\r\n\r\n")).partition(b"\r\n\r\n")
+            assert b" 400 Bad Request" in head
+            assert b"connection: close" in head.lower()
+            assert json.loads(body) == {
+                "code": 400,
+                "type": "BadRequestException",
+                "message": "Invalid HTTP message.",
+            }
+
+    in_loop(main)
+
+
+def test_a_bug_is_told_and_answered_and_the_next_request_is_too():
+    async def main() -> None:
+        told: list[BaseException] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        async with listening() as at:
+            said = await at.said(request("/fail"))
+            assert b" 500 Internal Server Error\r\n" in said
+            assert b"InternalServerException" in said
+            assert [type(error) for error in told] == [KeyError]
+            async with await at.connect() as client:
+                assert (await client.get("/echo")).status == 200
+
+    in_loop(main)
+
+
+def test_connections_beyond_the_bound_are_closed_and_told_of_once():
+    async def main() -> None:
+        async with listening(max_connections=3) as at:
+            kept = [await at.connect() for _ in range(3)]
+            assert [(await client.get("/echo")).status for client in kept] == [200] * 3
+            for _ in range(3):
+                assert await at.said(request("/echo")) == b""
+            assert [(await client.get("/echo")).status for client in kept] == [200] * 3
+            assert len(at.notes) == 1
+            assert at.notes[0].startswith("3 connections are open")
+            for client in kept:
+                await client.__aexit__()
+            await eventually(lambda: at.front.connections.count == 0)
+            async with await at.connect() as client:
+                assert (await client.get("/echo")).status == 200
+
+    in_loop(main)
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_left():
+    async def main() -> None:
+        async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
+            client.writer.transport.pause_reading()
+            await client.send(request("/large"))
+            await eventually(lambda: at.front.connections.count == 1)
+            await eventually(lambda: at.front.connections.count == 0)
+
+    in_loop(main)
+
+
+def test_a_client_that_takes_its_answer_slowly_gets_it_all():
+    async def main() -> None:
+        async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
+            await client.send(request("/large", "connection: close"))
+            size, begun = 0, time.monotonic()
+            while piece := await client.reader.read(1 << 18):
+                size += len(piece)
+                await asyncio.sleep(0.02)
+            assert time.monotonic() - begun > 2 * PATIENCE
+            assert size > LARGE
+
+    in_loop(main)
+
+
+# --- the descriptors that the system lends
+
+
+def test_the_limit_of_descriptors_is_raised_to_what_is_needed(monkeypatch: pytest.MonkeyPatch):
+    limits = [(1000, 5000)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    assert room_for(500) == 500
+    assert limits == [(1000, 5000)]
+    assert room_for(2000) == 2000
+    assert limits[-1] == (2256, 5000)
+    assert room_for(5000) == 5000 - 256
+    assert limits[-1] == (5000, 5000)
+
+
+def test_a_bound_that_the_system_does_not_allow_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (300, 300))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    notes: list[str] = []
+    Front(FrontSettings(max_request_size=1, max_connections=1000), notes.append)
+    assert notes == ["there can be 44 connections at most: the system lends no more descriptors (ulimit -Hn)"]
+
+
+def test_an_address_that_is_taken_is_told_in_a_sentence():
+    async def main() -> None:
+        async with listening() as at:
+            with pytest.raises(UsageError, match=f"cannot listen on http://127.0.0.1:{at.port}: Address") as raised:
+                await at.front.listen(Address("127.0.0.1", at.port), at.probe.handle)
+            assert raised.value.hint is not None
+
+    in_loop(main)
+
+
+# --- bodies
+
+FITS = bytes(LIMIT)
+BEYOND = bytes(LIMIT + 1)
+PIECES = chunk(bytes(600)) + chunk(bytes(600)) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "stays"),
+    [
+        ((), FITS, 200, True),
+        ((), BEYOND, 413, True),
+        ((CHUNKED,), chunk(FITS) + b"0\r\n\r\n", 200, True),
+        ((CHUNKED,), PIECES, 413, False),
+        (("expect: 100-continue", f"content-length: {LIMIT + 1}"), b"", 413, False),
+        (("expect: a-miracle", "content-length: 3"), b"", 417, False),
+    ],
+)
+def test_bodies_at_the_limit(headers: tuple[str, ...], body: bytes, status: int, stays: bool):
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/echo", *headers, body=body))
+            answer = await client.answer()
+            assert answer.status == status
+            assert answer.headers["connection"] == ("keep-alive" if stays else "close")
+            if stays:
+                assert (await client.get("/echo")).status == 200
+            else:
+                assert await client.rest() == b""
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("headers", [("content-length: 3",), (CHUNKED,)])
+def test_a_client_that_asks_is_told_that_its_body_may_come(headers: tuple[str, ...]):
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/echo", "expect: 100-Continue", *headers))
+            assert (await client.answer(bodiless=True)).status == 100
+            await client.send(b"abc" if headers != (CHUNKED,) else chunk(b"abc") + b"0\r\n\r\n")
+            assert (await client.answer()).body == b"abc"
+            assert (await client.get("/echo")).status == 200
+
+    in_loop(main)
+
+
+# --- connections
+
+
+@pytest.mark.parametrize(
+    ("version", "headers", "stays"),
+    [
+        ("1.1", (), True),
+        ("1.1", ("Connection: close",), False),
+        ("1.0", (), False),
+        ("1.0", ("Connection: keep-alive",), True),
+        ("1.0", ("expect: 100-continue",), False),
+    ],
+)
+def test_a_connection_stays_as_long_as_the_client_wants(version: str, headers: tuple[str, ...], stays: bool):
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/echo", *headers, body=b"abc", version=version))
+            answer = await client.answer()
+            assert (answer.status, answer.body) == (200, b"abc")
+            assert answer.headers["connection"] == ("keep-alive" if stays else "close")
+            if stays:
+                assert (await client.get("/echo")).status == 200
+            else:
+                assert await client.rest() == b""
+
+    in_loop(main)
+
+
+def test_a_client_of_http_1_0_need_not_name_the_host():
+    async def main() -> None:
+        async with listening() as at:
+            assert (await at.said(b"GET /echo HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200 \r\n")
+
+    in_loop(main)
+
+
+def test_head_gets_the_head():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/echo", body=b"abc", method="HEAD"))
+            answer = await client.answer(bodiless=True)
+            assert (answer.status, answer.headers["content-length"]) == (200, "3")
+            assert (await client.get("/echo")).status == 200
+
+    in_loop(main)
+
+
+def test_pipelined_requests_are_answered_in_their_order():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            marks = [b"%d" % number for number in range(100)]
+            await client.send(b"".join(request("/echo", body=mark) for mark in marks))
+            assert [(await client.answer()).body for _ in marks] == marks
+
+    in_loop(main)
+
+
+def test_a_client_that_will_send_no_more_has_gone():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/wait"))
+            await eventually(lambda: at.probe.begun)
+            client.writer.write_eof()
+            assert await client.rest() == b""
+            await eventually(lambda: at.probe.cancelled)
+
+    in_loop(main)
+
+
+def test_a_client_that_leaves_has_its_request_cancelled():
+    async def main() -> None:
+        async with listening() as at:
+            async with await at.connect() as client:
+                await client.send(request("/wait"))
+                await eventually(lambda: at.probe.begun)
+            await eventually(lambda: at.probe.cancelled == 1)
+            await eventually(lambda: at.front.connections.count == 0)
+
+    in_loop(main)
+
+
+def test_a_client_may_leave_while_its_answer_is_written():
+    async def main() -> None:
+        async with listening() as at:
+            async with await at.connect() as client:
+                await client.send(request("/large"))
+                await client.reader.readexactly(1000)
+                client.writer.transport.abort()
+            await eventually(lambda: at.front.connections.count == 0)
+            async with await at.connect() as client:
+                assert (await client.get("/echo")).status == 200
+
+    in_loop(main)
+
+
+# --- streams
+
+
+def test_a_stream_arrives_piece_by_piece():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            at.probe.streamed.put((b"one",))
+            await client.send(request("/stream"))
+            head = await client.reader.readuntil(b"3\r\none\r\n")
+            assert b"transfer-encoding: chunked" in head.lower()
+            at.probe.streamed.put((b"three",))
+            assert await client.reader.readexactly(10) == b"5\r\nthree\r\n"
+            at.probe.streamed.end()
+            assert await client.reader.readexactly(5) == b"0\r\n\r\n"
+
+    in_loop(main)
+
+
+def test_a_stream_to_http_1_0_ends_with_its_connection():
+    async def main() -> None:
+        async with listening() as at:
+            at.probe.streamed.end((b"one", b"two"))
+            head, _, body = (await at.said(request("/stream", "connection: keep-alive", version="1.0"))).partition(
+                b"\r\n\r\n"
+            )
+            assert b"connection: close" in head.lower()
+            assert b"chunked" not in head.lower()
+            assert body == b"onetwo"
+
+    in_loop(main)
+
+
+def test_head_of_a_stream_gets_no_piece():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            at.probe.streamed.end((b"one", b"two"))
+            await client.send(request("/stream", method="HEAD"))
+            assert (await client.answer(bodiless=True)).status == 200
+            assert (await client.get("/echo")).status == 200
+
+    in_loop(main)
+
+
+def test_a_stream_that_breaks_off_ends_without_its_last_chunk():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/stream"))
+            await eventually(lambda: at.probe.begun)
+            at.probe.streamed.put((b"one",))
+            await client.reader.readuntil(b"one\r\n")
+            at.probe.streamed.end(broken=True)
+            assert await client.rest() == b""
+
+    in_loop(main)
+
+
+def test_a_stream_whose_client_leaves_takes_no_more_in():
+    async def main() -> None:
+        async with listening() as at:
+            async with await at.connect() as client:
+                at.probe.streamed.put((b"one",))
+                await client.send(request("/stream"))
+                await client.reader.readuntil(b"one\r\n")
+            await eventually(lambda: at.front.connections.count == 0)
+            at.probe.streamed.put((b"two",))
+            assert at.probe.streamed.unread == 0
+
+    in_loop(main)
+
+
+# --- slow clients
+
+
+async def dribble(client: Client, data: bytes) -> None:
+    """Send a byte now and then, until nobody takes it."""
+    for byte in data:
+        if client.writer.is_closing():
+            return
+        await client.send(bytes((byte,)))
+        await asyncio.sleep(PATIENCE / 4)
+
+
+async def endless(client: Client, data: bytes) -> None:
+    """Send for ever, until nobody takes it."""
+    for _ in range(1000):
+        if client.writer.is_closing():
+            return
+        await client.send(data)
+        await asyncio.sleep(0)
+
+
+SLOW = {
+    "silent": (b"", b"", b""),
+    "trickled head": (b"", request("/echo", "x: " + "y" * 1000), b""),
+    "trickled second head": (request("/echo"), request("/echo", "x: " + "y" * 1000), b""),
+    "second silence": (request("/echo"), b"", b""),
+    "stalled body": (request("/echo", "content-length: 900") + b"abc", b"", b""),
+    "trickled body": (request("/echo", "content-length: 900"), bytes(900), b""),
+    "trickled chunks": (request("/echo", CHUNKED), chunk(b"a") * 900, b""),
+    "body that nobody asked for": (request("/stream", "content-length: 900"), bytes(900), b""),
+    "endless line": (b"GET /", b"", b"x" * 1000),
+    "endless header": (b"GET /echo HTTP/1.1\r\nhost: a\r\nx: ", b"", b"y" * 1000),
+    "endless headers": (b"GET /echo HTTP/1.1\r\nhost: a\r\n", b"", b"x: y\r\n" * 100),
+    "endless empty lines": (b"", b"", b"\r\n" * 100),
+    "endless extension": (request("/echo", CHUNKED) + b"1;", b"", b"x" * 1000),
+    "endless trailers": (request("/echo", CHUNKED) + b"0\r\n", b"", b"x: y\r\n" * 100),
+    "endless body": (request("/echo", CHUNKED), b"", chunk(bytes(500))),
+    "broken chunks": (request("/echo", CHUNKED), b"zz\r\n", b""),
+}
+
+
+async def outlasted(at: Listening, first: bytes, slowly: bytes, for_ever: bytes) -> float:
+    """Return how long a client that behaves so keeps its connection, in seconds."""
+    begun = time.monotonic()
+    async with await at.connect() as client:
+        await client.send(first)
+        sending = asyncio.create_task(endless(client, for_ever) if for_ever else dribble(client, slowly))
+        await client.rest()
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
+    return time.monotonic() - begun
+
+
+def test_slow_clients_are_left_in_time_and_others_are_answered_meanwhile():
+    async def main() -> None:
+        async with listening(keep_alive=PATIENCE, body_grace=PATIENCE) as at:
+            at.probe.streamed.end((b"one",))
+            slow = asyncio.gather(*(outlasted(at, *each) for each in SLOW.values()))
+            answers = 0
+            while not slow.done():
+                async with await at.connect() as client:
+                    assert (await client.get("/echo")).status == 200
+                answers += 1
+                await asyncio.sleep(0.01)
+            assert answers > 10
+            late = {name: took for name, took in zip(SLOW, slow.result(), strict=True) if took > 10 * PATIENCE}
+            assert not late
+            assert at.front.connections.count == 0
+
+    in_loop(main)
+
+
+def test_a_slow_but_honest_upload_is_taken():
+    async def main() -> None:
+        async with listening(max_request_size=1 << 20, body_grace=PATIENCE) as at, await at.connect() as client:
+            await client.send(request("/echo", "content-length: 200000"))
+            for _ in range(10):
+                await client.send(bytes(20_000))
+                await asyncio.sleep(PATIENCE / 5)
+            assert len((await client.answer()).body) == 200_000
+
+    in_loop(main)
+
+
+# --- the end
+
+
+def test_what_comes_on_an_open_connection_while_the_server_ends_is_answered():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as kept, await at.connect() as idle:
+            assert (await kept.get("/echo")).status == 200
+            assert (await idle.get("/echo")).status == 200
+            draining = asyncio.create_task(at.front.drain(5.0, until=lambda: False))
+            await eventually(lambda: at.front.draining)
+            answer = await kept.get("/echo")
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            assert await idle.rest(1.0) == b""  # before the drain has ended, so that its client may turn elsewhere
+            await draining
+            with pytest.raises(OSError):
+                await at.connect()
+
+    in_loop(main)
+
+
+def test_the_drain_waits_for_what_is_at_hand():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/wait"))
+            await eventually(lambda: at.probe.begun)
+            draining = asyncio.create_task(at.front.drain(5.0, until=lambda: False))
+            await asyncio.sleep(PATIENCE)
+            assert not draining.done()
+            at.probe.go.set()
+            assert (await client.answer()).body == b"waited"
+            await draining
+
+    in_loop(main)
+
+
+def test_the_drain_waits_for_answers_that_are_being_taken():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            client.writer.transport.pause_reading()
+            await client.send(request("/large"))
+            await asyncio.sleep(0.05)
+            draining = asyncio.create_task(at.front.drain(5.0, until=lambda: False))
+            await asyncio.sleep(2 * PATIENCE)
+            assert not draining.done()
+            client.writer.transport.resume_reading()
+            assert len((await client.answer()).body) == LARGE
+            await draining
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("path", ["/wait", "/stream"])
+def test_what_outlasts_the_drain_is_cut(path: str):
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request(path))
+            await eventually(lambda: at.probe.begun)
+            await at.front.drain(PATIENCE, until=lambda: False)
+            begun = time.monotonic()
+            await at.front.close()
+            assert time.monotonic() - begun < 0.8
+            assert not (await client.rest()).endswith(b"0\r\n\r\n")
+
+    in_loop(main)
+
+
+def test_a_drain_that_need_not_wait_ends():
+    async def main() -> None:
+        async with listening() as at, await at.connect() as client:
+            await client.send(request("/wait"))
+            await eventually(lambda: at.probe.begun)
+            enough = asyncio.Event()
+            draining = asyncio.create_task(at.front.drain(60.0, until=enough.is_set))
+            await asyncio.sleep(0.05)
+            enough.set()
+            await draining
+
+    in_loop(main)
+
+
+# --- handlers' own nonsense
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response(status=200, body=b"", phrase="two\r\nlines"),
+        Response(status=200, body=b"", headers=(("x", "two\r\nlines"),)),
+        Response(status=200, body=b"", headers=(("x\r\ny", "z"),)),
+        Response(status=200, body=b"", content_type="two\r\nlines"),
+    ],
+)
+def test_a_head_that_cannot_be_sent_splits_no_answer(response: Response):
+    async def odd(call: Call) -> Reply:
+        return Reply(response=response, request_id="an-id")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        async with listening(Route("/odd", odd)) as at:
+            said = await at.said(request("/odd"))
+            assert said.split(b"\r\n")[0].endswith(b" 500 Internal Server Error")
+            assert b"\r\nlines" not in said
+
+    in_loop(main)
+
+
+def test_an_answer_that_is_broken_off_before_its_head_is_a_reset():
+    async def main() -> None:
+        async def broken(call: Call) -> Reply:
+            return Reply(response=Response(status=404, body=b"", reset=True), request_id="an-id")
+
+        async with listening(Route("/broken", broken)) as at:
+            assert await at.said(request("/broken")) == b""
+
+    in_loop(main)
+
+
+# --- malformed requests
+
+
+@pytest.mark.parametrize("halves", [False, True], ids=["at once", "in halves"])
+def test_what_is_malformed_is_refused_and_the_next_client_is_answered(halves: bool):
+    async def statuses(at: Listening, sent: bytes) -> tuple[int, ...]:
+        middle = len(sent) // 2 if halves else len(sent)
+        async with await at.connect() as client:
+            await client.send(sent[:middle])
+            await asyncio.sleep(0.01 if halves else 0)
+            await client.send(sent[middle:])
+            said = await client.rest()
+        return tuple(int(line.split(b" ")[1]) for line in said.split(b"\r\n") if line.startswith(b"HTTP/"))
+
+    async def one(at: Listening, name: str) -> str | None:
+        sent, allowed = MALFORMED[name]
+        got = await statuses(at, sent)
+        again = await at.said(request("/echo", "connection: close", body=b"abc"))
+        if again.endswith(b"abc") and set(got) <= set(allowed) and (got or not allowed):
+            return None
+        return f"{name}: {got}"
+
+    async def main() -> None:
+        async with listening(keep_alive=PATIENCE, body_grace=PATIENCE) as at:
+            assert [wrong for wrong in await asyncio.gather(*(one(at, name) for name in MALFORMED)) if wrong] == []
+            assert at.front.connections.count == 0
+
+    in_loop(main)
