@@ -62,8 +62,10 @@ class WorkerProcess:
 
         Raises WorkerError if it cannot be started.
         """
-        ours, theirs = socket.socketpair()
-        logs, log_end = os.pipe()
+        try:
+            ours, theirs, logs, log_end = _connections()
+        except OSError as error:  # no descriptors are left
+            raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
         marker = secrets.token_hex(8)
         # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
         command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), marker, str(max_memory or 0)]
@@ -149,6 +151,17 @@ class WorkerProcess:
         if self.exit is not None:
             os.close(self.exit)
             self.exit = None
+
+
+def _connections() -> tuple[socket.socket, socket.socket, int, int]:
+    """Return both ends of a socket and of a pipe; raises OSError."""
+    ours, theirs = socket.socketpair()
+    try:
+        return ours, theirs, *os.pipe()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
 
 
 def _lasting_parent() -> int:

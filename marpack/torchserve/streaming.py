@@ -38,6 +38,7 @@ class ChunkSocket(Struct, eq=False):
     passes: Callable[[ResponseChunk], None]  # a piece on
     limit: int = MAX_BODY  # bytes of an answer that the frontend takes at once
     sent: list[ResponseChunk] = []
+    over: bool = False  # the batch is answered: what a thread of the handler's still sends reaches nobody
     places: Sequence[int] | None = None  # where the rows at hand stand in the batch; None: where they are
 
     def sendall(self, message: ChunkMessage) -> None:
@@ -51,6 +52,8 @@ class ChunkSocket(Struct, eq=False):
 
     def pass_on(self, piece: ResponseChunk) -> None:
         """Remember one piece and pass it on; raises AnswerTooLarge."""
+        if self.over:
+            return
         check_sizes(piece.responses.values(), self.limit)
         self.sent.append(piece)
         self.passes(piece)

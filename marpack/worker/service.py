@@ -106,6 +106,7 @@ class InferenceService:
         socket = ChunkSocket(send, limit=self._limit)
         start = time.perf_counter()
         answers = self._turns(requests, socket) if self.mode.continuous else self._turn(requests, socket)
+        socket.over = True
         if socket.sent or any(answer.headers for answer in answers):
             answers = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
             self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
