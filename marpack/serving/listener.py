@@ -27,7 +27,7 @@ class AnsweredRequest(Struct, frozen=True, kw_only=True):
 
 
 class ServerListener:
-    """Is told what happens, as it happens; this one says nothing."""
+    """Is told what happens, as it happens; this one says nothing. None raises: what cannot be written is lost."""
 
     def listening(self, what: str, address: Address) -> None:
         """Take note of an address that is listened on, and what for."""

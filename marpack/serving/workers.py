@@ -220,6 +220,8 @@ class ServedWorker:
             loop.remove_reader(descriptor)
 
     def _readable(self, worker: Worker, descriptor: int) -> None:
+        if descriptor == worker.process.exit and _is_readable(worker.fileno()):
+            descriptor = worker.fileno()  # its last words first
         worker.notice({descriptor: select.POLLIN})
         if descriptor == worker.log_fileno():
             if descriptor not in worker.interests():  # closed by the author: it would be ready for ever
@@ -241,12 +243,20 @@ class ServedWorker:
             self._loop.remove_writer(worker.fileno())
 
     def _collect(self, worker: Worker) -> None:
-        while self._in_hand and (outcome := worker.outcome()) is not None:
-            batch = self._in_hand.popleft()
-            self._pace = 0.8 * self._pace + 0.2 * outcome.seconds
-            if self._in_hand:
-                self._begin(self._in_hand[0])
-            self._owner.answered(self, batch, outcome)
+        if worker is not self._worker:
+            return
+        delivered = False
+        try:
+            while self._in_hand and (outcome := worker.outcome()) is not None:
+                batch = self._in_hand.popleft()
+                self._pace = 0.8 * self._pace + 0.2 * outcome.seconds
+                if self._in_hand:
+                    self._begin(self._in_hand[0])
+                self._owner.answered(self, batch, outcome)
+            delivered = True
+        finally:
+            if not delivered:  # a bug of ours, which the event loop tells: it must not hold up what comes after
+                self._loop.call_soon(self._collect, worker)
         if worker.over:
             self.state = WorkerState.WAITING
             self._news.set()
@@ -256,7 +266,8 @@ class ServedWorker:
     def _take_piece(self, chunk: ResponseChunk) -> None:
         batch = self._in_hand[0]
         for index, piece in chunk.responses.items():
-            batch[index].take_piece(piece)
+            if index < len(batch):
+                batch[index].take_piece(piece)
 
     def _tick(self) -> None:
         """Look after a busy worker: at its time, and at what it prints before it answers."""
@@ -284,9 +295,11 @@ class ServedWorker:
             await asyncio.to_thread(worker.kill)
             return
         batch, *others = self._in_hand
-        self._in_hand.clear()
+        self._in_hand = deque((batch,))  # until it is answered: who is stopped meanwhile has to give it back
         self._owner.put_back(others)
+        self._owner.dispatch()
         outcome = await asyncio.to_thread(worker.give_up, timed_out=self._late)
+        self._in_hand.clear()
         self._owner.answered(self, batch, outcome)
 
     async def _abandon(self) -> None:
@@ -296,9 +309,16 @@ class ServedWorker:
             self._ticking.cancel()
         if worker is not None:
             self._unlisten(worker)
-            self._owner.put_back(list(self._in_hand))
-            self._in_hand.clear()
+        self._owner.put_back(list(self._in_hand))
+        self._in_hand.clear()
+        if worker is not None:
             await asyncio.to_thread(worker.kill)
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _delays() -> Iterator[float]:

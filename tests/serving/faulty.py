@@ -1,0 +1,253 @@
+"""A server in a process of its own, whose handler does as its requests say.
+
+    python -m serving.faulty ARCHIVE SETTINGS    settings as JSON: front, model, log, bug
+
+It prints its port and what its listener is told, a line each.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+
+HANDLER = textwrap.dedent(
+    """
+    import os, signal, sys, threading, time
+    from ts.handler_utils.utils import send_intermediate_predict_response
+
+    DONE = []
+
+    class Handler:
+        def initialize(self, context):
+            self.kept = []
+
+        def handle(self, data, context):
+            self.context = context
+            return [self.answer(bytes(row.get("body") or row.get("data") or b"").decode()) for row in data]
+
+        def answer(self, text):
+            word, _, rest = text.partition(" ")
+            DONE.append(text)
+            return getattr(self, "do_" + word, lambda rest: text)(rest)
+
+        def do_pid(self, _): return str(os.getpid())
+        def do_done(self, _): return "\\n".join(DONE)
+        def do_sleep(self, seconds): time.sleep(float(seconds)); return "slept " + seconds
+        def do_killed(self, _): os.kill(os.getpid(), signal.SIGKILL)
+        def do_exit(self, _): os._exit(7)
+        def do_hang(self, _): time.sleep(3600)
+        def do_leak(self, size): self.kept.append(bytearray(int(size))); return "kept"
+        def do_large(self, size): return b"x" * int(size)
+        def do_prints(self, size):
+            for _ in range(int(size) >> 16): os.write(1, b"x" * 65535 + b"\\n")
+            return "printed"
+        def do_closes(self, _): os.closerange(3, 100); return "closed"
+        def do_parting(self, size):
+            threading.Timer(0.0, lambda: (time.sleep(0.02), os._exit(0))).start()
+            return b"x" * int(size)
+        def do_error(self, _): raise ValueError("no")
+        def do_file(self, name): return open(name).read()
+        def do_removes(self, name): os.remove(name); return "removed"
+        def piece(self, text, status=200):
+            self.context.set_response_status(status, idx=0)
+            send_intermediate_predict_response([text], self.context.request_ids, "Intermediate", 200, self.context)
+        def do_streams(self, count):
+            for number in range(int(count)): self.piece("%d," % number)
+            return "end"
+        def do_stream_dies(self, _): self.piece("one,"); time.sleep(0.1); os._exit(1)
+        def do_stream_fails(self, _): self.piece("one,"); raise ValueError("no")
+        def do_stream_hangs(self, _): self.piece("one,"); time.sleep(3600)
+        def do_stream_refuses(self, _): self.piece("one,", 404); return "end"
+        def do_stream_for_ever(self, _):
+            while True: self.piece("one,"); time.sleep(0.02)
+        def do_late_piece(self, _):
+            threading.Timer(0.05, self.piece, ("late,",)).start()
+            return "early"
+    """
+)
+
+
+class Served:
+    """A server that was started."""
+
+    def __init__(self, archive: Path, settings: dict[str, Any], environment: dict[str, str]) -> None:
+        paths = os.pathsep.join((str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "serving.faulty", str(archive), json.dumps(settings)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths, **environment},
+        )
+        self.lines: list[str] = []
+        self.errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+            for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.errors))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream: Any, lines: list[str]) -> None:
+        for line in stream:
+            lines.append(line.rstrip("\n"))  # noqa: PERF401 - as they come
+        stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for reader in self._readers:
+            reader.join()
+
+    @property
+    def port(self) -> int:
+        return int(self.said("listening").rpartition(":")[2])
+
+    def said(self, word: str, *, times: int = 1) -> str:
+        """Return the line that begins with a word, once it was said so often."""
+
+        def found() -> list[str]:
+            return [line for line in self.lines if line.startswith(word)][times - 1 :]
+
+        eventually(lambda: found() or self.process.poll() is not None, within=30.0)
+        assert found(), f"{word}: {self.lines}, {self.errors}"
+        return found()[0]
+
+    def workers(self) -> list[int]:
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
+
+    @contextmanager
+    def asking(self, text: str, *, timeout: float = 20.0) -> Iterator[HTTPResponse]:
+        """Yield the answer to a request, as it comes."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request("POST", "/predictions/probe", body=text.encode())
+            yield connection.getresponse()
+        finally:
+            connection.close()
+
+    def ask(self, text: str, *, timeout: float = 20.0) -> tuple[int, str]:
+        """Return status and body of the answer to a request."""
+        with self.asking(text, timeout=timeout) as response:
+            return response.status, response.read().decode()
+
+    def end(self, number: int, *, within: float = 20.0) -> int:
+        """Send it a signal and return its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(within)
+
+
+def eventually(holds: Callable[[], object], within: float = 10.0) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.01)
+
+
+@contextmanager
+def served(
+    archive: Path,
+    *,
+    environment: dict[str, str] | None = None,
+    log: str = "",
+    bug: int = 0,
+    front: dict[str, Any] | None = None,
+    **model: Any,
+) -> Iterator[Served]:
+    """Yield a server whose model has loaded.
+
+    Args:
+        archive: The model, named probe.
+        environment: What to set in the server's.
+        log: Where prints and requests are told; stdout without them.
+        bug: The load at which the server meets a bug of its own.
+        front: Settings of its address.
+        model: Settings of the model.
+    """
+    settings = {"front": front or {}, "model": model, "log": log, "bug": bug}
+    with Served(archive, settings, environment or {}) as server:
+        server.said("loaded")
+        yield server
+
+
+def main(archive: str, given: str) -> int:
+    from marpack.errors import MarpackError
+    from marpack.project.source import resolve
+    from marpack.runner.client import Worker
+    from marpack.runner.session import prepare
+    from marpack.serving.http import FrontSettings
+    from marpack.serving.listener import AnsweredRequest, ServerListener
+    from marpack.serving.models import ModelPlan, ModelSettings
+    from marpack.serving.server import ServerOptions, serve
+    from marpack.serving.settings import Address
+    from marpack.torchserve.messages import Load
+
+    settings = json.loads(given)
+    log = Path(settings["log"]).open("w") if settings["log"] else sys.stdout  # noqa: SIM115 - until it ends
+    loads = itertools.count(1)
+
+    def tell(*words: object, to: TextIO = sys.stdout) -> None:
+        to.write(" ".join(map(str, words)) + "\n")
+        to.flush()
+
+    class Teller(ServerListener):
+        def listening(self, what: str, address: str) -> None:
+            tell("listening", what, address)
+
+        def noted(self, text: str) -> None:
+            tell("noted", text)
+
+        def loaded(self, model: str, worker: int, *_: object) -> None:
+            tell("loaded", model, worker)
+            if next(loads) == settings["bug"]:
+                raise KeyError("a bug")
+
+        def failed(self, model: str, worker: int | None, error: MarpackError, *, given_up: bool) -> None:
+            tell("given up" if given_up else "failed", worker, error, error.hint)
+
+        def printed(self, model: str, worker: int, lines: Any, troubles: Any) -> None:
+            tell("printed", len(lines), [trouble.kind for trouble in troubles], to=log)
+
+        def answered(self, request: AnsweredRequest) -> None:
+            tell("answered", request.status, to=log)
+
+    prepared = prepare(resolve(archive), options=Load(model_dir="", gpu_id=None))
+    model = ModelPlan(
+        spawn=Worker.spawn,
+        name=prepared.archive.manifest.model.name,
+        version="1.0",
+        prepared=prepared,
+        settings=ModelSettings(**settings["model"]),
+    )
+    front = {"max_request_size": 1 << 20, "max_connections": 4000, "drain": 10.0, **settings["front"]}
+    port = front.pop("port", 0)
+    options = ServerOptions(
+        inference=Address("127.0.0.1", port), front=FrontSettings(**front), log_requests=bool(settings["log"])
+    )
+    try:
+        return serve(options, (model,), Teller())
+    except MarpackError as error:
+        tell(f"{error}; {error.hint}", to=sys.stderr)
+        return int(error.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,299 @@
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serving.fronts import in_loop
+
+from marpack.serving.jobs import BrokenOffError, Job, JobQueue, StreamedAnswer
+from marpack.torchserve.messages import Request, Response
+from marpack.torchserve.response import NEXT
+
+NewJob = Callable[[], Job]
+HEAD = Response(status=200, body=b"head,", headers=((NEXT, "true"),))
+
+
+@pytest.fixture
+def new() -> Iterator[NewJob]:
+    loop = asyncio.new_event_loop()
+    numbers = itertools.count()
+    yield lambda: Job(Request(id=str(next(numbers)), parts=()), loop.create_future())
+    loop.close()
+
+
+def queue(*, capacity: int = 100, batch_size: int = 4, delay: float = 1.0) -> JobQueue:
+    return JobQueue(capacity=capacity, batch_size=batch_size, delay=delay)
+
+
+def filled(jobs: JobQueue, new: NewJob, count: int) -> list[Job]:
+    put = [new() for _ in range(count)]
+    assert [jobs.put(job) for job in put] == [True] * count
+    return put
+
+
+def ids(batch: tuple[Job, ...] | None) -> list[str] | None:
+    return None if batch is None else [job.request.id for job in batch]
+
+
+# --- batches
+
+
+def test_the_first_job_opens_the_batch_and_is_what_its_delay_counts_from(new: NewJob):
+    jobs = queue()
+    filled(jobs, new, 1)
+    assert jobs.take(10.0) is None
+    assert jobs.due == 11.0
+    filled(jobs, new, 1)
+    assert jobs.take(10.9) is None
+    assert jobs.due == 11.0
+    assert ids(jobs.take(11.0)) == ["0", "1"]
+    assert jobs.due is None
+
+
+def test_a_full_batch_goes_at_once_and_what_is_beyond_it_waits(new: NewJob):
+    jobs = queue()
+    filled(jobs, new, 6)
+    assert jobs.has_full()
+    assert ids(jobs.take(0.0)) == ["0", "1", "2", "3"]
+    assert not jobs.has_full()
+    assert jobs.take(0.0) is None
+    assert jobs.due == 1.0
+
+
+def test_a_batch_of_one_never_waits(new: NewJob):
+    jobs = queue(batch_size=1)
+    filled(jobs, new, 2)
+    assert ids(jobs.take(0.0)) == ["0"]
+    assert ids(jobs.take(0.0)) == ["1"]
+    assert jobs.take(0.0) is None
+
+
+def test_a_batch_that_came_due_while_nobody_was_free_goes_at_once(new: NewJob):
+    jobs = queue()
+    filled(jobs, new, 1)
+    assert jobs.take(0.0) is None
+    filled(jobs, new, 1)
+    assert ids(jobs.take(9.0)) == ["0", "1"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_who_has_gone_is_dropped_when_taken(new: NewJob, batch_size: int):
+    jobs = queue(batch_size=batch_size)
+    first, *_ = filled(jobs, new, 5)
+    first.answer.cancel()
+    batch = ids(jobs.take(0.0))
+    assert batch == (["1"] if batch_size == 1 else ["1", "2", "3", "4"])
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_who_has_gone_is_dropped_before_the_batch_is_sent(new: NewJob, place: int):
+    jobs = queue()
+    put = filled(jobs, new, 3)
+    assert jobs.take(0.0) is None
+    put[place].answer.cancel()
+    assert jobs.take(0.5) is None
+    assert jobs.due == 1.0
+    assert ids(jobs.take(1.0)) == [str(number) for number in range(3) if number != place]
+
+
+def test_a_batch_that_all_have_left_counts_from_its_next_job(new: NewJob):
+    jobs = queue()
+    (only,) = filled(jobs, new, 1)
+    assert jobs.take(0.0) is None
+    only.answer.cancel()
+    assert jobs.take(0.9) is None
+    assert jobs.due is None
+    filled(jobs, new, 1)
+    assert jobs.take(0.9) is None
+    assert jobs.due == 1.9
+
+
+def test_there_is_room_for_so_many_beside_the_open_batch(new: NewJob):
+    jobs = queue(capacity=2)
+    filled(jobs, new, 2)
+    assert not jobs.put(new())
+    assert jobs.take(0.0) is None
+    filled(jobs, new, 2)
+    assert not jobs.put(new())
+    assert len(jobs) == 2
+
+
+def test_who_leaves_makes_room(new: NewJob):
+    jobs = queue(capacity=2)
+    first, _ = filled(jobs, new, 2)
+    jobs.drop(first)
+    jobs.drop(first)  # it was taken meanwhile: nothing is left to drop
+    filled(jobs, new, 1)
+    assert not jobs.put(new())
+
+
+def test_what_no_worker_began_with_is_first_again_in_its_order_whatever_the_room(new: NewJob):
+    jobs = queue(capacity=2, batch_size=3)
+    taken = [new() for _ in range(3)]
+    filled(jobs, new, 2)
+    taken[1].answer.cancel()
+    jobs.put_back(taken)
+    assert len(jobs) == 4
+    assert ids(jobs.take(0.0)) == ["0", "2", "3"]
+
+
+def test_draining_returns_all_with_the_open_batch_first(new: NewJob):
+    jobs = queue()
+    filled(jobs, new, 2)
+    assert jobs.take(0.0) is None
+    filled(jobs, new, 2)
+    assert ids(jobs.drain()) == ["0", "1", "2", "3"]
+    assert (len(jobs), jobs.due, jobs.take(9.0)) == (0, None, None)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.just("put"),
+        st.just("back"),
+        st.tuples(st.just("take"), st.floats(0, 2)),
+        st.tuples(st.just("leave"), st.integers(0, 50)),
+    )
+)
+
+
+@given(steps=STEPS, batch_size=st.integers(1, 4), capacity=st.integers(1, 5))
+def test_every_job_is_taken_once_in_order_or_has_left(steps: list[object], batch_size: int, capacity: int):
+    """Whatever happens, no job is lost, sent twice, sent after it has left, or overtaken."""
+    loop = asyncio.new_event_loop()
+    jobs = queue(capacity=capacity, batch_size=batch_size)
+    put: list[Job] = []
+    sent: list[Job] = []
+    now, latest = 0.0, 0
+    for step in steps:
+        if step == "put":
+            job = Job(Request(id=str(len(put)), parts=()), loop.create_future())
+            if jobs.put(job):
+                put.append(job)
+        elif step == "back" and latest and jobs.due is None:
+            jobs.put_back(sent[len(sent) - latest :])
+            del sent[len(sent) - latest :]
+            latest = 0
+        elif isinstance(step, tuple) and step[0] == "leave" and put:
+            put[step[1] % len(put)].answer.cancel()
+        elif isinstance(step, tuple) and step[0] == "take":
+            now += step[1]
+            batch = jobs.take(now) or ()
+            assert len(batch) <= batch_size
+            assert all(job.is_wanted for job in batch)
+            sent += batch
+            latest = len(batch) or latest
+    left = [job for job in jobs.drain() if job.is_wanted]
+    wanted = [job for job in sent + left if job.is_wanted]
+    assert wanted == [job for job in put if job.is_wanted]
+    loop.close()
+
+
+# --- answers
+
+
+def test_an_answer_that_nobody_waits_for_is_let_go(new: NewJob):
+    gone, done = new(), new()
+    gone.answer.cancel()
+    gone.settle(HEAD)
+    gone.take_piece(HEAD)
+    first = Response(status=200, body=b"first")
+    done.settle(first)
+    done.settle(HEAD)
+    done.take_piece(HEAD)
+    assert done.answer.result() == first
+    assert gone.answer.cancelled()
+
+
+async def collected(stream: StreamedAnswer) -> tuple[list[bytes], bool]:
+    """Return the pieces of a stream, and whether it broke off."""
+    pieces: list[bytes] = []
+    try:
+        async for each in stream.pieces():
+            pieces.append(each)  # noqa: PERF401 - what came before it broke off counts, too
+    except BrokenOffError:
+        return pieces, True
+    return pieces, False
+
+
+def piece(text: bytes, **more: object) -> Response:
+    return Response(status=200, body=text, headers=((NEXT, "true"),), **more)
+
+
+WHOLE = Response(status=200, body=b"", pieces=(b"head,", b"two,", b"end"))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "end", "expected", "broken"),
+    [
+        ([HEAD, piece(b"two,")], WHOLE, [b"head,", b"two,", b"end"], False),
+        ([HEAD], WHOLE, [b"head,", b"two,", b"end"], False),
+        ([HEAD, piece(b"")], WHOLE, [b"head,", b"two,", b"end"], False),
+        ([HEAD], Response(status=200, body=b"", pieces=(b"head,",), reset=True), [b"head,"], True),
+        ([HEAD, Response(status=503, body=b"{}", failed=True), piece(b"two,")], WHOLE, [b"head,"], True),
+    ],
+)
+def test_a_streamed_answer(pieces: list[Response], end: Response, expected: list[bytes], broken: bool):
+    async def main() -> None:
+        job = Job(Request(id="0", parts=()), asyncio.get_running_loop().create_future())
+        for each in pieces:
+            job.take_piece(each)
+        job.settle(end)
+        stream = job.answer.result()
+        assert isinstance(stream, StreamedAnswer)
+        assert stream.head == HEAD
+        assert await collected(stream) == (expected, broken)
+
+    in_loop(main)
+
+
+def test_pieces_come_as_they_are_put():
+    async def main() -> None:
+        stream = StreamedAnswer(HEAD)
+        taken = asyncio.create_task(collected(stream))
+        for text in (b"one", b"two"):
+            stream.put((text,))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert stream.unread == 0
+        stream.end()
+        assert await taken == ([b"one", b"two"], False)
+
+    in_loop(main)
+
+
+def test_an_error_as_the_first_piece_is_the_whole_answer(new: NewJob):
+    job = new()
+    error = Response(status=503, body=b"{}", failed=True)
+    job.take_piece(error)
+    assert job.answer.result() == error
+
+
+def test_a_stream_under_the_status_of_an_error_is_broken_off(new: NewJob):
+    job = new()
+    job.take_piece(Response(status=404, body=b"one,", headers=((NEXT, "true"),)))
+    job.settle(WHOLE)
+    assert job.answer.result().reset
+
+
+def test_a_client_that_is_too_far_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("marpack.serving.jobs._MOST_UNREAD", 10)
+
+    async def main() -> None:
+        stream = StreamedAnswer(HEAD)
+        for _ in range(5):
+            stream.put((b"12345",))
+        assert await collected(stream) == ([b"12345"] * 3, True)
+
+    in_loop(main)
+
+
+def test_what_a_client_that_has_left_did_not_take_is_let_go():
+    stream = StreamedAnswer(HEAD)
+    stream.put((b"one",))
+    assert stream.unread == 3
+    stream.leave()
+    stream.put((b"two",))
+    stream.end((b"one", b"two", b"three"))
+    assert stream.unread == 0

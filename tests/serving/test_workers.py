@@ -1,0 +1,239 @@
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+from serving.faulty import HANDLER
+from serving.fronts import eventually, in_loop
+
+from marpack.errors import MarpackError
+from marpack.runner.client import BatchResult, Worker
+from marpack.serving.jobs import Batch, Job
+from marpack.serving.workers import ServedWorker, WorkerState
+from marpack.torchserve.messages import Load, Loaded, Part, Request, Response
+
+
+class Owner:
+    """A model with one worker, that hands out what a test tells it to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.startup_timeout = 20.0
+        self.response_timeout = 20.0
+        self.retry_seconds = 20.0
+        self.folder = folder
+        self.waiting: list[Batch] = []
+        self.outcomes: list[tuple[Batch, BatchResult]] = []
+        self.given_back: list[Batch] = []
+        self.failures: list[MarpackError] = []
+        self.bugs: list[Exception] = []  # to meet with the next answers
+        self.worker = ServedWorker(9000, self)
+        self.ended: list[asyncio.Task[None]] = []
+
+    def spawn(self) -> Worker:
+        return Worker.spawn()
+
+    def load(self) -> Load:
+        return Load(model_dir=str(self.folder))
+
+    def loaded(self, worker: ServedWorker, loaded: Loaded) -> None:
+        pass
+
+    def failed(self, worker: ServedWorker, error: MarpackError) -> None:
+        self.failures.append(error)
+
+    def answered(self, worker: ServedWorker, batch: Batch, outcome: BatchResult) -> None:
+        self.outcomes.append((batch, outcome))
+        for job, response in zip(batch, outcome.responses, strict=True):
+            job.settle(response)
+        if self.bugs:
+            raise self.bugs.pop()
+
+    def put_back(self, batches: list[Batch]) -> None:
+        self.given_back += batches
+
+    def dispatch(self) -> None:
+        while self.waiting and self.worker.has_room(full_batch=True):
+            self.worker.send(self.waiting.pop(0))
+
+    def ask(self, *texts: str) -> Batch:
+        """Queue a batch."""
+        loop = asyncio.get_running_loop()
+        parts = [(Part("body", text.encode()),) for text in texts]
+        batch = tuple([Job(Request(id=str(id(part)), parts=part), loop.create_future()) for part in parts])
+        self.waiting.append(batch)
+        self.dispatch()
+        return batch
+
+    async def __aenter__(self) -> Self:
+        self.worker.start(self.ended.append)
+        await eventually(lambda: self.worker.state is WorkerState.READY)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.worker.stop()
+
+
+@pytest.fixture
+def folder(make_folder) -> Path:
+    return make_folder(HANDLER, files={"data.txt": "old"})
+
+
+async def answer(job: Job) -> Response:
+    response = await asyncio.wait_for(job.answer, 10.0)
+    assert isinstance(response, Response)
+    return response
+
+
+@contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """Have a process stand still."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    yield
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path):
+    async def main() -> None:
+        told: list[BaseException] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        async with Owner(folder) as owner:
+            for _ in range(50):  # it is fast by now: batches are sent ahead
+                await answer(owner.ask("fast")[0])
+            owner.bugs = [KeyError("one"), KeyError("two")]
+            with stopped(owner.worker.pid):
+                jobs = [owner.ask(f"mark {number}")[0] for number in range(20)]
+                assert owner.worker.in_hand > 1
+            time.sleep(0.1)  # until several answers are there to be read at once
+            assert [(await answer(job)).body for job in jobs] == [b"mark %d" % number for number in range(20)]
+            assert [str(error) for error in told] == ["'two'", "'one'"]
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_an_answer_that_nobody_waits_for_does_not_disturb_its_neighbours(folder: Path, place: int):
+    async def main() -> None:
+        async with Owner(folder) as owner:
+            with stopped(owner.worker.pid):
+                batch = owner.ask("a", "b", "c", "d")
+                batch[place].answer.cancel()
+            answers = [(await answer(job)).body for job in batch if not job.answer.cancelled()]
+            assert answers == [body for body in (b"a", b"b", b"c", b"d") if body != b"abcd"[place : place + 1]]
+
+    in_loop(main)
+
+
+def test_only_what_was_in_its_hands_dies_with_a_worker(folder: Path):
+    async def main() -> None:
+        async with Owner(folder) as owner:
+            for _ in range(50):
+                await answer(owner.ask("fast")[0])
+            with stopped(owner.worker.pid):
+                batches = [owner.ask(f"mark {number}") for number in range(3)]
+                assert owner.worker.in_hand == 3
+                os.kill(owner.worker.pid or 0, signal.SIGKILL)
+            assert (await answer(batches[0][0])).status == 507
+            assert owner.given_back == batches[1:]
+            await eventually(lambda: owner.worker.state is WorkerState.READY)
+            assert (await answer(owner.ask("again")[0])).body == b"again"
+
+    in_loop(main)
+
+
+def test_an_answer_that_was_sent_before_the_worker_ended_counts(folder: Path):
+    async def main() -> None:
+        async with Owner(folder) as owner:
+            (job,) = owner.ask("parting 150000")
+            time.sleep(0.2)  # until there is an answer to be read, in pieces, and an end to be noticed
+            response = await answer(job)
+            assert (response.status, len(response.body)) == (200, 150_000)
+
+    in_loop(main)
+
+
+def test_what_a_stopped_worker_had_in_its_hands_goes_back(folder: Path):
+    async def main() -> None:
+        async with Owner(folder) as owner:
+            batch = owner.ask("hang")
+            await owner.worker.stop()
+            assert owner.given_back == [batch]
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("turns", [0, 2])
+def test_a_worker_that_is_stopped_while_it_dies_leaves_nobody_waiting(folder: Path, turns: int):
+    async def main() -> None:
+        async with Owner(folder) as owner:
+            batch = owner.ask("hang")
+            os.kill(owner.worker.pid or 0, signal.SIGKILL)
+            while owner.worker.state is not WorkerState.WAITING:
+                await asyncio.sleep(0)  # it lasts for a moment only
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await owner.worker.stop()
+            assert owner.given_back == [batch] or batch[0].answer.done()
+
+    in_loop(main)
+
+
+def test_the_end_of_what_keeps_a_worker_alive_is_told(folder: Path):
+    async def main() -> None:
+        owner = Owner(folder)
+
+        def fails(worker: ServedWorker, loaded: Loaded) -> None:
+            raise KeyError("a bug")
+
+        owner.loaded = fails  # type: ignore[method-assign]
+        owner.worker.start(owner.ended.append)
+        await eventually(lambda: owner.ended)
+        assert isinstance(owner.ended[0].exception(), KeyError)
+        assert owner.worker.pid is None
+
+    in_loop(main)
+
+
+def test_a_worker_that_dies_while_idle_is_replaced(folder: Path):
+    async def main() -> None:
+        async with Owner(folder) as owner:
+            first = owner.worker.pid
+            os.kill(first or 0, signal.SIGKILL)
+            await eventually(lambda: owner.worker.state is WorkerState.READY and owner.worker.pid != first)
+            assert owner.outcomes == []
+
+    in_loop(main)
+
+
+def test_a_piece_that_comes_after_the_answer_reaches_nobody(folder: Path):
+    async def main() -> None:
+        async with Owner(folder) as owner:
+            assert (await answer(owner.ask("late_piece")[0])).body == b"early"
+            await asyncio.sleep(0.15)
+            assert (await answer(owner.ask("next")[0])).body == b"next"
+
+    in_loop(main)
+
+
+def test_a_worker_for_which_no_descriptors_are_left_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("marpack.serving.workers._delays", lambda: iter([0.01] * 9))
+
+    async def main() -> None:
+        async with Owner(folder) as owner:
+
+            def none_left() -> None:
+                raise OSError(24, "Too many open files")
+
+            with monkeypatch.context() as patch:
+                patch.setattr("marpack.runner.process.socket.socketpair", none_left)
+                os.kill(owner.worker.pid or 0, signal.SIGKILL)
+                await eventually(lambda: owner.failures)
+            assert "Too many open files" in str(owner.failures[0])
+            await eventually(lambda: owner.worker.state is WorkerState.READY)
+
+    in_loop(main)
