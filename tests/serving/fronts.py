@@ -11,7 +11,7 @@ from marpack.serving import system
 from marpack.serving.api import Api, Call, Route, ServingCore
 from marpack.serving.http import Front, FrontSettings, Reply
 from marpack.serving.jobs import StreamedAnswer
-from marpack.serving.listener import ServerListener
+from marpack.serving.listener import ServerListener, ServerStatistics
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
@@ -33,6 +33,7 @@ class Probe(Api):
             registry=Registry(),
             metrics=ServerMetrics(hostname="here"),
             listener=ServerListener(),
+            statistics=ServerStatistics(),
             max_request_size=LIMIT,
         )
         routes = (Route("/echo", self.echo), Route("/wait", self.wait), Route("/large", self.large))
