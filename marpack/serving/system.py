@@ -24,7 +24,7 @@ def bound(address: Address) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             hint = "end what listens there, or choose another port with --port"
-        raise UsageError(f"cannot listen on {address}: {error.strerror}", where=str(address), hint=hint) from error
+        raise UsageError(f"cannot listen on {address}: {error.strerror}", hint=hint) from error
 
 
 def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:  # Any: a family's own

@@ -1,6 +1,6 @@
 """A server in a process of its own, whose handler does as its requests say.
 
-    python -m serving.faulty ARCHIVE SETTINGS    settings as JSON: front, model, log, bug
+    python -m serving.faulty ARCHIVE SETTINGS    settings as JSON: front, model, log, bug, max_memory
 
 It prints its port and what its listener is told, a line each.
 """
@@ -13,9 +13,11 @@ import sys
 import textwrap
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from contextlib import closing, contextmanager
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -45,7 +47,10 @@ HANDLER = textwrap.dedent(
 
         def do_pid(self, _): return str(os.getpid())
         def do_done(self, _): return "\\n".join(DONE)
-        def do_sleep(self, seconds): time.sleep(float(seconds)); return "slept " + seconds
+        def do_sleep(self, words):
+            seconds = words.split()[0]
+            time.sleep(float(seconds))
+            return "slept " + seconds
         def do_killed(self, _): os.kill(os.getpid(), signal.SIGKILL)
         def do_exit(self, _): os._exit(7)
         def do_hang(self, _): time.sleep(3600)
@@ -78,6 +83,16 @@ HANDLER = textwrap.dedent(
             return "early"
     """
 )
+
+
+def write_archive(path: Path, data: str = "old") -> Path:
+    """Write an archive whose handler does as it is told, and has one more file, of so much text."""
+    model = {"modelName": "probe", "modelVersion": "1.0", "handler": "handler.py"}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("handler.py", HANDLER)
+        archive.writestr("data.txt", data)
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": model}))
+    return path
 
 
 class Served:
@@ -154,6 +169,49 @@ class Served:
         return self.process.wait(within)
 
 
+class Load:
+    """Clients that ask one thing after another, each on a connection of its own, until they are told to stop."""
+
+    def __init__(self, server: Served, clients: int, text: str = "mark") -> None:
+        self._server = server
+        self._text = text
+        self._stop = threading.Event()
+        self.answers: list[tuple[str, int, str]] = []  # what was asked, status, what came
+        self.lost: list[str] = []  # what was asked on an open connection and never answered
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30.0)
+            assert not thread.is_alive(), "a request hangs"
+
+    def _ask(self, number: int) -> None:
+        connection = HTTPConnection("127.0.0.1", self._server.port, timeout=20.0)
+        with closing(connection):
+            for count in itertools.count():
+                if self._stop.is_set():
+                    return
+                if connection.sock is None:
+                    try:
+                        connection.connect()
+                    except ConnectionError:  # it listens no more
+                        return
+                asked = f"{self._text} {number}-{count}"
+                try:
+                    connection.request("POST", "/predictions/probe", body=asked)
+                    response = connection.getresponse()
+                    self.answers.append((asked, response.status, response.read().decode()))
+                except (OSError, HTTPException) as error:
+                    self.lost.append(f"{asked}: {error!r}")
+                    connection.close()
+
+
 def eventually(holds: Callable[[], object], within: float = 10.0) -> None:
     """Wait until something is so."""
     end = time.monotonic() + within
@@ -169,6 +227,7 @@ def served(
     environment: dict[str, str] | None = None,
     log: str = "",
     bug: int = 0,
+    max_memory: int | None = None,
     front: dict[str, Any] | None = None,
     **model: Any,
 ) -> Iterator[Served]:
@@ -178,11 +237,12 @@ def served(
         archive: The model, named probe.
         environment: What to set in the server's.
         log: Where prints and requests are told; stdout without them.
+        max_memory: Bytes that a worker may have.
         bug: The load at which the server meets a bug of its own.
         front: Settings of its address.
         model: Settings of the model.
     """
-    settings = {"front": front or {}, "model": model, "log": log, "bug": bug}
+    settings = {"front": front or {}, "model": model, "log": log, "bug": bug, "max_memory": max_memory}
     with Served(archive, settings, environment or {}) as server:
         server.said("loaded")
         yield server
@@ -231,7 +291,7 @@ def main(archive: str, given: str) -> int:
 
     prepared = prepare(resolve(archive), options=Load(model_dir="", gpu_id=None))
     model = ModelPlan(
-        spawn=Worker.spawn,
+        spawn=partial(Worker.spawn, max_memory=settings["max_memory"]),
         name=prepared.archive.manifest.model.name,
         version="1.0",
         prepared=prepared,

@@ -1,0 +1,297 @@
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, IncompleteRead, RemoteDisconnected
+from pathlib import Path
+
+import pytest
+from serving.faulty import Load, Served, eventually, served, write_archive
+
+KILLS = 8
+nightly = pytest.mark.nightly(reason="seconds of load, or of waiting")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return write_archive(tmp_path / "probe.mar")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that every test leaves as it was."""
+    with served(write_archive(tmp_path_factory.mktemp("shared") / "probe.mar"), response_timeout=1) as server:
+        yield server
+        assert server.end(signal.SIGTERM) == 0
+        assert server.errors == []
+
+
+# --- what handlers do
+
+
+@pytest.mark.parametrize(
+    ("does", "status", "body"),
+    [
+        ("error", 503, "Prediction failed"),
+        ("killed", 507, "Worker died."),
+        ("exit", 500, "Worker died."),
+        pytest.param("hang", 500, "Worker died.", marks=nightly),
+        ("closes", 500, "Worker died."),
+        ("large 7000000", 500, "Worker died."),
+        ("prints 100000000", 200, "printed"),
+    ],
+)
+def test_whatever_a_handler_does_the_next_request_is_answered(shared: Served, does: str, status: int, body: str):
+    answer = shared.ask(does)
+    assert (answer[0], body in answer[1]) == (status, True)
+    assert shared.ask("next") == (200, "next")
+
+
+@pytest.mark.parametrize(
+    "does", ["stream_dies", pytest.param("stream_fails", marks=nightly), pytest.param("stream_hangs", marks=nightly)]
+)
+def test_a_stream_that_fails_after_its_first_piece_is_broken_off(shared: Served, does: str):
+    with shared.asking(does) as response:
+        assert response.status == 200
+        with pytest.raises((IncompleteRead, ConnectionError)) as raised:
+            response.read()
+    assert getattr(raised.value, "partial", b"one,") == b"one,"
+    assert shared.ask("next") == (200, "next")
+
+
+def test_a_stream_under_the_status_of_an_error_is_reset(shared: Served):
+    with pytest.raises((RemoteDisconnected, ConnectionError)):
+        shared.ask("stream_refuses")
+    assert shared.ask("streams 3") == (200, "0,1,2,end")
+
+
+@nightly
+def test_a_handler_that_leaks_meets_its_bound(archive: Path):
+    with served(archive, max_memory=300 << 20) as server:
+        statuses = [server.ask("leak 60000000")[0] for _ in range(6)]
+        assert statuses == sorted(statuses)
+        assert statuses[-1] == 507
+        assert server.ask("next") == (200, "next")
+
+
+@nightly
+def test_a_client_that_leaves_a_stream_ends_nothing_else(archive: Path):
+    with served(archive, response_timeout=1, min_workers=2) as server:
+        server.said("loaded", times=2)
+        with server.asking("stream_for_ever") as response:
+            assert response.read(4) == b"one,"
+        assert [server.ask(f"mark {number}") for number in range(5)] == [(200, f"mark {number}") for number in range(5)]
+
+
+# --- workers that are killed
+
+
+def kill_workers(server: Served, times: int, every: float) -> None:
+    """Kill a worker now and then, once there is one that answers."""
+    for _ in range(times):
+        time.sleep(every)
+        eventually(lambda: server.ask("still there")[0] == 200)
+        os.kill(server.workers()[0], signal.SIGKILL)
+
+
+@nightly
+@pytest.mark.parametrize(("workers", "batch_size"), [(1, 1), (2, 1), (1, 4), (2, 4)])
+def test_only_what_was_in_a_killed_workers_hands_fails(archive: Path, workers: int, batch_size: int):
+    settings = {"min_workers": workers, "max_workers": workers, "batch_size": batch_size, "max_batch_delay": 5}
+    with served(archive, **settings) as server, Load(server, 12) as load:
+        server.said("loaded", times=workers)
+        kill_workers(server, KILLS, 0.3)
+        eventually(lambda: server.ask("still there")[0] == 200)
+    assert load.lost == []
+    failed = [answer for answer in load.answers if answer[1] != 200]
+    assert 0 < len(failed) <= KILLS * batch_size
+    assert {status for _, status, _ in failed} == {507}
+    assert [answer for answer in load.answers if answer[1] == 200 and answer[2] != answer[0]] == []
+    assert len(load.answers) > 200
+    assert server.errors == []
+
+
+def test_a_bug_in_what_keeps_workers_alive_ends_the_server_loudly(archive: Path):
+    with served(archive, bug=2) as server:
+        assert server.ask("killed")[0] == 507
+        assert server.process.wait(10.0) == 1
+        eventually(lambda: server.errors)
+        assert server.errors[-1] == "KeyError: 'a bug'"
+
+
+# --- clients that leave
+
+
+def asked(server: Served, text: str) -> HTTPConnection:
+    """Return a connection whose request is on its way."""
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=20.0)
+    connection.request("POST", "/predictions/probe", body=text.encode())
+    time.sleep(0.01)  # so that they queue in this order
+    return connection
+
+
+def test_a_client_may_leave_at_any_place_of_a_batch(archive: Path):
+    with served(archive, batch_size=4, max_batch_delay=80) as server:
+        for place in range(4):
+            busy = [asked(server, "sleep 0.03") for _ in range(4)]
+            waiting = [asked(server, f"mark {place}-{number}") for number in range(4)]
+            waiting[place].close()
+            for number, connection in enumerate(waiting):
+                if number != place:
+                    assert connection.getresponse().read().decode() == f"mark {place}-{number}"
+            for connection in (*busy, *waiting):
+                connection.close()
+        seen = server.ask("done")[1].splitlines()
+        gone = {f"mark {place}-{place}" for place in range(4)}
+        assert gone & set(seen) == set()
+        assert len([text for text in seen if text.startswith("mark")]) == 12
+
+
+@nightly
+def test_a_client_may_leave_a_batch_that_is_being_answered(archive: Path):
+    with served(archive, batch_size=4, max_batch_delay=500) as server:
+        for place in range(4):
+            batch = [asked(server, f"sleep 0.05 of {number}") for number in range(4)]
+            batch[place].close()
+            for number, connection in enumerate(batch):
+                if number != place:
+                    assert connection.getresponse().read() == b"slept 0.05"
+                connection.close()
+
+
+# --- many connections
+
+
+@contextmanager
+def descriptors(count: int) -> Iterator[None]:
+    """Have so many in this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(count, before[1])), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1 << 16) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+@nightly
+def test_beside_1500_idle_and_slow_clients_all_others_are_answered(archive: Path):
+    starts = (
+        b"",
+        b"POST /predictions/probe HTTP/1.1\r\n",
+        b"POST /ping HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n",
+    )
+    with served(archive, front={"keep_alive": 4.0, "body_grace": 4.0}) as server, descriptors(4000):
+        slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1500)]
+        begun = time.monotonic()
+        with Load(server, 4) as load:
+            for number, connection in enumerate(slow):
+                connection.setblocking(False)
+                connection.send(starts[number % 3] or b"G")
+            left = set(slow)
+            while left and time.monotonic() < begun + 15.0:
+                left = {connection for connection in left if not is_closed(connection)}
+                time.sleep(0.2)
+        assert not left
+        for connection in slow:
+            connection.close()
+        assert load.lost == []
+        assert len(load.answers) > 200
+        assert {status for _, status, _ in load.answers} == {200}
+        assert server.errors == []
+
+
+@nightly
+def test_a_server_with_too_many_connections_says_so(archive: Path):
+    with served(archive, front={"max_connections": 5}) as server:
+        kept = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        time.sleep(0.1)
+        with pytest.raises((RemoteDisconnected, ConnectionError)):
+            server.ask("one more")
+        assert server.said("noted") == ("noted 5 connections are open: until some end, further ones are closed at once")
+        for connection in kept:
+            connection.close()
+        eventually(lambda: server.ask("again") == (200, "again"))
+
+
+# --- disks
+
+
+def test_a_log_that_cannot_be_written_is_let_go(archive: Path):
+    with served(archive, log="/dev/full") as server:
+        assert server.ask("one") == (200, "one")
+        assert server.ask("prints 100000") == (200, "printed")
+        assert server.ask("error")[0] == 503
+        assert server.end(signal.SIGTERM) == 0
+
+
+@nightly
+def test_a_worker_whose_files_do_not_fit_the_disk_waits_until_they_do(archive: Path):
+    with served(archive) as server:
+        _, most = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, most))
+        assert server.ask("removes data.txt") == (200, "removed")
+        assert server.ask("killed")[0] == 507
+        assert "cannot be extracted" in server.said("failed")
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (most, most))
+        assert server.ask("file data.txt") == (200, "old")
+
+
+# --- archives that are replaced
+
+
+def renamed_over(archive: Path) -> None:
+    write_archive(archive.with_name("new.mar"), "new").replace(archive)
+
+
+def written_over(archive: Path) -> None:
+    archive.write_bytes(write_archive(archive.with_name("new.mar"), "new").read_bytes())
+
+
+@nightly
+@pytest.mark.parametrize("replaced", [renamed_over, written_over])
+def test_an_archive_that_is_replaced_is_served_as_it_was(archive: Path, replaced):
+    with served(archive) as server:
+        replaced(archive)
+        assert server.ask("file data.txt") == (200, "old")
+        assert server.ask("killed")[0] == 507
+        assert server.ask("file data.txt") == (200, "old")
+
+
+def test_an_archive_that_was_renamed_over_is_even_laid_out_anew_as_it_was(archive: Path):
+    with served(archive) as server:
+        renamed_over(archive)
+        assert server.ask("removes data.txt") == (200, "removed")
+        assert server.ask("killed")[0] == 507
+        assert server.ask("file data.txt") == (200, "old")
+
+
+@nightly
+def test_an_archive_that_was_written_over_is_not_laid_out_anew(archive: Path):
+    with served(archive) as server:
+        written_over(archive)
+        assert server.ask("removes data.txt") == (200, "removed")
+        assert server.ask("killed")[0] == 507
+        assert "do not match" in server.said("failed")
+
+
+# --- addresses
+
+
+def test_two_servers_on_one_port_are_one_and_a_sentence(archive: Path, shared: Served):
+    settings = {"front": {"port": shared.port}, "model": {}, "log": "", "bug": 0, "max_memory": None}
+    with Served(archive, settings, {}) as second:
+        assert second.process.wait(20.0) == 2
+        eventually(lambda: second.errors)
+        (said,) = second.errors
+        assert said.startswith(f"cannot listen on http://127.0.0.1:{shared.port}: Address already in use; end what")
+    assert shared.ask("still there") == (200, "still there")
