@@ -1,9 +1,13 @@
 """The command `marpack serve`: what is typed, what is told, what is refused."""
 
+import http.client
 import json
 import shutil
 import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -173,6 +177,33 @@ def test_without_the_extra_it_says_which_one(refused, monkeypatch, make_mar):
     code, said = refused("x.mar")
     assert code == 2
     assert "pip install 'marpack[serve]'" in said
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_log_that_cannot_be_written_costs_nobody_an_answer(make_mar, tmp_path, form):
+    sock, port = taken_port()
+    sock.close()
+    words = [str(make_mar(ECHO)), "--port", port, "--metrics-port", "0", "--log-requests", "--log-format", form]
+    command = [sys.executable, "-m", "marpack", "serve", *words]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=full)
+    try:
+        until = time.monotonic() + 20
+        while True:
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+                connection.request("POST", "/predictions/probe", b"print")
+                break
+            except ConnectionRefusedError:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        assert connection.getresponse().read() == b"echo print"
+        connection.close()
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_start_line_of_torchserve_is_taken(make_mar, tmp_path):

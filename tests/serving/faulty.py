@@ -1,6 +1,6 @@
 """A server in a process of its own, whose handler does as its requests say.
 
-    python -m serving.faulty ARCHIVE SETTINGS    settings as JSON: front, model, log, bug, max_memory
+    python -m serving.faulty ARCHIVE SETTINGS    settings as JSON: front, model, bug, max_memory
 
 It prints its port and what its listener is told, a line each.
 """
@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 import psutil
 
@@ -225,7 +225,6 @@ def served(
     archive: Path,
     *,
     environment: dict[str, str] | None = None,
-    log: str = "",
     bug: int = 0,
     max_memory: int | None = None,
     front: dict[str, Any] | None = None,
@@ -236,13 +235,12 @@ def served(
     Args:
         archive: The model, named probe.
         environment: What to set in the server's.
-        log: Where prints and requests are told; stdout without them.
         max_memory: Bytes that a worker may have.
         bug: The load at which the server meets a bug of its own.
         front: Settings of its address.
         model: Settings of the model.
     """
-    settings = {"front": front or {}, "model": model, "log": log, "bug": bug, "max_memory": max_memory}
+    settings = {"front": front or {}, "model": model, "bug": bug, "max_memory": max_memory}
     with Served(archive, settings, environment or {}) as server:
         server.said("loaded")
         yield server
@@ -254,19 +252,19 @@ def main(archive: str, given: str) -> int:
     from marpack.runner.client import Worker
     from marpack.runner.session import prepare
     from marpack.serving.http import FrontSettings
-    from marpack.serving.listener import AnsweredRequest, ServerListener
+    from marpack.serving.listener import ServerListener
+    from marpack.serving.metrics import ServerMetrics
     from marpack.serving.models import ModelPlan, ModelSettings
-    from marpack.serving.server import ServerOptions, serve
+    from marpack.serving.server import Server, ServerOptions, serve
     from marpack.serving.settings import Address
     from marpack.torchserve.messages import Load
 
     settings = json.loads(given)
-    log = Path(settings["log"]).open("w") if settings["log"] else sys.stdout  # noqa: SIM115 - until it ends
     loads = itertools.count(1)
 
-    def tell(*words: object, to: TextIO = sys.stdout) -> None:
-        to.write(" ".join(map(str, words)) + "\n")
-        to.flush()
+    def tell(*words: object) -> None:
+        sys.stdout.write(" ".join(map(str, words)) + "\n")
+        sys.stdout.flush()
 
     class Teller(ServerListener):
         def listening(self, what: str, address: str) -> None:
@@ -284,10 +282,7 @@ def main(archive: str, given: str) -> int:
             tell("given up" if given_up else "failed", worker, error, error.hint)
 
         def printed(self, model: str, worker: int, lines: Any, troubles: Any) -> None:
-            tell("printed", len(lines), [trouble.kind for trouble in troubles], to=log)
-
-        def answered(self, request: AnsweredRequest) -> None:
-            tell("answered", request.status, to=log)
+            tell("printed", len(lines), [trouble.kind for trouble in troubles])
 
     prepared = prepare(resolve(archive), options=Load(model_dir="", gpu_id=None))
     model = ModelPlan(
@@ -299,13 +294,11 @@ def main(archive: str, given: str) -> int:
     )
     front = {"max_request_size": 1 << 20, "max_connections": 4000, "drain": 10.0, **settings["front"]}
     port = front.pop("port", 0)
-    options = ServerOptions(
-        inference=Address("127.0.0.1", port), front=FrontSettings(**front), log_requests=bool(settings["log"])
-    )
+    options = ServerOptions(inference=Address("127.0.0.1", port), front=FrontSettings(**front))
     try:
-        return serve(options, (model,), Teller())
+        return serve(lambda: Server(options, Teller(), ServerMetrics(hostname="here")), (model,))
     except MarpackError as error:
-        tell(f"{error}; {error.hint}", to=sys.stderr)
+        sys.stderr.write(f"{error}; {error.hint}\n")
         return int(error.exit_code)
 
 

@@ -23,7 +23,7 @@ def archive(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that every test leaves as it was."""
-    with served(write_archive(tmp_path_factory.mktemp("shared") / "probe.mar"), response_timeout=1) as server:
+    with served(write_archive(tmp_path_factory.mktemp("shared") / "probe.mar"), response_timeout=5) as server:
         yield server
         assert server.end(signal.SIGTERM) == 0
         assert server.errors == []
@@ -224,14 +224,6 @@ def test_a_server_with_too_many_connections_says_so(archive: Path):
 
 
 # --- disks
-
-
-def test_a_log_that_cannot_be_written_is_let_go(archive: Path):
-    with served(archive, log="/dev/full") as server:
-        assert server.ask("one") == (200, "one")
-        assert server.ask("prints 100000") == (200, "printed")
-        assert server.ask("error")[0] == 503
-        assert server.end(signal.SIGTERM) == 0
 
 
 @nightly
