@@ -280,7 +280,6 @@ class Front:
             if connection in self._busy and connection.transport is not None:
                 connection.transport.abort()
         await asyncio.gather(*(runner.cleanup() for runner in self._runners))
-        await _passed(lambda: not self.connections.count, time.monotonic() + _CLOSING)  # until all is sent
 
     async def _answer(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol

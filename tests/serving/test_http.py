@@ -105,16 +105,35 @@ def test_a_client_that_takes_nothing_of_its_answer_is_left():
     in_loop(main)
 
 
-def test_a_client_that_takes_its_answer_slowly_gets_it_all():
+def test_a_client_that_takes_its_answer_slowly_gets_it_all_and_may_ask_again_later():
     async def main() -> None:
         async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
-            await client.send(request("/large", "connection: close"))
+            await client.send(request("/large"))
+            await client.reader.readuntil(b"\r\n\r\n")
             size, begun = 0, time.monotonic()
-            while piece := await client.reader.read(1 << 18):
-                size += len(piece)
+            while size < LARGE:
+                size += len(await client.reader.read(1 << 18))
                 await asyncio.sleep(0.02)
             assert time.monotonic() - begun > 2 * PATIENCE
-            assert size > LARGE
+            await asyncio.sleep(3 * PATIENCE)
+            assert (await client.get("/echo")).status == 200
+
+    in_loop(main)
+
+
+def test_nothing_that_a_client_has_not_taken_goes_unwatched_and_nobody_who_has_left_is_watched():
+    async def main() -> None:
+        async with listening() as at:
+            async with await at.connect() as client:
+                client.writer.transport.pause_reading()
+                await client.send(request("/large"))
+                await eventually(at.front._all)
+                (connection,) = at.front._all()
+                assert connection.transport.get_write_buffer_limits() == (0, 0)
+                await eventually(lambda: connection._watch._timer)
+                client.writer.transport.abort()
+            await eventually(lambda: at.front.connections.count == 0)
+            assert connection._watch._timer is None
 
     in_loop(main)
 
