@@ -1,8 +1,10 @@
 """What is held against clients' connections: how many there may be, and how long one may take nothing of its answer."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
+_LOOK = 0.02  # seconds between two looks whether something is so
 _ROOM_AGAIN = 0.9  # of the bound: below it, a bound that is met again is told again
 
 
@@ -60,3 +62,9 @@ class WriteWatch:
             transport.abort()
         else:
             self.begin(transport)
+
+
+async def wait_for(done: Callable[[], bool], end: float) -> None:
+    """Wait until something is so, or it is that time by the monotonic clock."""
+    while not done() and time.monotonic() < end:
+        await asyncio.sleep(_LOOK)

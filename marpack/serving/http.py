@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -13,7 +14,7 @@ from msgspec import Struct
 from multidict import CIMultiDict
 
 from marpack.serving.answer_head import head_of
-from marpack.serving.connections import ConnectionBound, WriteWatch
+from marpack.serving.connections import ConnectionBound, WriteWatch, wait_for
 from marpack.serving.jobs import BrokenOffError, StreamedAnswer
 from marpack.serving.settings import Address
 from marpack.serving.system import bound, room_for
@@ -23,8 +24,8 @@ from marpack.torchserve.messages import Response
 
 _BODY_PACE = 16_384  # bytes a second that a body must come with beyond its grace
 _FAREWELL = 0.25  # seconds in which a server that is to end still answers what comes on open connections
+_STARTING = 0.02  # seconds in which what was received by then comes to its handler
 _CLOSING = 1.0  # seconds that what is left after the drain has to take leave
-_LOOK = 0.02  # seconds between two looks whether all is answered
 _MAX_HEAD = 16_384  # bytes of a line that the parser takes: the server's own bound is held in `received`
 _QUIET = logging.getLogger("marpack.serving.http")  # what aiohttp says of clients that send nonsense
 _QUIET.addHandler(logging.NullHandler())
@@ -239,6 +240,7 @@ class Front:
         self.connections = ConnectionBound(most, noted)
         self._busy: set[object] = set()  # connections whose requests are not answered to the end
         self._runners: list[web.ServerRunner] = []
+        self._sockets: list[Path] = []  # files to be removed
 
     async def listen(self, address: Address, handler: Handler) -> Address:
         """Answer on an address from now on; return it with the port that it got.
@@ -248,6 +250,7 @@ class Front:
         sock = bound(address)
         runner = web.ServerRunner(_Listener(partial(self._answer, handler), self), shutdown_timeout=_CLOSING)
         self._runners.append(runner)
+        self._sockets += [Path(address.path)] if address.path else []
         await runner.setup()
         await web.SockSite(runner, sock, backlog=1024).start()
         return address.bound_to(sock)
@@ -262,17 +265,17 @@ class Front:
         for runner in self._runners:
             for site in runner.sites:
                 await site.stop()
-        await _passed(lambda: until() or not self.connections.count, begun + min(seconds, _FAREWELL))
+        await wait_for(lambda: until() or not self.connections.count, begun + min(seconds, _FAREWELL))
         for connection in self._all():
             connection.close()  # once its requests are answered; it takes no more
-        await asyncio.sleep(_LOOK)  # what has arrived by now begins
+        await asyncio.sleep(_STARTING)  # what has arrived by now begins
         for connection in self._all():
             if connection not in self._busy:
                 connection.force_close()
-        await _passed(lambda: until() or not self._busy, begun + seconds)
+        await wait_for(lambda: until() or not self._busy, begun + seconds)
 
     def _all(self) -> list[RequestHandler]:
-        return [connection for runner in self._runners if runner.server for connection in runner.server.connections]
+        return [each for runner in self._runners if runner.server for each in runner.server.connections]
 
     async def close(self) -> None:
         """Close every address and connection; what is still being answered is broken off."""
@@ -280,6 +283,8 @@ class Front:
             if connection in self._busy and connection.transport is not None:
                 connection.transport.abort()
         await asyncio.gather(*(runner.cleanup() for runner in self._runners))
+        for path in self._sockets:
+            path.unlink(missing_ok=True)
 
     async def _answer(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -304,12 +309,6 @@ class Front:
         await answer.prepare(request)
         await answer.write_eof()  # here: a request is at hand until its answer is written
         return answer
-
-
-async def _passed(done: Callable[[], bool], end: float) -> None:
-    """Wait until something is so, or it is that time by the monotonic clock."""
-    while not done() and time.monotonic() < end:
-        await asyncio.sleep(_LOOK)
 
 
 def _headers(request: web.BaseRequest, reply: Reply, *, closes: bool) -> CIMultiDict[str]:

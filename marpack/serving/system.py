@@ -4,6 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from marpack.errors import UsageError
@@ -15,19 +16,21 @@ _RESERVE = 256  # descriptors for all but connections: workers, archives, logs
 
 def bound(address: Address) -> socket.socket:
     """Return a socket that listens on an address; raises UsageError for one that cannot be listened on."""
-    hint = None
     try:
+        if address.path is not None:
+            _remove_left(address.path)
+            return _listening(socket.AF_UNIX, address.path)
         family, _, _, _, place = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return _listening(family, place)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            hint = "end what listens there, or choose another port with --port"
-        raise UsageError(f"cannot listen on {address}: {error.strerror}", hint=hint) from error
+        taken = error.errno == errno.EADDRINUSE
+        hint = "end what listens there, or choose another address" if taken else None
+        raise UsageError(f"cannot listen on {address}: {error.strerror or error}", hint=hint) from error
 
 
-def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:  # Any: a family's own
+def _listening(family: int, place: Any) -> socket.socket:  # Any: each family has its own
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,6 +40,17 @@ def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:  # Any: a 
         sock.close()
         raise
     return sock
+
+
+def _remove_left(path: str) -> None:
+    """Remove a Unix socket that nobody listens on any more: who left it was killed."""
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink()
 
 
 def room_for(connections: int) -> int:

@@ -1,8 +1,10 @@
 import asyncio
 import json
 import resource
+import socket
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from serving.fronts import LARGE, LIMIT, Client, Listening, eventually, in_loop, listening, request
@@ -167,6 +169,41 @@ def test_an_address_that_is_taken_is_told_in_a_sentence():
             with pytest.raises(UsageError, match=f"cannot listen on http://127.0.0.1:{at.port}: Address") as raised:
                 await at.front.listen(Address("127.0.0.1", at.port), at.probe.handle)
             assert raised.value.hint is not None
+
+    in_loop(main)
+
+
+def test_a_unix_socket_is_listened_on_and_removed(tmp_path: Path):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))  # and nobody listens on it
+
+    async def main() -> None:
+        async with listening() as at:
+            address = Address("", 0, str(path))
+            assert await at.front.listen(address, at.probe.handle) == address
+            async with Client(*await asyncio.open_unix_connection(path)) as client:
+                assert (await client.get("/echo")).status == 200
+            with pytest.raises(UsageError, match="Address already in use"):
+                await at.front.listen(address, at.probe.handle)
+        assert not path.exists()
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("x" * 200, "path too long"), ("file", "Address already in use"), ("no/where", "No such file")],
+)
+def test_what_can_be_no_unix_socket_is_told(tmp_path: Path, path: str, expected: str):
+    file = tmp_path / "file"
+    file.write_text("mine")
+
+    async def main() -> None:
+        async with listening() as at:
+            with pytest.raises(UsageError, match=expected):
+                await at.front.listen(Address("", 0, str(tmp_path / path)), at.probe.handle)
+        assert file.read_text() == "mine"
 
     in_loop(main)
 
