@@ -31,10 +31,7 @@ class Admission:
         """Raise FormError (403) for a request by a name that isn't the server's, or from another's page."""
         if self.guard is None:
             return
-        hosts = _values(call, "host")
-        why = self.guard.refuses(_only(hosts), _only(_values(call, "origin")))
-        if len(hosts) > 1:
-            why = "The request has two Host headers"
+        why = self.guard.refuses(_value(call, "host"), _value(call, "origin"))
         if why is not None:
             raise FormError(f"{why}.", status=403, kind="ForbiddenException")
 
@@ -43,10 +40,6 @@ class Admission:
         return FormError(_KEY_REFUSED.format(what), status=400 if self._compat else status, kind="InvalidKeyException")
 
 
-def _values(call: Call, name: str) -> list[str]:
-    return [value for header, value in call.request.headers if header.lower() == name]
-
-
-def _only(values: list[str]) -> str | None:
-    """Return the header's value; of several all, which is none that is allowed."""
-    return ", ".join(values) if values else None
+def _value(call: Call, name: str) -> str | None:
+    """Return a header's value; of several headers all, which is none that is allowed."""
+    return ", ".join(value for header, value in call.request.headers if header.lower() == name) or None

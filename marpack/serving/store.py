@@ -39,7 +39,7 @@ class ModelStore(Struct, frozen=True):
         return self.folder / url
 
     def _holds(self, name: str) -> bool:
-        if name == "." or any(letter in "/\\" or not letter.isprintable() for letter in name):
+        if any(letter in "/\\" or not letter.isprintable() for letter in name):
             return False
         store, place = self.folder.resolve(), self.folder / name
         try:

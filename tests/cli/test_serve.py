@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,28 @@ def test_a_model_store_and_a_config(make_mar, tmp_path):
         assert server.request("/models?url=one.mar&initial_workers=1", b"", what="management")[0] == 200
         assert server.request("/predictions/one", b"again")[2] == b"echo again"
         assert b"ts_inference_requests_total" in server.request("/metrics", what="metrics")[2]
+
+
+def test_the_config_says_which_version_answers(make_mar, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    for version in ("1.0", "2.0"):
+        shutil.move(make_mar(ECHO.replace("echo {", f"{version} {{")), store / f"{version}.mar")
+        manifest_version(store / f"{version}.mar", version)
+    (tmp_path / "c.properties").write_text('models={"probe": {"2.0": {"defaultVersion": true}}}\n')
+    words = ["--model-store", "store", "--models", "1.0.mar", "2.0.mar", "--ts-config", "c.properties"]
+    with serving(*words, cwd=tmp_path, loaded=2) as server:
+        assert server.request("/predictions/probe", b"a")[2] == b"2.0 a"
+        assert server.request("/predictions/probe/1.0", b"a")[2] == b"1.0 a"
+
+
+def manifest_version(path, version):
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["MAR-INF/MANIFEST.json"] = members["MAR-INF/MANIFEST.json"].replace(b'"1.0"', f'"{version}"'.encode())
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
 
 
 def test_what_must_be_safe_or_signed_off_is_not_loaded_otherwise(refused, make_mar, project, tmp_path):

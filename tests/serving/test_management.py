@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def handle(data, context):
 RAISES = "class H:\n    def initialize(self, context):\n        raise ValueError('no weights')\n    handle = print\n"
 DIES = "import os\nclass H:\n    def initialize(self, context):\n        os._exit(3)\n    handle = print\n"
 HANGS = "import time\nclass H:\n    def initialize(self, context):\n        time.sleep(60)\n    handle = print\n"
+SLOW = "import time\ndef handle(data, context):\n    data is None or time.sleep(60)\n"
 MUTE = "def handle(data, context):\n    return None if data is None else ['no JSON'] * len(data)\n"
 BREAKS = "def handle(data, context):\n    return None if data is None else 1 / 0\n"
 CONFIG = "minWorkers: 1\nmaxWorkers: 2\nbatchSize: 4\nmaxBatchDelay: 20\nresponseTimeout: 33\njobQueueSize: 7\n"
@@ -43,6 +45,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pack(folder, "dies.mar", DIES)
     pack(folder, "hangs.mar", HANGS, config="startupTimeout: 1\n")
     pack(folder, "mute.mar", MUTE)
+    pack(folder, "slow.mar", SLOW)
     pack(folder, "breaks.mar", BREAKS)
     pack(folder, "tuned.mar", ECHO, config=CONFIG)
     (folder / "junk.mar").write_bytes(b"junk")
@@ -226,6 +229,15 @@ def test_pages_of_models(fresh: Served) -> None:
     assert page("next_page_token=9") == ([], None)
 
 
+@pytest.mark.nightly  # registers a hundred
+def test_a_page_has_a_hundred_models_at_most(fresh: Served) -> None:
+    for number in range(102):
+        assert fresh.manage("POST", f"/models?url=probe.mar&model_name=m{number}")[0] == 200
+    for query in ("", "limit=101", "limit=100"):
+        _, found = fresh.manage("GET", f"/models?{query}")
+        assert (len(found["models"]), found["nextPageToken"]) == (100, "100")
+
+
 def test_the_life_of_a_model(fresh: Served, store: Path) -> None:
     registered = 'Model "probe" Version: {} registered with {} initial workers'
     hint = ". Use scale workers API to add workers for the model."
@@ -296,6 +308,7 @@ def test_a_model_that_does_not_start_is_gone(fresh: Served, name: str) -> None:
     assert fresh.request("GET", "/ping")[0] == 200
 
 
+@pytest.mark.nightly  # a start takes whole seconds of time
 def test_a_model_that_hangs_is_gone_when_its_time_is_up(fresh: Served) -> None:
     assert fresh.manage("POST", "/models?url=hangs.mar&initial_workers=1&synchronous=false")[0] == 202
     assert fresh.manage("GET", "/models/hangs")[1][0]["workers"][0]["status"] == "UNLOADING"
@@ -362,6 +375,33 @@ def test_a_handler_that_does_not_describe_itself(fresh: Served) -> None:
     assert fresh.manage("GET", "/models/breaks?customized=true") == (503, expected)
 
 
+@pytest.mark.parametrize("change", [("PUT", "/models/slow?min_worker=0"), ("DELETE", "/models/slow")])
+def test_whoever_waits_when_the_last_worker_goes_is_told(fresh: Served, change: tuple[str, str]) -> None:
+    assert fresh.manage("POST", "/models?url=slow.mar&initial_workers=1")[0] == 200
+    asked = [(fresh.management, "/models/slow?customized=true")] * 2 + [(fresh.inference, "/predictions/slow")] * 2
+    waiting = [http.client.HTTPConnection(place) for place, _ in asked]
+    for connection, (_, path) in zip(waiting, asked, strict=True):
+        connection.request("GET", path)
+    model = fresh.server.registry.find("slow")
+    wait_until(lambda: any(worker.in_hand for worker in model.workers) and len(model.queue) == 2)
+    fresh.manage(*change)
+    assert [connection.getresponse().status for connection in waiting] == [503] * 4
+    for connection in waiting:
+        connection.close()
+
+
+def test_an_archive_that_is_not_served_is_let_go(running: Served) -> None:
+    def opened() -> int:
+        links = [Path(os.path.realpath(link)).name for link in Path("/proc/self/fd").iterdir()]
+        return links.count("probe.mar")
+
+    before = opened()
+    assert before == 1, "the one that is served"
+    for _ in range(3):
+        assert running.manage("POST", "/models?url=probe.mar")[0] == 409
+    assert opened() == before
+
+
 def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -> None:
     with served(store / "probe.mar", model_store=store) as server:
         for method, path in [
@@ -421,6 +461,7 @@ def test_one_address_for_all(store: Path, compat: bool) -> None:
         {"Host": "evil.example"},
         {"Host": "localhost.evil.example:8081"},
         {"Origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1", "Origin": "http://evil.example"},
         {"Origin": "null"},
     ],
 )
@@ -458,6 +499,7 @@ def test_tokens(store: Path, tmp_path: Path, compat: bool) -> None:
         for path, key in [("/token?type=management", "management"), ("/token?type=other", "API"), ("/token", "API")]:
             code, found = server.manage("GET", path, Authorization=old[key])
             assert (code, found["message"]) == (refused, words.format("Authentication"))
+        assert server.manage("GET", "/token?type=management", Authorization=old["API"], Origin="null")[0] == 403
         code, _, body = server.request(
             "GET", "/token?type=management", headers={"Authorization": old["API"]}, at=server.management
         )
