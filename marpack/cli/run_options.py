@@ -23,7 +23,7 @@ _Decorated = TypeVar("_Decorated")
 _ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _COLUMN = 22  # width of an option in the help
 _NO_NAME = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
-_RANGE = re.compile(r"\s+\[x>=?\d+\]$")
+_RANGE = re.compile(r"\s+\[(?:\d+<=)?x(?:[<>]=?\d+)?\]$")
 BODY_SIZE: dict[str, Any] = {  # Any: click's
     "type": size,
     "default": "6553500",
