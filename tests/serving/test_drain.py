@@ -29,10 +29,10 @@ def test_every_request_that_was_accepted_is_answered(archive: Path, number: int)
 
 def test_what_waits_and_what_is_at_hand_is_finished(archive: Path):
     with served(archive) as server:
-        with Load(server, 4, "sleep 0.3 of") as load:
+        with Load(server, 4, "sleep 0.2 of") as load:
             time.sleep(0.1)
             assert server.end(signal.SIGTERM) == 0
-        assert [answer for _, *answer in load.answers] == [[200, "slept 0.3"]] * 4
+        assert [answer for _, *answer in load.answers] == [[200, "slept 0.2"]] * 4
         assert load.lost == []
 
 

@@ -18,6 +18,7 @@ from marpack.serving.system import room_for
 from marpack.torchserve.messages import Response
 
 CHUNKED = "transfer-encoding: chunked"
+nightly = pytest.mark.nightly(reason="a second of a slow client each")
 PATIENCE = 0.2  # seconds, of servers that lose it soon
 
 
@@ -107,6 +108,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_left():
     in_loop(main)
 
 
+@nightly
 def test_a_client_that_takes_its_answer_slowly_gets_it_all_and_may_ask_again_later():
     async def main() -> None:
         async with listening(write_grace=PATIENCE) as at, await at.connect() as client:
@@ -492,6 +494,7 @@ def test_slow_clients_are_left_in_time_and_others_are_answered_meanwhile():
     in_loop(main)
 
 
+@nightly
 def test_a_slow_but_honest_upload_is_taken():
     async def main() -> None:
         async with listening(max_request_size=1 << 20, body_grace=PATIENCE) as at, await at.connect() as client:
@@ -624,7 +627,7 @@ def test_an_answer_that_is_broken_off_before_its_head_is_a_reset():
 # --- malformed requests
 
 
-@pytest.mark.parametrize("halves", [False, True], ids=["at once", "in halves"])
+@pytest.mark.parametrize("halves", [False, pytest.param(True, marks=nightly)], ids=["at once", "in halves"])
 def test_what_is_malformed_is_refused_and_the_next_client_is_answered(halves: bool):
     async def statuses(at: Listening, sent: bytes) -> tuple[int, ...]:
         middle = len(sent) // 2 if halves else len(sent)
