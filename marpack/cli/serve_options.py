@@ -207,6 +207,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             "response_timeout": config.default_response_timeout,
             "startup_timeout": config.default_startup_timeout,
             "queue_size": config.job_queue_size,
+            "leave_timeout": config.unregister_model_timeout,
         }
         return replace(ModelSettings(), **{name: value for name, value in given.items() if value is not None})
 

@@ -155,7 +155,7 @@ class ManagementApi(Api):
         return await self._work.finish(self._unregistered(call, found))
 
     async def _unregistered(self, call: Call, model: ServedModel) -> Reply:
-        await model.stop()
+        await model.stop(model.settings.leave_timeout)
         return status_reply(call, f'Model "{model.name}" unregistered')
 
     async def scale(self, call: Call, model: str, version: str | None = None) -> Reply:

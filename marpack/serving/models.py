@@ -42,6 +42,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     startup_timeout: int = 120  # s
     queue_size: int = 100
     retry_seconds: int = 300  # s that a worker which does not come up is tried again
+    leave_timeout: int = 10  # s that a worker which is taken off has for what is in its hands
     client_timeout: int = 0  # ms after which an answer reaches nobody; 0: never
 
     def tuned(self, config: Mapping[str, Any]) -> Self:  # Any: YAML as it stands
@@ -122,7 +123,6 @@ class ServedModel:
         )
         self.latencies: deque[float] = deque(maxlen=_LATEST)  # ms of the latest answers
         self.failure: MarpackError | None = None  # why the latest try to start a worker failed
-        self.has_loaded = asyncio.Event()  # a worker has, at least once
         self.metrics: ModelMetrics = metrics.of(self.name, self.version)
         self._server_metrics = metrics
         self._loop = asyncio.get_running_loop()  # to ask for it takes as long as much else here
@@ -245,7 +245,6 @@ class ServedModel:
     def loaded(self, worker: ServedWorker, loaded: Loaded) -> None:
         """Take note that a worker answers."""
         self.failure = None
-        self.has_loaded.set()
         self._news.set()
         self.metrics.loaded(f"W-{worker.number}-{self.name}_{self.version}", worker.load_ms)
         self.listener.loaded(self.label, worker.number, loaded, worker.load_ms)
@@ -320,26 +319,28 @@ class ServedModel:
         self._grow(least)
         surplus, self.workers = self.workers[most:], self.workers[:most]
         self._news.set()
-        await asyncio.gather(*(worker.stop() for worker in surplus))
+        if not self.workers:
+            self._refuse_all()
+        await asyncio.gather(*(worker.stop(self.settings.leave_timeout) for worker in surplus))
         if not self.workers:
             self._refuse_all()
         self.dispatch()
 
-    async def stop(self) -> None:
-        """End every worker and refuse what waits."""
+    def take_over(self, other: "ServedModel") -> None:
+        """Answer what waits for another model."""
+        self.queue.put_back(other.queue.drain())
+        self.dispatch()
+
+    async def stop(self, patience: float = 0.0) -> None:
+        """Refuse what waits, and end every worker once it has answered, or so many seconds are over."""
         workers, self.workers = self.workers, []
         self._news.set()
         if self._due is not None:
             self._due.cancel()
-        await asyncio.gather(*(worker.stop() for worker in workers))
+        self._refuse_all()
+        await asyncio.gather(*(worker.stop(patience) for worker in workers))
         self._refuse_all()
         self.prepared.archive.close()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether anything waits or is being answered."""
-        waits = len(self.queue) > 0 or bool(self._lone) or self.queue.due is not None
-        return waits or any(worker.in_hand for worker in self.workers)
 
 
 def no_worker(name: str, version: str = "") -> Response:

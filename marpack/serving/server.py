@@ -33,8 +33,7 @@ from marpack.serving.system import run
 from marpack.torchserve.messages import Load
 from marpack.torchserve.system_metrics import sample_system
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_LOOK = 0.02  # seconds between two looks whether a model has come to rest
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
@@ -115,10 +114,8 @@ class Server:
             raise failure
         new.listener = self.listener
         self.registry.replace(old, new)
-        end = asyncio.get_running_loop().time() + self.options.front.drain
-        while old.is_busy and asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(_LOOK)
-        await old.stop()
+        new.take_over(old)
+        await old.stop(self.options.front.drain)
         return new
 
     async def serve(self, models: Sequence[ModelPlan], *, beside: "Beside | None" = None) -> int:

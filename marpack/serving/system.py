@@ -20,9 +20,8 @@ def bound(address: Address) -> socket.socket:
         if address.path is not None:
             _remove_left(address.path)
             return _listening(socket.AF_UNIX, address.path)
-        family, _, _, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = min(found, key=lambda each: each[0] != socket.AF_INET)  # as clients mostly ask for it
         return _listening(family, place)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE

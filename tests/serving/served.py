@@ -17,13 +17,13 @@ from marpack.serving.http import FrontSettings
 from marpack.serving.listener import ServerListener
 from marpack.serving.loading import ModelLoader
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import ModelState
+from marpack.serving.models import ModelSettings, ModelState
 from marpack.serving.server import Server, ServerOptions
 from marpack.serving.settings import Address
 from marpack.torchserve.messages import Load
 
 ANYWHERE = Address("127.0.0.1", 0)
-LOADER = ModelLoader(load=Load(model_dir=""))
+LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1))
 _SECONDS = 20.0  # within which anything a test waits for has happened
 
 Answer = tuple[int, Mapping[str, str], bytes]
