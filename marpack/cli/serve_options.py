@@ -178,9 +178,9 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         named = self.options["cors_origins"]
         origin = ", ".join(named) if named else self.config.cors_allowed_origin
         given = {
-            "Access-Control-Allow-Origin": origin,
-            "Access-Control-Allow-Methods": self.config.cors_allowed_methods,
-            "Access-Control-Allow-Headers": self.config.cors_allowed_headers,
+            "access-control-allow-origin": origin,
+            "access-control-allow-methods": self.config.cors_allowed_methods,
+            "access-control-allow-headers": self.config.cors_allowed_headers,
         }
         return tuple((name, value) for name, value in given.items() if value)
 

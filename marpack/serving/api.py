@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +17,7 @@ from marpack.serving.listener import AnsweredRequest, ServerListener, ServerStat
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ServedModel
 from marpack.serving.registry import Registry
-from marpack.torchserve.frontend.headers import BAD_ESCAPE, FormError, HeadError, TooLargeError
+from marpack.torchserve.frontend.headers import BAD_ESCAPE, FormError, TooLargeError
 from marpack.torchserve.frontend.http_response import phrase_of, refusal
 from marpack.torchserve.messages import Response
 
@@ -132,6 +131,7 @@ class Api:
         path, _, query = request.target.partition("?")
         call = Call(request, query)
         try:
+            request.check_length()
             route, given = self._found(request.method, path)
             if route.admit is not None:
                 route.admit(call)
@@ -162,7 +162,7 @@ class Api:
                 response=Response(status=error.status, phrase=phrase_of(error.status), body=b""), keeps_open=announced
             )
         headers = _CHALLENGE if error.status == 401 else ()
-        return Reply(response=response, request_id=None if isinstance(error, HeadError) else call.id, headers=headers)
+        return Reply(response=response, request_id=call.id, headers=headers)
 
     def _tell(self, call: Call, response: Response | None) -> None:
         """Count an answer, and tell of it if that is wanted; None: the client has gone."""
@@ -202,11 +202,21 @@ def segments_of(path: str) -> tuple[str, ...]:
     """Return a path's segments, decoded; trailing slashes do not count. Raises FormError for what is no path."""
     if not path.startswith("/") or path.startswith("//"):
         raise not_found()
-    bad = BAD_ESCAPE.search(path)
-    if bad is not None:
-        kind, message = "IllegalArgumentException", f"invalid hex byte '{path[bad.start() + 1 : bad.start() + 3]}'"
-        raise FormError(f"{message} at index {bad.start() + 1} of '{path}'", status=403, kind=kind)
-    return tuple(unquote(piece) for piece in re.sub("/+$", "", path)[1:].split("/"))
+    path = path.partition("#")[0]
+    check_escapes(path)
+    return tuple(unquote(path).rstrip("/")[1:].split("/"))  # an escaped slash is one
+
+
+def check_escapes(target: str) -> None:
+    """Raise FormError (403) for a path or a query with a percent sign that begins no escape."""
+    bad = BAD_ESCAPE.search(target)
+    if bad is None:
+        return
+    at, rest = bad.start(), target[bad.start() + 1 : bad.start() + 3]
+    message = f"invalid hex byte '{rest}' at index {at + 1} of '{target}'"
+    if len(rest) < 2:
+        message = f"unterminated escape sequence at index {at} of: {target}"
+    raise FormError(message, status=403, kind="IllegalArgumentException")
 
 
 def not_found() -> FormError:

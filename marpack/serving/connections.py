@@ -1,9 +1,12 @@
 """What is held against clients' connections: how many there may be, and how long one may take nothing of its answer."""
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Callable
 
+_AT_ONCE = struct.pack("ii", 1, 0)  # for SO_LINGER: what is closed is reset
 _LOOK = 0.02  # seconds between two looks whether something is so
 _ROOM_AGAIN = 0.9  # of the bound: below it, a bound that is met again is told again
 
@@ -68,3 +71,10 @@ async def wait_for(done: Callable[[], bool], end: float) -> None:
     """Wait until something is so, or it is that time by the monotonic clock."""
     while not done() and time.monotonic() < end:
         await asyncio.sleep(_LOOK)
+
+
+def reset(transport: asyncio.BaseTransport) -> None:
+    """End a connection so that no client takes it for the end of its answer."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+    if isinstance(transport, asyncio.WriteTransport):
+        transport.abort()

@@ -13,8 +13,8 @@ from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
 from multidict import CIMultiDict
 
-from marpack.serving.answer_head import head_of
-from marpack.serving.connections import ConnectionBound, WriteWatch, wait_for
+from marpack.serving.answer_head import FrontRequest, StreamResponse, head_of, routeless, whole
+from marpack.serving.connections import ConnectionBound, WriteWatch, reset, wait_for
 from marpack.serving.jobs import BrokenOffError, StreamedAnswer
 from marpack.serving.settings import Address
 from marpack.serving.system import bound, room_for
@@ -26,7 +26,8 @@ _BODY_PACE = 16_384  # bytes a second that a body must come with beyond its grac
 _FAREWELL = 0.25  # seconds in which a server that is to end still answers what comes on open connections
 _STARTING = 0.02  # seconds in which what was received by then comes to its handler
 _CLOSING = 1.0  # seconds that what is left after the drain has to take leave
-_MAX_HEAD = 16_384  # bytes of a line that the parser takes: the server's own bound is held in `received`
+_MAX_LINE = 4096  # bytes of a request's line
+_MAX_HEAD = 8192  # bytes of a header; that of all together is held in `received`
 _QUIET = logging.getLogger("marpack.serving.http")  # what aiohttp says of clients that send nonsense
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
@@ -42,6 +43,7 @@ class FrontSettings(Struct, frozen=True, kw_only=True):
     write_grace: float = 20.0  # seconds that a client may take nothing of its answer
     linger: float = 2.0  # seconds that what an answered client still sends is read and dropped
     drain: float = 30.0  # seconds that running requests have once the server is to end
+    headers: tuple[tuple[str, str], ...] = ()  # of answers that no route gave, beside the usual ones
 
 
 class HttpRequest:
@@ -66,15 +68,18 @@ class HttpRequest:
         value: str | None = self._request.headers.get(name)
         return value
 
+    def check_length(self) -> None:
+        """Raise TooLargeError for a body that is announced beyond the bound."""
+        announced = self._request.content_length
+        if announced is not None and announced > self._settings.max_request_size:
+            raise TooLargeError(announced, self._settings.max_request_size)
+
     async def body(self) -> bytes:
         """Return the whole body.
 
         Raises TooLargeError for one beyond the bound, HeadError for one that comes too slowly or in broken chunks.
         """
         content, limit = self._request.content, self._settings.max_request_size
-        announced = self._request.content_length
-        if announced is not None and announced > limit:
-            raise TooLargeError(announced, limit)
         if "Expect" in self._request.headers and self._request.version >= (1, 1):
             await self._invite()
         if content.is_eof():
@@ -122,33 +127,15 @@ class Reply(Struct, kw_only=True):
 Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 
-class _Request(web.BaseRequest):
-    """Has no header sent that nobody asked for."""
-
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        headers = response.headers
-        headers.popall("Server", None)
-        headers.popall("Date", None)
-        if not getattr(response, "has_type", True):
-            headers.popall("Content-Type", None)
-
-
-class _Response(web.Response):
-    has_type = True
-
-
-class _Stream(web.StreamResponse):
-    has_type = True
-
-
 class _Connection(RequestHandler):
     """Answers what is no HTTP as the server does, and leaves a client that does not take its answer."""
 
-    __slots__ = ("_watch",)
+    __slots__ = ("_further", "_watch")
 
-    def __init__(self, manager: web.Server, *, write_grace: float, **settings: Any) -> None:  # Any: the library's
+    def __init__(self, manager: web.Server, *, front: FrontSettings, **settings: Any) -> None:  # Any: the library's
         super().__init__(manager, **settings)
-        self._watch = WriteWatch(self._loop, write_grace)
+        self._further = front.headers
+        self._watch = WriteWatch(self._loop, front.write_grace)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -179,20 +166,13 @@ class _Connection(RequestHandler):
         if isinstance(exc, ConnectionError):
             raise exc  # the client has gone, or was left
         if status == 400:
-            return _plain(refusal(HeadError()))
+            return routeless(refusal(HeadError()), self._further)
         self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
         if request.writer.output_size > 0:  # the answer has begun
             return _cut(request)
-        return _plain(error_response(500, "the server failed on this request; what it prints says why"))
-
-
-def _plain(response: Response) -> web.StreamResponse:
-    """Return an answer that did not come from a handler, and ends the connection."""
-    answer = _Response(body=response.body, status=response.status, reason=response.phrase)
-    answer.content_type = "application/json"
-    answer.headers["connection"] = "close"
-    answer.force_close()
-    return answer
+        return routeless(
+            error_response(500, "the server failed on this request; what it prints says why"), self._further
+        )
 
 
 class _Listener(web.Server):
@@ -201,16 +181,16 @@ class _Listener(web.Server):
     def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], front: "Front") -> None:
         super().__init__(
             handler,
-            request_factory=partial(_Request, loop=asyncio.get_running_loop()),
+            request_factory=partial(FrontRequest, loop=asyncio.get_running_loop()),
             handler_cancellation=True,
             keepalive_timeout=front.settings.keep_alive,
             lingering_time=front.settings.linger,
             access_log=None,
             auto_decompress=False,
-            max_line_size=_MAX_HEAD,
+            max_line_size=_MAX_LINE,
             max_field_size=_MAX_HEAD,
             logger=_QUIET,
-            write_grace=front.settings.write_grace,
+            front=front.settings,
         )
         self._bound = front.connections
 
@@ -295,17 +275,17 @@ class Front:
             self._busy.discard(connection)
 
     async def _answered(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
+        if request.version < (1, 0):  # a line without a version
+            return routeless(refusal(HeadError()), self.settings.headers)
         reply = await handler(HttpRequest(request, self.settings))
         response = reply.response
-        if response.reset:
-            return _cut(request)
+        if response.reset:  # what there is to send is here
+            reply.stream = StreamedAnswer(response)
+            reply.stream.end(response.pieces, broken=True)
         headers = _headers(request, reply, closes=self.draining)
         if reply.stream is not None:
             return await _streamed(request, reply.stream, headers)
-        answer = _Response(body=response.body, status=response.status, reason=response.phrase, headers=headers)
-        answer.has_type = response.content_type is not None
-        if headers.get("connection") == "close":
-            answer.force_close()
+        answer = whole(response, headers)
         await answer.prepare(request)
         await answer.write_eof()  # here: a request is at hand until its answer is written
         return answer
@@ -322,14 +302,14 @@ def _headers(request: web.BaseRequest, reply: Reply, *, closes: bool) -> CIMulti
 
 
 async def _streamed(request: web.BaseRequest, stream: StreamedAnswer, headers: CIMultiDict[str]) -> web.StreamResponse:
-    answer = _Stream(status=stream.head.status, reason=stream.head.phrase, headers=headers)
-    answer.has_type = stream.head.content_type is not None
+    answer = StreamResponse.of(stream.head, headers)
     if request.version >= (1, 1):
         answer.enable_chunked_encoding()
     if headers["connection"] == "close":
         answer.force_close()
     try:
         await answer.prepare(request)
+        request.writer.send_headers()
         async for piece in stream.pieces():
             if request.method != "HEAD":
                 await answer.write(piece)
@@ -344,5 +324,5 @@ async def _streamed(request: web.BaseRequest, stream: StreamedAnswer, headers: C
 def _cut(request: web.BaseRequest) -> web.StreamResponse:
     """Reset a connection: its answer cannot be told to the end."""
     if request.transport is not None:
-        request.transport.abort()
+        reset(request.transport)
     raise ConnectionResetError

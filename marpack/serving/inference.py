@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 from urllib.parse import parse_qsl
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.serving.admission import Admission
@@ -13,6 +14,7 @@ from marpack.serving.api import (
     Route,
     ServingCore,
     bad_request,
+    check_escapes,
     json_reply,
     method_not_allowed,
     not_found,
@@ -22,10 +24,19 @@ from marpack.serving.jobs import Job, StreamedAnswer
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.openapi import model_document, server_document
 from marpack.torchserve.frontend.forms import receive
-from marpack.torchserve.frontend.http_response import error_response
+from marpack.torchserve.frontend.headers import last_wins
+from marpack.torchserve.frontend.http_response import error_response, is_no_answer
 from marpack.torchserve.messages import Part, Request, Response
 
 _NAME, _VERSION = "model_name", "0.12.0"
+
+
+class _Given(Struct, frozen=True):
+    """What a route makes of a request, beside its body."""
+
+    url_path: str | None = ""  # None: its handler is told nothing of it
+    explain: bool | None = False  # None as above
+    query: tuple[Part, ...] = ()  # parameters that are the handler's, too
 
 
 class InferenceApi(Api):
@@ -42,7 +53,7 @@ class InferenceApi(Api):
                 Route("/ping/*", self.ping),
                 Route("/v2/health/live", self.v2_live),
                 Route("/v2/health/ready", self.v2_ready),
-                Route("/api-description/*", self.document),
+                Route("/api-description", self.document),
                 Route("/", self.document, options),
                 Route("/", self.refuse_method),
                 *(replace(route, admit=admission.check) for route in asking),
@@ -50,27 +61,25 @@ class InferenceApi(Api):
         )
 
     def _predictions(self) -> tuple[Route, ...]:
-        options = frozenset({"OPTIONS"})
         return (
-            Route("/predictions/{model}", self.predict_document, options),
             Route("/predictions/{model}", self.predict),
             Route("/predictions/{model}/{version}", self.predict),
             Route("/predictions/{model}/{version}/*", self.predict),
-            Route("/explanations/{model}", self.predict_document, options),
             Route("/explanations/{model}", self.explain),
             Route("/explanations/{model}/{version}", self.explain),
+            Route("/explanations/{model}/{version}/*", self.explain),
             Route("/invocations", self.invocations),
             Route("/models/{model}/invoke", self.invoke),
-            Route("/v1/models/{model}:predict", self.predict_default),
-            Route("/v1/models/{model}:explain", self.explain_default),
-            Route("/v2/models/{model}/infer", self.predict_default),
-            Route("/v2/models/{model}/explain", self.explain_default),
+            Route("/v1/models/{model}:predict", self.predict_kserve),
+            Route("/v1/models/{model}:explain", self.explain_kserve),
+            Route("/v2/models/{model}/infer", self.predict_kserve),
+            Route("/v2/models/{model}/explain", self.explain_kserve),
             Route("/v2", self.v2_server),
         )
 
     def _legacy(self) -> tuple[Route, ...]:
         return (
-            Route("/v2/models/{model}/versions/*", self.v2_versions),
+            Route("/v2/{a}/{b}/{c}/{d}/*", self.v2_versions),
             Route("/{model}/predict", self.invoke),
             Route("/{model}/{version}/predict", self.invoke),
         )
@@ -84,74 +93,65 @@ class InferenceApi(Api):
             Route("/v2/models/{model}/ready", self.v2_model_ready),
             Route("/v2/models/{model}/versions/{version}", self.v2_model),
             Route("/v2/models/{model}/versions/{version}/ready", self.v2_model_ready),
-            Route("/v2/models/{model}/versions/{version}/infer", self.invoke_plain),
+            Route("/v2/models/{model}/versions/{version}/infer", self.predict_kserve),
         )
 
     # --- predictions
 
     async def predict(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Reply:
         """Answer `/predictions/M[/V][/rest]`."""
-        return await self._answer(call, self.core.registry.find(model, version), version, url_path=rest)
+        return await self._answer(call, model, version, _Given(url_path=rest))
 
-    async def explain(self, call: Call, model: str, version: str | None = None) -> Reply:
-        """Answer `/explanations/M[/V]`."""
-        return await self._answer(call, self.core.registry.find(model, version), version, explain=True)
+    async def explain(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Reply:
+        """Answer `/explanations/M[/V][/rest]`."""
+        return await self._answer(call, model, version, _Given(url_path=rest, explain=True))
 
-    async def predict_default(self, call: Call, model: str) -> Reply:
+    async def predict_kserve(self, call: Call, model: str, version: str | None = None) -> Reply:
         """Answer KServe's predictions."""
-        return await self._answer(call, self.core.registry.find(model), None)
+        return await self._answer(call, model, version, _Given(url_path=None))
 
-    async def explain_default(self, call: Call, model: str) -> Reply:
+    async def explain_kserve(self, call: Call, model: str) -> Reply:
         """Answer KServe's explanations."""
-        return await self._answer(call, self.core.registry.find(model), None, explain=True)
+        return await self._answer(call, model, None, _Given(url_path=None, explain=True))
 
     async def invoke(self, call: Call, model: str, version: str | None = None) -> Reply:
         """Answer `/models/M/invoke` and the legacy `/M[/V]/predict`: the query's parameters are the handler's, too."""
-        return await self._answer(call, self.core.registry.find(model, version), version, query=_query_parts(call))
-
-    async def invoke_plain(self, call: Call, model: str, version: str) -> Reply:
-        """Answer KServe's v2 predictions of one version."""
-        return await self._answer(call, self.core.registry.find(model, version), version)
+        return await self._answer(call, model, version, _Given(url_path=None, explain=None, query=_query_parts(call)))
 
     async def invocations(self, call: Call) -> Reply:
         """Answer `/invocations`, as SageMaker sends it: the model is a parameter, or the only one there is."""
-        query = _query_parts(call)
-        request = await self._request(call, query=query)
-        named = next((part.value.decode("utf-8", "replace") for part in request.parts if part.name == _NAME), None)
-        model = self.core.registry.find(named) if named else self.core.registry.only_model()
+        given = _Given(url_path=None, explain=None, query=_query_parts(call))
+        request = await self._request(call, given)
+        named = next((part.value for part in (*given.query, *request.parts) if part.name == _NAME), None)
+        registry = self.core.registry
+        model = registry.only_model() if named is None else registry.find(named.decode("utf-8", "replace"))
         if model is None:
             raise bad_request("Parameter model_name is required.")
+        if call.request.method == "OPTIONS":
+            return json_reply(call, model_document(model.name))
         return await self._submit(call, model, None, request)
 
-    async def _answer(
-        self,
-        call: Call,
-        model: ServedModel,
-        version: str | None,
-        *,
-        url_path: str = "",
-        explain: bool = False,
-        query: tuple[Part, ...] = (),
-    ) -> Reply:
-        call.model = model
-        request = await self._request(call, url_path=url_path, explain=explain, query=query)
-        return await self._submit(call, model, version, request)
+    async def _answer(self, call: Call, name: str, version: str | None, given: _Given) -> Reply:
+        call.model = model = self.core.registry.find(name, version)
+        if call.request.method == "OPTIONS":
+            return json_reply(call, model_document(name))
+        return await self._submit(call, model, version, await self._request(call, given))
 
-    async def _request(
-        self, call: Call, *, url_path: str = "", explain: bool = False, query: tuple[Part, ...] = ()
-    ) -> Request:
+    async def _request(self, call: Call, given: _Given) -> Request:
         """Return the request as the handler gets it; raises FormError."""
         body = await call.request.body()
         headers = call.request.headers
         if call.request.header("content-length") is None:
             headers = _with_length(headers, len(body))
-        limit = self.core.max_request_size
-        request = receive(headers, body, request_id=call.id, url_path=url_path, explain=explain, limit=limit)
-        if query:
-            own = {part.name for part in request.parts if part.value or part.name != "body"}
-            kept = tuple(part for part in query if part.name not in own)
-            request = replace(request, parts=(*kept, *(part for part in request.parts if part.name in own)))
-        return request
+        request = receive(
+            headers,
+            body,
+            request_id=call.id,
+            url_path=given.url_path,
+            explain=given.explain,
+            limit=self.core.max_request_size,
+        )
+        return replace(request, parts=last_wins((*given.query, *request.parts))) if given.query else request
 
     async def _submit(self, call: Call, model: ServedModel, version: str | None, request: Request) -> Reply:
         call.model = model
@@ -182,7 +182,7 @@ class InferenceApi(Api):
 
     def _told(self, response: Response) -> Response:
         """Return an answer for one that the server never gives."""
-        return response if response.status else error_response(500, "Worker died.")
+        return error_response(500, "Worker died.") if is_no_answer(response) else response
 
     def _count(self, model: ServedModel, job: Job, *, named: bool) -> None:
         queue_ms = job.queue_ms
@@ -200,14 +200,9 @@ class InferenceApi(Api):
         healthy = registry.is_alive_as_on_server if self.core.compat else registry.is_ready
         return json_reply(call, {"status": "Healthy" if healthy else "Unhealthy"}, status=200 if healthy else 500)
 
-    async def document(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - whatever follows
+    async def document(self, call: Call) -> Reply:
         """Describe the port."""
         return json_reply(call, server_document(management=False))
-
-    async def predict_document(self, call: Call, model: str) -> Reply:
-        """Describe a model's route."""
-        self.core.registry.find(model)
-        return json_reply(call, model_document(model))
 
     async def refuse_method(self, call: Call) -> Reply:  # noqa: ARG002 - as every operation
         """Refuse whatever else is sent to `/`."""
@@ -254,9 +249,9 @@ class InferenceApi(Api):
         ready = self.core.registry.find(model, version).state is ModelState.READY
         return json_reply(call, {"name": model, "ready": ready}, status=200 if ready else 503)
 
-    async def v2_versions(self, call: Call, model: str, rest: str = "") -> Reply:  # noqa: ARG002 - whatever it is
+    async def v2_versions(self, call: Call, **given: str) -> Reply:
         """Refuse versions, as the original does where it knows the protocol."""
-        if not self.core.open_inference:
+        if not self.core.open_inference or not any(piece.startswith("versions") for piece in given.values()):
             raise not_found()
         return json_reply(call, {"error": "Model versioning is not yet supported."}, status=501)
 
@@ -269,8 +264,9 @@ def _query_parts(call: Call) -> tuple[Part, ...]:
     """Return a query's parameters as a handler gets them; the last of a name wins."""
     if not call.query:
         return ()
-    pairs = dict(parse_qsl(call.query, keep_blank_values=True))
-    return tuple(Part(name, value.encode()) for name, value in pairs.items())
+    check_escapes(call.request.target)
+    query = call.query.partition("#")[0].replace(";", "&")
+    return tuple(Part(name, value.encode()) for name, value in parse_qsl(query, keep_blank_values=True))
 
 
 def _with_length(headers: tuple[tuple[str, str], ...], size: int) -> tuple[tuple[str, str], ...]:

@@ -349,7 +349,8 @@ def no_worker(name: str, version: str = "") -> Response:
 
 
 def _no_worker(name: str, version: str) -> str:
-    return _NO_WORKER.format(name, f"Version {version} " if version else "")
+    # The quotation mark that nothing opens is the server's.
+    return _NO_WORKER.format(name, f'Version {version}" ' if version else "")
 
 
 def _unserved(message: str) -> FormError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.errors import ExitCode, UsageError
 from marpack.serving.access import Guard, TokenKind, Tokens
@@ -66,7 +67,7 @@ class Server:
     def __init__(self, options: ServerOptions, listener: ServerListener, metrics: ServerMetrics) -> None:
         self.options = options
         self.registry = Registry()
-        self.front = Front(options.front, listener.noted)
+        self.front = Front(replace(options.front, headers=options.cors), listener.noted)
         self.statistics = ServerStatistics()
         self.core = ServingCore(
             registry=self.registry,
@@ -134,7 +135,8 @@ class Server:
                 self.add(plan, at_start=True)
             tasks = [self._task(work(self)) for work in (Server._sample, beside) if work is not None]
             await self._ending.wait()
-            await self.front.drain(self.options.front.drain, until=lambda: self._interrupted or self._bug is not None)
+            seconds = 0.0 if self.options.compat else self.options.front.drain
+            await self.front.drain(seconds, until=lambda: self._interrupted or self._bug is not None)
         finally:
             for task in tasks:
                 task.cancel()

@@ -208,6 +208,8 @@ def processor_of(request: Request) -> RequestProcessor:
     """Return a request's headers: one `{field: {"content-type": …}}` per part, its headers, the server's."""
     headers: dict[str, Any] = {part.name: {"content-type": part.content_type} for part in request.parts}
     headers.update(request.headers)
-    headers["url_path"] = request.url_path
-    headers["explain"] = "True" if request.explain else "False"  # a client cannot set it
+    if request.url_path is not None:
+        headers["url_path"] = request.url_path
+    if request.explain is not None:
+        headers["explain"] = "True" if request.explain else "False"  # a client cannot set it
     return RequestProcessor(headers)

@@ -39,8 +39,8 @@ class Request(Struct, frozen=True, kw_only=True):
     id: str
     parts: tuple[Part, ...]
     headers: tuple[tuple[str, str], ...] = ()  # as sent, names untouched
-    url_path: str = ""  # what follows the version in the path
-    explain: bool = False  # sent to /explanations
+    url_path: str | None = ""  # what follows the version in the path; None: its route tells nothing of it
+    explain: bool | None = False  # sent to /explanations; None as above
 
 
 class Response(Struct, frozen=True, kw_only=True):

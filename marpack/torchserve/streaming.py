@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.torchserve.context import Context
-from marpack.torchserve.frontend.http_response import error_response
+from marpack.torchserve.frontend.http_response import error_response, no_answer
 from marpack.torchserve.messages import MAX_BODY, Response, ResponseChunk
 from marpack.torchserve.response import (
     NEXT,
@@ -154,7 +154,7 @@ def is_final(piece: Response) -> bool:
 def _unstarted(last: Response) -> Response:
     """Return an answer that no piece came before; one that claims to end a stream is never delivered."""
     if dict(last.headers).get(NEXT) not in {None, "true"}:
-        return Response(status=0, phrase="no answer: the client waits for a stream that never began", body=b"")
+        return no_answer("the client waits for a stream that never began")
     if dict(last.headers).get(NEXT) == "true":
         # The server waits for more until its response timeout.
         return replace(last, pieces=(last.body,) if last.body else (), reset=True)

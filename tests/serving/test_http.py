@@ -613,13 +613,15 @@ def test_a_head_that_cannot_be_sent_splits_no_answer(response: Response):
     in_loop(main)
 
 
-def test_an_answer_that_is_broken_off_before_its_head_is_a_reset():
+def test_an_answer_that_is_broken_off_ends_with_a_reset():
     async def main() -> None:
         async def broken(call: Call) -> Reply:
-            return Reply(response=Response(status=404, body=b"", reset=True), request_id="an-id")
+            return Reply(response=Response(status=404, body=b"", pieces=(b"a",), reset=True), request_id="an-id")
 
-        async with listening(Route("/broken", broken)) as at:
-            assert await at.said(request("/broken")) == b""
+        async with listening(Route("/broken", broken)) as at, await at.connect() as client:
+            await client.send(request("/broken"))
+            with pytest.raises(ConnectionResetError):
+                await client.reader.read()
 
     in_loop(main)
 

@@ -190,8 +190,8 @@ def receive(
     *,
     request_id: str,
     content_type: str | None = None,
-    url_path: str = "",
-    explain: bool = False,
+    url_path: str | None = "",
+    explain: bool | None = False,
     limit: int = MAX_BODY,
 ) -> Request:
     """Return an HTTP request as the frontend hands it on, whoever brought it.
@@ -201,8 +201,8 @@ def receive(
         content: The body, or the fields of a form in place of one.
         request_id: The request's id.
         content_type: Of the body, if it is not to be read off the headers; it is added to those that name none.
-        url_path: What follows the version in the path.
-        explain: Whether it was sent to /explanations.
+        url_path: What follows the version in the path; None: the handler is told nothing of it.
+        explain: Whether it was sent to /explanations; None: as above.
         limit: Bytes that a body may have.
 
     Raises FormError for what the frontend refuses: HeadError for its headers, TooLargeError for its size.

@@ -108,6 +108,11 @@ def no_answer(why: str) -> Response:
     return Response(status=0, phrase=f"no answer: {why}", body=b"", failed=True)
 
 
+def is_no_answer(response: Response) -> bool:
+    """Say whether this stands for an answer that never comes; a handler's own answer may have the status 0, too."""
+    return response.failed and response.status == 0 and not response.body
+
+
 def death_response(signal: int | None, *, lost: bool = False) -> Response:
     """Return what a client gets whose worker ended while it was answering.
 
