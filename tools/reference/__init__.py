@@ -5,11 +5,13 @@ from tools.reference.differences import differences
 from tools.reference.errors import errors
 from tools.reference.project_file import project_file
 from tools.reference.python_api import python_api
+from tools.reference.server_differences import server_differences
 
 PAGES = {
     "errors.md": errors,
     "reference/commands.md": commands,
     "reference/marpack-yaml.md": project_file,
     "reference/differences.md": differences,
+    "reference/serve-differences.md": server_differences,
     "reference/python-api.md": python_api,
 }
