@@ -8,7 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -32,8 +32,11 @@ class Server:
         folder: Path,
         *,
         settings: Mapping[str, str] | None = None,
+        models: Iterable[Path] = (),
     ) -> None:
+        """Take where the real one's programs are, a folder to live in, and the archives served from the start."""
         self.folder = folder
+        self._models = tuple(models)
         self._settings = settings or {}
         self.store = folder / "store"
         self._programs = programs
@@ -57,13 +60,13 @@ class Server:
 
     def __enter__(self) -> Self:
         self.store.mkdir(parents=True)
+        for archive in self._models:
+            shutil.copyfile(archive, self.store / archive.name)
         self.folder.joinpath("tmp").mkdir()
         self.folder.joinpath("config.properties").write_text(self._config())
-        command = [self._programs / "torchserve", "--foreground", "--no-config-snapshots", "--model-store", self.store]
-        command += ["--ts-config", self.folder / "config.properties"]
         with self.folder.joinpath("server.log").open("wb") as log:
             self._process = subprocess.Popen(
-                command,
+                self._command(),
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -73,10 +76,18 @@ class Server:
             )
         with ExitStack() as undo:
             undo.callback(self.stop)
-            wait_for(self.inference, "/ping", seconds=START_SECONDS)
-            wait_for(self.management, "/models", seconds=START_SECONDS)
+            self._wait()
             undo.pop_all()
         return self
+
+    def _command(self) -> list[str | Path]:
+        start = [self._programs / "torchserve", "--foreground", "--no-config-snapshots", "--model-store", self.store]
+        models = ["--models", *(archive.name for archive in self._models)] if self._models else []
+        return [*start, "--ts-config", self.folder / "config.properties", *models]
+
+    def _wait(self) -> None:
+        wait_for(self.inference, "/ping", seconds=START_SECONDS)
+        wait_for(self.management, "/models", seconds=START_SECONDS)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

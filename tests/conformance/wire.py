@@ -53,8 +53,8 @@ def encode(message: Message, address: tuple[str, int]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + message.body
 
 
-def read_answer(stream: BinaryIO) -> Answer:
-    """Read one answer; an end before its time is told, never raised."""
+def read_answer(stream: BinaryIO, *, bodiless: bool = False) -> Answer:
+    """Read one answer, that to a HEAD without a body; an end before its time is told, never raised."""
     try:
         status, phrase = _status_line(stream)
     except ConnectionResetError:
@@ -63,6 +63,8 @@ def read_answer(stream: BinaryIO) -> Answer:
         return Answer(0, "", (), b"", end="timeout")
     headers = tuple(_header_lines(stream))
     names = {name.lower(): value for name, value in headers}
+    if bodiless:
+        return Answer(status, phrase, headers, b"")
     if names.get("transfer-encoding", "").lower() == "chunked":
         pieces, end = _chunks(stream)
         return Answer(status, phrase, headers, b"".join(pieces), tuple(pieces), end)

@@ -1,0 +1,63 @@
+"""`marpack serve --compat torchserve` as a process, against what a real TorchServe 0.12 answers to the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from conformance.exchanges import Exchange, Scene, load
+from conformance.peer import find_peer, peer_required
+from conformance.scenes import SCENES
+from conformance.server import Server
+from conformance.staging import OurServer, SceneServers
+
+from marpack.serving.differences import ServerDifference
+
+
+def _marks(scene: Scene, exchange: Exchange) -> list[pytest.MarkDecorator]:
+    known = ServerDifference[exchange.difference] if exchange.difference else None
+    occasion = [] if scene.name in {"server", "settings"} else [pytest.mark.nightly]  # the others take their time
+    return [*occasion, *([pytest.mark.xfail(reason=known.what, strict=True)] if known else [])]
+
+
+EXCHANGES = [(scene, exchange) for scene in SCENES for exchange in scene.exchanges]
+NAMES = [f"{scene.name}: {exchange.name}" for scene, exchange in EXCHANGES]
+OURS = [
+    pytest.param(scene, exchange, id=name, marks=_marks(scene, exchange))
+    for (scene, exchange), name in zip(EXCHANGES, NAMES, strict=True)
+]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
+    """Return servers of ours."""
+    servers = SceneServers(tmp_path_factory.mktemp("ours"), OurServer)
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SceneServers]:
+    """Return real servers; skip where there are none, fail where they are demanded."""
+    peer = find_peer()
+    if isinstance(peer, str):
+        (pytest.fail if peer_required() else pytest.skip)(f"no real TorchServe to compare with: {peer}")
+    servers = SceneServers(tmp_path_factory.mktemp("theirs"), Server, peer)
+    yield servers
+    servers.stop()
+
+
+def test_no_exchange_is_named_twice():
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize(("scene", "exchange"), OURS)
+def test_answers_as_the_server_did(scene, exchange, ours):
+    assert ours.have(scene, exchange) == load()[scene.name][exchange.name]
+
+
+@pytest.mark.nightly  # TorchServe takes seconds to start
+@pytest.mark.conformance
+@pytest.mark.parametrize(("scene", "exchange"), EXCHANGES, ids=NAMES)
+def test_the_server_still_answers_so(scene, exchange, theirs):
+    assert theirs.have(scene, exchange) == load()[scene.name][exchange.name]
