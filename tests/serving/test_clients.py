@@ -1,0 +1,204 @@
+"""What people have clients of: each does with `marpack serve` what it did with the original."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from msgspec.structs import replace
+from serving.served import LOADER, Served, pack, served
+
+from marpack.serving.loading import ModelLoader
+
+_ECHO = """
+def handle(data, context):
+    return None if data is None else [{name: text(value) for name, value in row.items()} for row in data]
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytearray) else value
+"""
+_STREAM = """
+from ts.handler_utils.utils import send_intermediate_predict_response
+
+
+def handle(data, context):
+    if data is not None:
+        for piece in ("a", "bc"):
+            send_intermediate_predict_response([piece], context.request_ids, "more", 200, context)
+        return ["d"]
+"""
+_DOUBLE = """
+def handle(data, context):
+    return None if data is None else [[2 * value for value in values(row)] for row in data]
+
+
+def values(row):
+    return row["data"] if isinstance(row, dict) else row  # a tensor of v2, an instance of v1
+"""
+SECONDS = 30
+
+
+def _loader(envelope: str) -> ModelLoader:
+    return replace(LOADER, load=replace(LOADER.load, envelope=envelope))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve a model that says what it was sent, and one that streams."""
+    folder = tmp_path_factory.mktemp("plain")
+    with served(pack(folder, "echo.mar", _ECHO), pack(folder, "stream.mar", _STREAM)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve KServe's v1."""
+    with served(pack(tmp_path_factory.mktemp("v1"), "double.mar", _DOUBLE), loader=_loader("kserve")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve KServe's v2."""
+    with served(pack(tmp_path_factory.mktemp("v2"), "double.mar", _DOUBLE), loader=_loader("kservev2")) as server:
+        yield server
+
+
+def _url(server: Served, path: str) -> str:
+    return f"http://{server.inference}{path}"
+
+
+# --- curl
+
+
+def _curl(*args: object) -> str:
+    program = shutil.which("curl")
+    assert program is not None, "apt install curl"
+    command = [program, "--silent", "--show-error", "--max-time", str(SECONDS), *map(str, args)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_curl_uploads_a_file(plain, tmp_path):
+    tmp_path.joinpath("input.txt").write_text("words")
+    assert '"words"' in _curl(_url(plain, "/predictions/echo"), "-T", tmp_path / "input.txt")
+
+
+def test_curl_sends_a_form(plain, tmp_path):
+    tmp_path.joinpath("input.txt").write_text("words")
+    said = _curl(_url(plain, "/predictions/echo"), "-F", f"data=@{tmp_path / 'input.txt'}", "-F", "k=v")
+    assert '"data": "words"' in said
+    assert '"k": "v"' in said
+
+
+def test_curl_asks_before_it_sends_much(plain, tmp_path):
+    tmp_path.joinpath("input.txt").write_bytes(b"x" * 60_000)
+    said = _curl(_url(plain, "/predictions/echo"), "-T", tmp_path / "input.txt", "-H", "Expect: 100-continue", "-i")
+    assert said.startswith("HTTP/1.1 100 Continue")
+    assert "x" * 60_000 in said
+
+
+@pytest.mark.parametrize(("option", "line"), [("--http1.0", "HTTP/1.0 200"), ("--head", "HTTP/1.1 200")])
+def test_curl_looks_at_the_head(plain, option, line):
+    assert _curl(_url(plain, "/predictions/echo"), option, "--include").startswith(line)
+
+
+def test_curl_is_told_of_a_failure_by_its_exit_code(plain):
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        _curl(_url(plain, "/predictions/absent"), "--fail")
+    assert caught.value.returncode == 22
+
+
+# --- requests
+
+
+def test_requests_keeps_its_connection(plain):
+    with requests.Session() as session:
+        answers = [session.post(_url(plain, "/predictions/echo"), json={"n": n}, timeout=SECONDS) for n in range(3)]
+    assert [answer.json()["body"]["n"] for answer in answers] == [0, 1, 2]
+    assert {answer.headers["connection"] for answer in answers} == {"keep-alive"}
+
+
+def test_requests_sends_files(plain):
+    files = {"data": ("a.txt", b"words", "text/plain")}
+    assert requests.post(_url(plain, "/predictions/echo"), files=files, timeout=SECONDS).json() == {"data": "words"}
+
+
+def test_requests_sends_a_generator_in_chunks(plain):
+    answer = requests.post(_url(plain, "/predictions/echo"), data=iter((b"a", b"b")), timeout=SECONDS)
+    assert answer.json() == {"body": "ab"}
+
+
+def test_requests_reads_a_stream(plain):
+    with requests.post(_url(plain, "/predictions/stream"), stream=True, timeout=SECONDS) as answer:
+        assert b"".join(answer.iter_content(None)) == b"abcd"
+
+
+def test_requests_raises_for_a_status(plain):
+    answer = requests.get(_url(plain, "/predictions/absent"), timeout=SECONDS)
+    with pytest.raises(requests.HTTPError, match="404 Client Error: Not Found"):
+        answer.raise_for_status()
+
+
+# --- SageMaker: it asks the container's /ping, and forwards a client's body to /invocations
+
+
+def test_sagemaker_finds_the_only_model(v1):
+    assert requests.get(_url(v1, "/ping"), timeout=SECONDS).status_code == 200
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "X-Amzn-SageMaker-Custom-Attributes": "trace=1",
+    }
+    answer = requests.post(_url(v1, "/invocations"), data='{"instances": [[1]]}', headers=headers, timeout=SECONDS)
+    assert answer.json() == {"predictions": [[2]]}
+
+
+# --- KServe's protocols
+
+
+def test_tritons_client_asks_v2(v2):
+    triton: Any = pytest.importorskip("tritonclient.http")
+    with triton.InferenceServerClient(v2.inference) as client:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("double")
+        assert client.get_model_metadata("double")["name"] == "double"
+        given = triton.InferInput("input-0", [2], "INT64")
+        given.set_data_from_numpy(np.array([1, 2]), binary_data=False)
+        answer = client.infer("double", [given], outputs=None, request_id="mine").get_response()
+    assert answer["id"] == "mine"
+    assert answer["outputs"][0]["data"] == [2, 4]
+
+
+_KSERVE = """
+import asyncio, sys
+from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+
+async def main(protocol, place):
+    client = InferenceRESTClient(RESTConfig(protocol=protocol, retries=0))
+    assert await client.is_model_ready(place, "double")
+    if protocol == "v1":
+        print(await client.infer(place, {"instances": [[1, 2]]}, model_name="double"))
+        return
+    assert await client.is_server_ready(place) and await client.is_server_live(place)
+    asked = InferRequest(model_name="double", infer_inputs=[InferInput("x", [2], "INT64", data=[1, 2])])
+    print((await client.infer(place, asked, model_name="double")).outputs[0].data)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.nightly  # it has 40 dependencies: a Python of its own, if there is one
+@pytest.mark.skipif("MARPACK_KSERVE" not in os.environ, reason="MARPACK_KSERVE names no Python with kserve==0.21.0")
+@pytest.mark.parametrize(("protocol", "said"), [("v1", "{'predictions': [[2, 4]]}"), ("v2", "[2, 4]")])
+def test_kserves_own_client_asks(protocol, said, request):
+    place = f"http://{request.getfixturevalue(protocol).inference}"
+    command = [os.environ["MARPACK_KSERVE"], "-c", _KSERVE, protocol, place]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=plain)
+    assert said in done.stdout, done.stderr
