@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from marpack.errors import MarpackError
 from marpack.runner.client import BatchResult, Worker
 from marpack.serving.jobs import Batch
 from marpack.torchserve.messages import Load, Loaded, ResponseChunk
+
+T = TypeVar("T")
 
 _TICK = 0.05  # seconds between two looks at a busy worker: at its time, and at what it prints
 _AHEAD = 8  # batches that a fast worker is sent before its answers
@@ -186,7 +189,7 @@ class ServedWorker:
         finally:
             self._unlisten(worker)
         try:
-            loaded = await asyncio.to_thread(worker.finish, timeout=0.0)
+            loaded = await _beside(partial(worker.finish, timeout=0.0))
         except MarpackError:
             self._worker = None  # ended, its descriptors closed
             raise
@@ -295,13 +298,13 @@ class ServedWorker:
             return
         self._unlisten(worker)
         if not self._in_hand:
-            await asyncio.to_thread(worker.kill)
+            await _beside(worker.kill)
             return
         batch, *others = self._in_hand
         self._in_hand = deque((batch,))  # until it is answered: who is stopped meanwhile has to give it back
         self._owner.put_back(others)
         self._owner.dispatch()
-        outcome = await asyncio.to_thread(worker.give_up, timed_out=self._late)
+        outcome = await _beside(partial(worker.give_up, timed_out=self._late))
         self._in_hand.clear()
         self._owner.answered(self, batch, outcome)
 
@@ -315,7 +318,12 @@ class ServedWorker:
         self._owner.put_back(list(self._in_hand))
         self._in_hand.clear()
         if worker is not None:
-            await asyncio.to_thread(worker.kill)
+            await _beside(worker.kill)
+
+
+async def _beside(work: Callable[[], T]) -> T:
+    """Return what is done in a thread; it is done even if nobody waits for it any more."""
+    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 def _is_readable(descriptor: int) -> bool:
