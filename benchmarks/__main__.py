@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other: `python -m benchmarks`, or `make bench`.
+"""Every benchmark, one after the other: `python -m benchmarks`, or `make bench`; `python -m benchmarks NAME…`: those.
 
 Figures are ratios against a peer or a physical limit in the same run; each module takes options of its own.
 """
@@ -6,12 +6,12 @@ Figures are ratios against a peer or a physical limit in the same run; each modu
 import subprocess
 import sys
 
-MODULES = ("build", "extract", "inspect", "load", "run")
+MODULES = ("build", "extract", "inspect", "load", "run", "serve")
 
 
 def main() -> int:
     codes = []
-    for name in MODULES:
+    for name in sys.argv[1:] or MODULES:
         print(f"\n== benchmarks.{name}", flush=True)
         codes.append(subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False).returncode)
     return max(codes)
