@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -47,12 +46,18 @@ class Call:
 
     def __init__(self, request: HttpRequest, query: str) -> None:
         self.began = time.perf_counter()
-        self.id = str(uuid.UUID(int=_BITS(128), version=4))
+        self.id = _new_id()
         self.request = request
         self.query = query
         self.model: ServedModel | None = None
         self.queue_ms: float | None = None
         self.handler_ms: float | None = None
+
+
+def _new_id() -> str:
+    """Return a new UUID of version 4, by hand: the library takes three times as long, of every request."""
+    digits = f"{_BITS(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{'89ab'[_BITS(2)]}{digits[17:20]}-{digits[20:]}"
 
 
 Operation = Callable[..., Awaitable[Reply]]

@@ -44,14 +44,16 @@ class TooLargeError(FormError):
 
 def received(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return a request's headers as its handler sees them; raises HeadError for what the frontend refuses."""
-    given = tuple(headers)
-    if sum(len(name) + _BETWEEN + len(value) for name, value in given) >= _LIMIT:
-        raise HeadError
-    if not all(is_header_name(name) for name, _ in given):
-        raise HeadError
-    read = ((name, _read(value)) for name, value in given)
-    # Whoever asks whether the body may come is told so by the frontend, which drops the question.
-    return tuple(pair for pair in read if (pair[0].lower(), pair[1].lower()) != ("expect", "100-continue"))
+    size, kept = 0, []
+    for name, value in headers:
+        size += len(name) + _BETWEEN + len(value)
+        if size >= _LIMIT or not is_header_name(name):
+            raise HeadError
+        read = _read(value)
+        # Whoever asks whether the body may come is told so by the frontend, which drops the question.
+        if read.lower() != "100-continue" or name.lower() != "expect":
+            kept.append((name, read))
+    return tuple(kept)
 
 
 def bare_type(content_type: str) -> str:
