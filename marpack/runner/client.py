@@ -182,11 +182,17 @@ class Worker:
 
     def submit(self, requests: tuple[Request, ...]) -> None:
         """Send one batch, ahead of the answers to those before it."""
+        is_idle = not self._waiting
+        self.post(requests)
+        if is_idle:  # it begins at once, for a busy one several are sent together
+            self._pipe.flush()
+
+    def post(self, requests: tuple[Request, ...]) -> None:
+        """Queue one batch, to be sent by `flush` ahead of the answers to those before it."""
         self._pipe.limit = max(self._pipe.limit or 0, MAX_MESSAGE + len(requests) * self._max_response_size)
         self._pipe.post(Predict(requests))
-        if not self._waiting:  # an idle worker begins at once, for a busy one several are sent together
+        if not self._waiting:
             self.since = time.monotonic()
-            self._pipe.flush()
         self._waiting.append(requests)
 
     def flush(self) -> bool:

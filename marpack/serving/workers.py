@@ -133,8 +133,8 @@ class ServedWorker:
         if not self._in_hand:
             self._begin(batch)
         self._in_hand.append(batch)
-        self._worker.submit(tuple([job.request for job in batch]))
-        if not self._flushes:  # once for all that this turn of the loop has to send
+        self._worker.post(tuple([job.request for job in batch]))
+        if not self._flushes:  # once for all that this turn of the loop has to send: each time wakes the worker
             self._flushes = True
             self._loop.call_soon(self._flush, self._worker)
         if self._ticking is None:
