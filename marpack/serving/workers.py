@@ -19,7 +19,7 @@ from marpack.torchserve.messages import Load, Loaded, ResponseChunk
 T = TypeVar("T")
 
 _TICK = 0.05  # seconds between two looks at a busy worker: at its time, and at what it prints
-_AHEAD = 8  # batches that a fast worker is sent before its answers
+_AHEAD = 16  # batches that a fast worker is sent before its answers: sent together, they wake it once
 _FAST = 0.001  # seconds per batch
 
 
