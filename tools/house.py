@@ -39,14 +39,14 @@ PACKAGE = ROOT / "marpack"
 LONG_MODULE, LONG_FUNCTION = 350, 50  # lines
 # The most that each figure may be, of a journey's as "journey.figure".
 BOUNDS = {
-    "modules": 218,
-    "lines": 33_700,
+    "modules": 249,
+    "lines": 39_700,
     "long_modules": 0,
     "long_functions": 0,
     "untyped_functions": 0,
     "circles": 0,
     "circles_in_all": 0,
-    "one_importer": 47,
+    "one_importer": 53,
     "further_input.modules": 23,
     "inspect.hops": 1175,
 }

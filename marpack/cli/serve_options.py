@@ -17,12 +17,10 @@ from marpack.render.serve_page import Page
 from marpack.serving.access import Tokens
 from marpack.serving.config_properties import ServerConfig, read_config
 from marpack.serving.http import FrontSettings
-from marpack.serving.loading import ModelLoader
+from marpack.serving.loading import ModelLoader, ModelStore
 from marpack.serving.metrics import MetricsMode, ServerMetrics
-from marpack.serving.models import ModelSettings
 from marpack.serving.server import ServerOptions
-from marpack.serving.settings import Address
-from marpack.serving.store import ModelStore
+from marpack.serving.settings import Address, ModelSettings
 from marpack.torchserve.messages import MAX_BODY
 
 if TYPE_CHECKING:

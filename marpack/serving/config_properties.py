@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from marpack.archive.names import quoted
 from marpack.errors import UsageError, located, nearest
-from marpack.serving.java_properties import parse_properties
 from marpack.serving.metrics import MetricsMode
-from marpack.serving.model_properties import Models, parse_models, parse_snapshot, unknown_properties
+from marpack.serving.properties import Models, parse_models, parse_properties, parse_snapshot, unknown_properties
 from marpack.serving.settings import Address
 
 _MAX_BYTES = 1 << 20  # of a config file

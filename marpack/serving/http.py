@@ -14,10 +14,9 @@ from msgspec import Struct
 from multidict import CIMultiDict
 
 from marpack.serving.answer_head import FrontRequest, StreamResponse, head_of, routeless, whole
-from marpack.serving.connections import ConnectionBound, WriteWatch, reset, wait_for
+from marpack.serving.connections import ConnectionBound, WriteWatch, bound, reset, room_for, wait_for
 from marpack.serving.jobs import BrokenOffError, StreamedAnswer
 from marpack.serving.settings import Address
-from marpack.serving.system import bound, room_for
 from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
 from marpack.torchserve.frontend.http_response import error_response, refusal
 from marpack.torchserve.messages import Response

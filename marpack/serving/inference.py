@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.serving.admission import Admission
+from marpack.serving.access import Admission
 from marpack.serving.api import (
     Api,
     Call,

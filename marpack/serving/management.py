@@ -1,14 +1,15 @@
-"""The management port: models are listed, described, registered from the store, scaled and taken off."""
+"""The management and metrics ports: models are listed, described, registered from the store, scaled and taken off."""
 
 import asyncio
 import json
+from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 from msgspec.structs import replace
 
 from marpack.errors import OutputError
-from marpack.serving.access import TokenKind
-from marpack.serving.admission import Admission
+from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import (
     JSON,
     Api,
@@ -20,16 +21,95 @@ from marpack.serving.api import (
     json_reply,
     status_reply,
 )
-from marpack.serving.describing import description, url_of
-from marpack.serving.detached import DetachedWork, OnEnd
 from marpack.serving.http import Reply
 from marpack.serving.jobs import BrokenOffError, StreamedAnswer
+from marpack.serving.metric_families import CONTENT_TYPE
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.openapi import server_document
-from marpack.serving.registering import MOST_WORKERS, UNDER_WAY, Registrar, not_started, parameters, whole
+from marpack.serving.registering import (
+    MOST_WORKERS,
+    UNDER_WAY,
+    DetachedWork,
+    OnEnd,
+    Registrar,
+    not_started,
+    parameters,
+    whole,
+)
+from marpack.serving.workers import ServedWorker, WorkerState
 from marpack.torchserve.frontend.headers import FormError, received
 from marpack.torchserve.frontend.http_response import error_response, phrase_of
 from marpack.torchserve.messages import Request, Response
+
+# Switches of the model config, told as they stand.
+_SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")
+_SEQUENCES = ("sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxNumSequence", "maxSequenceJobQueueSize")
+_UNKNOWN_PID = -1
+
+
+def description(model: ServedModel) -> dict[str, Any]:  # Any: JSON
+    """Return what is known of a model version."""
+    settings, prepared = model.settings, model.prepared
+    uses_gpu = prepared.load.gpu_id is not None
+    return {
+        "modelName": model.name,
+        "modelVersion": model.version,
+        "modelUrl": url_of(model),
+        "runtime": prepared.archive.manifest.runtime,
+        "minWorkers": settings.min_workers,
+        "maxWorkers": settings.max_workers,
+        "batchSize": settings.batch_size,
+        "maxBatchDelay": settings.max_batch_delay,
+        "responseTimeout": settings.response_timeout,
+        "startupTimeout": settings.startup_timeout,
+        "maxRetryTimeoutInSec": settings.retry_seconds,
+        "clientTimeoutInMills": settings.client_timeout,
+        "parallelType": "",  # a model is in one process here
+        "parallelLevel": 0,
+        "deviceType": "gpu" if uses_gpu else "cpu",
+        **_configured(model),
+        "loadedAtStartup": model.loaded_at_start,
+        "workers": [_worker(worker, uses_gpu=uses_gpu) for worker in model.workers],
+        "jobQueueStatus": {
+            "remainingCapacity": model.queue.capacity - len(model.queue),
+            "pendingRequests": len(model.queue),
+        },
+    }
+
+
+def url_of(model: ServedModel) -> str:
+    """Return what a model was registered by: its file's name in the store, never its place on the machine."""
+    return model.prepared.resolved.path.name
+
+
+def _configured(model: ServedModel) -> dict[str, Any]:  # Any: JSON
+    config = model.prepared.config
+    switches = {key: config.get(key) is True for key in _SWITCHES}
+    has_sequences = config.get("sequenceBatching") is True
+    sequences = {key: _whole(config.get(key)) if has_sequences else 0 for key in _SEQUENCES}
+    return {**switches, "stateful": has_sequences, **sequences}
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _worker(worker: ServedWorker, *, uses_gpu: bool) -> dict[str, Any]:  # Any: JSON
+    pid = worker.pid
+    return {
+        "id": str(worker.number),
+        "startTime": _instant(worker.started),
+        "status": "READY" if worker.state is WorkerState.READY else "UNLOADING",
+        "memoryUsage": worker.memory,
+        "pid": _UNKNOWN_PID if pid is None else pid,
+        "gpu": uses_gpu,
+        "gpuUsage": "N/A",
+    }
+
+
+def _instant(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
 
 _ALL = "all"
 _MODEL, _VERSION = "/models/{model}", "/models/{model}/{version}"
@@ -219,3 +299,23 @@ def _metadata(body: bytes) -> dict[str, Any]:  # Any: JSON
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+class MetricsApi(Api):
+    """Answers whoever collects metrics."""
+
+    def __init__(self, core: ServingCore) -> None:
+        """Answer for a core."""
+        own = (Route("/api-description", self.document), Route("/", self.document, frozenset({"OPTIONS"})))
+        super().__init__(core, (Route("/metrics/*", self.metrics), *own))
+
+    async def metrics(self, call: Call, rest: str = "") -> Reply:  # noqa: ARG002 - whatever follows
+        """Show all metrics, or those that `name[]` names."""
+        names = [value for name, value in parse_qsl(call.query, keep_blank_values=True) if name == "name[]"]
+        body = self.core.metrics.exposition(names)
+        response = Response(status=200, phrase=phrase_of(200), body=body, content_type=CONTENT_TYPE)
+        return Reply(response=response, request_id=call.id)
+
+    async def document(self, call: Call) -> Reply:
+        """Describe the server."""
+        return json_reply(call, server_document(management=False))

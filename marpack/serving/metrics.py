@@ -5,8 +5,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 
 from marpack.errors import ProjectError
-from marpack.serving.metric_families import MOST_SAMPLES, Family, LoggedFamily, Sample, Unkept, unshowable
-from marpack.serving.metric_lines import MetricLine, parse_line, split_line
+from marpack.serving.metric_families import (
+    MOST_SAMPLES,
+    Family,
+    LoggedFamily,
+    MetricLine,
+    Sample,
+    Unkept,
+    parse_line,
+    split_line,
+    unshowable,
+)
 from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section, handlers_metric
 
 MOST_DETECTED = 100  # families that no file declares

@@ -4,9 +4,8 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from marpack.runner.session import PreparedModel
 from marpack.serving.jobs import Batch, Job, JobQueue
 from marpack.serving.listener import ServerListener
 from marpack.serving.metrics import ModelMetrics, ServerMetrics
+from marpack.serving.settings import ModelSettings
 from marpack.serving.workers import ServedWorker, WorkerState
 from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import refusal
@@ -29,45 +29,6 @@ _NO_WORKER = (
     'Model "{}" {}has no worker to serve inference request. Please use scale workers API to add workers. '
     "If this is a sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize"
 )
-
-
-class ModelSettings(Struct, frozen=True, kw_only=True):
-    """How one model version is served."""
-
-    min_workers: int = 1
-    max_workers: int = 1  # bounds scaling down alone: nothing scales by itself
-    batch_size: int = 1
-    max_batch_delay: int = 100  # ms
-    response_timeout: int = 120  # s
-    startup_timeout: int = 120  # s
-    queue_size: int = 100
-    retry_seconds: int = 300  # s that a worker which does not come up is tried again
-    leave_timeout: int = 10  # s that a worker which is taken off has for what is in its hands
-    client_timeout: int = 0  # ms after which an answer reaches nobody; 0: never
-
-    def tuned(self, config: Mapping[str, Any]) -> Self:  # Any: YAML as it stands
-        """Return the same with what the archive's model config says; it has the last word, as on the server."""
-        given = {field: _positive(config, key) for field, key in _KEYS.items()}
-        tuned = replace(self, **{field: value for field, value in given.items() if value is not None})
-        return replace(tuned, max_workers=max(tuned.min_workers, tuned.max_workers))
-
-
-_KEYS = {
-    "min_workers": "minWorkers",
-    "max_workers": "maxWorkers",
-    "batch_size": "batchSize",
-    "max_batch_delay": "maxBatchDelay",
-    "response_timeout": "responseTimeout",
-    "startup_timeout": "startupTimeout",
-    "queue_size": "jobQueueSize",
-    "retry_seconds": "maxRetryTimeoutInSec",
-    "client_timeout": "clientTimeoutInMills",
-}
-
-
-def _positive(config: Mapping[str, Any], key: str) -> int | None:
-    value = config.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None
 
 
 class ModelPlan(Struct, frozen=True, kw_only=True):
@@ -331,14 +292,14 @@ class ServedModel:
         self.queue.put_back(other.queue.drain())
         self.dispatch()
 
-    async def stop(self, patience: float = 0.0) -> None:
+    async def stop(self, seconds: float = 0.0) -> None:
         """Refuse what waits, and end every worker once it has answered, or so many seconds are over."""
         workers, self.workers = self.workers, []
         self._news.set()
         if self._due is not None:
             self._due.cancel()
         self._refuse_all()
-        await asyncio.gather(*(worker.stop(patience) for worker in workers))
+        await asyncio.gather(*(worker.stop(seconds) for worker in workers))
         self._refuse_all()
         self.prepared.archive.close()
 

@@ -14,8 +14,7 @@ from marpack.json_text import to_json
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, type_of
 from marpack.runner.results import AnsweredInput, results_of
-from marpack.serving.access import TokenKind
-from marpack.serving.admission import Admission
+from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import JSON, Call, Operation, Route, ServingCore, method_not_allowed, not_found
 from marpack.serving.http import Reply
 from marpack.serving.jobs import BrokenOffError, Job, StreamedAnswer

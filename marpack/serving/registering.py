@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -14,18 +14,50 @@ from marpack.archive.names import quoted
 from marpack.errors import ArchiveError, MarpackError, UsageError, first_line
 from marpack.project.source import ResolvedSource
 from marpack.serving.api import JSON, Call, ServingCore, bad_request, status_reply
-from marpack.serving.detached import DetachedWork
 from marpack.serving.http import Reply
-from marpack.serving.loading import ModelLoader, ModelWishes
+from marpack.serving.loading import ModelLoader, ModelStore, ModelWishes
 from marpack.serving.models import ModelPlan, ServedModel
-from marpack.serving.store import ModelStore
 from marpack.torchserve.frontend.headers import FormError, bare_type
+
+OnEnd = Callable[[asyncio.Task[Any]], None]  # Any: tasks of all kinds
+
+
+class DetachedWork:
+    """All such work of one port."""
+
+    def __init__(self, on_end: OnEnd) -> None:
+        """Take what is told of each task that ends: an error in it is a fault of ours."""
+        self._on_end = on_end
+        self._tasks: set[asyncio.Task[Reply | FormError]] = set()  # which the loop itself would forget
+
+    def begin(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply | FormError]:  # Any: as typing has it
+        """Begin, and wait for nothing."""
+        task = asyncio.create_task(_outcome(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_end)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, Reply]) -> Reply:  # Any: as typing has it
+        """Begin, and wait for the answer as long as the client does; raises FormError as the work does."""
+        outcome = await asyncio.shield(self.begin(work))
+        if isinstance(outcome, FormError):
+            raise outcome
+        return outcome
+
+
+async def _outcome(work: Coroutine[Any, Any, Reply]) -> Reply | FormError:  # Any: as typing has it
+    try:
+        return await work
+    except FormError as error:
+        return error
+
 
 T = TypeVar("T")
 
 MOST_WORKERS = 1000  # of one model
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
-_MOST = 2**31 - 1  # of a number: a Java int
+_LARGEST = 2**31 - 1  # of a number: a Java int
 _NAME = re.compile(r"(?!\.+\Z)[\w.-]+", re.ASCII)  # and `.` and `..`, which paths take for folders, are no names
 _RUNTIMES = {"python", "python3"}
 UNDER_WAY = "Processing worker updates..."
@@ -103,13 +135,13 @@ def parameters(query: str) -> dict[str, str]:
 
 def whole(text: str | None, default: T) -> int | T:
     """Return a number as Java reads an int; the default where it is none."""
-    if text is None or not _WHOLE.fullmatch(text) or not -_MOST - 1 <= int(text) <= _MOST:
+    if text is None or not _WHOLE.fullmatch(text) or not -_LARGEST - 1 <= int(text) <= _LARGEST:
         return default
     return int(text)
 
 
 def _at_least(least: int, value: int | None) -> int | None:
-    return value if value is not None and least <= value <= _MOST else None
+    return value if value is not None and least <= value <= _LARGEST else None
 
 
 class Registrar:
@@ -140,10 +172,10 @@ class Registrar:
     async def _registered(self, call: Call, work: DetachedWork, asked: Registration, file: Path) -> Reply:
         call.model = model = await self._added(asked, file)
         count = model.settings.min_workers
-        told = f'Model "{model.name}" Version: {model.version} registered with {count} initial workers'
+        registered = f'Model "{model.name}" Version: {model.version} registered with {count} initial workers'
         if not count:
-            return status_reply(call, f"{told}. Use scale workers API to add workers for the model.")
-        started = self._started(model, status_reply(call, told))
+            return status_reply(call, f"{registered}. Use scale workers API to add workers for the model.")
+        started = self._started(model, status_reply(call, registered))
         if asked.synchronous is not False:
             return await started
         work.begin(started)

@@ -13,24 +13,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import ExitCode, UsageError
-from marpack.serving.access import Guard, TokenKind, Tokens
-from marpack.serving.admission import Admission
+from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServingCore
+from marpack.serving.connections import run
 from marpack.serving.http import Front, FrontSettings
 from marpack.serving.inference import InferenceApi
 from marpack.serving.listener import ServerListener, ServerStatistics
-from marpack.serving.loading import ModelLoader
-from marpack.serving.management import ManagementApi
+from marpack.serving.loading import ModelLoader, ModelStore
+from marpack.serving.management import ManagementApi, MetricsApi
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.metrics_api import MetricsApi
 from marpack.serving.models import ModelPlan, ServedModel
 from marpack.serving.page import PageRenderer
 from marpack.serving.page_api import PageApi
 from marpack.serving.registering import Registrar
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
-from marpack.serving.store import ModelStore
-from marpack.serving.system import run
 from marpack.torchserve.messages import Load
 from marpack.torchserve.system_metrics import sample_system
 

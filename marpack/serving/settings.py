@@ -1,9 +1,10 @@
-"""What the server is started with."""
+"""What a server and its models are set to: addresses, and how a model is served."""
 
 import re
 import socket
+from collections.abc import Mapping
 from ipaddress import AddressValueError, IPv6Address
-from typing import Self
+from typing import Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -74,3 +75,42 @@ def _plain_host(host: str) -> str:
         return str(IPv6Address(host[1:-1]))
     except AddressValueError:
         raise UsageError(f"{quoted(host)} is no IPv6 address", hint=_FORMS) from None
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """How one model version is served."""
+
+    min_workers: int = 1
+    max_workers: int = 1  # bounds scaling down alone: nothing scales by itself
+    batch_size: int = 1
+    max_batch_delay: int = 100  # ms
+    response_timeout: int = 120  # s
+    startup_timeout: int = 120  # s
+    queue_size: int = 100
+    retry_seconds: int = 300  # s that a worker which does not come up is tried again
+    leave_timeout: int = 10  # s that a worker which is taken off has for what is in its hands
+    client_timeout: int = 0  # ms after which an answer reaches nobody; 0: never
+
+    def tuned(self, config: Mapping[str, Any]) -> Self:  # Any: YAML as it stands
+        """Return the same with what the archive's model config says; it has the last word, as on the server."""
+        given = {field: _positive(config, key) for field, key in _KEYS.items()}
+        tuned = replace(self, **{field: value for field, value in given.items() if value is not None})
+        return replace(tuned, max_workers=max(tuned.min_workers, tuned.max_workers))
+
+
+_KEYS = {
+    "min_workers": "minWorkers",
+    "max_workers": "maxWorkers",
+    "batch_size": "batchSize",
+    "max_batch_delay": "maxBatchDelay",
+    "response_timeout": "responseTimeout",
+    "startup_timeout": "startupTimeout",
+    "queue_size": "jobQueueSize",
+    "retry_seconds": "maxRetryTimeoutInSec",
+    "client_timeout": "clientTimeoutInMills",
+}
+
+
+def _positive(config: Mapping[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None

@@ -111,9 +111,9 @@ class ServedWorker:
         self._task = self._loop.create_task(self._keep(), name=f"worker {self.number}")
         self._task.add_done_callback(on_end)
 
-    async def stop(self, patience: float = 0.0) -> None:
+    async def stop(self, seconds: float = 0.0) -> None:
         """End the process, once it has answered what is in its hands, or so many seconds are over."""
-        self.state, end = WorkerState.STOPPED, time.monotonic() + patience
+        self.state, end = WorkerState.STOPPED, time.monotonic() + seconds
         while self._in_hand and self.state is WorkerState.STOPPED and time.monotonic() < end:
             await asyncio.sleep(_TICK)
         self.state = WorkerState.STOPPED

@@ -21,13 +21,13 @@ from marpack.errors import ArchiveError, HandlerError, WorkerError
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
 from marpack.runner.session import prepare
+from marpack.serving.connections import run
 from marpack.serving.http import FrontSettings
 from marpack.serving.listener import ServerListener
 from marpack.serving.metrics import MetricsMode, ServerMetrics
-from marpack.serving.models import ModelPlan, ModelSettings, ServedModel
+from marpack.serving.models import ModelPlan, ServedModel
 from marpack.serving.server import Server, ServerOptions
-from marpack.serving.settings import Address
-from marpack.serving.system import run
+from marpack.serving.settings import Address, ModelSettings
 from marpack.torchserve.messages import MAX_BODY, Load
 
 HOST = "127.0.0.1"

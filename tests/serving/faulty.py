@@ -254,9 +254,9 @@ def main(archive: str, given: str) -> int:
     from marpack.serving.http import FrontSettings
     from marpack.serving.listener import ServerListener
     from marpack.serving.metrics import ServerMetrics
-    from marpack.serving.models import ModelPlan, ModelSettings
+    from marpack.serving.models import ModelPlan
     from marpack.serving.server import Server, ServerOptions, serve
-    from marpack.serving.settings import Address
+    from marpack.serving.settings import Address, ModelSettings
     from marpack.torchserve.messages import Load
 
     settings = json.loads(given)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from marpack.serving import system
+from marpack.serving import connections
 from marpack.serving.api import Api, Call, Route, ServingCore
 from marpack.serving.http import Front, FrontSettings, Reply
 from marpack.serving.jobs import StreamedAnswer
@@ -173,7 +173,7 @@ def in_loop(main: Callable[[], Coroutine[Any, Any, Any]], *, within: float = 10.
             await main()
         return 0
 
-    system.run(bounded)
+    connections.run(bounded)
 
 
 async def eventually(holds: Callable[[], object], within: float = 5.0) -> None:

@@ -17,9 +17,9 @@ from marpack.serving.http import FrontSettings
 from marpack.serving.listener import ServerListener
 from marpack.serving.loading import ModelLoader
 from marpack.serving.metrics import ServerMetrics
-from marpack.serving.models import ModelSettings, ModelState
+from marpack.serving.models import ModelState
 from marpack.serving.server import Server, ServerOptions
-from marpack.serving.settings import Address
+from marpack.serving.settings import Address, ModelSettings
 from marpack.torchserve.messages import Load
 
 ANYWHERE = Address("127.0.0.1", 0)

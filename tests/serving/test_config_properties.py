@@ -11,7 +11,7 @@ from msgspec.structs import asdict, fields
 from marpack.errors import UsageError
 from marpack.serving.config_properties import ServerConfig, read_config
 from marpack.serving.metrics import MetricsMode
-from marpack.serving.model_properties import ModelProperties
+from marpack.serving.properties import ModelProperties
 from marpack.serving.settings import Address
 
 MODELS = """\

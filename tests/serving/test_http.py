@@ -12,9 +12,9 @@ from serving.malformed import MALFORMED
 
 from marpack.errors import UsageError
 from marpack.serving.api import Call, Route
+from marpack.serving.connections import room_for
 from marpack.serving.http import Front, FrontSettings, Reply
 from marpack.serving.settings import Address
-from marpack.serving.system import room_for
 from marpack.torchserve.messages import Response
 
 CHUNKED = "transfer-encoding: chunked"

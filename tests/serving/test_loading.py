@@ -15,8 +15,9 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, UsageError
 from marpack.project.source import ResolvedSource
 from marpack.serving.loading import Door, ModelLoader, ModelWishes
-from marpack.serving.model_properties import ModelProperties
-from marpack.serving.models import ModelPlan, ModelSettings
+from marpack.serving.models import ModelPlan
+from marpack.serving.properties import ModelProperties
+from marpack.serving.settings import ModelSettings
 from marpack.torchserve.messages import Load
 
 HANDLER = "def handle(data, context):\n    return data\n"

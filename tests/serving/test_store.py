@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import UsageError
-from marpack.serving.store import ModelStore
+from marpack.serving.loading import ModelStore
 from marpack.torchserve.frontend.headers import FormError
 
 
