@@ -291,10 +291,20 @@ _KEY_REFUSED = "Token {} failed. Token either incorrect, expired, or not provide
 class Admission:
     """What some routes ask of those who call them."""
 
-    def __init__(self, *, tokens: Tokens | None = None, kind: TokenKind, compat: bool = False) -> None:
-        """Ask for a token of a kind, where there are tokens; `compat`: refuse in the original's status."""
+    def __init__(
+        self, *, tokens: Tokens | None = None, kind: TokenKind, guarded: bool = False, compat: bool = False
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            tokens: Of which one is asked for; None: none is.
+            kind: Of the token.
+            guarded: A guard is asked, too, and until there is one everybody is refused.
+            compat: Refuse in the original's status.
+        """
         self.tokens = tokens
-        self.guard: Guard | None = None  # None: they may be called under any name, and by any page
+        self.guard: Guard | None = None  # known once the address is
+        self._guarded = guarded
         self._kind = kind
         self._compat = compat
 
@@ -310,9 +320,11 @@ class Admission:
 
     def check_origin(self, call: Call) -> None:
         """Raise FormError (403) for a request by a name that isn't the server's, or from another's page."""
-        if self.guard is None:
+        if not self._guarded:
             return
-        why = self.guard.refuses(_value(call, "host"), _value(call, "origin"))
+        why: str | None = "The server is not ready yet"
+        if self.guard is not None:
+            why = self.guard.refuses(_value(call, "host"), _value(call, "origin"))
         if why is not None:
             raise FormError(f"{why}.", status=403, kind="ForbiddenException")
 

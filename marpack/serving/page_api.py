@@ -43,7 +43,7 @@ class PageApi:
     def __init__(self, core: ServingCore, renderer: PageRenderer) -> None:
         self._core = core
         self._renderer = renderer
-        self.admission = Admission(kind=TokenKind.INFERENCE)
+        self.admission = Admission(kind=TokenKind.INFERENCE, guarded=True)
 
     def routes(self) -> tuple[Route, ...]:
         """Return the page's routes."""

@@ -206,7 +206,7 @@ class Server:
         if options.model_api and options.model_store is not None:
             store = ModelStore(options.model_store)
             registrar = Registrar(self.core, self.add, store, options.loader, default_workers=options.default_workers)
-        admission = Admission(tokens=options.tokens, kind=TokenKind.MANAGEMENT, compat=options.compat)
+        admission = Admission(tokens=options.tokens, kind=TokenKind.MANAGEMENT, guarded=True, compat=options.compat)
         return ManagementApi(self.core, registrar=registrar, admission=admission, on_end=self._task_ended)
 
     def _guard(self, bound: Address) -> Guard:

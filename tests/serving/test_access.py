@@ -5,13 +5,16 @@ import os
 import stat
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from marpack.errors import OutputError, UsageError
-from marpack.serving.access import Guard, TokenKind, Tokens
+from marpack.serving.access import Admission, Guard, TokenKind, Tokens
+from marpack.serving.api import Call
 from marpack.serving.settings import Address
+from marpack.torchserve.frontend.headers import FormError
 
 START = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
 MANAGEMENT, INFERENCE, API = TokenKind
@@ -397,3 +400,17 @@ def test_refuses_a_wrong_origin(text: str) -> None:
     with pytest.raises(UsageError, match="is no origin") as caught:
         Guard.of(Address("127.0.0.1", 8080), machine="box", origins=[text])
     assert caught.value.where == "--cors-origin"
+
+
+def test_until_there_is_a_guard_everybody_is_refused() -> None:
+    admission = Admission(kind=TokenKind.MANAGEMENT, guarded=True)
+    call = Call(request("localhost:8081"), "")
+    with pytest.raises(FormError) as refused:
+        admission.check(call)
+    assert refused.value.status == 403
+    admission.guard = Guard.of(Address("127.0.0.1", 8081), machine="here")
+    admission.check(call)
+
+
+def request(host: str) -> Any:  # the two that are asked for of a request
+    return SimpleNamespace(headers=(("Host", host),), header=lambda _: None)
