@@ -85,7 +85,8 @@ def test_what_is_shown_is_what_a_real_server_shows(replayed: ServerMetrics):
 
 
 def test_a_parser_of_prometheus_own_reads_it(replayed: ServerMetrics):
-    parser = pytest.importorskip("prometheus_client.parser")
+    from prometheus_client import parser
+
     families = {family.name: family for family in parser.text_string_to_metric_families(replayed.exposition().decode())}
     assert families["MyGauge"].samples[0].labels["Size"] == 'b"i\\\\g'
     assert families["MyHist"].type == "histogram"
