@@ -109,6 +109,16 @@ ASKING = {
         option("--max-response-size", **BODY_SIZE),
     ),
 }  # fmt: skip
+MODEL = (
+    option("--target", type=TARGETS, help="Whose behaviour to show [the project's]."),
+    option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
+    option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
+        "isolated: with the archive's requirements [current]."
+    )),
+    option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
+    option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
+    option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
+)  # fmt: skip
 _GROUPS = ASKING | {
     "Workers": (
         option("--batch-size", type=click.IntRange(1), metavar="N", help="Requests per call of handle [1]."),
@@ -119,14 +129,7 @@ _GROUPS = ASKING | {
         option("--fail-fast", is_flag=True, help="Stop at the first input that falls short."),
     ),
     "Model": (
-        option("--target", type=TARGETS, help="Whose behaviour to show [the project's]."),
-        option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
-        option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
-            "isolated: with the archive's requirements [current]."
-        )),
-        option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
-        option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
-        option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
+        *MODEL,
         option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not our own."),
         option("--unpacked", is_flag=True, help="Run the project's loose files, packing nothing."),
     ),

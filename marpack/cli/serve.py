@@ -8,7 +8,7 @@ import click
 
 from marpack.cli.completion import sources
 from marpack.cli.options import seconds, size
-from marpack.cli.run_options import ENVELOPES, TARGETS, RunCommand, grouped, option
+from marpack.cli.run_options import ENVELOPES, MODEL, RunCommand, grouped, option
 from marpack.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -60,15 +60,8 @@ _GROUPS = {
         option("--drain", type=seconds, default=30.0, metavar="SECONDS", help="To finish requests at the end [30]."),
     ),
     "Models": (
-        option("--target", type=TARGETS, help="Whose behaviour to show [the project's]."),
-        option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
-        option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
-            "isolated: with the archive's requirements [current]."
-        )),
-        option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
+        *MODEL,
         option("--envelope", type=ENVELOPES, help="The server's service_envelope setting [none]."),
-        option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
-        option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
         option("--require-safe", is_flag=True, help="Load no archive whose pickles ask for trust."),
         option("--require-digest", "digests", multiple=True, metavar="DIGEST", help="Load only what has this digest."),
     ),

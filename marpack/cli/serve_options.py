@@ -119,6 +119,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         inference = self.address("inference")
         if not self.tokens:
             yield "no tokens are asked for; --token FILE asks for them"
+        elif not self.options["no_page"]:
+            yield "there is no page to try models on: it has no way to carry a token"
         if inference is not None and not inference.is_loopback:
             yield f"{inference} can be reached from other machines"
 

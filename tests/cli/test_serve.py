@@ -110,6 +110,7 @@ def test_reload(project):
 
 def test_a_token_is_asked_for(project):
     with serving("--token", "keys.json", cwd=project) as server:
+        assert "no page" in server.wait_for("note")["message"]
         assert server.request("/predictions/echo", b"a")[0] == 401
         keys = json.loads((project / "keys.json").read_text())
         ours = {"Authorization": f"Bearer {keys['inference']['key']}"}
