@@ -64,6 +64,7 @@ def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
         models=config.models | config.model_snapshot,
         target=Target(options["target"]) if options["target"] else None,
         door=Door(require_safe=options["require_safe"], digests=frozenset(options["digests"])),
+        gpus=device.gpu_ids()[: config.number_of_gpu],
         asked=settings.asked(),
         spawn=spawn,
         cache=cache_of,
@@ -78,6 +79,8 @@ def _load(options: Options, config: ServerConfig, device: Device) -> Load:
         "max_response_size": options["max_response_size"] or config.max_response_size or MAX_BODY,
     }
     load = load_of(given, device, compiled=not options["no_compile"])
+    if config.number_of_gpu == 0:
+        load = replace(load, gpu_id=None)
     limits = config.limit_max_image_pixels
     return load if limits is None else replace(load, limit_max_image_pixels=limits)
 

@@ -218,6 +218,10 @@ class Device(Struct, frozen=True):
             return 0 if Path("/dev/nvidia0").exists() else None
         return self.override.gpu_id
 
+    def gpu_ids(self) -> tuple[int, ...]:
+        """Return the GPUs that are dealt out to workers under `auto`: all that the system shows."""
+        return () if self.override is not None else tuple(range(len(list(Path("/dev").glob("nvidia[0-9]*")))))
+
     def environment(self) -> dict[str, str] | None:
         """Return the worker's environment; None: this process's. `cpu` hides CUDA from the handler as well."""
         return None if self.override is None else {**os.environ, **self.override.environ}

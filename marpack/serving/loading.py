@@ -186,6 +186,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
     models: Models = {}  # what the server's config says of versions of models
     target: Target | None = None  # None: what the archive was made for
     door: Door = Door()
+    gpus: tuple[int, ...] = ()  # that workers are dealt; none: they get what `load` says
     asked: Mapping[str, int] = {}  # fields of the settings that whoever started the server has the last word on
     spawn: Callable[[Archive], Callable[[], Worker]] = lambda _: Worker.spawn  # what starts workers for an archive
     cache: Callable[[], Cache] = Cache  # makes one for each archive
@@ -219,6 +220,9 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
     def _planned(
         self, prepared: PreparedModel, name: str | None, wishes: ModelWishes, findings: tuple[Finding, ...]
     ) -> ModelPlan:
+        on_cpu = str(prepared.config.get("deviceType", "")).lower() == "cpu"
+        if on_cpu:
+            prepared = replace(prepared, load=replace(prepared.load, gpu_id=None))
         model = prepared.archive.manifest.model
         name, version = name or model.name, model.version or _FIRST_VERSION
         return ModelPlan(
@@ -228,6 +232,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
             settings=self._settings(name, version, wishes, prepared.config),
             spawn=self.spawn(prepared.archive),
             findings=findings,
+            gpus=() if on_cpu else _gpus(self.gpus, prepared.config),
             is_default=self._said(name, version).default_version is True,
         )
 
@@ -250,6 +255,13 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
         tuned = replace(self.settings, **{**timeouts, **tunes, **workers}).tuned(config)
         tuned = replace(tuned, **self.asked)
         return replace(tuned, **_given(batch_size=wishes.batch_size, max_batch_delay=wishes.max_batch_delay))
+
+
+def _gpus(gpus: tuple[int, ...], config: Mapping[str, Any]) -> tuple[int, ...]:  # Any: YAML as it stands
+    """Return which of the GPUs there are a model's workers are dealt: those that its config names, else all."""
+    named = config.get("deviceIds")
+    wanted = [each for each in named if each in gpus] if isinstance(named, list) else []
+    return tuple(wanted) or gpus
 
 
 def _given(**values: Any) -> dict[str, Any]:  # Any: of each its own

@@ -40,6 +40,7 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     settings: ModelSettings
     spawn: Callable[[], Worker]  # starts a worker process
     findings: tuple[Finding, ...] = ()  # of the look into the archive
+    gpus: tuple[int, ...] = ()  # dealt out to its workers in turn; none: each gets what `prepared.load` says
     is_default: bool = False  # it answers where no version is named, whichever was there first
 
 
@@ -77,6 +78,7 @@ class ServedModel:
         self.prepared = plan.prepared
         self.settings = settings = plan.settings
         self.spawn = plan.spawn
+        self._gpus = plan.gpus
         self.loaded_at_start = False
         self.workers: list[ServedWorker] = []
         self.queue = JobQueue(
@@ -198,10 +200,11 @@ class ServedModel:
         """Seconds that starting a worker is tried again."""
         return self.settings.retry_seconds
 
-    def load(self) -> Load:
-        """Return how to load it, laid out anew if a handler has removed its own files."""
-        folder = str(self.prepared.archive.materialize())
-        return replace(self.prepared.load, model_dir=folder, batch_size=self.settings.batch_size)
+    def load(self, worker: ServedWorker) -> Load:
+        """Return how a worker is to load it, laid out anew if a handler has removed its own files."""
+        folder, load = str(self.prepared.archive.materialize()), self.prepared.load
+        gpu_id = self._gpus[worker.number % len(self._gpus)] if self._gpus else load.gpu_id
+        return replace(load, model_dir=folder, batch_size=self.settings.batch_size, gpu_id=gpu_id)
 
     def loaded(self, worker: ServedWorker, loaded: Loaded) -> None:
         """Take note that a worker answers."""

@@ -51,8 +51,8 @@ class WorkerOwner(Protocol):
     def spawn(self) -> Worker:
         """Start a process that waits for a model."""
 
-    def load(self) -> Load:
-        """Return how to load the model, its folder laid out anew if need be."""
+    def load(self, worker: "ServedWorker") -> Load:
+        """Return how a worker is to load the model, its folder laid out anew if need be."""
 
     def loaded(self, worker: "ServedWorker", loaded: Loaded) -> None:
         """Take note that a worker can take batches."""
@@ -174,7 +174,7 @@ class ServedWorker:
     async def _load(self) -> None:
         """Load the model in a new process; raises LoadError, WorkerError and what laying the folder out raises."""
         self.state, self.started, begun = WorkerState.LOADING, datetime.now(UTC), time.monotonic()
-        load = await asyncio.to_thread(self._owner.load)
+        load = await asyncio.to_thread(self._owner.load, self)
         worker = self._worker = self._owner.spawn()
         worker.on_piece = self._take_piece
         worker.begin(load)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving.served import pack
+from serving.served import pack, served, wait_until
 
 from marpack.archive.index import Index, Member, archive_digest
 from marpack.archive.protocol import INDEX_NAME
@@ -206,3 +206,27 @@ def test_whose_word_counts(
         response_timeout=response,
         startup_timeout=startup,
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "dealt"),
+    [
+        (None, {"0", "1"}),
+        ("deviceIds: [1]\n", {"1"}),
+        ("deviceIds: [7]\n", {"0", "1"}),
+        ("deviceIds: x\n", {"0", "1"}),
+        ("deviceType: cpu\n", {"None"}),
+    ],
+)
+def test_gpus_are_dealt_out_to_workers(tmp_path: Path, config: str | None, dealt: set[str]) -> None:
+    handler = """
+def handle(data, context):
+    return [str(context.system_properties["gpu_id"])] * len(data) if data else None
+"""
+    loader = ModelLoader(load=Load(model_dir=""), gpus=(0, 1), asked={"min_workers": 2, "max_workers": 2})
+    with served(pack(tmp_path, "m.mar", handler, config=config), loader=loader) as server:
+        model = server.server.registry.find("m")
+        wait_until(lambda: model.living == 2)
+        loads = {str(model.load(worker).gpu_id) for worker in model.workers}
+        assert loads == dealt
+        assert server.request("POST", "/predictions/m", b"x")[2].decode() in dealt

@@ -38,7 +38,7 @@ class Owner:
     def spawn(self) -> Worker:
         return Worker.spawn()
 
-    def load(self) -> Load:
+    def load(self, worker: ServedWorker) -> Load:
         return Load(model_dir=str(self.folder))
 
     def loaded(self, worker: ServedWorker, loaded: Loaded) -> None:
