@@ -43,7 +43,7 @@ class Reloader:
                 started = time.monotonic()
                 changed = await asyncio.to_thread(watch.changed)
                 pause = max(pause, _SHARE * (time.monotonic() - started))
-                if changed:
+                if changed and served[number] in tuple(server.registry):  # nobody has taken it off meanwhile
                     names = [os.path.relpath(path) for path in changed]
                     served[number] = await self._reloaded(server, served[number], each, names)
             await asyncio.sleep(pause)
