@@ -101,6 +101,7 @@ class PageApi:
             if job.answer.cancelled():
                 found.queue.drop(job)
         call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
+        found.latencies.append(job.milliseconds)
         stages = {} if job.handler_ms is None else {"handle": job.handler_ms}
         outcome = BatchResult(responses=(response,), stages=stages, troubles=job.troubles)
         answered = AnsweredInput(Input("input", request), results_of(("input",), outcome)[0])

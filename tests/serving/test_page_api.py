@@ -60,6 +60,7 @@ def test_a_packed_sample_is_the_file_and_an_input(server):
     assert max(json.loads(tried["text"]).items(), key=lambda pair: pair[1])[0] == "7"
     assert "<svg" in tried["html"] or "bar" in tried["html"]
     assert tried["milliseconds"] >= tried["queue_milliseconds"] >= 0
+    assert got(server, "/page/state")["models"][0]["latencies"][-1] == tried["milliseconds"]
 
 
 @pytest.mark.parametrize("number", ["12", "-1", "x", "99999999999"])
