@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -21,7 +21,7 @@ from marpack.serving.settings import ModelSettings
 from marpack.serving.workers import ServedWorker, WorkerState
 from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.messages import METRICS, Load, Loaded, Request, Response
+from marpack.torchserve.messages import METRICS, Load, Loaded, Request, Response, Trouble
 
 _LATEST = 50  # latencies that are kept for people to look at
 _NO_DESCRIBER = 'Model "{}" has no worker to serve describe request. Please use scale workers API to add workers.'
@@ -206,12 +206,13 @@ class ServedModel:
         gpu_id = self._gpus[worker.number % len(self._gpus)] if self._gpus else load.gpu_id
         return replace(load, model_dir=folder, batch_size=self.settings.batch_size, gpu_id=gpu_id)
 
-    def loaded(self, worker: ServedWorker, loaded: Loaded) -> None:
-        """Take note that a worker answers."""
+    def loaded(self, worker: ServedWorker, loaded: Loaded, logs: str) -> None:
+        """Take note that a worker answers, and of what was printed while it loaded."""
         self.failure = None
         self._news.set()
         self.metrics.loaded(f"W-{worker.number}-{self.name}_{self.version}", worker.load_ms)
         self.listener.loaded(self.label, worker.number, loaded, worker.load_ms)
+        self._take_logs(worker, logs, loaded.troubles)
 
     def failed(self, worker: ServedWorker, error: MarpackError) -> None:
         """Take note that a worker could not be started, now or for good."""
@@ -230,17 +231,17 @@ class ServedModel:
             job.troubles = outcome.troubles
             job.settle(response)
         if outcome.logs or outcome.troubles:
-            self._take_logs(worker, outcome)
+            self._take_logs(worker, outcome.logs, outcome.troubles)
 
-    def _take_logs(self, worker: ServedWorker, outcome: BatchResult) -> None:
+    def _take_logs(self, worker: ServedWorker, logs: str, troubles: Sequence[Trouble]) -> None:
         printed = []
-        for line in outcome.logs.splitlines():
+        for line in logs.splitlines():
             if line.startswith(METRICS):
                 self._server_metrics.take(line[len(METRICS) :])
             else:
                 printed.append(line)
-        if printed or outcome.troubles:
-            self.listener.printed(self.label, worker.number, printed, outcome.troubles)
+        if printed or troubles:
+            self.listener.printed(self.label, worker.number, printed, troubles)
 
     def put_back(self, batches: list[Batch]) -> None:
         """Queue what a worker never began with before all others."""

@@ -54,8 +54,8 @@ class WorkerOwner(Protocol):
     def load(self, worker: "ServedWorker") -> Load:
         """Return how a worker is to load the model, its folder laid out anew if need be."""
 
-    def loaded(self, worker: "ServedWorker", loaded: Loaded) -> None:
-        """Take note that a worker can take batches."""
+    def loaded(self, worker: "ServedWorker", loaded: Loaded, logs: str) -> None:
+        """Take note that a worker can take batches, and of what was printed while it loaded."""
 
     def failed(self, worker: "ServedWorker", error: MarpackError) -> None:
         """Take note that it could not be loaded, or was given up."""
@@ -199,7 +199,7 @@ class ServedWorker:
         self._read_logs(worker, wanted=True)
         self.load_ms = (time.monotonic() - begun) * 1000
         self.state = WorkerState.READY
-        self._owner.loaded(self, loaded)
+        self._owner.loaded(self, loaded, worker.logs)
 
     def _listen(self, worker: Worker) -> None:
         loop = self._loop

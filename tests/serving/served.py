@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ModelState
 from marpack.serving.server import Server, ServerOptions
 from marpack.serving.settings import Address, ModelSettings
-from marpack.torchserve.messages import Load
+from marpack.torchserve.messages import Load, Trouble
 
 ANYWHERE = Address("127.0.0.1", 0)
 LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1))
@@ -55,6 +55,7 @@ class Recorded(ServerListener):
         self.addresses: dict[str, str] = {}
         self.failures: list[str] = []
         self.notes: list[str] = []
+        self.lines: list[str] = []
 
     def listening(self, what: str, address: Address) -> None:
         self.addresses[what] = str(address)
@@ -64,6 +65,9 @@ class Recorded(ServerListener):
 
     def failed(self, model: str, worker: int | None, error: Exception, *, given_up: bool) -> None:
         self.failures.append(f"{model}: {error}")
+
+    def printed(self, model: str, worker: int, lines: Sequence[str], troubles: Sequence[Trouble]) -> None:
+        self.lines += lines
 
 
 class Served:

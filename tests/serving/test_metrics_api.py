@@ -1,6 +1,7 @@
 """The metrics port of a real server."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from serving.served import Served, free_address, pack, served
@@ -9,6 +10,13 @@ from marpack.errors import UsageError
 from marpack.serving.settings import Address
 
 HANDLER = "def handle(data, context):\n    return data and ['x'] * len(data)\n"
+TELLS_WHILE_LOADING = """
+def handle(data, context):
+    if data is None:
+        print("the labels are there")
+        context.metrics.add_time("HandlerTime", 7.5)
+    return data and ["x"] * len(data)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +89,10 @@ def test_what_is_not_asked_for_is_not_listened_on() -> None:
         assert list(server.listener.addresses) == ["inference"]
         assert server.request("GET", "/metrics")[0] == 404
         assert server.request("GET", "/models")[0] == 404
+
+
+def test_what_a_handler_tells_while_it_is_loaded(tmp_path: Path) -> None:
+    with served(pack(tmp_path, "m.mar", TELLS_WHILE_LOADING)) as server:
+        lines = server.request("GET", "/metrics", at=server.metrics)[2].decode().splitlines()
+        assert [line.rpartition(" ")[2] for line in lines if line.startswith("HandlerTime{")] == ["7.5"]
+        assert server.listener.lines == ["the labels are there"]

@@ -41,7 +41,7 @@ class Owner:
     def load(self, worker: ServedWorker) -> Load:
         return Load(model_dir=str(self.folder))
 
-    def loaded(self, worker: ServedWorker, loaded: Loaded) -> None:
+    def loaded(self, worker: ServedWorker, loaded: Loaded, logs: str) -> None:
         pass
 
     def failed(self, worker: ServedWorker, error: MarpackError) -> None:
@@ -188,7 +188,7 @@ def test_the_end_of_what_keeps_a_worker_alive_is_told(folder: Path):
     async def main() -> None:
         owner = Owner(folder)
 
-        def fails(worker: ServedWorker, loaded: Loaded) -> None:
+        def fails(*_: object) -> None:
             raise KeyError("a bug")
 
         owner.loaded = fails  # type: ignore[method-assign]
