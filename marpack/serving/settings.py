@@ -94,10 +94,13 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     def tuned(self, config: Mapping[str, Any]) -> Self:  # Any: YAML as it stands
         """Return the same with what the archive's model config says; it has the last word, as on the server."""
         given = {field: _positive(config, key) for field, key in _KEYS.items()}
+        if config:
+            given |= {field: _seconds(config, _KEYS[field]) for field in ("response_timeout", "startup_timeout")}
         tuned = replace(self, **{field: value for field, value in given.items() if value is not None})
         return replace(tuned, max_workers=max(tuned.min_workers, tuned.max_workers))
 
 
+_DEFAULT_SECONDS = 120  # of an answer, and of a start
 _KEYS = {
     "min_workers": "minWorkers",
     "max_workers": "maxWorkers",
@@ -109,6 +112,17 @@ _KEYS = {
     "retry_seconds": "maxRetryTimeoutInSec",
     "client_timeout": "clientTimeoutInMills",
 }
+
+
+def _seconds(config: Mapping[str, Any], key: str) -> int | None:  # Any: as above
+    """Return the time that a model config stands for: one that tells none, or no number, tells the default.
+
+    Only one that is not positive leaves the word to others, as on the server.
+    """
+    value = config.get(key)
+    if type(value) is int and value <= 0:
+        return None
+    return _positive(config, key) or _DEFAULT_SECONDS
 
 
 def _positive(config: Mapping[str, Any], key: str) -> int | None:

@@ -184,6 +184,10 @@ PRECEDENCE = [
     (CONFIG, None, WISHES, (2, 4, 32, 0, 30, 40)),
     (CONFIG, PROPERTIES, ModelWishes(workers=0), (2, 4, 8, 50, 30, 40)),
     ("batchSize: 0\nmaxBatchDelay: -1\n", None, ModelWishes(workers=0), (0, 0, 1, 100, 120, 120)),
+    # a model config that tells no time is taken to tell the default one, unless it tells an impossible one
+    ("batchSize: 8\n", PROPERTIES, WISHES, (5, 5, 32, 0, 120, 120)),
+    ("responseTimeout: true\nstartupTimeout: soon\n", PROPERTIES, None, (3, 3, 16, 60, 120, 120)),
+    ("responseTimeout: 0\nstartupTimeout: -1\n", PROPERTIES, None, (3, 3, 16, 60, 31, 41)),
 ]
 
 
