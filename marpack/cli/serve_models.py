@@ -105,7 +105,7 @@ class StartModels(Struct, frozen=True):
 def start_models(
     sources: Sequence[str], options: Options, settings: ServeSettings, loader: ModelLoader, log: ServerListener
 ) -> StartModels:
-    """Plan what the command line and the config file name.
+    """Plan what the command line and the config file name: nothing, where they name but a model store.
 
     A SOURCE that cannot be served ends the start; a model of the store that cannot is told and left out, as on the
     original.
@@ -114,7 +114,10 @@ def start_models(
     """
     named = [NamedSource.parse(text) for text in sources]
     if not named and not settings.start_words:
-        named = [NamedSource(None)]
+        if settings.store is None:
+            named = [NamedSource(None)]
+        else:
+            log.noted("no model is served from the start: --models all serves those of the model store")
     planned = [(partial(_plan, each, loader), Path(each.source or ".")) for each in named]
     plans = [again() for again, _ in planned]
     for name, file in settings.stored_models():

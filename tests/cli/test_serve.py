@@ -241,6 +241,21 @@ def test_a_model_store_and_a_config(make_mar, tmp_path):
         assert b"ts_inference_requests_total" in server.request("/metrics", what="metrics")[2]
 
 
+def test_a_model_store_alone_is_served_empty(make_mar, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    shutil.move(make_mar(ECHO, name="one"), store / "one.mar")
+    words = ["--model-store", "store", "--enable-model-api", "--management-port", "0"]
+    with serving(*words, cwd=tmp_path, loaded=0) as server:
+        server.wait_for(
+            "note", message="no model is served from the start: --models all serves those of the model store"
+        )
+        assert server.request("/ping")[0] == 200
+        assert server.request("/predictions/one", b"1")[0] == 404
+        assert server.request("/models?url=one.mar&initial_workers=1", b"", what="management")[0] == 200
+        assert server.request("/predictions/one", b"1")[2] == b"echo 1"
+
+
 def test_the_config_says_which_version_answers(make_mar, tmp_path):
     store = tmp_path / "store"
     store.mkdir()
