@@ -83,6 +83,24 @@ class ServerDifference(Enum):
         "lasts as long as the server",
         "a start line says all that is served",
     )
+    SNAPSHOT_MODELS = (
+        "a model that comes from `model_snapshot`",
+        "`/invocations` has to name it, though it is the only one: it does not count as loaded at the start",
+        "it counts as any other that is served from the start",
+        "it makes no difference to a client where the name of a model stood",
+    )
+    DOCUMENTS = (
+        "the OpenAPI documents",
+        "a fixed one; that of a model has `/prediction/M`, which is no route",
+        "made from the routes that there are, for the models that are served",
+        "clients are generated from them",
+    )
+    VAIN_WAITS = (
+        "a handler that waits for what cannot come: for stdin, for a stage of MicroBatching that has raised",
+        "500 Worker died. once `responseTimeout` is over (120 s)",
+        "500 Worker died. at once",
+        "all others wait for the same worker",
+    )
     KSERVE = (
         "KServe's `/v1/models`, `/v1/models/M`, `/v2/models/M` and what is below it (ready, versions)",
         "404",
@@ -96,6 +114,12 @@ class ServerDifference(Enum):
         "there always; ready once every model is",
         "KServe's clients ask for them first",
         True,
+    )
+    CLOSED_MANAGEMENT = (
+        "the management port where nothing asks for it",
+        "8081, though nothing can be registered there",
+        "none: `--management-port`, `--enable-model-api` or the config's `management_address` asks for it",
+        "who reaches it changes what is served",
     )
     STORE_ONLY = (
         "registering a model",
