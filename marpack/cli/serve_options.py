@@ -66,10 +66,11 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             raise UsageError("models are registered from a model store, and none is named", hint=hint)
         management = self.address("management")
         if management is not None and not management.is_loopback and not self.tokens:
+            without = "leave --disable-token-auth out and " if self.options["disable_token_auth"] else ""
             raise UsageError(
                 "who reaches the management port may change what is served: beyond this machine it needs tokens",
                 where=str(management),
-                hint="add --token key_file.json, or leave it on 127.0.0.1",
+                hint=f"{without}add --token key_file.json; or keep it here: management_address=http://127.0.0.1:8081",
             )
 
     @property

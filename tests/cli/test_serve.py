@@ -145,6 +145,11 @@ REFUSED = {
     "a port that is taken": (["x.mar", "--port", "TAKEN", "--metrics-port", "0"], 2, "cannot listen on"),
     "a host that is none": (["x.mar", "--host", "no.such.host.invalid", "--metrics-port", "0"], 2, "cannot listen on"),
     "management for everybody": (["x.mar", "--ts-config", "open.properties"], 2, "needs tokens"),
+    "management for everybody, and no tokens": (
+        ["x.mar", "--ts-config", "open.properties", "--disable-token-auth"],
+        2,
+        "leave --disable-token-auth out",
+    ),
     "an allowed host that is none": (
         ["x.mar", "--port", "0", "--metrics-port", "0", "--allowed-host", "a b"],
         2,
