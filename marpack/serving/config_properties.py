@@ -52,7 +52,6 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     metric_time_interval: int | None = None  # s
     service_envelope: str | None = None
     ts_open_inference_protocol: bool | None = None
-    default_service_handler: str | None = None
     blacklist_env_vars: re.Pattern[str] | None = None
     limit_max_image_pixels: bool | None = None
     number_of_gpu: int | None = None
@@ -244,7 +243,7 @@ _KEYS: dict[str, Callable[[_Setting], object]] = {
     **_alike(partial(_count, 1), "max_request_size", "max_response_size", "metric_time_interval"),
     **_alike(_path, "model_store", "metrics_config"),
     **_alike(_text, "cors_allowed_origin", "cors_allowed_methods", "cors_allowed_headers"),
-    **_alike(_text, "service_envelope", "default_service_handler"),
+    "service_envelope": _text,
     **_alike(_flag, "decode_input_request", "limit_max_image_pixels", "ts_open_inference_protocol"),
     **_alike(_flag, "disable_token_authorization", "enable_model_api", "enable_envvars_config"),
     **_alike(_flag, "model_metrics_auto_detect", "enable_metrics_api", "disable_system_metrics"),
@@ -271,6 +270,7 @@ _REASONS = {
     "workflows are not served; call their models one by one": ("workflow_store",),
     "no snapshots are written, and none is restored": ("snapshot_store",),
     "there are no plugins": ("plugins_path",),
+    "an archive names its handler itself": ("default_service_handler",),
     "what an archive requires is not installed per model; --env isolated does that": ("install_py_dep_per_model",),
     "workers start without a launcher; export what they need, as OMP_NUM_THREADS": (
         *("ipex_enable", "ipex_gpu_enable", "cpu_launcher_enable", "cpu_launcher_args"),

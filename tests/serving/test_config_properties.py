@@ -80,7 +80,6 @@ VALUES: dict[str, tuple[str, Any]] = {
     "metric_time_interval": ("30", 30),
     "service_envelope": ("kserve", "kserve"),
     "ts_open_inference_protocol": ("true", True),
-    "default_service_handler": ("handler.py:handle", "handler.py:handle"),
     "blacklist_env_vars": (".*TOKEN.*|AWS_.*", re.compile(".*TOKEN.*|AWS_.*")),
     "limit_max_image_pixels": ("false", False),
     "number_of_gpu": ("0", 0),
@@ -268,3 +267,13 @@ def test_half_an_escape_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="hexadecimal") as caught:
         read(tmp_path, "a=\\u12")
     assert caught.value.where == str(tmp_path / "config.properties")
+
+
+@pytest.mark.parametrize("field", [each.name for each in fields(ServerConfig)])
+def test_what_is_read_counts(field: str) -> None:
+    """A key that is read and used nowhere would be passed over without a word."""
+    of_reading = {"notes", "enable_envvars_config"}
+    by_port = {"inference_address", "management_address"}
+    commands = (Path(__file__).parents[2] / "marpack" / "cli").glob("serve*.py")
+    used = any(f"config.{field}" in command.read_text() for command in commands)
+    assert used or field in of_reading | by_port
