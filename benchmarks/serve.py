@@ -96,7 +96,7 @@ def main() -> int:
         raise SystemExit("wrk is needed: apt-get install wrk")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    peer = Path(os.environ["MARPACK_PEER"]) if os.environ.get("MARPACK_PEER") else None
+    peer = Path(os.environ["MARPACK_PEER"]).absolute() if os.environ.get("MARPACK_PEER") else None
     if peer is None:
         print("MARPACK_PEER names no environment that has a TorchServe: its side is left out")
     table = Table()

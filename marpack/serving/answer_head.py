@@ -1,104 +1,114 @@
-"""Answers as the HTTP library writes them: with the headers that the server sends, and no others."""
+"""Answers as they are written: with the headers that the server sends, in Latin-1, and no others."""
 
 import re
 import uuid
+from collections.abc import Iterator
 from typing import Self
 
 from aiohttp import web
-from aiohttp.http_writer import StreamWriter
-from multidict import CIMultiDict
+from aiohttp.abc import AbstractStreamWriter
 
 from marpack.torchserve.messages import Response
 
-_UNASKED = ("Server", "Date", "Content-Type")  # headers that the HTTP library adds
-# Characters that HTTP forbids in a head; of those that would end a line, the library says so, loudly.
+# Characters that HTTP forbids in a head; of those that would end a line, `_expect_lines` says so, loudly.
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_NO_CACHE = {
-    "Pragma": "no-cache",
-    "Cache-Control": "no-cache; no-store, must-revalidate, private",
-    "Expires": "Thu, 01 Jan 1970 00:00:00 UTC",
-}  # as the server sets them, on whatever passed a route
+# As the server sets them, on whatever passed a route.
+_NO_CACHE = (
+    "Pragma: no-cache",
+    "Cache-Control: no-cache; no-store, must-revalidate, private",
+    "Expires: Thu, 01 Jan 1970 00:00:00 UTC",
+)
+_LENGTHLESS = frozenset({100, 101, 102, 103, 204})  # what these answer has no length; nor has it a body
+_BODILESS = _LENGTHLESS | {304}
 
 
-def head_of(
-    response: Response, further: tuple[tuple[str, str], ...], request_id: str | None, *, closes: bool
-) -> CIMultiDict[str]:
-    """Return the headers of an answer.
+class Answer(web.StreamResponse):
+    """An answer to one request. The library's own would add a date, the library's name and a type, all in UTF-8."""
 
-    Args:
-        response: The answer, whose own headers win over further ones.
-        further: Beside the answer's own.
-        request_id: Of the request; None: the answer did not pass a route, and has none of its headers.
-        closes: Whether the connection ends with it.
-    """
-    headers = CIMultiDict(further)
-    for name, value in response.headers:
-        if not _CONTROL.search(name + value):
-            headers[name] = value
-    if response.content_type is not None and not _CONTROL.search(response.content_type):
-        headers["content-type"] = response.content_type
-    if request_id is not None:
-        headers["x-request-id"] = request_id
-        headers.update(_NO_CACHE)
-    headers["connection"] = "close" if closes else "keep-alive"
-    return headers
+    def __init__(
+        self,
+        response: Response,
+        further: tuple[tuple[str, str], ...] = (),
+        request_id: str | None = None,
+        *,
+        closes: bool,
+    ) -> None:
+        """Take an answer, or the head of a stream.
 
-
-def _unasked(headers: CIMultiDict[str]) -> tuple[str, ...]:
-    """Return which headers the HTTP library would add though neither the server nor the handler has them."""
-    return tuple([name for name in _UNASKED if name not in headers])
-
-
-def _phrase(response: Response) -> str:
-    """Return an answer's reason phrase as it may be sent."""
-    return _CONTROL.sub(" ", response.phrase)
-
-
-class FrontRequest(web.BaseRequest):
-    """Has no header sent that nobody asked for."""
-
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        for name in getattr(response, "unasked", ()):
-            response.headers.popall(name, None)
-
-
-class _Head(web.StreamResponse):
-    """Writes its headers in Latin-1, as the server does; the library writes UTF-8."""
-
-    unasked: tuple[str, ...] = ()
-    _send_headers_immediately = False
-
-    async def _write_headers(self) -> None:
-        await super()._write_headers()
-        writer = self._payload_writer
-        if isinstance(writer, StreamWriter) and writer._headers_buf and not writer._headers_buf.isascii():  # noqa: SLF001
-            writer._headers_buf = writer._headers_buf.decode().encode("latin-1", "replace")  # noqa: SLF001
-
-
-class WholeResponse(_Head, web.Response):
-    """An answer that is all there."""
-
-
-class StreamResponse(_Head):
-    """An answer in pieces."""
+        Args:
+            response: The answer, whose own headers win over further ones.
+            further: Headers beside the answer's own.
+            request_id: Of the request; None: the answer did not pass a route, and has none of its headers.
+            closes: Whether the connection ends with it.
+        """
+        super().__init__(status=response.status)
+        self._response = response
+        self._further = further
+        self._request_id = request_id
+        self._closes = closes
+        self._is_sent = False
 
     @classmethod
-    def of(cls, head: Response, headers: CIMultiDict[str]) -> Self:
-        """Return an answer with a head, and no piece yet."""
-        answer = cls(status=head.status, reason=_phrase(head), headers=headers)
-        answer.unasked = _unasked(headers)
-        return answer
+    def routeless(cls, response: Response, further: tuple[tuple[str, str], ...]) -> Self:
+        """Return an answer that no route gave, and that ends the connection."""
+        return cls(response, further, str(uuid.uuid4()), closes=True)
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection stays open after it."""
+        return not self._closes
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """Send it whole, unless it was sent."""
+        if not self._is_sent:
+            self._is_sent = True
+            body = self._response.body
+            has_length = self.status not in _LENGTHLESS and (body or (self.status != 304 and request.method != "HEAD"))
+            head = self._head(request, f"content-length: {len(body)}" if has_length else "")
+            await request.writer.write_eof(head + body if self._takes_body(request) else head)
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Send nothing: all of it was sent before."""
+
+    async def begin(self, request: web.BaseRequest) -> bool:
+        """Send the head of an answer in pieces, which are for the request's writer; say whether it may have any."""
+        self._is_sent = True
+        takes_body = self._takes_body(request)
+        is_chunked = takes_body and request.version >= (1, 1)
+        await request.writer.write(self._head(request, "transfer-encoding: chunked" if is_chunked else ""))
+        if is_chunked:
+            request.writer.enable_chunking()
+        return takes_body
+
+    def _takes_body(self, request: web.BaseRequest) -> bool:
+        return request.method != "HEAD" and self.status not in _BODILESS
+
+    def _head(self, request: web.BaseRequest, framing: str) -> bytes:
+        """Return the head with what says where the body ends, where it needs that."""
+        major, minor = request.version
+        lines = [f"HTTP/{major}.{minor} {self.status} {_CONTROL.sub(' ', self._response.phrase)}", *self._own()]
+        if self._request_id is not None:
+            lines += (f"x-request-id: {self._request_id}", *_NO_CACHE)
+        lines.append("connection: close" if self._closes else "connection: keep-alive")
+        if framing:
+            lines.append(framing)
+        head = "\r\n".join(lines)
+        _expect_lines(head, len(lines))
+        return head.encode("latin-1", "replace") + b"\r\n\r\n"
+
+    def _own(self) -> Iterator[str]:
+        """Yield a line for each of the answer's own headers and the further ones, each name once."""
+        fields = {name.lower(): (name, value) for name, value in self._further}
+        kept = [(name, value) for name, value in self._response.headers if not _CONTROL.search(name + value)]
+        fields |= {name.lower(): (name, value) for name, value in kept}
+        kind = self._response.content_type
+        if kind is not None and not _CONTROL.search(kind):
+            fields["content-type"] = ("content-type", kind)
+        return (f"{name}: {value}" for name, value in fields.values())
 
 
-def routeless(response: Response, further: tuple[tuple[str, str], ...]) -> web.StreamResponse:
-    """Return an answer that no route gave, and that ends the connection."""
-    return whole(response, head_of(response, further, str(uuid.uuid4()), closes=True))
-
-
-def whole(response: Response, headers: CIMultiDict[str]) -> WholeResponse:
-    """Return an answer that is all there."""
-    answer = WholeResponse(body=response.body, status=response.status, reason=_phrase(response), headers=headers)
-    answer.unasked = _unasked(headers)
-    if headers["connection"] == "close":
-        answer.force_close()
-    return answer
+def _expect_lines(head: str, count: int) -> None:
+    """Raise ValueError for a head in which more lines end than its own."""
+    if head.count("\r") != count - 1 or head.count("\n") != count - 1 or "\0" in head:
+        raise ValueError("a header, or the reason phrase, has a line end in it")

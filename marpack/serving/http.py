@@ -11,9 +11,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 from msgspec import Struct
-from multidict import CIMultiDict
 
-from marpack.serving.answer_head import FrontRequest, StreamResponse, head_of, routeless, whole
+from marpack.serving.answer_head import Answer
 from marpack.serving.connections import ConnectionBound, WriteWatch, bound, reset, room_for, wait_for
 from marpack.serving.jobs import BrokenOffError, StreamedAnswer
 from marpack.serving.settings import Address
@@ -165,13 +164,12 @@ class _Connection(RequestHandler):
         if isinstance(exc, ConnectionError):
             raise exc  # the client has gone, or was left
         if status == 400:
-            return routeless(refusal(HeadError()), self._further)
+            return Answer.routeless(refusal(HeadError()), self._further)
         self._loop.call_exception_handler({"message": "a request could not be answered", "exception": exc})
         if request.writer.output_size > 0:  # the answer has begun
             return _cut(request)
-        return routeless(
-            error_response(500, "the server failed on this request; what it prints says why"), self._further
-        )
+        failure = error_response(500, "the server failed on this request; what it prints says why")
+        return Answer.routeless(failure, self._further)
 
 
 class _Listener(web.Server):
@@ -180,7 +178,6 @@ class _Listener(web.Server):
     def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], front: "Front") -> None:
         super().__init__(
             handler,
-            request_factory=partial(FrontRequest, loop=asyncio.get_running_loop()),
             handler_cancellation=True,
             keepalive_timeout=front.settings.keep_alive,
             lingering_time=front.settings.linger,
@@ -275,44 +272,36 @@ class Front:
 
     async def _answered(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
         if request.version < (1, 0):  # a line without a version
-            return routeless(refusal(HeadError()), self.settings.headers)
+            return Answer.routeless(refusal(HeadError()), self.settings.headers)
         reply = await handler(HttpRequest(request, self.settings))
         response = reply.response
         if response.reset:  # what there is to send is here
             reply.stream = StreamedAnswer(response)
             reply.stream.end(response.pieces, broken=True)
-        headers = _headers(request, reply, closes=self.draining)
+        closes = self.draining or _closes(request, reply)
+        answer = Answer(response, reply.headers, reply.request_id, closes=closes)
         if reply.stream is not None:
-            return await _streamed(request, reply.stream, headers)
-        answer = whole(response, headers)
-        await answer.prepare(request)
-        await answer.write_eof()  # here: a request is at hand until its answer is written
+            return await _streamed(request, answer, reply.stream)
+        await answer.prepare(request)  # here: a request is at hand until its answer is written
         return answer
 
 
-def _headers(request: web.BaseRequest, reply: Reply, *, closes: bool) -> CIMultiDict[str]:
-    response = reply.response
-    closes = closes or not request.keep_alive
-    if response.status >= 400:  # a client that asked whether its body may come may send it all the same, or not
-        closes = closes or not reply.keeps_open or "Expect" in request.headers
-    if reply.stream is not None and request.version < (1, 1):  # only its end tells such a client that all has come
-        closes = True
-    return head_of(response, reply.headers, reply.request_id, closes=closes)
+def _closes(request: web.BaseRequest, reply: Reply) -> bool:
+    """Say whether the connection ends with an answer."""
+    if not request.keep_alive:
+        return True
+    if reply.response.status >= 400:  # a client that asked whether its body may come may send it all the same, or not
+        return not reply.keeps_open or "Expect" in request.headers
+    return reply.stream is not None and request.version < (1, 1)  # only its end tells such a client that all has come
 
 
-async def _streamed(request: web.BaseRequest, stream: StreamedAnswer, headers: CIMultiDict[str]) -> web.StreamResponse:
-    answer = StreamResponse.of(stream.head, headers)
-    if request.version >= (1, 1):
-        answer.enable_chunked_encoding()
-    if headers["connection"] == "close":
-        answer.force_close()
+async def _streamed(request: web.BaseRequest, answer: Answer, stream: StreamedAnswer) -> web.StreamResponse:
     try:
-        await answer.prepare(request)
-        request.writer.send_headers()
+        takes_body = await answer.begin(request)
         async for piece in stream.pieces():
-            if request.method != "HEAD":
-                await answer.write(piece)
-        await answer.write_eof()
+            if takes_body:
+                await request.writer.write(piece)
+        await request.writer.write_eof()
     except BrokenOffError:
         return _cut(request)
     finally:
