@@ -64,14 +64,6 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
         if self.has_model_api and self.store is None:
             hint = "name it: --model-store DIR"
             raise UsageError("models are registered from a model store, and none is named", hint=hint)
-        management = self.address("management")
-        if management is not None and not management.is_loopback and not self.tokens:
-            without = "leave --disable-token-auth out and " if self.options["disable_token_auth"] else ""
-            raise UsageError(
-                "who reaches the management port may change what is served: beyond this machine it needs tokens",
-                where=str(management),
-                hint=f"{without}add --token key_file.json; or keep it here: management_address=http://127.0.0.1:8081",
-            )
 
     @property
     def tokens(self) -> Path | None:
@@ -124,9 +116,24 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
             yield "there is no page to try models on: it has no way to carry a token"
         if inference is not None and not inference.is_loopback:
             yield f"{inference} can be reached from other machines"
+        asked, kept = self._asked_address("management"), self.address("management")
+        if asked is not None and asked != kept:
+            where = "is off" if kept is None else f"listens on {kept}"
+            yield f"management {where}: on {asked} others could change what is served; --token FILE opens it there"
 
     def address(self, what: str) -> Address | None:
-        """Return where a port listens; None: it does not."""
+        """Return where a port listens; None: it does not.
+
+        Without tokens, management stays on this machine, and off a port that others reach for predictions.
+        """
+        asked = self._asked_address(what)
+        if what != "management" or asked is None or asked.is_loopback or self.tokens:
+            return asked
+        inference = self._asked_address("inference")
+        is_taken = inference is not None and not inference.is_loopback and asked.port == inference.port != 0
+        return None if is_taken else replace(asked, host=_LOOPBACK)
+
+    def _asked_address(self, what: str) -> Address | None:
         configured: Address | None = getattr(self.config, f"{what}_address")
         port = self.options["port" if what == "inference" else f"{what}_port"]
         host = self.options["host"]

@@ -134,9 +134,9 @@ class ServerDifference(Enum):
         "any page that an operator looks at reaches ports on the loopback",
     )
     OPEN_MANAGEMENT = (
-        "a management port that other machines reach, without tokens",
-        "starts",
-        "does not start",
+        "a management address that other machines reach, without tokens, as container images have it",
+        "listens there",
+        "listens on 127.0.0.1; none where predictions have the same port. A line says so; `--token FILE` opens it",
         "who reaches it changes what is served",
     )
     UNSET_TOKENS = (

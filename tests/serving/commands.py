@@ -102,7 +102,7 @@ def serving(*words: str, cwd: Path, loaded: int = 1, environment: Mapping[str, s
     """Start `marpack serve WORDS` on free ports, wait for so many models to load, and end it."""
     ports = ["--port", "0", "--metrics-port", "0", "--log-format", "json"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "marpack", "serve", *words, *ports],
+        [sys.executable, "-m", "marpack", "serve", *ports, *words],
         cwd=cwd,
         env=os.environ | dict(environment or {}),
         stdin=subprocess.DEVNULL,
