@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Self
 
 from aiohttp import web
@@ -13,10 +13,9 @@ from marpack.torchserve.messages import Response
 # Characters that HTTP forbids in a head; of those that would end a line, `_expect_lines` says so, loudly.
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # As the server sets them, on whatever passed a route.
-_NO_CACHE = (
-    "Pragma: no-cache",
-    "Cache-Control: no-cache; no-store, must-revalidate, private",
-    "Expires: Thu, 01 Jan 1970 00:00:00 UTC",
+_ROUTED = (
+    "x-request-id: {}\r\nPragma: no-cache\r\nCache-Control: no-cache; no-store, must-revalidate, private\r\n"
+    "Expires: Thu, 01 Jan 1970 00:00:00 UTC\r\n"
 )
 _LENGTHLESS = frozenset({100, 101, 102, 103, 204})  # what these answer has no length; nor has it a body
 _BODILESS = _LENGTHLESS | {304}
@@ -64,7 +63,7 @@ class Answer(web.StreamResponse):
             self._is_sent = True
             body = self._response.body
             has_length = self.status not in _LENGTHLESS and (body or (self.status != 304 and request.method != "HEAD"))
-            head = self._head(request, f"content-length: {len(body)}" if has_length else "")
+            head = self._head(request, f"content-length: {len(body)}\r\n" if has_length else "")
             await request.writer.write_eof(head + body if self._takes_body(request) else head)
         return request.writer
 
@@ -76,7 +75,7 @@ class Answer(web.StreamResponse):
         self._is_sent = True
         takes_body = self._takes_body(request)
         is_chunked = takes_body and request.version >= (1, 1)
-        await request.writer.write(self._head(request, "transfer-encoding: chunked" if is_chunked else ""))
+        await request.writer.write(self._head(request, "transfer-encoding: chunked\r\n" if is_chunked else ""))
         if is_chunked:
             request.writer.enable_chunking()
         return takes_body
@@ -85,30 +84,31 @@ class Answer(web.StreamResponse):
         return request.method != "HEAD" and self.status not in _BODILESS
 
     def _head(self, request: web.BaseRequest, framing: str) -> bytes:
-        """Return the head with what says where the body ends, where it needs that."""
-        major, minor = request.version
-        lines = [f"HTTP/{major}.{minor} {self.status} {_CONTROL.sub(' ', self._response.phrase)}", *self._own()]
-        if self._request_id is not None:
-            lines += (f"x-request-id: {self._request_id}", *_NO_CACHE)
-        lines.append("connection: close" if self._closes else "connection: keep-alive")
-        if framing:
-            lines.append(framing)
-        head = "\r\n".join(lines)
-        _expect_lines(head, len(lines))
-        return head.encode("latin-1", "replace") + b"\r\n\r\n"
+        """Return the head with the line that says where the body ends, where it needs one."""
+        first = _first_line(request.version, self.status, self._response.phrase)
+        routed = "" if self._request_id is None else _ROUTED.format(self._request_id)
+        connection = "connection: close\r\n" if self._closes else "connection: keep-alive\r\n"
+        return f"{first}{self._own()}{routed}{connection}{framing}\r\n".encode("latin-1", "replace")
 
-    def _own(self) -> Iterator[str]:
-        """Yield a line for each of the answer's own headers and the further ones, each name once."""
-        fields = {name.lower(): (name, value) for name, value in self._further}
-        kept = [(name, value) for name, value in self._response.headers if not _CONTROL.search(name + value)]
-        fields |= {name.lower(): (name, value) for name, value in kept}
-        kind = self._response.content_type
-        if kind is not None and not _CONTROL.search(kind):
-            fields["content-type"] = ("content-type", kind)
-        return (f"{name}: {value}" for name, value in fields.values())
+    def _own(self) -> str:
+        """Return a line for each of the answer's own headers and the further ones, each name once."""
+        response = self._response
+        if not self._further and not response.headers and response.content_type is None:
+            return ""
+        fields = {name.lower(): (name, value) for name, value in (*self._further, *response.headers)}
+        if response.content_type is not None:
+            fields["content-type"] = ("content-type", response.content_type)
+        lines = [f"{name}: {value}\r\n" for name, value in fields.values() if not _CONTROL.search(name + value)]
+        return _expect_lines("".join(lines), len(lines))
 
 
-def _expect_lines(head: str, count: int) -> None:
-    """Raise ValueError for a head in which more lines end than its own."""
-    if head.count("\r") != count - 1 or head.count("\n") != count - 1 or "\0" in head:
+@lru_cache(maxsize=1024)
+def _first_line(version: tuple[int, int], status: int, phrase: str) -> str:
+    return _expect_lines(f"HTTP/{version[0]}.{version[1]} {status} {_CONTROL.sub(' ', phrase)}\r\n", 1)
+
+
+def _expect_lines(text: str, count: int) -> str:
+    """Return a part of a head; raises ValueError for one in which more lines end than its own."""
+    if text.count("\r") != count or text.count("\n") != count or "\0" in text:
         raise ValueError("a header, or the reason phrase, has a line end in it")
+    return text

@@ -266,24 +266,21 @@ class Front:
         connection = request.protocol
         self._busy.add(connection)
         try:
-            return await self._answered(handler, request)
+            if request.version < (1, 0):  # a line without a version
+                return Answer.routeless(refusal(HeadError()), self.settings.headers)
+            reply = await handler(HttpRequest(request, self.settings))
+            response = reply.response
+            if response.reset:  # what there is to send is here
+                reply.stream = StreamedAnswer(response)
+                reply.stream.end(response.pieces, broken=True)
+            closes = self.draining or _closes(request, reply)
+            answer = Answer(response, reply.headers, reply.request_id, closes=closes)
+            if reply.stream is not None:
+                return await _streamed(request, answer, reply.stream)
+            await answer.prepare(request)  # here: a request is at hand until its answer is written
+            return answer
         finally:
             self._busy.discard(connection)
-
-    async def _answered(self, handler: Handler, request: web.BaseRequest) -> web.StreamResponse:
-        if request.version < (1, 0):  # a line without a version
-            return Answer.routeless(refusal(HeadError()), self.settings.headers)
-        reply = await handler(HttpRequest(request, self.settings))
-        response = reply.response
-        if response.reset:  # what there is to send is here
-            reply.stream = StreamedAnswer(response)
-            reply.stream.end(response.pieces, broken=True)
-        closes = self.draining or _closes(request, reply)
-        answer = Answer(response, reply.headers, reply.request_id, closes=closes)
-        if reply.stream is not None:
-            return await _streamed(request, answer, reply.stream)
-        await answer.prepare(request)  # here: a request is at hand until its answer is written
-        return answer
 
 
 def _closes(request: web.BaseRequest, reply: Reply) -> bool:

@@ -1,6 +1,7 @@
 """The inference port: predictions by every route that the server knows, health, and KServe's protocols."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -98,25 +99,25 @@ class InferenceApi(Api):
 
     # --- predictions
 
-    async def predict(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Reply:
+    def predict(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Awaitable[Reply]:
         """Answer `/predictions/M[/V][/rest]`."""
-        return await self._answer(call, model, version, _Given(url_path=rest))
+        return self._answer(call, model, version, _Given(url_path=rest))
 
-    async def explain(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Reply:
+    def explain(self, call: Call, model: str, version: str | None = None, rest: str = "") -> Awaitable[Reply]:
         """Answer `/explanations/M[/V][/rest]`."""
-        return await self._answer(call, model, version, _Given(url_path=rest, explain=True))
+        return self._answer(call, model, version, _Given(url_path=rest, explain=True))
 
-    async def predict_kserve(self, call: Call, model: str, version: str | None = None) -> Reply:
+    def predict_kserve(self, call: Call, model: str, version: str | None = None) -> Awaitable[Reply]:
         """Answer KServe's predictions."""
-        return await self._answer(call, model, version, _Given(url_path=None))
+        return self._answer(call, model, version, _Given(url_path=None))
 
-    async def explain_kserve(self, call: Call, model: str) -> Reply:
+    def explain_kserve(self, call: Call, model: str) -> Awaitable[Reply]:
         """Answer KServe's explanations."""
-        return await self._answer(call, model, None, _Given(url_path=None, explain=True))
+        return self._answer(call, model, None, _Given(url_path=None, explain=True))
 
-    async def invoke(self, call: Call, model: str, version: str | None = None) -> Reply:
+    def invoke(self, call: Call, model: str, version: str | None = None) -> Awaitable[Reply]:
         """Answer `/models/M/invoke` and the legacy `/M[/V]/predict`: the query's parameters are the handler's, too."""
-        return await self._answer(call, model, version, _Given(url_path=None, explain=None, query=_query_parts(call)))
+        return self._answer(call, model, version, _Given(url_path=None, explain=None, query=_query_parts(call)))
 
     async def invocations(self, call: Call) -> Reply:
         """Answer `/invocations`, as SageMaker sends it: the model is a parameter, or the only one there is."""
