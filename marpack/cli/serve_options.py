@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from marpack.cli.options import Options
 from marpack.errors import UsageError
 from marpack.project.metrics_config import declared_metrics
-from marpack.render.serve_page import Page
+from marpack.render.serve import Page
 from marpack.serving.access import Tokens
 from marpack.serving.config_properties import ServerConfig, read_config
 from marpack.serving.http import FrontSettings

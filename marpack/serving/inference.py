@@ -172,14 +172,11 @@ class InferenceApi(Api):
         seconds = model.settings.client_timeout / 1000
         try:
             if not seconds:
-                return await job.answer
+                return await model.answer(job)
             async with asyncio.timeout(seconds):
-                return await job.answer
+                return await model.answer(job)
         except TimeoutError:  # the server lets such a client wait for ever
             return error_response(500, "Worker died.")
-        finally:
-            if job.answer.cancelled():
-                model.queue.drop(job)
 
     def _told(self, response: Response) -> Response:
         """Return an answer for one that the server never gives."""

@@ -66,6 +66,13 @@ class StreamedAnswer:
         if self._broken:
             raise BrokenOffError
 
+    async def whole(self) -> Response:
+        """Return the answer with all of its pieces, as far as they came."""
+        pieces: list[bytes] = []
+        with suppress(BrokenOffError):
+            pieces.extend([piece async for piece in self.pieces()])
+        return replace(self.head, pieces=tuple(pieces), body=b"".join(pieces))
+
 
 class Job:
     """One request, from its arrival to its answer."""

@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
-from msgspec.structs import replace
-
 from marpack.errors import OutputError
 from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import (
@@ -22,7 +20,7 @@ from marpack.serving.api import (
     status_reply,
 )
 from marpack.serving.http import Reply
-from marpack.serving.jobs import BrokenOffError, StreamedAnswer
+from marpack.serving.jobs import StreamedAnswer
 from marpack.serving.metric_families import CONTENT_TYPE
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.openapi import server_document
@@ -200,7 +198,7 @@ class ManagementApi(Api):
         answer = await job.answer
         call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
         if isinstance(answer, StreamedAnswer):
-            answer = replace(answer.head, body=await _whole_body(answer))
+            answer = await answer.whole()
         if answer.failed or not answer.status:
             response = answer if answer.status else error_response(500, "Worker died.")
             return Reply(response=response, request_id=call.id)
@@ -282,14 +280,6 @@ def _expect_counts(least: int, most: int) -> None:
         raise bad_request("max_worker cannot be less than min_worker.")
     if not 0 <= least <= MOST_WORKERS:
         raise bad_request(f"min_worker is a number from 0 to {MOST_WORKERS}.")
-
-
-async def _whole_body(answer: StreamedAnswer) -> bytes:
-    """Return a streamed answer in one piece; nothing of one that breaks off."""
-    try:
-        return b"".join([piece async for piece in answer.pieces()])
-    except BrokenOffError:
-        return b""
 
 
 def _metadata(body: bytes) -> dict[str, Any]:  # Any: JSON

@@ -14,7 +14,7 @@ from marpack.errors import MarpackError
 from marpack.findings import Finding
 from marpack.runner.client import BatchResult, Worker
 from marpack.runner.session import PreparedModel
-from marpack.serving.jobs import Batch, Job, JobQueue
+from marpack.serving.jobs import Batch, Job, JobQueue, StreamedAnswer
 from marpack.serving.listener import ServerListener
 from marpack.serving.metrics import ModelMetrics, ServerMetrics
 from marpack.serving.settings import ModelSettings
@@ -140,6 +140,14 @@ class ServedModel:
             raise _unserved(_no_worker(self.name, named))
         self.dispatch()
         return job
+
+    async def answer(self, job: Job) -> Response | StreamedAnswer:
+        """Wait for a job's answer; with whoever leaves, the job does."""
+        try:
+            return await job.answer
+        finally:
+            if job.answer.cancelled():
+                self.queue.drop(job)
 
     def describe(self, request: Request) -> Job:
         """Queue a request that shares no batch; raises FormError where nobody would answer it."""

@@ -1,12 +1,12 @@
 """The page that a model is tried on: what it asks the server for, what it gets, and who draws it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
 from marpack.runner.results import AnsweredInput, Result
+from marpack.serving.models import ModelState
 from marpack.torchserve.messages import Trouble
 
 _NO_GUESSING = {
@@ -26,14 +26,6 @@ PAGE_HEADERS: Mapping[str, str] = {
 }
 # A sample may call itself a page or a script: opened by itself, it is one of no origin and runs nothing.
 SAMPLE_HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; sandbox", **_NO_GUESSING}
-
-
-class ModelState(StrEnum):
-    """Whether a model can answer."""
-
-    READY = "ready"
-    LOADING = "loading"
-    FAILED = "failed"
 
 
 class PageSample(Struct, frozen=True, kw_only=True):

@@ -1,10 +1,7 @@
 """The page's own routes: the page, what it is made of, how the models fare, and inputs tried on them."""
 
 import asyncio
-from contextlib import suppress
 from urllib.parse import quote
-
-from msgspec.structs import replace
 
 from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive
@@ -17,7 +14,7 @@ from marpack.runner.results import AnsweredInput, results_of
 from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import JSON, Call, Operation, Route, ServingCore, method_not_allowed, not_found
 from marpack.serving.http import Reply
-from marpack.serving.jobs import BrokenOffError, Job, StreamedAnswer
+from marpack.serving.jobs import StreamedAnswer
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.page import (
     PAGE_HEADERS,
@@ -28,12 +25,10 @@ from marpack.serving.page import (
     PageState,
     tried_answer,
 )
-from marpack.serving.page import ModelState as ShownState
 from marpack.torchserve.frontend.forms import receive
 from marpack.torchserve.frontend.http_response import phrase_of
 from marpack.torchserve.messages import Response
 
-_SHOWN = {ModelState.READY: ShownState.READY, ModelState.LOADING: ShownState.LOADING}
 _LARGEST = 16 << 20  # bytes of a sample that is offered
 
 
@@ -95,11 +90,8 @@ class PageApi:
         sent = (("Content-Type", content_type),) if content_type else ()
         request = receive(sent, body, request_id=call.id, limit=self._core.max_request_size)
         job = found.submit(request, named=version)
-        try:
-            response = await _whole(job)
-        finally:
-            if job.answer.cancelled():
-                found.queue.drop(job)
+        answer = await found.answer(job)
+        response = await answer.whole() if isinstance(answer, StreamedAnswer) else answer
         call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
         found.latencies.append(job.milliseconds)
         stages = {} if job.handler_ms is None else {"handle": job.handler_ms}
@@ -125,12 +117,12 @@ class PageApi:
 def _shown(model: ServedModel, *, default: bool) -> PageModel:
     place = f"/page/samples/{quote(model.name, safe='')}/{quote(model.version, safe='')}"
     state = model.state
-    detail = "" if state in _SHOWN else "no workers are wanted" if state is ModelState.EMPTY else str(model.failure)
+    detail = str(model.failure) if state is ModelState.FAILED else ""
     return PageModel(
         name=model.name,
         version=model.version,
         default=default,
-        state=_SHOWN.get(state, ShownState.FAILED),
+        state=state,
         workers=model.living,
         detail=detail,
         latencies=tuple([round(each, 3) for each in model.latencies]),
@@ -155,17 +147,6 @@ def _samples(archive: Archive) -> list[str]:
 def _content(archive: Archive, name: str) -> bytes:
     with archive.open(name) as file:
         return file.read()
-
-
-async def _whole(job: Job) -> Response:
-    """Return an answer with all of its pieces."""
-    answer = await job.answer
-    if not isinstance(answer, StreamedAnswer):
-        return answer
-    pieces: list[bytes] = []
-    with suppress(BrokenOffError):
-        pieces.extend([piece async for piece in answer.pieces()])
-    return replace(answer.head, pieces=tuple(pieces), body=b"".join(pieces))
 
 
 def _page(call: Call, content_type: str, data: bytes, headers: dict[str, str] | None = None) -> Reply:

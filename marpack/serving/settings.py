@@ -3,7 +3,7 @@
 import re
 import socket
 from collections.abc import Mapping
-from ipaddress import AddressValueError, IPv6Address
+from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, Self
 
 from msgspec import Struct
@@ -44,7 +44,12 @@ class Address(Struct, frozen=True):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        return self.path is not None or self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
+        if self.path is not None or self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False  # a name, whatever it stands for
 
     def shares(self, other: Self | None) -> bool:
         """Say whether one listener answers for both; each address with the port 0 gets a port of its own."""

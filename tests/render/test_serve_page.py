@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from marpack.render.serve_page import Page
+from marpack.render.serve import Page
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.results import AnsweredInput, Result
-from marpack.serving.page import PAGE_HEADERS, SAMPLE_HEADERS, ModelState, PageModel, PageRenderer, tried_answer
+from marpack.serving.models import ModelState
+from marpack.serving.page import PAGE_HEADERS, SAMPLE_HEADERS, PageModel, PageRenderer, tried_answer
 from marpack.torchserve.messages import Trouble
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -12,13 +12,13 @@ from aiohttp import web
 from PIL import Image, ImageDraw
 
 from marpack.json_text import to_json
-from marpack.render.serve_page import Page
+from marpack.render.serve import Page
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.results import AnsweredInput, Result, body_of
+from marpack.serving.models import ModelState
 from marpack.serving.page import (
     PAGE_HEADERS,
     SAMPLE_HEADERS,
-    ModelState,
     PageModel,
     PageSample,
     PageState,

@@ -106,6 +106,14 @@ def test_other_names_and_sites_are_let_in_where_they_are_named(make_mar, tmp_pat
         assert server.request("/page/state", headers={"Origin": "http://tools.example"})[0] == 403
 
 
+def test_a_model_that_is_to_have_no_workers(make_mar, tmp_path):
+    with serving(str(make_mar(ECHO)), "--management-port", "0", cwd=tmp_path) as server:
+        scale = "/models/probe?min_worker=0&max_worker=0&synchronous=true"
+        assert server.request(scale, method="PUT", what="management")[0] == 200
+        (model,) = got(server, "/page/state")["models"]
+        assert (model["state"], model["workers"], model["detail"]) == ("no workers", 0, "")
+
+
 def test_without_a_page(make_mar, tmp_path):
     with serving(str(make_mar(ECHO)), "--no-page", cwd=tmp_path) as server:
         assert server.request("/", headers=HTML)[0] == 405

@@ -12,7 +12,7 @@ import pytest
 from render.browser import Browser
 from serving.page_server import HOSTILE, MODELS, SAMPLES, PageServer, model, picture
 
-from marpack.serving.page import ModelState
+from marpack.serving.models import ModelState
 
 ANSWERED = "!document.querySelector('#answer').hidden && document.querySelector('#send').textContent === 'Send'"
 LOOKED_AT = "document.dispatchEvent(new Event('visibilitychange')) && true"
@@ -125,6 +125,13 @@ def test_a_model_that_becomes_ready_is_told_without_a_click(page: Browser, serve
     assert texts(page, ".model .name") == ["segmenter", "slow", "late"]
     assert texts(page, ".model .facts b") == ["ready", "ready", "loading"]
     assert page.value("document.activeElement.closest('.model')?.querySelector('.name').textContent") == "segmenter"
+
+
+def test_a_model_that_is_to_have_no_workers_says_so_once(page: Browser, server: PageServer):
+    server.models = (model("idle", state=ModelState.EMPTY, workers=0),)
+    page.value(LOOKED_AT)
+    wait(page, "document.querySelector('.model .name').textContent === 'idle'")
+    assert page.value("document.querySelector('.model .facts').textContent") == "no workers"
 
 
 def test_it_asks_by_itself_while_somebody_looks(page: Browser, server: PageServer):

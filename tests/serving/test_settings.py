@@ -54,3 +54,21 @@ def test_refuses(text: str, what: str) -> None:
     with pytest.raises(UsageError, match=what) as caught:
         Address.parse(text, default_port=80)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http://127.0.0.1:8081", True),
+        ("http://127.1.2.3:8081", True),
+        ("http://localhost:8081", True),
+        ("http://[::1]:8081", True),
+        ("unix:/run/s.sock", True),
+        ("http://0.0.0.0:8081", False),
+        ("http://[::]:8081", False),
+        ("http://10.0.0.1:8081", False),
+        ("http://127.example.com:8081", False),  # a name of anybody's
+    ],
+)
+def test_whether_only_this_machine_reaches_it(text: str, expected: bool) -> None:
+    assert Address.parse(text, default_port=80).is_loopback is expected
