@@ -159,7 +159,7 @@ class InferenceApi(Api):
         named = version is not None
         model.metrics.requested(named)
         job = model.submit(request, named=version or "")
-        answer = await self._awaited(job, model)
+        answer = await (self._in_time(job, model) if model.settings.client_timeout else model.answer(job))
         call.queue_ms, call.handler_ms = job.queue_ms, job.handler_ms
         if isinstance(answer, StreamedAnswer):
             self._count(model, job, named=named)
@@ -168,12 +168,9 @@ class InferenceApi(Api):
             self._count(model, job, named=named)
         return Reply(response=self._told(answer), request_id=call.id)
 
-    async def _awaited(self, job: Job, model: ServedModel) -> Response | StreamedAnswer:
-        seconds = model.settings.client_timeout / 1000
+    async def _in_time(self, job: Job, model: ServedModel) -> Response | StreamedAnswer:
         try:
-            if not seconds:
-                return await model.answer(job)
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(model.settings.client_timeout / 1000):
                 return await model.answer(job)
         except TimeoutError:  # the server lets such a client wait for ever
             return error_response(500, "Worker died.")
