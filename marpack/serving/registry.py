@@ -12,6 +12,7 @@ class Registry:
     def __init__(self) -> None:
         self._versions: dict[str, dict[str, ServedModel]] = {}
         self._defaults: dict[str, ServedModel] = {}
+        self.is_complete = False  # whether the models that are served from the start have been taken in
 
     def __iter__(self) -> Iterator[ServedModel]:
         """Yield every version of every model."""
@@ -101,8 +102,10 @@ class Registry:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every default version answers."""
-        return all(model.state in {ModelState.READY, ModelState.EMPTY} for model in self._defaults.values())
+        """Whether every default version answers; nothing is ready while ports listen and models are still taken in."""
+        return self.is_complete and all(
+            model.state in {ModelState.READY, ModelState.EMPTY} for model in self._defaults.values()
+        )
 
     @property
     def is_alive_as_on_server(self) -> bool:

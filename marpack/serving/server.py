@@ -130,6 +130,7 @@ class Server:
             await self._listen()
             for plan in models:
                 self.add(plan, at_start=True)
+            self.registry.is_complete = True
             tasks = [self._task(work(self)) for work in (Server._sample, beside) if work is not None]
             await self._ending.wait()
             seconds = 0.0 if self.options.compat else self.options.front.drain

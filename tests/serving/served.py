@@ -156,7 +156,13 @@ def served(*archives: Path, loader: ModelLoader = LOADER, loaded: bool = True, *
         expected = len({given[name] for name in ("inference", "management", "metrics")} - {None})
         wait_until(lambda: done.is_set() or len(listener.addresses) + len(listener.notes) >= expected)
         if loaded and not done.is_set():
-            wait_until(lambda: all(model.state is not ModelState.LOADING for model in list(box[0].registry)))
+            registry = box[0].registry
+            wait_until(
+                lambda: (
+                    done.is_set()
+                    or (registry.is_complete and all(model.state is not ModelState.LOADING for model in list(registry)))
+                )
+            )
         yield Served(box[0], listener)
     finally:
         if loops and not done.is_set():
