@@ -45,6 +45,7 @@ class BatchResult(Struct, frozen=True, kw_only=True):
     stages: dict[str, float] = {}  # ms: preprocess, inference, postprocess, handle
     troubles: tuple[Trouble, ...] = ()
     logs: str = ""
+    metrics: tuple[str, ...] = ()  # lines as in `logs`, that came beside it
     seconds: float = 0.0  # from the worker's turning to the batch to its answer
     died: bool = False  # the worker is gone; start another before the next batch
     outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
@@ -249,6 +250,7 @@ class Worker:
             stages=message.stages,
             troubles=message.troubles,
             logs=self._logs.take(),
+            metrics=message.metrics,
             seconds=seconds,
             outputs=message.outputs,
         )

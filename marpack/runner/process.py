@@ -260,6 +260,9 @@ class LogPipe:
 
     def take(self) -> str:
         """Return what was printed up to the next marker (all, if there is none), as text."""
+        if self._kept.startswith(self._marker):  # nothing was, as nearly always
+            del self._kept[: len(self._marker)]
+            return ""
         end = self._kept.find(self._marker)
         piece = bytes(self._kept[:end]) if end >= 0 else bytes(self._kept)
         del self._kept[: len(piece) + (len(self._marker) if end >= 0 else 0)]

@@ -56,9 +56,10 @@ def recorded_inputs(path: str, *, limit: int = MAX_BODY) -> Iterator[Input]:
 
     A line that is no request is yielded as an input that is refused. Raises UsageError for a file that cannot be read.
     """
+    folder = _folder(path)
     for where, number, line in _numbered(path):
         try:
-            yield _input(where, number, line, _folder(path), limit)
+            yield _input(where, number, line, folder, limit)
         except UsageError as error:
             yield unreadable(where, error)
 

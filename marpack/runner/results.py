@@ -65,7 +65,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ...]:
     """Return one result per input of a batch; what was printed is told with its first."""
-    said = _parted(outcome.logs)
+    said = _parted(outcome.logs, outcome.metrics)
     stages = {stage: round(elapsed, 3) for stage, elapsed in outcome.stages.items()}
     seconds = round(outcome.seconds, 6)
     results = []
@@ -110,14 +110,15 @@ class _LogParts(Struct, frozen=True):
     data: tuple[str, ...] = ()
 
 
-def _parted(logs: str) -> _LogParts:
-    """Return what the handler printed, the metric lines that stood among it, and the lines of `--show-data`."""
+def _parted(logs: str, metrics: tuple[str, ...]) -> _LogParts:
+    """Return what the handler printed, the metric lines among it and beside it, and the lines of `--show-data`."""
+    beside = tuple([line.removeprefix(METRICS) for line in metrics])
     if METRICS not in logs and DATA not in logs:
-        return _LogParts(logs)
+        return _LogParts(logs, beside)
     lines = logs.splitlines(keepends=True)
     return _LogParts(
         "".join([line for line in lines if not line.startswith((METRICS, DATA))]),
-        tuple([line.strip().removeprefix(METRICS) for line in lines if line.startswith(METRICS)]),
+        (*(line.strip().removeprefix(METRICS) for line in lines if line.startswith(METRICS)), *beside),
         tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)]),
     )
 

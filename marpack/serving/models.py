@@ -241,6 +241,8 @@ class ServedModel:
             job.handler_ms = handler_ms
             job.troubles = outcome.troubles
             job.settle(response)
+        for line in outcome.metrics:
+            self._server_metrics.take(line.removeprefix(METRICS))
         if outcome.logs or outcome.troubles:
             self._take_logs(worker, outcome.logs, outcome.troubles)
 

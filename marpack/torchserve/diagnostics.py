@@ -13,7 +13,7 @@ _MAX_COUNT = 100  # a handler may be called a million times between two drains
 _collected: list[Trouble] = []
 _explained: list[Trouble] = []  # of those, what explains an exception
 _spent: dict[str, float] = {}
-_outputs: set[ModelOutput] = set()
+_outputs: dict[tuple[int, bool], bool] = {}  # (width, whether they are classes) → whether that is still to be told
 R = TypeVar("R")
 
 
@@ -63,14 +63,16 @@ def tell_output(output: object, *, classes: bool = False) -> None:
     """Tell how wide a model's output [N, K] is, and whether these are classes; of any other nothing."""
     match getattr(output, "shape", None):
         case tuple((_, int(width))) if len(_outputs) < _MAX_COUNT:  # a torch.Size is one
-            _outputs.add(ModelOutput(width, classes))
+            _outputs.setdefault((width, classes), True)
 
 
 def drain_outputs() -> frozenset[ModelOutput]:
-    """Return what outputs were told of since the last call, and begin anew."""
-    outputs = frozenset(_outputs)
-    _outputs.clear()
-    return outputs
+    """Return what outputs no earlier call has returned."""
+    if not any(_outputs.values()):
+        return frozenset()
+    news = frozenset(ModelOutput(*known) for known, is_new in _outputs.items() if is_new)
+    _outputs.update(dict.fromkeys(_outputs, False))
+    return news
 
 
 def milliseconds_since(start: float) -> float:

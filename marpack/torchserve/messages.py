@@ -147,7 +147,8 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True):
     responses: tuple[Response, ...]
     stages: dict[str, float]  # ms: preprocess, inference, postprocess, handle
     troubles: tuple[Trouble, ...] = ()
-    outputs: frozenset[ModelOutput] = frozenset()
+    outputs: frozenset[ModelOutput] = frozenset()  # of the model, that no answer before has told of
+    metrics: tuple[str, ...] = ()  # lines that were left to be written at the end of the batch
 
 
 class ForeignBytesError(Exception):

@@ -69,6 +69,7 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter) -> int:
                 reply = service.predict(message.requests, pipe.send)
             else:
                 service, reply = loader.run()
+                service.take_lines = prints.take_lines
         except BaseException as error:  # noqa: BLE001 - the worker's loop: what would end it is told first
             if service is None:
                 reply = loader.failure(error)

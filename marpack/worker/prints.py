@@ -44,6 +44,14 @@ class StdoutWriter:
         """Leave a line to be written with what comes after it: the author's next print, or the end of the batch."""
         self._waiting.append(line)
 
+    def take_lines(self) -> tuple[str, ...]:
+        """Return what waits, which is then written by nobody; nothing, if not all of it is one line each."""
+        if not all(map(str.isprintable, self._waiting)):
+            return ()
+        lines = tuple(self._waiting)
+        del self._waiting[: len(lines)]  # a thread of the handler's may have put one more
+        return lines
+
     def end_batch(self) -> None:
         """Write out whatever waits, and the marker after it."""
         flush()

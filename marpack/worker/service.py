@@ -89,6 +89,7 @@ class InferenceService:
         self._troubles: list[Trouble] = []
         self._out_of_step = False  # the frontend takes what was returned last for the answer to the next request
         self.on_failure: Callable[[BaseException], None] | None = None  # sees what the handler raised, first
+        self.take_lines: Callable[[], tuple[str, ...]] = tuple  # returns the metrics of the batch that nobody wrote
 
     def predict(self, requests: tuple[Request, ...], send: Callable[[ResponseChunk], None]) -> Answered:
         """Answer one batch; never raises an `Exception` of the handler's.
@@ -116,6 +117,7 @@ class InferenceService:
             stages=stages,
             troubles=(*self._taken(), *diagnostics.drain_notes()),
             outputs=diagnostics.drain_outputs(),
+            metrics=self.take_lines(),
         )
 
     def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:

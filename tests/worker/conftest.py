@@ -12,11 +12,11 @@ from marpack.torchserve.messages import Trouble
 def _fresh_notes() -> Iterator[None]:
     diagnostics.drain_notes()
     diagnostics.drain_timings()
-    diagnostics.drain_outputs()
+    diagnostics._outputs.clear()
     yield
     diagnostics.drain_notes()
     diagnostics.drain_timings()
-    diagnostics.drain_outputs()
+    diagnostics._outputs.clear()
 
 
 @pytest.fixture
