@@ -125,7 +125,9 @@ class LocalPool:
         self._first = first
         self._folder = folder
         self._workers: list[_Feed] = []
-        self._sent = 0
+        self._number = 0  # of the batch sent last
+        self._done: dict[int, BatchResult] = {}  # by number: what no stream has yielded yet
+        self._unwanted: set[int] = set()  # of the batches on their way, those whose stream was given up
         self.restarts = 0
         self.peak_memory = 0  # bytes, of any worker that ended by way of this pool
         self.loads: list[Loaded] = []  # one per time a worker was started
@@ -155,51 +157,55 @@ class LocalPool:
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Yield what became of each batch, in order; batches are asked for only as workers become free.
 
+        Several such streams may be open at once, and be given up halfway: each yields its own.
+
         Raises LoadError and WorkerError when a worker cannot be started again.
         """
-        source = enumerate(batches)
-        self._sent = 0
-        done: dict[int, BatchResult] = {}
-        following = 0
-        exhausted = False
-        while True:
-            exhausted = exhausted or not self._feed(source, following)
-            while (outcome := done.pop(following, None)) is not None:
-                following += 1
-                yield outcome
-            self._collect(done)
-            if exhausted and not done and not any(feed.sent for feed in self._workers):
-                return
-            if following not in done and any(feed.sent for feed in self._workers):
-                self._listen(done)
+        source = iter(batches)
+        awaited: deque[int] = deque()
+        try:
+            is_over = False
+            while True:
+                is_over = is_over or not self._feed(source, awaited)
+                while awaited and (outcome := self._done.pop(awaited[0], None)) is not None:
+                    awaited.popleft()
+                    yield outcome
+                self._collect()
+                if is_over and not awaited:
+                    return
+                if not (awaited and awaited[0] in self._done) and any(feed.sent for feed in self._workers):
+                    self._listen()
+        finally:
+            self._unwanted.update(number for number in awaited if self._done.pop(number, None) is None)
 
-    def _feed(self, source: Iterator[tuple[int, Batch]], following: int) -> bool:
+    def _feed(self, source: Iterator[Batch], awaited: deque[int]) -> bool:
         """Send batches ahead to whoever has room; False at the end of the stream."""
         # Answers that are done wait for the one before them: the window bounds how many.
-        window = following + _AHEAD_FAST * 2 * len(self._workers)
-        while self._sent < window:
+        window = _AHEAD_FAST * 2 * len(self._workers)
+        while len(awaited) < window:
             feed = self._freest()
             if not feed.has_room():
                 return True
-            item = next(source, None)
-            if item is None:
+            batch = next(source, None)
+            if batch is None:
                 return False
-            self._sent += 1
-            feed.send(*item)
+            self._number += 1
+            awaited.append(self._number)
+            feed.send(self._number, batch)
         return True
 
     def _freest(self) -> "_Feed":
         return self._workers[0] if len(self._workers) == 1 else min(self._workers, key=_Feed.load)
 
-    def _listen(self, done: dict[int, BatchResult]) -> None:
+    def _listen(self) -> None:
         self._nap()
         busy = tuple(feed.worker for feed in self._workers if feed.sent)
         in_time = wait(busy, self._settings.timeout)
-        self._collect(done)
+        self._collect()
         # Judged together: starting one again takes time that must not be counted against the others.
         fallen = [feed for feed in self._workers if feed.sent and self._has_fallen(feed, in_time=in_time)]
         for feed in fallen:
-            self._replace(feed, done, timed_out=not feed.worker.over)
+            self._replace(feed, timed_out=not feed.worker.over)
 
     def _nap(self) -> None:
         """Let the workers get on, if every one of them has enough to do meanwhile."""
@@ -212,17 +218,23 @@ class LocalPool:
     def _has_fallen(self, feed: "_Feed", *, in_time: bool) -> bool:
         return feed.worker.over or (not in_time and feed.is_late(self._settings.timeout))
 
-    def _collect(self, done: dict[int, BatchResult]) -> None:
+    def _collect(self) -> None:
         for feed in self._workers:
             while feed.sent and (outcome := feed.worker.outcome()) is not None:
-                done[feed.answered(outcome.seconds)] = outcome
                 self.outputs |= outcome.outputs
+                self._settle(feed.answered(outcome.seconds), outcome)
 
-    def _replace(self, feed: "_Feed", done: dict[int, BatchResult], *, timed_out: bool) -> None:
+    def _settle(self, number: int, outcome: BatchResult) -> None:
+        if number in self._unwanted:
+            self._unwanted.remove(number)
+        else:
+            self._done[number] = outcome
+
+    def _replace(self, feed: "_Feed", *, timed_out: bool) -> None:
         """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
         self._note_memory(feed.worker)
-        (index, _), *rest = feed.sent
-        done[index] = feed.worker.give_up(timed_out=timed_out)
+        (number, _), *rest = feed.sent
+        self._settle(number, feed.worker.give_up(timed_out=timed_out))
         self.restarts += 1
         if self._folder is not None:
             self._load = replace(self._load, model_dir=str(self._folder()))
@@ -285,17 +297,17 @@ class _Feed:
         """Return the seconds of work that lie before a fast worker; 0 for one that is slow or will soon be idle."""
         return len(self.sent) * self._pace if self._pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
 
-    def send(self, index: int, batch: Batch) -> None:
-        self.sent.append((index, batch))
+    def send(self, number: int, batch: Batch) -> None:
+        self.sent.append((number, batch))
         self.weight += _weight(batch)
         self.worker.submit(batch)
 
     def answered(self, seconds: float) -> int:
         """Take note that the oldest batch is done, and return its number."""
-        index, batch = self.sent.popleft()
+        number, batch = self.sent.popleft()
         self.weight -= _weight(batch)
         self._pace = 0.8 * self._pace + 0.2 * seconds
-        return index
+        return number
 
     def is_late(self, timeout: float | None) -> bool:
         return timeout is not None and self.worker.late(timeout)

@@ -10,6 +10,7 @@ from itertools import groupby, islice
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
@@ -150,13 +151,24 @@ def _is_alone(item: Input) -> bool:
     return item.batch is None and item.refused is not None
 
 
-def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Result]:
-    """Yield one result per input, in order; inputs are read only as the pool asks for them."""
-    return (answered_input.result for answered_input in answered_inputs(pool, inputs, batch_size=batch_size))
+def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1, isolate: bool = False) -> Iterator[Result]:
+    """Yield one result per input, in order; see `answered_inputs`."""
+    answered = answered_inputs(pool, inputs, batch_size=batch_size, isolate=isolate)
+    return (answered_input.result for answered_input in answered)
 
 
-def answered_inputs(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[AnsweredInput]:
-    """Yield every input with its result, in order; inputs are read only as the pool asks for them."""
+def answered_inputs(
+    pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1, isolate: bool = False
+) -> Iterator[AnsweredInput]:
+    """Yield every input with its result, in order; inputs are read only as the pool asks for them.
+
+    Args:
+        pool: What answers.
+        inputs: What is asked.
+        batch_size: How many inputs are handled in one call, where they do not say so themselves.
+        isolate: Ask the inputs of a batch that failed again, one by one, so that a bad one costs only itself. This is
+            not what the server does: there, all of them fail.
+    """
     waiting: deque[tuple[Input, ...]] = deque()
 
     def batches() -> Iterator[Batch]:
@@ -167,7 +179,11 @@ def answered_inputs(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1)
 
     for outcome in pool.outcomes(batches()):
         yield from _refused(waiting)
-        yield from _answered(waiting.popleft(), outcome)
+        group = waiting.popleft()
+        if isolate and len(outcome.responses) > 1 and any(response.failed for response in outcome.responses):
+            yield from answered_inputs(pool, (replace(item, batch=None) for item in group))
+        else:
+            yield from _answered(group, outcome)
         yield from _refused(waiting)
     yield from _refused(waiting)
 

@@ -120,3 +120,26 @@ def test_a_spare_worker_is_there_for_each_that_is_taken(make_folder):
 def test_a_batch_and_loading_may_take_as_long_as_on_the_server(settings, config, bounds: tuple[float, float]):
     served = PoolSettings(workers=3, **settings).as_served(config)
     assert (served.timeout, served.startup_timeout, served.workers) == (*bounds, 3)
+
+
+def test_streams_side_by_side_yield_each_its_own(make_folder):
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(workers=2)) as pool:
+        pool.start()
+        first, second = (pool.outcomes(batches([f"{name}{n}" for n in range(600)])) for name in "ab")
+        both = [(next(first), next(second)) for _ in range(600)]
+        assert not list(first)
+        assert not list(second)
+    for number, pair in enumerate(both):
+        assert [outcome.responses[0].body.decode() for outcome in pair] == [f"a{number}", f"b{number}"]
+
+
+def test_a_stream_that_is_given_up_leaves_nothing_to_the_next(make_folder):
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
+        pool.start()
+        given_up = pool.outcomes(batches(["a", "b", "exit", *"c" * 400]))
+        assert next(given_up).responses[0].body == b"a"
+        given_up.close()
+        (outcome,) = pool.outcomes(batches(["mine"]))
+        assert outcome.responses[0].body == b"mine"
+        list(pool.outcomes(batches(["x"] * 400)))
+        assert (pool.restarts, pool._done, pool._unwanted) == (1, {}, set())

@@ -1,0 +1,74 @@
+"""A batch that failed, asked again one by one: a bad input costs only itself."""
+
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from marpack.errors import UsageError
+from marpack.runner.inputs import Input, RequestDefaults, unreadable
+from marpack.runner.pool import LocalPool, PoolSettings
+from marpack.runner.results import run
+from marpack.torchserve.messages import Load
+
+HANDLER = textwrap.dedent(
+    """
+    import os
+    from ts.utils.util import PredictionException
+    class Handler:
+        def initialize(self, context): pass
+        def handle(self, data, context):
+            words = [bytes(row["body"]).decode() for row in data]
+            if "exit" in words: os._exit(1)
+            if "raise" in words: raise KeyError("raise")
+            if "refuse" in words: raise PredictionException("no such word", 404)
+            if "short" in words: return words[1:]
+            for index, word in enumerate(words):
+                if word == "own": context.set_response_status(503, "busy", index)
+            return words
+    """
+)
+
+
+@pytest.fixture
+def pool(make_folder) -> Iterator[LocalPool]:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
+        pool.start()
+        yield pool
+
+
+def inputs(words: list[str]) -> Iterator[Input]:
+    shape = RequestDefaults()
+    for number, word in enumerate(words):
+        if word == "unreadable":
+            yield unreadable(word, UsageError("no such file"))
+        else:
+            yield shape.input(word, number, "", word.encode())
+
+
+BAD = {"exit": 500, "raise": 503, "refuse": 404, "short": 503, "own": 503, "unreadable": 0}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_input_costs_only_itself(pool: LocalPool, bad: str):
+    words = [f"w{number}" for number in range(50)]
+    words[21] = bad
+    answers = list(run(pool, inputs(words), batch_size=8, isolate=True))
+    assert [answer.input for answer in answers] == words
+    assert [answer.status for answer in answers] == [BAD.get(word, 200) for word in words]
+    assert all(answer.body == answer.input for answer in answers if answer.ok)
+
+
+def test_without_it_all_of_a_batch_fail_as_on_the_server(pool: LocalPool):
+    answers = list(run(pool, inputs(["a", "raise", "b", "c"]), batch_size=2))
+    assert [answer.status for answer in answers] == [503, 503, 200, 200]
+
+
+def test_what_a_handler_answers_itself_is_not_asked_again(pool: LocalPool):
+    answers = list(run(pool, inputs(["a", "own"]), batch_size=2, isolate=True))
+    assert [(answer.status, answer.batch) for answer in answers] == [(200, 2), (503, 2)]
+
+
+def test_every_input_may_be_bad(pool: LocalPool):
+    answers = list(run(pool, inputs(["exit", "raise"] * 3), batch_size=3, isolate=True))
+    assert [answer.status for answer in answers] == [500, 503] * 3
