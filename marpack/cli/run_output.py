@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from marpack.cli.run_options import count_of
 from marpack.errors import ExitCode, OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from marpack.cli.options import Options
@@ -55,7 +55,7 @@ class RunOutput:
 
     def begin(self, session: Session) -> None:
         """Tell what was loaded."""
-        from marpack.render.output import show_line
+        from marpack.render.output import put_line
         from marpack.render.progress import Progress
         from marpack.render.run_json import ReportStream
         from marpack.runner.results import RunStatistics
@@ -68,12 +68,13 @@ class RunOutput:
         self._progress = Progress(count_of(self._options)) if sys.stderr.isatty() else None
         self._tally = RunStatistics()
         if self._options["as_json"]:
-            with _writing():
+            with _WRITING:
                 self._document, self._session = ReportStream(sys.stdout.buffer, head), session
         # The log first: what is on the screen is in the file.
         self._tells: list[Callable[[Result], None]] = [self._journal.write] if self._journal is not None else []
-        self._tells += [show_line] if self._options["jsonl"] else []
+        self._tells += [put_line] if self._options["jsonl"] else []
         self._tells += [each.show for each in (self._document, self._lines) if each is not None]
+        session.pool.on_pause = self._flush
 
     def head_of(self, session: Session) -> RunHead:
         """Return what is known before the first answer."""
@@ -97,7 +98,7 @@ class RunOutput:
         self._tally.add(result)
         if self._progress is not None:
             self._progress.clear()
-        with _writing():
+        with _WRITING:
             for tell in self._tells:
                 tell(result)
         if self._page is not None:
@@ -105,6 +106,10 @@ class RunOutput:
         if self._progress is not None:
             self._progress.step(ok=result.ok)
         return result
+
+    def _flush(self) -> None:
+        with _WRITING:
+            sys.stdout.flush()
 
     def end(self, session: Session, *, failure: LoadError | None = None, code: ExitCode | None = None) -> int:
         """Tell what the run adds up to, and return the exit code.
@@ -133,7 +138,7 @@ class RunOutput:
 
         reported = Failure.of(failure, str(session.resolved.path)) if failure is not None else None
         document, self._document = self._document, None
-        with _writing():
+        with _WRITING:
             if document is not None:
                 document.close(self._summary(session), interrupted=interrupted, failure=reported)
                 close_stdout()
@@ -193,18 +198,22 @@ class RunOutput:
         self._stack.__exit__(kind, value, trace)
 
 
-@contextmanager
-def _writing() -> Iterator[None]:
-    """Raise OutputError for results that cannot be written, unless nobody reads them any more."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
+class _Writing:
+    """Raises OutputError for results that cannot be written, unless nobody reads them any more."""
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
+            return
         from marpack.render.output import close_stdout
 
         close_stdout()
         raise OutputError(f"the results cannot be written: {error.strerror}") from error
+
+
+_WRITING = _Writing()
 
 
 def tell_findings(findings: Iterable[Finding]) -> None:

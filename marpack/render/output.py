@@ -17,8 +17,13 @@ def show(result: object) -> None:
 
 def show_line(result: object) -> None:
     """Write one result as a line of JSON to stdout, at once."""
-    sys.stdout.buffer.write(to_json(result) + b"\n")
+    put_line(result)
     sys.stdout.flush()
+
+
+def put_line(result: object) -> None:
+    """Write one result as a line of JSON to stdout, to be flushed with others."""
+    sys.stdout.buffer.write(to_json(result) + b"\n")
 
 
 def close_stdout() -> None:

@@ -32,7 +32,7 @@ class RunReport(RunHead, frozen=True, kw_only=True):
 
 
 class ReportStream:
-    """Writes a RunReport piece by piece: no more than one result is held at a time."""
+    """Writes a RunReport piece by piece, to be flushed by others: no more than one result is held at a time."""
 
     def __init__(self, stream: BinaryIO, head: RunHead) -> None:
         self._stream = stream
@@ -43,7 +43,6 @@ class ReportStream:
     def show(self, result: Result) -> None:
         """Write one result."""
         self._stream.write((b"" if self._empty else b",") + b"\n    " + _indented(result, 4))
-        self._stream.flush()
         self._empty = False
 
     def close(self, summary: Summary, *, interrupted: bool = False, failure: Failure | None = None) -> None:

@@ -72,6 +72,7 @@ class InProcessPool:
         self._prints = prints or sys.stdout
         self._service: InferenceService | None = None
         self._folder = load.model_dir  # the handler's current folder, which it may change
+        self.on_pause: Callable[[], None] = lambda: None
         self._lines: list[str] = []  # metrics and data of the batch in hand
 
     def start(self) -> Loaded:
@@ -104,6 +105,7 @@ class InProcessPool:
                 logs="".join(f"{line}\n" for line in self._lines),
                 seconds=time.perf_counter() - started,
             )
+            self.on_pause()
 
     def _deaths(self, batch: Batch) -> tuple[Response, ...]:
         lost = self._service is not None and self._service.mode.loses_answers

@@ -40,6 +40,7 @@ class ModelPool(Pool, Protocol):
     restarts: int
     peak_memory: int  # bytes, the most that any worker has had resident; known once it was closed
     load_logs: str  # what was printed while loading
+    on_pause: Callable[[], None]  # called whenever there may be no outcome for a while
 
     def start(self) -> Loaded:
         """Load the model; raises LoadError and WorkerError."""
@@ -131,6 +132,7 @@ class LocalPool:
         self.restarts = 0
         self.peak_memory = 0  # bytes, of any worker that ended by way of this pool
         self.loads: list[Loaded] = []  # one per time a worker was started
+        self.on_pause: Callable[[], None] = lambda: None
         self.load_logs = ""  # what the first printed while loading
         self.outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
 
@@ -170,6 +172,7 @@ class LocalPool:
                 while awaited and (outcome := self._done.pop(awaited[0], None)) is not None:
                     awaited.popleft()
                     yield outcome
+                self.on_pause()
                 self._collect()
                 if is_over and not awaited:
                     return

@@ -169,45 +169,37 @@ def answered_inputs(
         isolate: Ask the inputs of a batch that failed again, one by one, so that a bad one costs only itself. This is
             not what the server does: there, all of them fail.
     """
-    waiting: deque[tuple[Input, ...]] = deque()
+    waiting: deque[tuple[tuple[Input, ...], Batch]] = deque()  # a group, and what the handler gets to see of it
 
     def batches() -> Iterator[Batch]:
         for group in batched(inputs, batch_size):
-            waiting.append(group)
-            if asked := _asked(group):
-                yield tuple(item.request for item in asked)
+            asked = tuple([item.request for item in group if item.refused is None])
+            waiting.append((group, asked))
+            if asked:
+                yield asked
+
+    def refused() -> Iterator[AnsweredInput]:
+        while waiting and not waiting[0][1]:
+            yield from _answered(waiting.popleft()[0], BatchResult(responses=()))
 
     for outcome in pool.outcomes(batches()):
-        yield from _refused(waiting)
-        group = waiting.popleft()
-        if isolate and len(outcome.responses) > 1 and any(response.failed for response in outcome.responses):
+        yield from refused()
+        group, asked = waiting.popleft()
+        if isolate and len(asked) > 1 and any(response.failed for response in outcome.responses):
             yield from answered_inputs(pool, (replace(item, batch=None) for item in group))
         else:
             yield from _answered(group, outcome)
-        yield from _refused(waiting)
-    yield from _refused(waiting)
+    yield from refused()
 
 
-def _asked(group: tuple[Input, ...]) -> tuple[Input, ...]:
-    """Return those of a group that a handler gets to see."""
-    return tuple(item for item in group if item.refused is None)
-
-
-def _answered(group: tuple[Input, ...], outcome: BatchResult | None = None) -> Iterator[AnsweredInput]:
+def _answered(group: tuple[Input, ...], outcome: BatchResult) -> Iterator[AnsweredInput]:
     """Yield a group's results, in its order; `outcome` is of those that a handler saw."""
-    seen = () if outcome is None else results_of(tuple(item.name for item in _asked(group)), outcome)
-    answers = iter(seen)
+    answers = iter(results_of(tuple([item.name for item in group if item.refused is None]), outcome))
     for item in group:
         if item.outcome is None:
             yield AnsweredInput(item, next(answers))
         else:
             yield AnsweredInput(item, *results_of((item.name,), item.outcome))
-
-
-def _refused(waiting: deque[tuple[Input, ...]]) -> Iterator[AnsweredInput]:
-    """Yield the answers of the groups at the head of the queue of which no handler sees anything."""
-    while waiting and not _asked(waiting[0]):
-        yield from _answered(waiting.popleft())
 
 
 class Percentiles(Struct, frozen=True):
