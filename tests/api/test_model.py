@@ -90,8 +90,8 @@ def test_importing_marpack_costs_nothing():
 def test_the_apis_own_examples_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from marpack import api
 
-    shutil.copytree(Path(__file__).parents[1] / "examples" / "digits", tmp_path / "digits")
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "digits", tmp_path / "digits")
     monkeypatch.chdir(tmp_path / "digits")
-    done = doctest.testmod(api)
+    done = doctest.testmod(api.model)
     assert done.failed == 0
     assert done.attempted > 4
