@@ -7,15 +7,33 @@ from typing import TYPE_CHECKING, Any
 from marpack.version import __version__
 
 if TYPE_CHECKING:
-    from marpack.api import Model, build, load, open  # noqa: A004 - `marpack.open` reads best
+    from marpack.api.commands import build, check, diff, init, inspect, open, run, unpack  # noqa: A004 - reads best
+    from marpack.api.model import Model, load
 
-__all__ = ["Model", "__version__", "build", "load", "open"]
+__all__ = [
+    "Model",
+    "__version__",
+    "build",
+    "check",
+    "diff",
+    "init",
+    "inspect",
+    "load",
+    "open",
+    "run",
+    "unpack",
+]
+# Looked up on first use: `marpack --help` must not pay for what it does not do.
+_MODULES = {"Model": "marpack.api.model", "load": "marpack.api.model"}
 
 
 def __getattr__(name: str) -> Any:  # Any: whichever name of the API
-    # Looked up on first use: `marpack --help` must not pay for what it does not do.
-    if name not in {"Model", "build", "load", "open"}:
+    if name not in __all__:
         raise AttributeError(f"module 'marpack' has no attribute {name!r}")
-    from marpack import api  # noqa: PLC0415
+    from importlib import import_module  # noqa: PLC0415 - as above
 
-    return getattr(api, name)
+    return getattr(import_module(_MODULES.get(name, "marpack.api.commands")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

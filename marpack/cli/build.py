@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from marpack.cli.completion import sources
-from marpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from marpack.cli.options import Options
-    from marpack.project.plan import Format
-    from marpack.project.preflight import PlanResult
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
 
@@ -65,73 +58,19 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
 
     PROJECT is a folder with a marpack.yaml. In its place, the flags of torch-model-archiver do what they do there.
     """
-    from msgspec.structs import asdict
-
+    from marpack.api.operations import build_report, planned
     from marpack.project.packing import pack, plan_size
-    from marpack.render.build import BuildReport, built_lines, show_warnings
+    from marpack.render.build import built_lines, show_warnings
     from marpack.render.layout import show_page
     from marpack.render.output import show
     from marpack.render.progress import byte_bar
 
-    planned = _plan(project, options)
+    found = planned(project, options)
     if not as_json:
-        show_warnings(planned.findings)
-    with byte_bar("packing", plan_size(planned.plan)) as progress:
-        built = pack(planned.plan, progress)
-    if not as_json:
-        show_page(built_lines(built, planned.modules))
-        return
-    known = asdict(built) | {"path": str(built.path), "format": planned.plan.format}
-    show(BuildReport(**known, modules=planned.modules, findings=planned.findings))
-
-
-def _plan(project: str | None, options: Options) -> PlanResult:
-    from pathlib import Path
-
-    from marpack.project.flags import Flags
-    from marpack.project.plan import Format
-
-    given = [_flag(name) for name in Flags.__struct_fields__ if options[name] is not None]
-    form = Format(options["archive_format"]) if options["archive_format"] else None
-    created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
-    if given and project is not None:
-        raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
-    if given:
-        return _plan_flags(options, form or Format.DEFAULT, created_on)
-    from marpack.project.load import load_project
-    from marpack.project.planning import plan_project
-
-    found = load_project(Path(project or "."))
-    return plan_project(found, output=options["output"], form=form, created_on=created_on, strict=options["strict"])
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _plan_flags(options: Options, form: Format, created_on: str | None) -> PlanResult:
-    """Plan what the original archiver's command line asks for."""
-    from marpack.project.flags import Flags, plan_flags
-
-    missing = [_flag(name) for name in ("model_name", "version", "handler") if options[name] is None]
-    if missing:
-        raise UsageError(
-            f"{' and '.join(missing)} must be given, too", hint="or leave all flags out to build a project"
-        )
-    if options["output"] is not None:
-        raise UsageError("--output is for projects", hint="give --export-path, the folder for the archive")
-    flags = Flags(**{name: options[name] for name in Flags.__struct_fields__ if options[name] is not None})
-    return plan_flags(flags, form=form, replace=options["force"], created_on=created_on, strict=options["strict"])
-
-
-def _created_on(epoch: str | None) -> str | None:
-    """Return the manifest's createdOn for a SOURCE_DATE_EPOCH, in UTC."""
-    from datetime import UTC, datetime
-
-    if not epoch:
-        return None
-    try:
-        moment = datetime.fromtimestamp(int(epoch), UTC)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(f"SOURCE_DATE_EPOCH is '{epoch}', which is no number of seconds since 1970") from None
-    return moment.strftime("%d/%m/%Y %H:%M:%S")
+        show_warnings(found.findings)
+    with byte_bar("packing", plan_size(found.plan)) as progress:
+        built = pack(found.plan, progress)
+    if as_json:
+        show(build_report(found, built))
+    else:
+        show_page(built_lines(built, found.modules))

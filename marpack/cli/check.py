@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import chosen_limits, limit_options, opcode_option, seconds, tolerance
+from marpack.cli.options import limit_options, opcode_option, seconds, tolerance
 from marpack.cli.run_options import (
     ASKING,
     TARGETS,
@@ -98,7 +98,6 @@ _OF_THE_GATE = (
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _OF_INPUTS = ("kind", "content_type", "explain", "describe")
-_HELD = 512 << 20  # bytes of inputs: each is asked many times
 _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
 
@@ -144,32 +143,13 @@ def _pair_of(text: str, option: str) -> tuple[str, str]:
 
 def _check_options(options: Options, device: str, compiled: str | None) -> CheckOptions:
     """Return how an archive is to be examined. Raises UsageError for what is no device and no switch."""
-    from marpack.cli.run_session import cache_of, isolated_python, load_of, pool_settings
-    from marpack.gate.candidate import CheckOptions
-    from marpack.runner.session import Device
-    from marpack.torchserve.targets import Target
+    from marpack.api.settings import check_options
+    from marpack.cli.run_session import cache_of, tell_aside
 
     if compiled not in (None, "on", "off"):
         raise UsageError("this is neither on nor off", where=f"--compile {compiled}")
-    chosen = Device.parse(device)
-    if not chosen.is_here:
-        hint = "check where there is one, or --device cpu; without --device it takes what is here"
-        what = "there is no such device here, so nothing would be checked on it"
-        raise UsageError(what, where=f"--device {device}", hint=hint)
-    return CheckOptions(
-        load=load_of(options, chosen, compiled=compiled != "off"),
-        settings=pool_settings(options, chosen),
-        device=chosen,
-        python=isolated_python if options["env"] == "isolated" else None,
-        shape=shape_of(options),
-        allow_unproved=frozenset(options["allow_unproved"]),
-        stand_ins=options["stand_ins"],
-        target=Target(options["target"]) if options["target"] else None,
-        limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
-        seconds_per_check=options["patience"],
-        tolerance=options["tolerance"],
-        max_opcodes=options["max_opcodes"],
-        cache=cache_of(),
+    return check_options(
+        options, device=device, compiled=compiled != "off", shape=shape_of(options), cache=cache_of(), tell=tell_aside
     )
 
 
@@ -190,14 +170,9 @@ def _gate(source: str | None, options: Options) -> int:
 
 def _held_inputs(options: Options) -> tuple[Input, ...]:
     """Return the inputs named; raises UsageError for what is not there, and for more than can be held."""
-    held, size = [], 0
-    for each in inputs_of(options) if asks(options) else ():
-        held.append(each)
-        size += sum(len(part.value) for part in each.request.parts)
-        if size > _HELD:
-            hint = "name fewer, that stand for the others; marpack run answers any number"
-            raise UsageError(f"these inputs have over {_HELD >> 20} MB, and each is asked many times", hint=hint)
-    return tuple(held)
+    from marpack.gate.candidate import held_inputs
+
+    return held_inputs(inputs_of(options)) if asks(options) else ()
 
 
 def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection, *, quiet: bool) -> GateReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import chosen_limits, limit_options
+from marpack.cli.options import limit_options
 from marpack.errors import ExitCode
 
 
@@ -29,20 +29,10 @@ def diff(
     A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder. The exit code is
     0 if they are the same, 1 if they differ.
     """
-    from marpack.archive.protocol import total_size
-    from marpack.archive.reader import open_archive
-    from marpack.cli.options import archive_of
-    from marpack.inspection.diff import diff as compare
+    from marpack.api.operations import chosen_limits, compared
     from marpack.render.progress import byte_bar
 
-    bounds = chosen_limits(**limits)
-    first, second = archive_of(before), archive_of(after)
-    with (
-        open_archive(first, limits=bounds) as old,
-        open_archive(second, limits=bounds) as new,
-        byte_bar("comparing", total_size(old) + total_size(new) if verify else 0) as progress,
-    ):
-        found = compare(old, new, verify=verify, progress=progress)
+    found = compared(before, after, chosen_limits(**limits), byte_bar, verify=verify)
     if as_json:
         from marpack.render.output import show
 

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from marpack.cli.completion import template_names
-from marpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from marpack.cli.options import Options
-    from marpack.findings import Finding
-    from marpack.project.scaffold.placing import WrittenFiles
-    from marpack.project.scaffold.proposal import Answers
-    from marpack.render.build import InitReport
-
-# What describes a project to be, and says nothing where the project is an archive's.
-_DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
 
 
 @click.command()
@@ -49,86 +37,17 @@ def init(folder: Path | None, *, archive: str | None, as_json: bool, **options: 
 
     Files that are there already are used as they are and never overwritten.
     """
-    from marpack.render.build import show_init
+    from marpack.api.operations import project_from_archive, project_from_template
+    from marpack.render.build import show_init, show_survey
     from marpack.render.output import show
 
     if archive is not None:
-        report = _from_archive(archive, folder, options)
+        report = project_from_archive(archive, folder, options)
+    elif as_json:
+        report = project_from_template(folder or Path(), options)
     else:
-        report = _from_template(folder or Path(), options, quiet=as_json)
+        report = project_from_template(folder or Path(), options, show_survey)
     if as_json:
         show(report)
     else:
         show_init(report)
-
-
-def _from_archive(archive: str, folder: Path | None, options: Options) -> InitReport:
-    from marpack.archive.reader import open_archive
-    from marpack.project.scaffold.placing import new_folder, place
-    from marpack.project.scaffold.reclaim import reclaim
-
-    given = [name for name in _DESCRIBING if options[name] is not None]
-    if given:
-        flag = f"--{given[0].replace('_', '-')}"
-        raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
-    with open_archive(archive) as opened:
-        found = reclaim(opened)
-        hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
-        target = _checked(folder) if folder else new_folder(Path(found.name), hint=hint)
-        placed = place(target, found.files, replace=options["force"])
-    return _report(target, found.name, placed, found.findings)
-
-
-def _from_template(folder: Path, options: Options, *, quiet: bool) -> InitReport:
-    from marpack.project.scaffold.placing import place
-    from marpack.project.scaffold.proposal import assemble, propose
-    from marpack.project.scaffold.survey import survey
-    from marpack.project.schema import FILE_NAME
-    from marpack.render.build import show_survey
-
-    found = survey(_checked(folder))
-    proposal = propose(folder, found, _answers(folder, options))
-    if not quiet:
-        show_survey(found, proposal)
-    files = assemble(proposal, for_new=options["force"] or FILE_NAME not in found.names)
-    placed = place(folder, files, replace=options["force"])
-    return _report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
-
-
-def _report(
-    folder: Path, name: str, placed: WrittenFiles, findings: tuple[Finding, ...], template: str | None = None
-) -> InitReport:
-    from msgspec.structs import asdict
-
-    from marpack.render.build import InitReport
-
-    return InitReport(folder=str(folder), name=name, template=template, findings=findings, **asdict(placed))
-
-
-def _checked(folder: Path) -> Path:
-    if folder.exists() and not folder.is_dir():
-        raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="name another folder")
-    return folder
-
-
-def _answers(folder: Path, options: Options) -> Answers:
-    from marpack.project.scaffold.proposal import Answers
-    from marpack.torchserve.targets import Target
-
-    return Answers(
-        name=options["name"],
-        version=options["version"] or "1.0",
-        template=options["template"],
-        handler=options["handler"],
-        weights=_inside(folder, options["weights"]),
-        model_file=_inside(folder, options["model_file"]),
-        labels=_inside(folder, options["labels"]),
-        target=Target(options["target"]) if options["target"] else None,
-    )
-
-
-def _inside(folder: Path, path: Path | None) -> str | None:
-    """Return a path as marpack.yaml names it; one that is not in the project's folder may be given from here."""
-    if path is None or (folder / path).exists():
-        return path.as_posix() if path else None
-    return Path(os.path.relpath(path, folder)).as_posix()

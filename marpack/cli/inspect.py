@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import chosen_limits, limit_options, opcode_option
+from marpack.cli.options import limit_options, opcode_option
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -44,27 +44,16 @@ def inspect(
     """
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
-        facts = _facts(source, limits, max_opcodes, verify=verify, parse_config=as_json)
+        from marpack.api.operations import chosen_limits, inspected
+        from marpack.render.progress import byte_bar
+
+        facts = inspected(
+            source, chosen_limits(**limits), byte_bar, verify=verify, parse_config=as_json, max_opcodes=max_opcodes
+        )
     finally:
         gc.enable()
     _show(facts, as_json=as_json)
     context.exit(_exit_code(facts))
-
-
-def _facts(
-    source: str | None, limits: dict[str, int | None], max_opcodes: int | None, *, verify: bool, parse_config: bool
-) -> Inspection:
-    from marpack.archive.protocol import total_size
-    from marpack.archive.reader import open_archive
-    from marpack.cli.options import archive_of
-    from marpack.inspection.inspect import inspect as look_into
-    from marpack.render.progress import byte_bar
-
-    with (
-        open_archive(archive_of(source), limits=chosen_limits(**limits)) as archive,
-        byte_bar("verifying", total_size(archive) if verify else 0) as progress,
-    ):
-        return look_into(archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress)
 
 
 def _show(facts: Inspection, *, as_json: bool) -> None:

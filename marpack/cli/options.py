@@ -1,17 +1,14 @@
-"""What several commands take: limits, sizes, seconds, and SOURCE."""
+"""What several commands take: limits, sizes and seconds."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from marpack.archive.protocol import Limits
 
 Options = dict[str, Any]  # Any: click gives each option its own type
 
@@ -70,21 +67,3 @@ def limit_options(function: _Function) -> _Function:
 opcode_option = click.option(
     "--max-opcodes", type=click.IntRange(1), metavar="N", help="Read that many opcodes of pickles (2500000)."
 )
-
-
-def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int | None) -> Limits:
-    """Return the limits with those that were given in place of their defaults."""
-    from marpack.archive.protocol import Limits
-
-    given = {"members": max_members, "total": max_size, "ratio": max_ratio}
-    return Limits(**{name: value for name, value in given.items() if value is not None})
-
-
-def archive_of(source: str | None) -> str | Path:
-    """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
-    if source is not None and ("://" in source or (Path(source).exists() and not Path(source).is_dir())):
-        return source
-    from marpack.project.source import resolve
-    from marpack.render.progress import byte_bar
-
-    return resolve(source, bar=byte_bar).path

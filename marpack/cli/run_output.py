@@ -78,16 +78,9 @@ class RunOutput:
 
     def head_of(self, session: Session) -> RunHead:
         """Return what is known before the first answer."""
-        from marpack.render.run_json import RunHead
+        from marpack.render.run_json import head_of
 
-        return RunHead(
-            archive=str(session.resolved.path),
-            digest=session.digest,
-            target=session.load.target,
-            loaded=session.loaded,
-            load_logs=session.pool.load_logs,
-            findings=tuple(self._findings),
-        )
+        return head_of(session, self._findings)
 
     def show(self, answered_input: AnsweredInput) -> Result:
         """Tell one result everywhere; return it, with the place of its body if that was saved.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager, ExitStack
 
     from marpack.archive.cache import Cache
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
     from marpack.findings import Finding
     from marpack.project.source import ResolvedSource
     from marpack.runner.client import Worker
-    from marpack.runner.pool import ModelPool, PoolSettings
-    from marpack.runner.session import Device, PoolMaker, Session
-    from marpack.torchserve.messages import Load
+    from marpack.runner.pool import PoolSettings
+    from marpack.runner.session import PoolMaker, Session
 
 
 def open_session(
@@ -42,25 +40,23 @@ def open_session(
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
+    from marpack.api.settings import Noticing, load_of, pool_settings
     from marpack.render.progress import waiting
-    from marpack.runner.environments import requirement_notes
     from marpack.runner.inputs import text_notes
-    from marpack.runner.session import Device, LoadProgress, Session, misplaced
+    from marpack.runner.session import Device, Session, misplaced
     from marpack.torchserve.targets import Target
 
-    class Teller(LoadProgress):
+    class Teller(Noticing):
         def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
             tell_built(resolved)
-            on_findings(resolved.findings)
-            on_findings(text_notes(options.get("data", ()), options.get("content_type")))
-            if options["env"] == "current":
-                on_findings(requirement_notes(archive))
+            super().opened(resolved, archive)
 
         def loading(self) -> AbstractContextManager[object]:
             shared = options["in_process"] or options["pdb"]  # the terminal is the handler's, too
             return nullcontext() if shared else waiting("loading the model")
 
     device = Device.parse(options["device"])
+    notes = text_notes(options.get("data", ()), options.get("content_type"))
     settings = pool_settings(options, device, launch)
     session = Session.open(
         source,
@@ -69,29 +65,11 @@ def open_session(
         settings=_pool_maker(options, settings) or settings,
         cache=cache_of(),
         resolver=_resolver(options, stack),
-        listener=Teller(),
+        listener=Teller(on_findings, env=options["env"], notes=notes),
     )
     odd = misplaced(device.name, session.loaded.device)
     on_findings([odd] if odd else [])
     return session
-
-
-def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
-    """Return how a model is loaded; its folder and target are filled in later. `check` lacks some of the options."""
-    from marpack.torchserve.messages import Load
-
-    given = ("batch_size", "envelope", "metrics_config", "torchserve", "trust_pickle", "show_data", "max_response_size")
-    known = {name: options[name] for name in given if name in options}
-    return Load(model_dir="", gpu_id=device.gpu_id(), compile=compiled, **known)
-
-
-def pool_settings(options: Options, device: Device, launch: Callable[[], Worker] | None = None) -> PoolSettings:
-    """Return how workers are kept; see `load_of`."""
-    from marpack.runner.pool import PoolSettings
-
-    given = ("workers", "timeout", "startup_timeout", "max_memory")
-    known = {name: options[name] for name in given if name in options}
-    return PoolSettings(environment=device.environment(), launch=launch, **known)
 
 
 def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], ResolvedSource]:
@@ -120,61 +98,32 @@ def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
 
 
 def isolated_pool(settings: PoolSettings) -> PoolMaker:
-    """Return what makes a pool of workers in the environment that an archive's requirements ask for."""
-    from msgspec.structs import replace
+    """Return what makes a pool of workers in the environment of an archive's requirements, telling what it does."""
+    from marpack.api import settings as api_settings
 
-    from marpack.runner.pool import LocalPool
-
-    def made(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
-        isolated = replace(settings.as_served(config), python=isolated_python(archive))
-        return LocalPool(load, isolated, folder=archive.materialize)
-
-    return made
+    return api_settings.isolated_pool(settings, tell_aside)
 
 
 def isolated_python(archive: Archive) -> str:
-    """Return the interpreter of the environment that an archive's requirements ask for."""
-    import sys
+    """Return the interpreter of the environment that an archive's requirements ask for, telling what is done."""
+    from marpack.api import settings
 
-    from marpack.render.console import talk
-    from marpack.runner.environments import IsolationError, has_requirements, isolated
-
-    if not has_requirements(archive):
-        talk().print("[dim]the archive has no requirements: this environment is used as it is[/]")
-        return sys.executable
-    path = archive.materialize() / str(archive.manifest.model.requirements_file)
-    try:
-        made = isolated(path, root=_environments(), environ=os.environ, on_start=_tell_installing)
-    except IsolationError as error:
-        talk().print(error.output.rstrip(), markup=False, style="dim")
-        raise
-    if made.seconds is not None:
-        talk().print(f"[dim]made an environment for them in {made.seconds:.1f} s[/]")
-    return made.python
+    return settings.isolated_python(archive, tell_aside)
 
 
-def _tell_installing() -> None:
+def tell_aside(text: str) -> None:
+    """Say on stderr what goes on."""
     from marpack.render.console import talk
 
-    talk().print("[dim]installing the archive's requirements, this once[/]")
-
-
-def _environments() -> Path:
-    folder = os.environ.get("MARPACK_CACHE_DIR")
-    if folder:
-        return Path(folder) / "environments"
-    import platformdirs
-
-    return platformdirs.user_cache_path("marpack") / "environments"
+    talk().print(text, markup=False, style="dim")
 
 
 def cache_of() -> Cache:
-    """Return the cache of extracted archives: this user's, unless the environment names another."""
-    from marpack.archive.cache import Cache
+    """Return the cache of extracted archives, which shows how far an extraction is."""
+    from marpack.api import settings
     from marpack.render.progress import byte_bar
 
-    folder = os.environ.get("MARPACK_CACHE_DIR")
-    return Cache(Path(folder) if folder else None, bar=byte_bar)
+    return settings.cache_of(byte_bar)
 
 
 def tell_built(resolved: ResolvedSource) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.cli.run_session import cache_of, isolated_python, load_of, tell_built
+from marpack.api.settings import load_of
+from marpack.cli.run_session import cache_of, isolated_python, tell_built
 from marpack.errors import MarpackError, UsageError
 from marpack.project.source import resolve
 from marpack.render.console import show_findings, talk

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from marpack.cli.completion import members, sources
-from marpack.cli.options import chosen_limits, limit_options
-from marpack.errors import UsageError
+from marpack.cli.options import limit_options
 
 if TYPE_CHECKING:
     from marpack.archive.extraction import Unpacked
-    from marpack.archive.protocol import Limits
-
-_SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
 
 
 @click.command()
@@ -51,31 +46,14 @@ def unpack(
     SOURCE is a .mar, a .tar.gz, a model folder or the address of a .mar. Names that lead elsewhere, links, bombs and
     damaged bytes are refused (exit code 3) before the folder appears. Nothing that is there is overwritten.
     """
-    folder = Path(directory) if directory else _folder(source)
-    unpacked = _unpack(source, folder, only, chosen_limits(**limits), force=force)
-    _show(unpacked, as_json=as_json)
-
-
-def _folder(source: str) -> Path:
-    """Return the folder named after the archive, in the current one."""
-    name = source.partition("?")[0].rstrip("/").rpartition("/")[2]
-    for suffix in _SUFFIXES:
-        name = name.removesuffix(suffix)
-    if name in ("", ".", ".."):
-        raise click.UsageError("Name the new folder: -d DIR")
-    return Path(name)
-
-
-def _unpack(source: str, folder: Path, only: tuple[str, ...], limits: Limits, *, force: bool) -> Unpacked:
-    from marpack.archive.extraction import unpack as write
-    from marpack.archive.reader import open_archive
+    from marpack.api import operations
     from marpack.render.progress import byte_bar
 
-    if "://" not in source and not os.path.lexists(source):
-        hint = "name a .mar, a .tar.gz or a model folder"
-        raise UsageError("there is no such file or folder", where=source, hint=hint)
-    with open_archive(source, limits=limits) as archive:
-        return write(archive, folder, only=only, replace=force, bar=byte_bar)
+    folder = Path(directory) if directory else operations.folder_named_after(source)
+    if folder is None:
+        raise click.UsageError("Name the new folder: -d DIR")
+    bounds = operations.chosen_limits(**limits)
+    _show(operations.unpacked(source, folder, bounds, byte_bar, only=only, force=force), as_json=as_json)
 
 
 def _show(unpacked: Unpacked, *, as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """What the checks look at: one archive, what is known of it, and the model to ask."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -11,7 +11,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import digest_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError
+from marpack.errors import ArchiveError, UsageError
 from marpack.gate.compare import TOLERANCE
 from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
 from marpack.inspection.facts import Inspection
@@ -27,6 +27,19 @@ from marpack.torchserve.model_config import batch_size_of
 from marpack.torchserve.targets import Target
 
 _SOURCE = 1 << 20  # bytes of one module that are searched
+_HELD = 512 << 20  # bytes of inputs: each is asked many times
+
+
+def held_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
+    """Return inputs that are to be asked many times; raises UsageError for more than can be held."""
+    held, size = [], 0
+    for each in inputs:
+        held.append(each)
+        size += sum(len(part.value) for part in each.request.parts)
+        if size > _HELD:
+            hint = "name fewer, that stand for the others; marpack run answers any number"
+            raise UsageError(f"these inputs have over {_HELD >> 20} MB, and each is asked many times", hint=hint)
+    return tuple(held)
 
 
 class CheckOptions(Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ def check_page(report: GateReport) -> bytes:
         autoescape=True,
         undefined=StrictUndefined,
     )
+    environment.filters["cut"] = str  # a page of its own has room for all of it
     page = environment.get_template("check.html.j2").render(
         title=f"marpack check {report.archive}",
         report=report,
@@ -40,6 +41,7 @@ def check_page(report: GateReport) -> bytes:
         facts=[(label, value) for label, name in _FACTS.items() if (value := getattr(report, name))],
         said=said,
         hinted_once=hinted_once,
+        most=None,
         version=__version__,
         moment=datetime.fromtimestamp(int(time.time()), UTC),
     )

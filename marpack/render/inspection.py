@@ -8,7 +8,7 @@ from rich.filesize import decimal
 
 from marpack.findings import Finding
 from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, WeightsFacts
-from marpack.inspection.pickles import PickleScan, PickleVerdict
+from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict
 from marpack.render.layout import clean, fit, heading, paragraph, rows
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
@@ -81,13 +81,26 @@ def _summary(facts: Inspection, width: int) -> Iterator[str]:
     version = model.get("modelVersion") or ""
     yield heading(fit(clean(f"{model['modelName']} {version}".strip()), width).rstrip())
     yield click.style("  source ", dim=True) + clean(facts.source)  # a path is for copying: never broken
-    yield from paragraph("digest", facts.digest or "none: this archive has no MAR-INF/marpack.json", width=width)
+    for label, text in summary_of(facts):
+        yield from paragraph(label, text, width=width)
+    if config := facts.config:
+        yield from _config(config.text, width)
+
+
+def summary_of(facts: Inspection) -> Iterator[tuple[str, str]]:
+    """Yield what is known of an archive as a whole, each with its label."""
+    yield "digest", facts.digest or "none: this archive has no MAR-INF/marpack.json"
     if facts.verified:
-        yield from paragraph("bytes", _verified(facts), width=width)
+        yield "bytes", _verified(facts)
     if text := _origin(facts):
-        yield from paragraph("made", text, width=width)
-    yield from paragraph("entry", _entry(facts.handler), width=width)
-    yield from _texts(facts, width)
+        yield "made", text
+    yield "entry", _entry(facts.handler)
+    if labels := facts.labels:
+        more = ", …" if labels.count > len(labels.first) else ""
+        yield "labels", labels.problem or f"{labels.count:,}: {', '.join(labels.first)}{more}"
+    if facts.requirements:
+        more = f" and {len(facts.requirements) - _SHOWN} more" if len(facts.requirements) > _SHOWN else ""
+        yield "needs", ", ".join(facts.requirements[:_SHOWN]) + more
 
 
 def _verified(facts: Inspection) -> str:
@@ -127,18 +140,6 @@ def _entry(handler: HandlerFacts) -> str:
     return f"{handler.file}: class {handler.class_name}{bases}, defines {stages}"
 
 
-def _texts(facts: Inspection, width: int) -> Iterator[str]:
-    if labels := facts.labels:
-        more = ", …" if labels.count > len(labels.first) else ""
-        text = labels.problem or f"{labels.count:,}: {', '.join(labels.first)}{more}"
-        yield from paragraph("labels", text, width=width)
-    if facts.requirements:
-        more = f" and {len(facts.requirements) - _SHOWN} more" if len(facts.requirements) > _SHOWN else ""
-        yield from paragraph("needs", ", ".join(facts.requirements[:_SHOWN]) + more, width=width)
-    if config := facts.config:
-        yield from _config(config.text, width)
-
-
 def _config(text: str, width: int) -> Iterator[str]:
     """Yield a model config as its author wrote it, without comments."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---"))]
@@ -151,27 +152,33 @@ def _config(text: str, width: int) -> Iterator[str]:
 
 def _weights(weights: WeightsFacts, width: int) -> Iterator[str]:
     yield heading(fit(clean(weights.member), width - 24).rstrip(), click.style(weights.kind, fg="cyan"))
-    if weights.problem:
-        yield from paragraph("broken", weights.problem, width=width)
-    if weights.tensors:
-        mixed = len(weights.dtypes) > 1
-        dtypes = ", ".join(f"{name} ({count})" if mixed else name for name, count in weights.dtypes.items())
-        text = f"{weights.parameters:,} parameters in {weights.tensors:,} tensors, {decimal(weights.bytes)}, {dtypes}"
-        yield from paragraph("holds", text, width=width)
-    elif weights.kind is WeightsFormat.STATE_DICT and not weights.problem:
-        yield from paragraph("holds", "no tensors", width=width)
-    for method in weights.methods[:_SHOWN]:
-        yield from paragraph("method", method.name + method.signature, width=width)
-    for label, ports in (("input", weights.inputs), ("output", weights.outputs)):
-        for port in ports[:_SHOWN]:
-            yield from paragraph(label, _port(port), width=width)
-    for key, value in (*weights.facts.items(), *weights.metadata.items()):
-        yield from paragraph("", f"{key}: {value:.300}", width=width)
+    for label, text in facts_of(weights):
+        yield from paragraph(label, text, width=width)
     table = [
         (f"  {clean(tensor.name)}", tensor.dtype, str(list(tensor.shape)), decimal(tensor.bytes))
         for tensor in weights.largest
     ]
     yield from rows(table, width=width, right=frozenset({3}))
+
+
+def facts_of(weights: WeightsFacts) -> Iterator[tuple[str, str]]:
+    """Yield what is known of one weights file but for its tensors, each with its label."""
+    if weights.problem:
+        yield "broken", weights.problem
+    if weights.tensors:
+        mixed = len(weights.dtypes) > 1
+        dtypes = ", ".join(f"{name} ({count})" if mixed else name for name, count in weights.dtypes.items())
+        text = f"{weights.parameters:,} parameters in {weights.tensors:,} tensors, {decimal(weights.bytes)}, {dtypes}"
+        yield "holds", text
+    elif weights.kind is WeightsFormat.STATE_DICT and not weights.problem:
+        yield "holds", "no tensors"
+    for method in weights.methods[:_SHOWN]:
+        yield "method", method.name + method.signature
+    for label, ports in (("input", weights.inputs), ("output", weights.outputs)):
+        for port in ports[:_SHOWN]:
+            yield label, _port(port)
+    for key, value in (*weights.facts.items(), *weights.metadata.items()):
+        yield "", f"{key}: {value:.300}"
 
 
 def _port(port: Port) -> str:
@@ -180,23 +187,29 @@ def _port(port: Port) -> str:
 
 
 def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
-    count = len(scan.pickles)
-    if not (count or scan.unscanned):
-        yield heading("pickles", "none")
-        return
-    verdict = click.style(scan.verdict, fg=_COLOURS[scan.verdict])
-    unread = f", {len(scan.unscanned):,} not looked into" if scan.unscanned else ""
-    rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
-    yield heading("pickles", f"{verdict}, {count:,} read{unread}{rest if scan.unfetched else ''}")
+    yield heading("pickles", read_of(scan, click.style(scan.verdict, fg=_COLOURS[scan.verdict])))
     risky = [pickle for pickle in scan.pickles if pickle.verdict is not PickleVerdict.SAFE]
     for pickle in risky[:_SHOWN]:
         verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])
         yield f"  {fit(clean(pickle.where), width - 16).rstrip()}  {verdict}"
-        more = f" and {len(pickle.globals) - _NAMES} more" if len(pickle.globals) > _NAMES else ""
-        names = ", ".join(pickle.globals[:_NAMES]) + more
-        yield from paragraph("", names or pickle.problem or "; ".join(pickle.reasons), width=width)
+        yield from paragraph("", risk_of(pickle), width=width)
     if len(risky) > _SHOWN:
         yield f"  … and {len(risky) - _SHOWN:,} more"
+
+
+def read_of(scan: PickleScan, verdict: str) -> str:
+    """Return how many pickles were read, after the verdict as it is to be shown."""
+    if not (scan.pickles or scan.unscanned):
+        return "none"
+    unread = f", {len(scan.unscanned):,} not looked into" if scan.unscanned else ""
+    rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
+    return f"{verdict}, {len(scan.pickles):,} read{unread}{rest if scan.unfetched else ''}"
+
+
+def risk_of(pickle: PickleFacts) -> str:
+    """Return what a pickle that is not safe would import, or else why it is not safe."""
+    more = f" and {len(pickle.globals) - _NAMES} more" if len(pickle.globals) > _NAMES else ""
+    return ", ".join(pickle.globals[:_NAMES]) + more or pickle.problem or "; ".join(pickle.reasons)
 
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:

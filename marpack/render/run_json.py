@@ -1,5 +1,6 @@
 """What `marpack run --json` and `--jsonl` write: one document whose results stream, or a line for each."""
 
+from collections.abc import Iterable
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from marpack.findings import Finding
 from marpack.json_text import to_json
 from marpack.render.failure import Failure
 from marpack.runner.results import Result, Summary
+from marpack.runner.session import Session
 from marpack.torchserve.messages import Loaded
 
 
@@ -29,6 +31,18 @@ class RunReport(RunHead, frozen=True, kw_only=True):
     summary: Summary
     interrupted: bool = False
     failure: Failure | None = None  # what ended the run early
+
+
+def head_of(session: Session, findings: Iterable[Finding]) -> RunHead:
+    """Return what is known of a loaded model, and what was noticed on the way."""
+    return RunHead(
+        archive=str(session.resolved.path),
+        digest=session.digest,
+        target=session.load.target,
+        loaded=session.loaded,
+        load_logs=session.pool.load_logs,
+        findings=tuple(findings),
+    )
 
 
 class ReportStream:

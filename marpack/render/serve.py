@@ -14,7 +14,7 @@ from marpack.errors import MarpackError
 from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
 from marpack.render.console import plain, show_error, talk
-from marpack.render.report.article import article
+from marpack.render.report.article import article, article_css
 from marpack.render.run import duration, show_load_error, show_trouble
 from marpack.runner.client import LoadError
 from marpack.runner.results import AnsweredInput
@@ -202,7 +202,8 @@ class Page:
     def __init__(self) -> None:
         folder = templates() / "serve"
         # The report's colours and the look of its answers, and after them what only this page has.
-        style = (templates() / "report" / "style.css").read_bytes() + (folder / "page.css").read_bytes()
+        style = (templates() / "report" / "style.css").read_bytes() + article_css().encode()
+        style += (folder / "page.css").read_bytes()
         self._assets = {
             "page.css": PageAsset("text/css; charset=utf-8", style),
             "page.js": PageAsset("text/javascript; charset=utf-8", (folder / "page.js").read_bytes()),

@@ -1,3 +1,5 @@
+"""A loaded model, as it is used from Python."""
+
 import doctest
 import shutil
 import subprocess
@@ -13,8 +15,8 @@ from marpack.runner.client import LoadError
 HANDLER = """
 def handle(data, context):
     if data is None: return
-    return [{"rows": len(data), "seen": {k: str(v) for k, v in row.items()}, "x": context.get_request_header(0, "X")}
-            for row in data]
+    return [{"rows": len(data), "seen": {k: str(v) for k, v in row.items()}, "x": context.get_request_header(0, "X"),
+             "type": context.get_request_header(0, "Content-Type")} for row in data]
 """
 
 
@@ -25,7 +27,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_build_open_and_load_are_the_commands(project: Path):
+def test_build_open_and_load_are_the_commands(project: Path) -> None:
     built = marpack.build(project)
     with marpack.open(built.path) as archive:
         assert archive.manifest.model.name == "echo"
@@ -36,33 +38,29 @@ def test_build_open_and_load_are_the_commands(project: Path):
         assert first.input == "00000000-0000-4000-8000-000000000001"
 
 
-def test_a_str_that_names_no_file_is_told_how_text_is_sent(project: Path):
-    with marpack.load(project) as model:
-        for text, why in (("no such thing", "No such file"), ("x" * 9000, "too long"), ("a\0b", "null byte")):
-            with pytest.raises(UsageError, match=why) as caught:
-                model.predict(text)
-            assert "predict(text.encode(), content_type='text/plain')" in str(caught.value.hint)
-            assert len(str(caught.value.where)) <= 80
-        with pytest.raises(UsageError, match="No such file"):
-            model.predict(form={"a": Path("no such thing")})
-
-
-def test_inputs_are_files_bytes_json_and_forms(project: Path):
+def test_a_value_is_sent_as_what_it_is(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
     (project / "note.txt").write_text("hi")
     with marpack.load(project) as model:
         assert model.predict(project / "note.txt").json()["seen"] == {"body": "hi"}
         assert model.predict(b"\x00").json()["seen"] == {"body": "bytearray(b'\\x00')"}
-        assert model.predict(form={"k": "v", "f": project / "note.txt"}).json()["seen"] == {
+        assert model.predict(form={"k": "v", "f": project / "note.txt", "j": [1]}).json()["seen"] == {
             "k": "bytearray(b'v')",
             "f": "hi",
+            "j": "[1]",
         }
         assert model.predict().json()["seen"] == {"body": "bytearray(b'')"}
         assert model.predict([1], headers={"X": "y"}).json()["x"] == "y"
         assert [result.json()["rows"] for result in model.predict_batch([[1], [2]])] == [2, 2]
         assert [result.json()["rows"] for result in model.predict_many([[1], [2]])] == [1, 1]
+        text = model.predict("note.txt")
+        assert (text.json()["seen"], text.json()["type"]) == ({"body": "note.txt"}, "text/plain")
+        assert [trouble.kind for trouble in text.troubles] == ["text-names-a-file"]
+        assert text.troubles[0].hint == "to send the file: predict(Path('note.txt'))"
+        assert model.predict("some note.txt").troubles == ()
 
 
-def test_what_the_servers_frontend_refuses_is_answered_as_there(project: Path):
+def test_what_the_servers_frontend_refuses_is_answered_as_there(project: Path) -> None:
     with marpack.load(project, max_request_size=200) as model:
         assert [answer.status for answer in model.predict_batch([[1], {"x": "x" * 200}, [2]])] == [200, 413, 200]
         assert model.predict(form={"k": b"x" * 200}).status == 413
@@ -70,7 +68,7 @@ def test_what_the_servers_frontend_refuses_is_answered_as_there(project: Path):
         assert (broken.status, broken.troubles[0].kind) == (500, "refused-form")
 
 
-def test_errors_are_of_the_rooted_tree(project: Path):
+def test_errors_are_of_the_rooted_tree(project: Path) -> None:
     (project / "handler.py").write_text("def handle(data, context): raise ValueError('no')\n")
     with pytest.raises(LoadError, match="ValueError: no"):
         marpack.load(project)
@@ -79,7 +77,27 @@ def test_errors_are_of_the_rooted_tree(project: Path):
         marpack.build(project)
 
 
-def test_importing_marpack_costs_nothing():
+def test_one_value_is_not_several(project: Path) -> None:
+    with marpack.load(project) as model:
+        for several in (model.predict_batch, model.predict_many):
+            for one in ("text", b"raw", {"a": 1}, project, 5):
+                with pytest.raises(UsageError, match="inputs are several"):
+                    several(one)  # type: ignore[arg-type]
+
+
+def test_the_cache_is_where_the_environment_says(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = marpack.build(project)
+    for name, use in (("loaded", marpack.load), ("opened", marpack.open)):
+        monkeypatch.setenv("MARPACK_CACHE_DIR", str(project / name))
+        with use(built.path) as used:
+            if isinstance(used, marpack.Model):
+                assert used.predict([1]).ok
+            else:
+                assert used.materialize().is_relative_to(project / name)
+        assert list((project / name).iterdir())
+
+
+def test_importing_marpack_costs_nothing() -> None:
     code = "import sys, marpack; print(*[m for m in sys.modules if m in {'msgspec', 'torch', 'click', 'yaml'}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
@@ -87,11 +105,31 @@ def test_importing_marpack_costs_nothing():
         _ = marpack.bild  # type: ignore[attr-defined]
 
 
-def test_the_apis_own_examples_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_looking_imports_no_torch(project: Path) -> None:
+    archive = marpack.build(project).path
+    code = (
+        "import sys, marpack\n"
+        f"seen = marpack.inspect({archive!r})\n"
+        f"marpack.diff({archive!r}, {archive!r})._repr_html_()\n"
+        "seen._repr_html_()\n"
+        "print(*sys.modules.keys() & {'torch', 'onnxruntime', 'PIL', 'numpy'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_every_public_name_is_there_and_listed() -> None:
+    for name in marpack.__all__:
+        assert getattr(marpack, name) is not None
+        assert name in dir(marpack)
+
+
+def test_the_apis_own_examples_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from marpack import api
 
-    shutil.copytree(Path(__file__).parents[2] / "examples" / "digits", tmp_path / "digits")
+    examples = Path(__file__).parents[2] / "examples"
+    shutil.copytree(examples / "digits", tmp_path / "digits", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
     monkeypatch.chdir(tmp_path / "digits")
-    done = doctest.testmod(api.model)
+    done = doctest.testmod(api)
     assert done.failed == 0
     assert done.attempted > 4

@@ -1,13 +1,9 @@
 """What several commands take, as it is typed: sizes, seconds, tolerances, limits."""
 
-from pathlib import Path
-
 import click
 import pytest
 
-from marpack.archive.protocol import Limits
-from marpack.cli.options import archive_of, chosen_limits, limit_options, seconds, size, tolerance
-from marpack.errors import UsageError
+from marpack.cli.options import limit_options, seconds, size, tolerance
 
 
 @pytest.mark.parametrize(
@@ -58,12 +54,6 @@ def test_seconds_end_where_timers_do() -> None:
             seconds(text)
 
 
-def test_limits_that_are_not_given_stay_what_they_are() -> None:
-    assert chosen_limits(None, None, None) == Limits()
-    assert chosen_limits(1, None, 3) == Limits(members=1, ratio=3)
-    assert chosen_limits(None, 2, None) == Limits(total=2)
-
-
 def test_a_limit_is_one_at_least() -> None:
     @click.command()
     @limit_options
@@ -76,16 +66,3 @@ def test_a_limit_is_one_at_least() -> None:
     for name in ("--max-members", "--max-size", "--max-ratio"):
         with pytest.raises(click.BadParameter):
             command.main([name, "0"], standalone_mode=False)
-
-
-def test_a_source_is_an_archive_an_address_or_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "any.mar").touch()
-    for source in ("https://host/digits.mar", str(tmp_path / "any.mar")):
-        assert archive_of(source) == source  # which nothing looks into here
-    for source in ("gone.mar", "a\0b"):
-        with pytest.raises(UsageError, match="there is no such file or folder"):
-            archive_of(source)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "marpack.yaml").write_text("name: m\nversion: '1.0'\nhandler: handler.py\n")
-    (tmp_path / "handler.py").write_text("def handle(data, context):\n    return data\n")
-    assert archive_of(None) == archive_of(".") == Path("m.mar")

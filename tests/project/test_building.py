@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marpack import api
+import marpack
 from marpack.archive.reader import open_archive
 from marpack.errors import BuildError, ProjectError
 from marpack.project.load import load_project
@@ -22,7 +22,7 @@ def test_builds_a_project_from_its_folder_or_its_file(make_project: Make) -> Non
     counted: list[int] = []
     built = pack(plan_project(load_project(folder)).plan, counted.append)
     assert (built.path, built.members, sum(counted)) == (folder / "tiny.mar", 3, len(FUNCTION))
-    again = api.build(str(folder / "marpack.yaml"), output=folder / "dist" / "again.mar")
+    again = marpack.build(str(folder / "marpack.yaml"), output=folder / "dist" / "again.mar")
     assert again.digest == built.digest
     with open_archive(again.path) as archive:
         assert archive.manifest.model.handler == "handler.py"
@@ -30,9 +30,9 @@ def test_builds_a_project_from_its_folder_or_its_file(make_project: Make) -> Non
 
 def test_strict_holds_here_too(make_project: Make) -> None:
     folder = make_project("name: tiny\nversion: 1\nhandler: handler.py\nfiles: ['*.x']\n", **{"handler.py": FUNCTION})
-    assert api.build(folder).path.exists()
+    assert Path(marpack.build(folder).path).exists()
     with pytest.raises(ProjectError):
-        api.build(folder, strict=True)
+        marpack.build(folder, strict=True)
 
 
 def test_a_folder_that_cannot_be_made(make_project: Make) -> None:

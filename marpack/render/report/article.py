@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from marpack.errors import shortened
 from marpack.project.scaffold.template import templates
+from marpack.render.layout import clean
 from marpack.render.report.drawings import DrawingContext, drawing_of
 from marpack.render.report.pictures import SIDE, Picture, picture_of
 from marpack.render.run import told_frames
@@ -16,6 +18,7 @@ from marpack.torchserve.messages import Part
 from marpack.torchserve.stock import BUILT_INS
 
 _TEXT = 1_500  # characters of an input
+_LINE = 300  # characters of a name or a sentence
 _TINY = 96  # pixels: pictures below are shown larger
 _DRAWN_ON = 240  # pixels: those that something is drawn on, below this
 _STAGES = ("preprocess", "inference", "postprocess", "explain_handle", "describe_handle")
@@ -32,8 +35,26 @@ def page_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["stage_css"] = _css_of
+    environment.filters |= {"stage_css": _css_of, "cut": cut, "visible": visible}
     return environment
+
+
+def cut(text: str) -> str:
+    """Return a text of unknown origin on one line, no longer than anybody reads, every letter of it visible."""
+    return clean(shortened(text, _LINE))
+
+
+def visible(text: str) -> str:
+    """Return a text of several lines, with a mark in the place of what would be obeyed instead of shown."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
+@cache
+def article_css() -> str:
+    """Return the style sheet of an article, but for its colours."""
+    return (templates() / "report" / "article.css").read_text("utf-8")
 
 
 def article(

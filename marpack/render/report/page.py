@@ -15,7 +15,7 @@ from marpack.archive.staging import staged_file
 from marpack.errors import OutputError, UsageError
 from marpack.inspection.text_members import labels_of
 from marpack.project.scaffold.template import templates
-from marpack.render.report.article import article, page_templates
+from marpack.render.report.article import article, article_css, page_templates
 from marpack.render.report.pictures import SIDE
 from marpack.render.run_json import RunHead
 from marpack.runner.inputs import Input
@@ -84,7 +84,8 @@ class HtmlReport:
         model = archive.manifest.model
         self._title = f"{model.name} {model.version or ''}".strip()
         self._labels, self._handler = labels_of(archive), model.handler
-        style = Markup((templates() / "report" / "style.css").read_text("utf-8"))  # noqa: S704 - ours, read from the package
+        own = (templates() / "report" / "style.css").read_text("utf-8")
+        style = Markup(own + article_css())  # noqa: S704 - ours, read from the package
         self._write("head.html.j2", title=self._title, head=head, style=style, version=__version__)
 
     def show(self, asked: Input, result: Result) -> None:

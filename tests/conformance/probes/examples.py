@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conformance.probe import Call, Probe
 
-from marpack import api
+import marpack
 from marpack.runner.inputs import type_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -26,7 +26,7 @@ _LARGE = {"image_segmenter": "segments"}  # 2 MB an answer
 
 def _builder(folder: str) -> Callable[[Path], Path]:
     def build(target: Path) -> Path:
-        return api.build(EXAMPLES / folder, output=target).path
+        return Path(marpack.build(EXAMPLES / folder, output=target).path)
 
     return build
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from marpack import api
+import marpack
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 from marpack.project.load import load_project
@@ -37,12 +37,12 @@ def members(source: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("form", [".mar", ".tar.gz"])
 def test_our_own_archives_come_back_byte_for_byte(tmp_path, name, form):
     shutil.copytree(EXAMPLES / name, tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
-    first = api.build(tmp_path / "in", output=tmp_path / f"first{form}")
-    losses = reclaimed(first.path, tmp_path / "out")
-    second = api.build(tmp_path / "out", output=tmp_path / f"second{form}")
+    first = marpack.build(tmp_path / "in", output=tmp_path / f"first{form}")
+    losses = reclaimed(Path(first.path), tmp_path / "out")
+    second = marpack.build(tmp_path / "out", output=tmp_path / f"second{form}")
     assert losses == []
     assert second.digest == first.digest
-    assert second.path.read_bytes() == first.path.read_bytes()
+    assert Path(second.path).read_bytes() == Path(first.path).read_bytes()
 
 
 def test_an_archive_made_elsewhere_comes_back_with_the_same_members(tmp_path, make_mar):
@@ -59,7 +59,7 @@ def test_an_archive_made_elsewhere_comes_back_with_the_same_members(tmp_path, ma
     project = load_project(tmp_path / "out")
     assert (project.weights, project.labels, project.config) == ("model.pt", "index_to_name.json", "config.yaml")
     assert project.files == ["words.py", "assets/"]
-    assert members(api.build(tmp_path / "out").path) == members(source)
+    assert members(Path(marpack.build(tmp_path / "out").path)) == members(source)
 
 
 def test_names_that_a_project_needs_itself_lie_apart(tmp_path, make_mar):
@@ -76,7 +76,7 @@ def test_names_that_a_project_needs_itself_lie_apart(tmp_path, make_mar):
     }
     source = make_mar(HANDLER, files=files)
     assert reclaimed(source, tmp_path / "out") == []
-    assert members(api.build(tmp_path / "out").path) == members(source)
+    assert members(Path(marpack.build(tmp_path / "out").path)) == members(source)
 
 
 @pytest.mark.parametrize("labels", ['["a", "b"]', "{", "\ufeff{}", "NaN"])
@@ -92,7 +92,7 @@ def test_every_spelling_of_the_handler_is_understood(tmp_path, make_mar, entry):
     source = make_mar(HANDLER, entry=entry)
     assert reclaimed(source, tmp_path / "out") == []
     assert load_project(tmp_path / "out").handler.startswith("handler.py")
-    assert members(api.build(tmp_path / "out").path) == members(source)
+    assert members(Path(marpack.build(tmp_path / "out").path)) == members(source)
 
 
 def test_a_built_in_handler_is_named(tmp_path, make_mar):
@@ -130,9 +130,9 @@ def test_expectations_survive(tmp_path):
     sample = {"input": "samples/s.txt", "expect": expected}
     project = {"name": "m", "version": "010", "handler": "handler.py", "target": "marpack", "samples": [sample]}
     (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
-    first = api.build(tmp_path / "in")
-    reclaimed(first.path, tmp_path / "out")
-    assert api.build(tmp_path / "out").digest == first.digest
+    first = marpack.build(tmp_path / "in")
+    reclaimed(Path(first.path), tmp_path / "out")
+    assert marpack.build(tmp_path / "out").digest == first.digest
 
 
 def test_an_archive_that_is_damaged_leaves_nothing(tmp_path, make_mar):

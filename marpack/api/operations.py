@@ -1,0 +1,311 @@
+"""What a command does between its options and its output, the same from a shell and from Python."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marpack.errors import UsageError, did_you_mean, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from marpack.archive.extraction import Unpacked
+    from marpack.archive.protocol import Bar, Limits
+    from marpack.findings import Finding
+    from marpack.inspection.diff import Diff
+    from marpack.inspection.facts import Inspection
+    from marpack.project.plan import Built, Format
+    from marpack.project.preflight import PlanResult
+    from marpack.project.scaffold.placing import WrittenFiles
+    from marpack.project.scaffold.proposal import Answers, Proposal
+    from marpack.project.scaffold.survey import Survey
+    from marpack.render.build import BuildReport, InitReport
+
+    Options = Mapping[str, Any]  # Any: each option has its own type
+
+# What describes a project to be, and says nothing where the project is an archive's.
+_DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
+_SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "target": ("torchserve", "marpack"),
+    "archive_format": ("default", "zip-store", "tgz", "no-archive"),
+    "runtime": ("python", "python3", "LSP"),
+    "envelope": ("body", "json", "kserve", "kservev2"),
+    "env": ("current", "isolated"),
+    "stand_ins": ("on", "off", "auto"),
+    "allow_unproved": ("inputs", "gpu"),
+}
+_TIMES = ("timeout", "startup_timeout", "patience")
+_COUNTS = (
+    *("workers", "batch_size", "max_memory", "max_request_size", "max_response_size"),
+    *("max_members", "max_size", "max_ratio", "max_opcodes"),
+)
+_TEXTS = ("name", "version", "template", "handler", "model_name", "device")
+_PATHS = (
+    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config"),
+    *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
+)
+_SEVERAL = ("only", "skip", "allow_unproved")
+
+
+def valid(given: Options) -> dict[str, Any]:  # Any: each option has its own type
+    """Return a function's arguments as the options of its command: paths as text, and nothing that cannot be.
+
+    Raises UsageError, which names the argument.
+    """
+    options = {name: _plain(value, name) for name, value in given.items()}
+    for name in _SEVERAL:
+        if name in options:
+            options[name] = several_texts(options[name], name)
+    for name, choices in _CHOICES.items():
+        value = options.get(name)
+        for each in value if isinstance(value, tuple) else () if value is None else (value,):
+            _expect(isinstance(each, str) and each in choices, name, each, f"one of {', '.join(choices)}")
+    for name in _TIMES:
+        _expect(_is_above(options.get(name), 0, float), name, options.get(name), "a number of seconds above 0")
+    for name in _COUNTS:
+        _expect(_is_above(options.get(name), 0, int), name, options.get(name), "a whole number above 0")
+    for name in (*_TEXTS, *_PATHS):
+        expected = "a path" if name in _PATHS else "a text"
+        _expect(isinstance(options.get(name), str | None), name, options.get(name), expected)
+    return options
+
+
+def _plain(value: Any, name: str) -> Any:  # Any: as above
+    """Return a path as text, and what is no path as it is."""
+    if not isinstance(value, os.PathLike):
+        return value
+    text = os.fspath(value)
+    _expect(isinstance(text, str), name, text, "a path of text")
+    return text
+
+
+def _is_above(value: object, bound: int, kind: type) -> bool:
+    if value is None:
+        return True
+    numbers = (int, float) if kind is float else (int,)
+    return isinstance(value, numbers) and not isinstance(value, bool) and value > bound
+
+
+def _expect(fits: bool, name: str, value: object, expected: str) -> None:
+    if not fits:
+        hint = did_you_mean(str(value), _CHOICES.get(name, ())) or f"give {expected}"
+        raise UsageError(f"{shortened(repr(value), 40)} is not {expected}", where=name, hint=hint)
+
+
+def several_texts(value: Any, name: str) -> tuple[str, ...]:  # Any: as above
+    """Return several texts; raises UsageError for one that is not in a list, which would be taken letter by letter."""
+    fits = isinstance(value, list | tuple | set | frozenset) and all(isinstance(each, str) for each in value)
+    _expect(fits, name, value, "a list of texts")
+    return tuple(value)
+
+
+def named(source: Any, name: str = "source") -> str:  # Any: as above
+    """Return a path or an address as text; raises UsageError for what is neither."""
+    text = _plain(source, name)
+    _expect(isinstance(text, str), name, source, "a path")
+    return str(text)
+
+
+def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int | None) -> Limits:
+    """Return the limits with those that were given in place of their defaults."""
+    from marpack.archive.protocol import Limits
+
+    given = {"members": max_members, "total": max_size, "ratio": max_ratio}
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def archive_of(source: str | None, bar: Bar) -> str | Path:
+    """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
+    if source is not None and ("://" in source or (Path(source).exists() and not Path(source).is_dir())):
+        return source
+    from marpack.project.source import resolve
+
+    return resolve(source, bar=bar).path
+
+
+def inspected(
+    source: str | None, limits: Limits, bar: Bar, *, verify: bool, parse_config: bool, max_opcodes: int | None
+) -> Inspection:
+    """Return what is in an archive; nothing of it is run."""
+    from marpack.archive.protocol import total_size
+    from marpack.archive.reader import open_archive
+    from marpack.inspection.inspect import inspect
+
+    with (
+        open_archive(archive_of(source, bar), limits=limits) as archive,
+        bar("verifying", total_size(archive) if verify else 0) as progress,
+    ):
+        return inspect(archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress)
+
+
+def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool) -> Diff:
+    """Return what differs between two archives."""
+    from marpack.archive.protocol import total_size
+    from marpack.archive.reader import open_archive
+    from marpack.inspection.diff import diff
+
+    first, second = archive_of(before, bar), archive_of(after, bar)
+    with (
+        open_archive(first, limits=limits) as old,
+        open_archive(second, limits=limits) as new,
+        bar("comparing", total_size(old) + total_size(new) if verify else 0) as progress,
+    ):
+        return diff(old, new, verify=verify, progress=progress)
+
+
+def folder_named_after(source: str) -> Path | None:
+    """Return the folder that an archive is unpacked into: of its name, in the current one; None where it has none."""
+    name = source.partition("?")[0].rstrip("/").rpartition("/")[2]
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return None if name in ("", ".", "..") else Path(name)
+
+
+def unpacked(source: str, folder: Path, limits: Limits, bar: Bar, *, only: tuple[str, ...], force: bool) -> Unpacked:
+    """Extract an archive into a new folder, or nothing of it."""
+    from marpack.archive.extraction import unpack
+    from marpack.archive.reader import open_archive
+
+    if "://" not in source and not os.path.lexists(source):
+        hint = "name a .mar, a .tar.gz or a model folder"
+        raise UsageError("there is no such file or folder", where=source, hint=hint)
+    with open_archive(source, limits=limits) as archive:
+        return unpack(archive, folder, only=only, replace=force, bar=bar)
+
+
+def planned(project: str | None, options: Options) -> PlanResult:
+    """Return the plan of a project, or of the original archiver's flags, among the options under their names."""
+    from marpack.project.flags import Flags
+    from marpack.project.plan import Format
+
+    given = [_flag(name) for name in Flags.__struct_fields__ if options[name] is not None]
+    form = Format(options["archive_format"]) if options["archive_format"] else None
+    created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
+    if given and project is not None:
+        raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
+    if given:
+        return _planned_flags(options, form or Format.DEFAULT, created_on)
+    from marpack.project.load import load_project
+    from marpack.project.planning import plan_project
+
+    found = load_project(Path(project or "."))
+    return plan_project(found, output=options["output"], form=form, created_on=created_on, strict=options["strict"])
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _planned_flags(options: Options, form: Format, created_on: str | None) -> PlanResult:
+    """Plan what the original archiver's command line asks for."""
+    from marpack.project.flags import Flags, plan_flags
+
+    missing = [_flag(name) for name in ("model_name", "version", "handler") if options[name] is None]
+    if missing:
+        raise UsageError(
+            f"{' and '.join(missing)} must be given, too", hint="or leave all flags out to build a project"
+        )
+    if options["output"] is not None:
+        raise UsageError("--output is for projects", hint="give --export-path, the folder for the archive")
+    flags = Flags(**{name: options[name] for name in Flags.__struct_fields__ if options[name] is not None})
+    return plan_flags(flags, form=form, replace=options["force"], created_on=created_on, strict=options["strict"])
+
+
+def _created_on(epoch: str | None) -> str | None:
+    """Return the manifest's createdOn for a SOURCE_DATE_EPOCH, in UTC."""
+    from datetime import UTC, datetime
+
+    if not epoch:
+        return None
+    try:
+        moment = datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"SOURCE_DATE_EPOCH is '{epoch}', which is no number of seconds since 1970") from None
+    return moment.strftime("%d/%m/%Y %H:%M:%S")
+
+
+def build_report(plan: PlanResult, built: Built) -> BuildReport:
+    """Return what is told of a build."""
+    from msgspec.structs import asdict
+
+    from marpack.render.build import BuildReport
+
+    known = asdict(built) | {"path": str(built.path), "format": plan.plan.format}
+    return BuildReport(**known, modules=plan.modules, findings=plan.findings)
+
+
+def project_from_archive(archive: str, folder: Path | None, options: Options) -> InitReport:
+    """Turn an archive back into the project that rebuilds it."""
+    from marpack.archive.reader import open_archive
+    from marpack.project.scaffold.placing import new_folder, place
+    from marpack.project.scaffold.reclaim import reclaim
+
+    given = [name for name in _DESCRIBING if options[name] is not None]
+    if given:
+        flag = _flag(given[0])
+        raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
+    with open_archive(archive) as opened:
+        found = reclaim(opened)
+        hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
+        target = _checked(folder) if folder else new_folder(Path(found.name), hint=hint)
+        placed = place(target, found.files, replace=options["force"])
+    return _init_report(target, found.name, placed, found.findings)
+
+
+def project_from_template(
+    folder: Path, options: Options, on_survey: Callable[[Survey, Proposal], object] = lambda *_: None
+) -> InitReport:
+    """Start a project around what is in a folder; `on_survey` is told of it before anything is written."""
+    from marpack.project.scaffold.placing import place
+    from marpack.project.scaffold.proposal import assemble, propose
+    from marpack.project.scaffold.survey import survey
+    from marpack.project.schema import FILE_NAME
+
+    found = survey(_checked(folder))
+    proposal = propose(folder, found, _answers(folder, options))
+    on_survey(found, proposal)
+    files = assemble(proposal, for_new=options["force"] or FILE_NAME not in found.names)
+    placed = place(folder, files, replace=options["force"])
+    return _init_report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
+
+
+def _init_report(
+    folder: Path, name: str, placed: WrittenFiles, findings: tuple[Finding, ...], template: str | None = None
+) -> InitReport:
+    from msgspec.structs import asdict
+
+    from marpack.render.build import InitReport
+
+    return InitReport(folder=str(folder), name=name, template=template, findings=findings, **asdict(placed))
+
+
+def _checked(folder: Path) -> Path:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("a project is a folder, and this is a file", where=str(folder), hint="name another folder")
+    return folder
+
+
+def _answers(folder: Path, options: Options) -> Answers:
+    from marpack.project.scaffold.proposal import Answers
+    from marpack.torchserve.targets import Target
+
+    return Answers(
+        name=options["name"],
+        version=options["version"] or "1.0",
+        template=options["template"],
+        handler=options["handler"],
+        weights=_inside(folder, options["weights"]),
+        model_file=_inside(folder, options["model_file"]),
+        labels=_inside(folder, options["labels"]),
+        target=Target(options["target"]) if options["target"] else None,
+    )
+
+
+def _inside(folder: Path, path: Path | None) -> str | None:
+    """Return a path as marpack.yaml names it; one that is not in the project's folder may be given from here."""
+    if path is None or (folder / path).exists():
+        return path.as_posix() if path else None
+    return Path(os.path.relpath(path, folder)).as_posix()

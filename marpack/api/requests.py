@@ -1,0 +1,243 @@
+"""What is sent for a Python value: text, bytes, a file, a picture, an array, or whatever else JSON holds.
+
+What is no value of Python's own is recognised without importing the library that it is of: who has one, has that.
+"""
+
+import io
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from marpack.errors import UsageError, first_line, located, shortened
+from marpack.runner.inputs import Input, RequestDefaults, as_utf8, type_of
+from marpack.torchserve.messages import Part, Trouble
+
+_NAME = 256  # characters: a longer text is no file's name that somebody meant
+_NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
+_PNG = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I;16B"})  # modes that a PNG holds
+_AS_PNG = {"I": "I;16", "I;16L": "I;16", "La": "LA", "PA": "RGBA", "RGBa": "RGBA"}  # others become RGB
+_MOST_LEVELS = 65_535  # of a pixel of a PNG
+_NUMBERS = "pass its numbers: numpy.asarray(image)"
+
+
+class Asked(Input, frozen=True):
+    """A request for a Python value, and what is to be said beside its answer."""
+
+    note: Trouble | None = None
+
+
+class Payload(Struct, frozen=True):
+    """A body, or the value of a form's field."""
+
+    content_type: str  # empty where nobody knows
+    content: bytes
+    note: Trouble | None = None
+
+
+def shape_of(options: Mapping[str, Any]) -> RequestDefaults:  # Any: each option has its own type
+    """Return what several requests have in common; raises UsageError for what HTTP cannot carry."""
+    content_type = options.get("content_type")
+    if not isinstance(content_type, str | None):
+        raise UsageError(f"a content type is text, and this is of type {_kind(content_type)}", where="content_type")
+    given = options.get("headers") or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"headers are a dict of texts, and this is of type {_kind(given)}", where="headers")
+    return RequestDefaults(
+        content_type=None if content_type is None else as_utf8(content_type, "content_type"),
+        headers=tuple(http_header(name, value, where="headers") for name, value in given.items()),
+        explain=bool(options.get("explain")),
+        describe=bool(options.get("describe")),
+        max_request_size=options["max_request_size"],
+    )
+
+
+def packed(shape: RequestDefaults) -> RequestDefaults:
+    """Return what is in common with packed samples, which are sent as they were kept."""
+    return RequestDefaults(headers=shape.headers, max_request_size=shape.max_request_size)
+
+
+def http_header(name: object, value: object, *, where: str, hint: str | None = None) -> tuple[str, str]:
+    """Return a header; raises UsageError for what HTTP cannot carry."""
+    if not (isinstance(name, str) and isinstance(value, str)) or not name:
+        raise UsageError("a header is a name and a value, both text", where=where, hint=hint)
+    if set(name) & _NO_HEADER or set(value) & set("\r\n\0"):
+        raise UsageError("this is no header that HTTP can carry", where=where, hint=hint)
+    return name, value
+
+
+def asked_of(inputs: Iterable[Any], shape: RequestDefaults) -> Iterator[Input]:  # Any: whatever JSON holds
+    """Yield a request for each of several values: a file's is called by its path, any other by its place.
+
+    Raises UsageError for what is not several, at once, and for a value that is no request, when its turn comes.
+    """
+    return (_called(number, data, shape) for number, data in enumerate(several(inputs)))
+
+
+def _called(number: int, data: Any, shape: RequestDefaults) -> Input:  # Any: as above
+    place = f"inputs[{number}]"
+    return asked(shape, str(data) if isinstance(data, os.PathLike) else place, number, data, where=place)
+
+
+def several(inputs: Iterable[Any]) -> Iterable[Any]:  # Any: as above
+    """Return several values; raises UsageError for one, of which each letter or key would be taken for one."""
+    if isinstance(inputs, str | bytes | bytearray | memoryview | Mapping | os.PathLike) or not hasattr(
+        inputs, "__iter__"
+    ):
+        what = f"inputs are several, and this is one value of type {_kind(inputs)}"
+        raise UsageError(what, where="inputs", hint="put it into a list: [x]")
+    return inputs
+
+
+def asked(shape: RequestDefaults, name: str, number: int, data: Any, *, where: str = "data") -> Input:  # Any: as above
+    """Return the request for a value; raises UsageError for what is none."""
+    given = payload(data, where)
+    kind = given.content_type if shape.content_type is None else shape.content_type
+    made = shape.input(name, number, kind, given.content)
+    return made if given.note is None else Asked(**asdict(made), note=given.note)
+
+
+def asked_by_form(shape: RequestDefaults, name: str, number: int, form: Mapping[str, Any]) -> Input:  # Any: as above
+    """Return the request that holds the fields of a form; raises UsageError for what is none."""
+    if not isinstance(form, Mapping):
+        raise UsageError(f"a form is a dict of its fields, and this is of type {_kind(form)}", where="form")
+    return shape.form(name, number, [_field(key, value) for key, value in form.items()])
+
+
+def _field(name: str, value: Any) -> Part:  # Any: as above
+    if not isinstance(name, str):
+        raise UsageError(f"a field's name is text, and this is of type {_kind(name)}", where="form")
+    where = f"form[{shortened(repr(name))}]"
+    given = payload(value, where)
+    as_typed = isinstance(value, str)  # a form's text has no type, as a browser sends it
+    return Part(as_utf8(name, where), given.content, "" if as_typed else given.content_type)
+
+
+def payload(data: Any, where: str) -> Payload:  # Any: as above
+    """Return what is sent for a value: its bytes, and their type. Raises UsageError, which tells where the fault is."""
+    if data is None:
+        return Payload("", b"")
+    if isinstance(data, str):
+        return _text(data, where)
+    if isinstance(data, bytes | bytearray | memoryview):
+        return Payload("", bytes(data))
+    if isinstance(data, os.PathLike):
+        content = _file(data)
+        return Payload(type_of(os.fsdecode(data), content), content)
+    if _is_a(data, "PIL.Image", "Image"):
+        return Payload("image/png", _png(data, where))
+    return Payload("application/json", _json(data, where))
+
+
+def _text(text: str, where: str) -> Payload:
+    return Payload("text/plain", as_utf8(text, where).encode(), _note(text))
+
+
+def _note(text: str) -> Trouble | None:
+    """Return what is to be said beside the answer to a text that may have been meant as a file."""
+    if len(text) >= _NAME or "\n" in text or not os.path.isfile(text):  # noqa: PTH113 - which bears every text
+        return None
+    return Trouble(
+        kind="text-names-a-file",
+        message=f"the text {text!r} was sent as it is, and there is a file of that name, which was not sent",
+        stage="read",
+        hint=f"to send the file: predict(Path({text!r}))",
+    )
+
+
+def _file(path: os.PathLike[str]) -> bytes:
+    try:
+        file = Path(path)
+        if file.is_dir():
+            raise UsageError("this is a folder, and a file is sent", where=str(file), hint="name the files in it")
+        return file.read_bytes()
+    except (OSError, ValueError, TypeError) as error:  # the latter two for a null byte, and a path of bytes
+        what = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise UsageError(what, where=shortened(str(path)), hint="check the name, and that you may read it") from error
+
+
+def _is_a(value: object, module: str, name: str) -> bool:
+    """Say whether a value is of a library's class, without importing it."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _png(image: Any, where: str) -> bytes:  # Any: a PIL.Image.Image
+    """Return a picture as PNG, in another mode where PNG has not its own."""
+    buffer = io.BytesIO()
+    try:
+        if image.mode == "F" or (image.mode == "I" and not _is_in_range(image.getextrema())):
+            what = f"this picture's levels (mode {image.mode}) are none that a PNG holds: 0 to {_MOST_LEVELS:,}"
+            raise UsageError(what, where=where, hint=f"convert it first: image.convert('L'); or {_NUMBERS}")
+        kept = image if image.mode in _PNG else image.convert(_AS_PNG.get(image.mode, "RGB"))
+        kept.save(buffer, "PNG")
+    except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises for a picture that is broken or closed
+        what = f"this picture cannot be sent as PNG: {first_line(error)}"
+        raise UsageError(what, where=where, hint="open it again; or send its file: Path(…)") from error
+    return buffer.getvalue()
+
+
+def _is_in_range(extrema: tuple[int, int]) -> bool:
+    return extrema[0] >= 0 and extrema[1] <= _MOST_LEVELS
+
+
+def _json(value: Any, where: str) -> bytes:  # Any: whatever JSON holds
+    try:
+        return json.dumps(value, allow_nan=False, default=_listed).encode()
+    except (UsageError, TypeError, ValueError, RecursionError) as error:
+        try:
+            _refuse(value, where)
+        except RecursionError:
+            raise UsageError("this contains itself, or is nested too deeply for JSON", where=where) from None
+        raise UsageError(f"this is no JSON: {first_line(error)}", where=where) from error
+
+
+def _listed(value: Any) -> Any:  # Any: whatever JSON does not hold by itself, and what it becomes
+    """Return an array or a tensor as nested lists or, of no dimensions, as its number; raises UsageError for others."""
+    if _is_a(value, "torch", "Tensor"):
+        try:
+            return value.detach().tolist()  # from any device
+        except (RuntimeError, TypeError) as error:
+            hint = "make it a dense one first: x.to_dense(), or x.dequantize()"
+            raise UsageError(
+                f"this tensor has no numbers that can be listed: {first_line(error)}", hint=hint
+            ) from error
+    is_array, is_scalar = _is_a(value, "numpy", "ndarray"), _is_a(value, "numpy", "generic")
+    if is_array and value.dtype.kind not in "mM":  # times would become numbers of any unit
+        return value.tolist()
+    if is_scalar and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:  # longer floats stay what they are
+        return value.item()
+    named = f"{_kind(value)} of {value.dtype}" if is_array else _kind(value)
+    hint = "pass a dict, a list, a number, text, bytes, a picture, an array, a tensor, or a file as Path(…)"
+    raise UsageError(f"JSON holds nothing of type {named}", hint=hint)
+
+
+def _refuse(value: Any, where: str) -> None:  # Any: whatever JSON does not hold
+    """Raise UsageError for the first of a value's parts that is no JSON, with its place in it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            place = f"{where}[{shortened(repr(key), 40)}]"
+            if not isinstance(key, str | int | float | None):
+                raise UsageError(f"a key of JSON is text, and this is of type {_kind(key)}", where=place)
+            _refuse(item, place)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            _refuse(item, f"{where}[{number}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        hint = "replace it first: numpy.nan_to_num(x), or None for what is missing"
+        raise UsageError(f"JSON has no number {float(value)}", where=where, hint=hint)
+    elif not isinstance(value, str | int | float | None):
+        with located(where):
+            plain = _listed(value)
+        _refuse(plain, where)
+
+
+def _kind(value: object) -> str:
+    kind = type(value)
+    return shortened(kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")

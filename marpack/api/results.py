@@ -1,0 +1,142 @@
+"""What the functions return: what `--json` writes, as frozen structs that also show themselves in a notebook."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+from rich.filesize import decimal
+
+from marpack.archive import extraction
+from marpack.errors import shortened
+from marpack.gate import verdicts
+from marpack.inspection import diff, facts
+from marpack.json_text import to_json
+from marpack.render import build, check, notebook, run_json
+from marpack.render.layout import clean
+from marpack.render.run import answer_in_short
+from marpack.runner import results
+from marpack.runner.inputs import Input
+from marpack.runner.results import AnsweredInput
+from marpack.torchserve.messages import Request
+
+_SHOWN = 60  # characters of an answer
+
+
+class Shown:
+    """What every result can do beside holding its fields."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, reported: Any) -> Self:  # Any: the struct that this is a subclass of
+        """Return the same result, which shows itself."""
+        return cls(**asdict(reported))
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """Return what the command writes with `--json`, as Python reads it."""
+        made: dict[str, Any] = msgspec.json.decode(to_json(self))
+        return made
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._briefly())})"
+
+    def _briefly(self) -> tuple[str, ...]:
+        """Return what stands in its one line of text."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return notebook.shown(self)
+
+
+def _quoted(text: str) -> str:
+    return f"'{clean(shortened(text, _SHOWN))}'"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+class BuildReport(Shown, build.BuildReport, frozen=True, kw_only=True, omit_defaults=True):
+    """What `build` wrote, the fields of `marpack build --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.path), _counted(self.members, "member"), decimal(self.size)
+
+
+class InitReport(Shown, build.InitReport, frozen=True, kw_only=True):
+    """What `init` wrote and left alone, the fields of `marpack init --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.folder), f"{_counted(len(self.written) + len(self.replaced), 'file')} written"
+
+
+class Inspection(Shown, facts.Inspection, frozen=True, kw_only=True):
+    """What `inspect` saw, the fields of `marpack inspect --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return (
+            _quoted(self.source),
+            _counted(len(self.members), "member"),
+            f"pickles {self.pickles.verdict}",
+            _counted(len(self.findings), "finding"),
+        )
+
+
+class Diff(Shown, diff.Diff, frozen=True, kw_only=True):
+    """What `diff` compared, the fields of `marpack diff --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        lists = (self.manifest, self.recorded, self.members, self.config, self.labels)
+        count = sum(map(len, lists)) + sum(len(each.differences) for each in self.tensors)
+        return _quoted(self.before), _quoted(self.after), "the same" if self.same else _counted(count, "difference")
+
+
+class Unpacked(Shown, extraction.Unpacked, frozen=True, kw_only=True):
+    """What `unpack` wrote, the fields of `marpack unpack --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.folder), _counted(len(self.files), "file"), decimal(self.bytes)
+
+
+class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):
+    """What `check` says, the fields of `marpack check --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.archive), shortened(clean(check.verdict_of(self)), 2 * _SHOWN), check.counted(self)
+
+
+class AnswerContext(Struct, frozen=True):
+    """What an answer is shown with: what was asked, and the model's labels and handler."""
+
+    asked: Input = Input("", Request(id="", parts=()))
+    labels: Mapping[str, str] = {}
+    handler: str = ""
+
+
+class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True):
+    """One input's answer, the fields of a line of `marpack run --jsonl`."""
+
+    @classmethod
+    def to(cls, answered: AnsweredInput, labels: Mapping[str, str], handler: str) -> Self:
+        """Return an answer that shows itself beside what was asked, which is no field of it."""
+        answer = cls.of(answered.result)
+        answer.__dict__["context"] = AnswerContext(answered.input, labels, handler)
+        return answer
+
+    def _briefly(self) -> tuple[str, ...]:
+        return str(self.status), clean(answer_in_short(self, _SHOWN))
+
+    def _repr_html_(self) -> str:
+        context: AnswerContext = self.__dict__.get("context") or AnswerContext()
+        return notebook.answer(AnsweredInput(context.asked, self), context.labels, context.handler)
+
+
+class RunReport(Shown, run_json.RunReport, frozen=True, kw_only=True):
+    """What a run adds up to and every answer, the fields of `marpack run --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        count, short = self.summary.inputs, self.summary.short
+        return _quoted(self.archive), _counted(count, "input"), f"{short:,} fell short" if short else "all answered"

@@ -1,0 +1,266 @@
+"""What is sent for a value, and what cannot be sent."""
+
+import io
+import json
+import subprocess
+import sys
+from collections import OrderedDict
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from marpack.api.requests import asked, asked_by_form, asked_of, payload, shape_of
+from marpack.errors import UsageError
+
+SHAPE = shape_of({"max_request_size": 1 << 20})
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
+
+
+def png(image: Image.Image) -> Image.Image:
+    """Return the picture that is sent for another."""
+    sent = payload(image, "data")
+    assert sent.content_type == "image/png"
+    return Image.open(io.BytesIO(sent.content))
+
+
+@pytest.mark.parametrize(
+    ("value", "content_type", "content"),
+    [
+        (None, "", b""),
+        ("héllo", "text/plain", "héllo".encode()),
+        ("", "text/plain", b""),
+        ("a\nb", "text/plain", b"a\nb"),
+        ("x" * 9000, "text/plain", b"x" * 9000),
+        ("a\0b", "text/plain", b"a\0b"),
+        ("https://host/cat.png", "text/plain", b"https://host/cat.png"),
+        (b"\x00\xff", "", b"\x00\xff"),
+        (bytearray(b"ab"), "", b"ab"),
+        (memoryview(b"abcd")[::2], "", b"ac"),
+    ],
+)
+def test_text_and_bytes_go_as_they_are(value: Any, content_type: str, content: bytes) -> None:
+    sent = payload(value, "data")
+    assert (sent.content_type, sent.content) == (content_type, content)
+
+
+@pytest.mark.parametrize(
+    ("value", "same"),
+    [
+        ({"a": [1, 2.5, None, True, "x"]}, {"a": [1, 2.5, None, True, "x"]}),
+        (5, 5),
+        (False, False),
+        ((1, 2), [1, 2]),
+        (date(2026, 1, 2).timetuple()[:3], [2026, 1, 2]),
+        (OrderedDict(b=1), {"b": 1}),
+        ({1: "a", None: "b"}, {"1": "a", "null": "b"}),
+        (np.zeros((2, 1, 2), np.uint8), [[[0, 0]], [[0, 0]]]),
+        (np.array(1.5, np.float32), 1.5),
+        (np.array(["a", "b"]), ["a", "b"]),
+        (np.array([1, None], object), [1, None]),
+        (np.array([], np.int64), []),
+        (np.arange(6).reshape(2, 3).T, [[0, 3], [1, 4], [2, 5]]),
+        (np.float32(0.5), 0.5),
+        (np.float64(0.1), 0.1),
+        (np.bool_(True), True),
+        ({"pixels": np.array([1, 2]), "n": np.int64(3)}, {"pixels": [1, 2], "n": 3}),
+        ([np.array([1]), torch.tensor([2])], [[1], [2]]),
+        (torch.tensor([[1, 2]]), [[1, 2]]),
+        (torch.tensor(2.5), 2.5),
+        (torch.tensor([0.5, 1.5], dtype=torch.bfloat16), [0.5, 1.5]),
+        (torch.tensor([1.0], requires_grad=True) * 2, [2.0]),
+        (torch.tensor([True, False]), [True, False]),
+    ],
+)
+def test_everything_else_goes_as_json(value: Any, same: Any) -> None:
+    sent = payload(value, "data")
+    assert (sent.content_type, json.loads(sent.content)) == ("application/json", same)
+
+
+@pytest.mark.parametrize(
+    ("mode", "sent"),
+    [
+        ("1", "1"),
+        ("L", "L"),
+        ("LA", "LA"),
+        ("P", "P"),
+        ("RGB", "RGB"),
+        ("RGBA", "RGBA"),
+        ("CMYK", "RGB"),
+        ("YCbCr", "RGB"),
+        ("HSV", "RGB"),
+        ("LAB", "RGB"),
+        ("RGBX", "RGB"),
+        ("RGBa", "RGBA"),
+        ("PA", "RGBA"),
+        ("La", "LA"),
+        ("I", "I;16"),
+        ("I;16", "I;16"),
+    ],
+)
+def test_a_picture_goes_as_png(mode: str, sent: str) -> None:
+    assert (png(Image.new(mode, (3, 2))).mode, png(Image.new(mode, (3, 2))).size) == (sent, (3, 2))
+
+
+def test_a_pictures_pixels_stay_what_they_are() -> None:
+    picture = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    assert png(picture).tobytes() == picture.tobytes()
+    deep = Image.fromarray(np.array([[0, 65_535]], np.int32))
+    assert np.asarray(png(deep)).tolist() == [[0, 65_535]]
+
+
+def test_a_file_goes_with_its_type(tmp_path: Path) -> None:
+    for name, content, content_type in (
+        ("a.txt", b"hi", "text/plain"),
+        ("a.bin", b"\x89PNG\r\n\x1a\n", "application/octet-stream"),
+        ("named", b"\x89PNG\r\n\x1a\n", "image/png"),
+        ("-", b"x", "application/octet-stream"),  # which is stdin to the command, and a file here
+    ):
+        (tmp_path / name).write_bytes(content)
+        sent = payload(tmp_path / name, "data")
+        assert (sent.content_type, sent.content) == (content_type, content)
+
+
+def test_a_text_that_names_a_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    long = "x" * 255
+    for name in ("cat.png", "a b", long):
+        Path(name).write_bytes(b"")
+        note = payload(name, "data").note
+        assert note is not None
+        assert (note.kind, note.hint) == ("text-names-a-file", f"to send the file: predict(Path({name!r}))")
+    Path("folder").mkdir()
+    for text in ("dog.png", "", "folder", "cat.png\n", "a\0b", "x" * 256, "\ud800"[:0]):
+        assert payload(text, "data").note is None
+
+
+def test_a_form_holds_values_of_the_same_kinds(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    form = {"text": "a", "raw": b"\x00", "file": tmp_path / "a.png", "json": {"n": np.int8(1)}, "none": None}
+    parts = asked_by_form(SHAPE, "form", 0, form).request.parts
+    assert [(part.name, part.value, part.content_type) for part in parts] == [
+        ("text", b"a", ""),
+        ("raw", b"\x00", ""),
+        ("file", b"\x89PNG\r\n\x1a\n", "image/png"),
+        ("json", b'{"n": 1}', "application/json"),
+        ("none", b"", ""),
+    ]
+    picture = asked_by_form(SHAPE, "form", 0, {"picture": Image.new("L", (1, 1))}).request.parts[0]
+    assert (picture.content_type, picture.value[:4]) == ("image/png", b"\x89PNG")
+
+
+def test_several_are_called_by_their_path_or_their_place(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"hi")
+    inputs = asked_of(iter([tmp_path / "a.txt", "text", {"a": 1}]), SHAPE)
+    assert [each.name for each in inputs] == [str(tmp_path / "a.txt"), "inputs[1]", "inputs[2]"]
+
+
+def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
+    shape = shape_of({"content_type": "text/csv", "max_request_size": 100})
+    assert asked(shape, "x", 0, "a,b").request.parts[0].content_type == "text/csv"
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "where"),
+    [
+        (float("nan"), "JSON has no number nan", "data"),
+        ({"a": [1.0, float("-inf")]}, "JSON has no number -inf", "data['a'][1]"),
+        (np.array([[0.0, 1.0], [2.0, np.nan]]), "JSON has no number nan", "data[1][1]"),
+        (np.float32("inf"), "JSON has no number inf", "data"),
+        (torch.tensor([1.0, float("inf")]), "JSON has no number inf", "data[1]"),
+        ([{"x": torch.tensor([float("nan")])}], "JSON has no number nan", "data[0]['x'][0]"),
+        ({1, 2}, "JSON holds nothing of type set", "data"),
+        ({"day": date(2026, 1, 1)}, "JSON holds nothing of type datetime.date", "data['day']"),
+        ([Decimal(1)], "JSON holds nothing of type decimal.Decimal", "data[0]"),
+        (object(), "JSON holds nothing of type object", "data"),
+        ((x for x in ()), "JSON holds nothing of type generator", "data"),
+        ({"raw": b"x"}, "JSON holds nothing of type bytes", "data['raw']"),
+        ({"file": Path("x.png")}, "JSON holds nothing of type pathlib.", "data['file']"),
+        ([Image.new("L", (1, 1))], "JSON holds nothing of type PIL.Image.Image", "data[0]"),
+        ({(1, 2): 3}, "a key of JSON is text, and this is of type tuple", "data[(1, 2)]"),
+        ({np.int64(1): 3}, "a key of JSON is text, and this is of type numpy.int64", "data[np.int64(1)]"),
+        (1j, "JSON holds nothing of type complex", "data"),
+        (np.array([1j]), "JSON holds nothing of type complex", "data[0]"),
+        (np.array(["2026-01-01"], "M8[ns]"), "JSON holds nothing of type numpy.ndarray of datetime64[ns]", "data"),
+        (np.longdouble(1), "JSON holds nothing of type numpy.longdouble", "data"),
+        (torch.ones(2).to_sparse(), "this tensor has no numbers that can be listed", "data"),
+        (torch.ones(2, device="meta"), "this tensor has no numbers that can be listed", "data"),
+        (ITSELF, "this contains itself, or is nested too deeply for JSON", "data"),
+        ([10**5000], "this is no JSON", "data"),
+        ("\ud800", "this is not UTF-8", "data"),
+        (Path("no such thing"), "the file cannot be read: No such file or directory", "no such thing"),
+        (Path("a\0b"), "the file cannot be read: embedded null byte", "a\0b"),
+        (Path("x" * 9000), "the file cannot be read: File name too long", None),
+        (Path(), "this is a folder, and a file is sent", "."),
+        (Image.new("F", (1, 1)), "this picture's levels (mode F) are none that a PNG holds", "data"),
+        (Image.new("I", (1, 1), 70_000), "this picture's levels (mode I) are none that a PNG holds", "data"),
+        (Image.new("I", (1, 1), -1), "this picture's levels (mode I) are none that a PNG holds", "data"),
+        (Image.new("L", (0, 1)), "this picture cannot be sent as PNG", "data"),
+    ],
+)
+def test_what_cannot_be_sent_is_one_sentence(value: Any, said: str, where: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        asked(SHAPE, "x", 0, value)
+    assert said in caught.value.what
+    assert where is None or caught.value.where == where
+    assert "\n" not in caught.value.what
+    assert len(str(caught.value)) < 400
+
+
+def test_a_picture_that_is_closed_or_cut_off_is_told() -> None:
+    buffer = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(buffer, "PNG")
+    closed = Image.open(io.BytesIO(buffer.getvalue()))
+    closed.close()
+    for broken in (closed, Image.open(io.BytesIO(buffer.getvalue()[:1000]))):
+        with pytest.raises(UsageError, match="this picture cannot be sent as PNG"):
+            payload(broken, "data")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"headers": {"X": 5}}, "a header is a name and a value, both text"),
+        ({"headers": {"": "a"}}, "a header is a name and a value, both text"),
+        ({"headers": {"X Y": "a"}}, "no header that HTTP can carry"),
+        ({"headers": {"X": "a\r\nY: b"}}, "no header that HTTP can carry"),
+        ({"headers": ["X"]}, "headers are a dict of texts, and this is of type list"),
+        ({"content_type": 5}, "a content type is text, and this is of type int"),
+        ({"content_type": "text/\ud800"}, "this is not UTF-8"),
+    ],
+)
+def test_what_no_request_has(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        shape_of({"max_request_size": 1, **options})
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ([("a", "b")], "a form is a dict of its fields, and this is of type list"),
+        ({5: "a"}, "a field's name is text, and this is of type int"),
+        ({"a": {1}}, "JSON holds nothing of type set"),
+        ({"a": Path("no such thing")}, "No such file"),
+        ({"a": "\ud800"}, "this is not UTF-8"),
+    ],
+)
+def test_what_no_form_has(form: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        asked_by_form(SHAPE, "form", 0, form)
+
+
+def test_no_library_is_imported_to_recognise_what_is_of_it() -> None:
+    code = (
+        "import sys\n"
+        "from marpack.api.requests import payload\n"
+        "payload([1, 2], 'data'), payload('text', 'data')\n"
+        "print(*sys.modules.keys() & {'torch', 'numpy', 'PIL'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
