@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from marpack.archive.extraction import Unpacked
 from marpack.gate.against import Comparison
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
 from marpack.project.schema import FILE_NAME, ProjectFile
-from marpack.render.build import BuildReport
+from marpack.render.build import BuildReport, InitReport
 from marpack.render.failure import Failure
 from marpack.render.run import BenchmarkReport
 from marpack.render.run_json import RunReport
@@ -22,10 +23,12 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "build": (BuildReport, Failure),
     "check": (GateReport, Comparison, Failure),
     "diff": (Diff, Failure),
+    "init": (InitReport, Failure),
     "inspect": (Inspection, Failure),
     "run": (RunReport, Failure),
     "run-jsonl": (Result, Failure),  # of each line
     "run-repeat": (BenchmarkReport, Failure),
+    "unpack": (Unpacked, Failure),
 }
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 _NULL = {"type": "null"}

@@ -315,7 +315,7 @@ def check(
         UsageError, ProjectError: the source, an input or an option. What is wrong with the archive is in the report.
 
     """
-    options = operations.valid({**locals(), "patience": seconds_per_check})
+    options = operations.valid(locals())
     from msgspec.structs import replace
 
     from marpack.api import requests, results, settings

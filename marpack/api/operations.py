@@ -37,7 +37,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "stand_ins": ("on", "off", "auto"),
     "allow_unproved": ("inputs", "gpu"),
 }
-_TIMES = ("timeout", "startup_timeout", "patience")
+_TIMES = ("timeout", "startup_timeout", "seconds_per_check")
 _COUNTS = (
     *("workers", "batch_size", "max_memory", "max_request_size", "max_response_size"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),

@@ -15,7 +15,7 @@ from marpack.inspection import diff, facts
 from marpack.json_text import to_json
 from marpack.render import build, check, notebook, run_json
 from marpack.render.layout import clean
-from marpack.render.run import answer_in_short
+from marpack.render.run import answer_in_short, fit_end
 from marpack.runner import results
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput
@@ -51,8 +51,9 @@ class Shown:
         return notebook.shown(self)
 
 
-def _quoted(text: str) -> str:
-    return f"'{clean(shortened(text, _SHOWN))}'"
+def _quoted(path: str) -> str:
+    """Return a path, cut at its beginning: the end tells more."""
+    return f"'{fit_end(clean(path[-_SHOWN:] if len(path) <= _SHOWN else f'…{path[1 - _SHOWN :]}'), _SHOWN).rstrip()}'"
 
 
 def _counted(count: int, what: str) -> str:

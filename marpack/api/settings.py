@@ -89,7 +89,7 @@ def check_options(
         stand_ins=options["stand_ins"],
         target=Target(options["target"]) if options["target"] else None,
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
-        seconds_per_check=options["patience"],
+        seconds_per_check=options["seconds_per_check"],
         tolerance=options["tolerance"],
         max_opcodes=options["max_opcodes"],
         cache=cache,

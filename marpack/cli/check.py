@@ -51,7 +51,7 @@ _GROUPS = {
     "Checks": (
         option("--only", multiple=True, metavar="CHECK", help="Run only this check (several times: these)."),
         option("--skip", multiple=True, metavar="CHECK", help="Leave this check out."),
-        option("--patience", type=seconds, default=10.0, metavar="SECONDS", help=(
+        option("--patience", "seconds_per_check", type=seconds, default=10.0, metavar="SECONDS", help=(
             "For each check that repeats samples [10]."
         )),
         option("--tolerance", type=tolerance, default=1e-3, metavar="NUMBER", help=(

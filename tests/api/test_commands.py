@@ -1,0 +1,222 @@
+"""The commands as functions: their options, what they do beyond their results, and what is no option."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import marpack
+from marpack.cli.main import COMMANDS, LazyGroup
+from marpack.errors import NoProjectError, ProjectError, UsageError
+from marpack.project.flags import Flags
+
+HANDLER = """
+import os
+def handle(data, context):
+    if data is None: return
+    if b"end" in data[0].get("body"): os._exit(3)
+    return [{"rows": len(data), "lower": row["body"].decode().lower()} for row in data]
+"""
+# What a function has no use for: its output is the result, and nothing is shown meanwhile.
+SHOWN = {"as_json", "json", "report", "junit", "sarif", "yes", "jsonl", "output_dir", "logs", "help"}
+RENAMED = {
+    "init": {"archive": "from_"},
+    "run": {"no_compile": "compile"},
+}
+# Of people at a terminal, or another function's; see the page on the API.
+LEFT_OUT = {
+    "check": {"kind", "data", "form", "recorded", "against"},
+    "run": {
+        *("kind", "data", "form", "recorded", "torchserve", "unpacked", "output", "resume", "record", "show_data"),
+        *("in_process", "pdb", "watch", "repeat", "warmup"),
+    },
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "marpack.yaml").write_text("name: low\nversion: '1.0'\nhandler: handler.py\n")
+    (tmp_path / "handler.py").write_text(HANDLER)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["init", "build", "inspect", "diff", "unpack", "check", "run"])
+def test_options_go_by_the_commands_names(name: str) -> None:
+    assert name in COMMANDS
+    command = LazyGroup().get_command(click.Context(click.Command("x")), name)
+    assert command is not None
+    known = {parameter.name or "" for parameter in command.params} - SHOWN - LEFT_OUT.get(name, set())
+    names = {RENAMED.get(name, {}).get(each, each) for each in known}
+    assert names - set(inspect.signature(getattr(marpack, name)).parameters) == set()
+
+
+def test_a_project_is_made_and_built_and_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = marpack.init(Path("mine"), template="function", name="tiny")
+    assert (made.name, made.template) == ("tiny", "function")
+    assert (tmp_path / "mine" / "marpack.yaml").is_file()
+    built = marpack.build("mine", output=tmp_path / "out" / "tiny.tar.gz", archive_format="tgz")
+    assert built.path == str(tmp_path / "out" / "tiny.tar.gz")
+    assert marpack.unpack(built.path).folder == "tiny"
+    assert (tmp_path / "tiny" / "MAR-INF" / "MANIFEST.json").is_file()
+    again = marpack.init(from_=Path(built.path), folder="again")
+    assert (again.template, again.name) == (None, "tiny")
+    assert marpack.build("again", archive_format="tgz").digest == built.digest
+
+
+def test_an_archive_is_built_of_the_original_archivers_arguments(project: Path) -> None:
+    (project / "a.txt").write_text("a")
+    built = marpack.build(
+        model_name="flat", version="1", handler="handler.py", extra_files=[Path("a.txt"), "marpack.yaml"], force=True
+    )
+    assert built.path == "flat.mar"
+    assert {each.name for each in marpack.inspect("flat.mar").members} >= {"handler.py", "a.txt", "marpack.yaml"}
+    assert set(Flags.__struct_fields__) <= set(inspect.signature(marpack.build).parameters)
+
+
+def test_the_time_of_a_build_is_the_environments(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    marpack.build()
+    assert marpack.inspect("low.mar").manifest["createdOn"] == "01/01/1970 00:00:00"
+
+
+def test_all_are_answered_in_order_and_held(project: Path) -> None:
+    (project / "A.txt").write_bytes(b"FILE")
+    report = marpack.run(None, (each for each in [Path("A.txt"), b"RAW", b"MORE"]), batch_size=2, content_type="")
+    assert [result.json() for result in report.results] == [
+        {"rows": 2, "lower": "file"},
+        {"rows": 2, "lower": "raw"},
+        {"rows": 1, "lower": "more"},
+    ]
+    assert [result.input for result in report.results] == ["A.txt", "inputs[1]", "inputs[2]"]
+    assert (report.summary.inputs, report.summary.answered, report.failure) == (3, 3, None)
+    assert report.summary.peak_memory
+    assert repr(report) == "RunReport('low.mar', 3 inputs, all answered)"
+    assert all(isinstance(result, marpack.api.results.Answer) for result in report.results)  # type: ignore[attr-defined]
+
+
+def test_a_run_ends_at_the_first_that_falls_short_if_asked(project: Path) -> None:
+    report = marpack.run(project, [b"a", b"end", b"b"], fail_fast=True, content_type="")
+    assert [result.ok for result in report.results] == [True, False]
+    assert repr(report).endswith("/low.mar', 2 inputs, 1 fell short)")
+    assert len(marpack.run(project, [b"a", b"end", b"b"], content_type="").results) == 3
+
+
+def test_a_model_that_cannot_be_loaded_again_loses_no_answer(project: Path) -> None:
+    mark = project / "once"
+    (project / "handler.py").write_text(
+        f"import os\nif os.path.exists({str(mark)!r}): raise ValueError('gone')\n{HANDLER}"
+    )
+
+    def inputs() -> Any:
+        yield b"a"
+        mark.touch()
+        yield b"end"
+        yield b"b"
+
+    report = marpack.run(project, inputs(), content_type="")
+    assert report.results[0].ok
+    assert report.failure is not None
+    assert "ValueError: gone" in report.failure.error
+
+
+def test_a_text_that_names_a_file_is_told_of_in_a_run(project: Path) -> None:
+    report = marpack.run(project, ["marpack.yaml"], content_type="application/octet-stream")
+    assert report.results[0].json() == {"rows": 1, "lower": "marpack.yaml"}
+    assert [trouble.kind for trouble in report.results[0].troubles] == ["text-names-a-file"]
+
+
+def test_inputs_are_asked_in_a_check(project: Path) -> None:
+    said = marpack.check(inputs=[b"A", Path("marpack.yaml")], content_type="", only=["proved", "samples", "loads"])
+    assert [each.verdict for each in said.checks if not each.left_out] == ["passed"] * 3
+    assert "2 requests answered" in next(each.reason for each in said.checks if each.name == "proved")
+
+
+def test_the_cache_is_where_the_environment_says(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "run": lambda: marpack.run(project, [b"a"]),
+        "check": lambda: marpack.check(project, only=["loads"]),
+    }
+    for name, call in calls.items():
+        monkeypatch.setenv("MARPACK_CACHE_DIR", str(project / name))
+        call()
+        assert list((project / name).iterdir())
+
+
+def test_nothing_is_printed(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    marpack.run(project, [b"a"])
+    marpack.check(project, only=["loads"])
+    marpack.diff(project, project)
+    assert capfd.readouterr() == ("", "")
+
+
+API: Any = marpack  # called as no type checker would let it
+WRONG: dict[str, tuple[Callable[[], object], str, str | None]] = {  # call, what is said, and of what
+    "target": (lambda: API.load(".", target="torchserv"), "'torchserv' is not one of torchserve, marpack", "target"),
+    "device": (lambda: API.load(".", device="gpu"), "no such device: gpu", "--device"),
+    "device type": (lambda: API.load(".", device=0), "0 is not a text", "device"),
+    "envelope": (lambda: API.run(".", ["a"], envelope="v2"), "'v2' is not one of", "envelope"),
+    "env": (lambda: API.check(".", env="own"), "'own' is not one of current, isolated", "env"),
+    "format": (lambda: API.build(".", archive_format="zip"), "'zip' is not one of default", "archive_format"),
+    "timeout": (lambda: API.load(".", timeout=0), "0 is not a number of seconds above 0", "timeout"),
+    "timeout type": (lambda: API.load(".", timeout="5"), "'5' is not a number of seconds", "timeout"),
+    "patience": (lambda: API.check(".", seconds_per_check=-1), "-1 is not a number of seconds", "seconds_per_check"),
+    "workers": (lambda: API.run(".", ["a"], workers=0), "0 is not a whole number above 0", "workers"),
+    "batch": (lambda: API.run(".", ["a"], batch_size=1.5), "1.5 is not a whole number", "batch_size"),
+    "bool": (lambda: API.run(".", ["a"], batch_size=True), "True is not a whole number", "batch_size"),
+    "nothing": (lambda: API.run("."), "there is nothing to answer", "inputs"),
+    "one input": (lambda: API.run(".", "text"), "inputs are several", "inputs"),
+    "an input": (lambda: API.run(".", ["a", {1}]), "JSON holds nothing of type set", "inputs[1]"),
+    "a missing file": (lambda: API.check(".", inputs=[Path("gone.png")]), "the file cannot be read", "gone.png"),
+    "a folder": (lambda: API.run(".", [Path()]), "this is a folder, and a file is sent", "."),
+    "only": (lambda: API.check(".", only="samples"), "'samples' is not a list of texts", "only"),
+    "no such check": (lambda: API.check(".", only=["sample"]), "there is no check named 'sample'", None),
+    "unproved": (lambda: API.check(".", allow_unproved=["all"]), "'all' is not one of inputs, gpu", "allow_unproved"),
+    "source": (lambda: API.load(5), "5 is not a path", "source"),
+    "no source": (lambda: API.inspect("gone.mar"), "there is no such file or folder", "gone.mar"),
+    "a number to compare": (lambda: API.diff(".", 5), "5 is not a path", "after"),
+    "nothing to open": (lambda: API.open(None), "None is not a path", "source"),
+    "no name": (lambda: API.unpack("."), "this has no name that a folder could have", "."),
+    "comma": (lambda: API.build(model_name="m", extra_files=["a,b"]), "a comma separates two", "extra_files: a,b"),
+    "both": (lambda: API.build(".", model_name="m"), "--model-name takes a project's place", None),
+    "too few": (lambda: API.build(model_name="m"), "--version and --handler must be given, too", None),
+    "no template": (lambda: API.init("new", template="vision"), "vision", None),
+    "archive and name": (lambda: API.init(from_="x.mar", name="m"), "--from takes everything", None),
+    "labels": (lambda: API.init("new", labels=5), "5 is not a path", "labels"),
+    "limits": (lambda: API.inspect(".", max_size=-1), "-1 is not a whole number above 0", "max_size"),
+    "a path of bytes": (lambda: API.inspect(b"x.mar"), "is not a path", "source"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_option_is_one_sentence(project: Path, name: str) -> None:
+    call, said, where = WRONG[name]
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert said in caught.value.what
+    assert where is None or caught.value.where == where
+    assert "\n" not in str(caught.value)
+
+
+def test_no_project_and_no_sound_one_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NoProjectError):
+        marpack.check()
+    (tmp_path / "marpack.yaml").write_text("name: low\n")
+    with pytest.raises(ProjectError):
+        marpack.build()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_an_interruption_is_pythons_own(project: Path) -> None:
+    def inputs() -> Any:
+        yield b"a"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        marpack.run(project, inputs(), content_type="")

@@ -1,0 +1,166 @@
+"""Every result is what the command writes with --json, and a short line of text."""
+
+import json
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+import marpack
+from marpack.api import results
+from marpack.runner.inputs import Input
+from marpack.runner.results import AnsweredInput, Result
+from marpack.torchserve.messages import Part, Request
+from tools.schemas import REPORTS
+
+COMMAND = (sys.executable, "-m", "marpack")
+ROOT = Path(__file__).parents[2]
+TIMES = {"seconds", "stages", "throughput", "load", "peak_memory", "metrics"}
+TIME = re.compile(r"in [\d.]+ m?s")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Go to a folder with the digits, built, and another version of them."""
+    folder = tmp_path_factory.mktemp("work")
+    ignored = shutil.ignore_patterns("*.mar", "__pycache__")
+    for name in ("digits", "other"):
+        shutil.copytree(ROOT / "examples" / "digits", folder / name, ignore=ignored)
+    text = (folder / "other" / "marpack.yaml").read_text()
+    (folder / "other" / "marpack.yaml").write_text(text.replace("1.0", "1.1"))
+    (folder / "low").mkdir()
+    (folder / "low" / "marpack.yaml").write_text(
+        "name: low\nversion: '1.0'\nhandler: handler.py\nsamples:\n- input: a.txt\n  expect: {text: a}\n"
+    )
+    (folder / "low" / "a.txt").write_text("A")
+    (folder / "low" / "handler.py").write_text(
+        "def handle(data, context):\n    return [row['body'].lower() for row in data or ()]\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        marpack.build("digits")
+        marpack.build("other")
+        yield folder
+
+
+def written(*words: str) -> Any:
+    """Return what a command writes."""
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 1}, done.stderr
+    return json.loads(done.stdout)
+
+
+def timeless(value: Any) -> Any:
+    """Return JSON without what is another time's."""
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key not in TIMES}
+    if isinstance(value, str):
+        return TIME.sub("in … s", value)
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def fits(command: str, document: Any) -> None:
+    schema = json.loads((ROOT / "docs" / "schemas" / f"{command}.json").read_text())
+    jsonschema.validate(document, schema)
+
+
+SAME = {
+    "build": (("build", "digits", "--json"), lambda: marpack.build("digits")),
+    "inspect": (("inspect", "digits", "--verify", "--json"), lambda: marpack.inspect("digits", verify=True)),
+    "diff": (("diff", "digits", "other", "--json"), lambda: marpack.diff("digits", "other")),
+    "unpack": (
+        ("unpack", "digits/digits.mar", "-d", "unpacked", "--only", "*.py", "--only", "MAR-INF", "--force", "--json"),
+        lambda: marpack.unpack("digits/digits.mar", "unpacked", only=["*.py", "MAR-INF"], force=True),
+    ),
+    "init": (
+        ("init", "new", "-t", "function", "--force", "--json"),
+        lambda: marpack.init("new", template="function", force=True),
+    ),
+    "check": (
+        ("check", "low", "--only", "samples", "--only", "loads", "--json"),
+        lambda: marpack.check("low", only=["samples", "loads"]),
+    ),
+    "run": (
+        ("run", "low", "--input", "low/a.txt", "low/marpack.yaml", "--batch-size", "2", "--json"),
+        lambda: marpack.run("low", [Path("low/a.txt"), Path("low/marpack.yaml")], batch_size=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_result_is_what_the_command_writes(work: Path, name: str) -> None:
+    words, call = SAME[name]
+    call(), call()  # what is there already is told of by both
+    theirs, ours = written(*words), call()
+    assert timeless(ours.to_dict()) == timeless(theirs)
+    assert ours.to_dict().keys() == theirs.keys()
+    fits(name, ours.to_dict())
+    assert msgspec.convert(ours.to_dict(), REPORTS[name][0], strict=False).__class__ in type(ours).__mro__
+    with pytest.raises(AttributeError):
+        ours.seconds = 5.0
+
+
+def test_what_the_gate_refuses_is_a_result_too(work: Path) -> None:
+    said = marpack.check("low", inputs=[{"a": 1}], only=["samples", "proved", "loads"])
+    assert not said.deployable
+    assert "inputs[0]" in json.dumps(said.to_dict())
+
+
+def test_an_answer_is_a_line_of_jsonl(work: Path) -> None:
+    with marpack.load("low") as model:
+        answer = model.predict(Path("low/a.txt"))
+    done = subprocess.run(
+        [*COMMAND, "run", "low", "--input", "low/a.txt", "--jsonl"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    theirs = json.loads(done.stdout)
+    assert timeless(answer.to_dict()) == timeless(theirs) | {"input": answer.input}
+    fits("run-jsonl", answer.to_dict())
+
+
+RESULT = Result(
+    input="x",
+    status=200,
+    phrase="OK",
+    headers={},
+    content_type="application/json",
+    body='{"a": 0.5}',
+    body_encoding="text",
+    stages={},
+    seconds=0.1,
+)
+
+
+def test_what_was_asked_is_no_part_of_an_answer() -> None:
+    asked = Input("x", Request(id="1", parts=(Part("body", b"secret text", "text/plain"),)))
+    answer, bare = results.Answer.to(AnsweredInput(asked, RESULT), {}, "handler.py"), results.Answer.of(RESULT)
+    assert answer == bare
+    assert "secret" not in f"{answer!r} {answer.to_dict()} {pickle.dumps(answer)!r}"
+    assert "secret text" in answer._repr_html_()
+    assert pickle.loads(pickle.dumps(answer)) == answer
+    assert "secret" not in pickle.loads(pickle.dumps(answer))._repr_html_()
+    assert isinstance(answer, Result)
+    assert answer.json() == {"a": 0.5}
+
+
+def test_lines_are_short(work: Path) -> None:
+    assert [repr(call()) for _, call in list(SAME.values())[:4]] == [
+        "BuildReport('digits/digits.mar', 18 members, 68.1 kB)",
+        "Inspection('digits/digits.mar', 18 members, pickles safe, 0 findings)",
+        "Diff('digits/digits.mar', 'other/other.mar', 1 difference)".replace("other/other", "other/digits"),
+        "Unpacked('unpacked', 15 files, 9.9 kB)",
+    ]
+    assert re.fullmatch(r"InitReport\('new', \d files written\)", repr(SAME["init"][1]()))
+    long = results.Answer.of(msgspec.structs.replace(RESULT, body="x" * 1_000_000, input="y" * 1_000_000))
+    assert len(repr(long)) < 100
+    assert repr(results.Answer.of(RESULT)) == 'Answer(200, {"a":0.5})'
