@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
-import msgspec
 from rich.filesize import decimal
 
 from marpack.inspection.diff import Change, Diff, FieldDifference, TensorDiff
+from marpack.json_text import to_json
 from marpack.render.layout import clean, fit, heading, paragraph
 
 _SIGNS = {Change.ADDED: ("+", "green"), Change.REMOVED: ("-", "red")}
@@ -78,7 +78,7 @@ def _plain(part: FieldDifference) -> str:
 
 
 def _value(value: Any) -> str:  # Any: JSON
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else to_json(value).decode()
 
 
 def _sized(part: FieldDifference) -> str:

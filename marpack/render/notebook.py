@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _SHOWN = 40  # rows of anything
+_TROUBLES = 5  # of one answer, and lines of the way to each
 _ANSWER = 80  # characters of one
 _LOGS = 4_000  # characters of what a handler printed
 _SIGNS = {"+": "good", "-": "bad", "~": "warn"}
@@ -88,7 +89,8 @@ def answer(answered: AnsweredInput, labels: Mapping[str, str], handler: str) -> 
 
     result = answered.result
     short = replace(result, logs=result.logs[:_LOGS]) if len(result.logs) > _LOGS else result
-    return _framed("answer.html.j2", article=article(AnsweredInput(answered.input, short), labels, handler))
+    html = article(AnsweredInput(answered.input, short), labels, handler, rows=_TROUBLES)
+    return _framed("answer.html.j2", article=html)
 
 
 @cache

@@ -58,7 +58,13 @@ def article_css() -> str:
 
 
 def article(
-    answered: AnsweredInput, labels: Mapping[str, str], handler: str, *, side: int = SIDE, style: str = "style"
+    answered: AnsweredInput,
+    labels: Mapping[str, str],
+    handler: str,
+    *,
+    side: int = SIDE,
+    style: str = "style",
+    rows: int = 40,
 ) -> str:
     """Return the HTML of one input with its answer.
 
@@ -69,6 +75,7 @@ def article(
         side: Pixels of a picture's longer side, at most.
         style: The attribute that places and colours stand in; a page that forbids the one of that name
             copies them from another.
+        rows: Troubles that are told, and lines of the way to each, at most.
     """
     parts, result = answered.input.request.parts, answered.result
     picture = next(filter(None, (_picture(part, side) for part in parts)), None)
@@ -88,6 +95,7 @@ def article(
         stages_told=_stage_times(result.stages),
         told_frames=told_frames,
         style=style,
+        rows=rows,
     )
 
 
@@ -119,7 +127,7 @@ def _json(result: Result) -> Any:  # Any: JSON
         return None
     try:
         return msgspec.json.decode(result.body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):  # the second for letters that UTF-8 has not
         return None
 
 
