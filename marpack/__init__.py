@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from marpack.version import __version__
 
 if TYPE_CHECKING:
-    from marpack.api.commands import build, check, diff, init, inspect, open, run, unpack  # noqa: A004 - reads best
+    from marpack.api.commands import build, diff, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
     from marpack.api.model import Model, load
+    from marpack.api.trying import check, run
 
 __all__ = [
     "Model",
@@ -24,7 +25,12 @@ __all__ = [
     "unpack",
 ]
 # Looked up on first use: `marpack --help` must not pay for what it does not do.
-_MODULES = {"Model": "marpack.api.model", "load": "marpack.api.model"}
+_MODULES = {
+    "Model": "marpack.api.model",
+    "check": "marpack.api.trying",
+    "load": "marpack.api.model",
+    "run": "marpack.api.trying",
+}
 
 
 def __getattr__(name: str) -> Any:  # Any: whichever name of the API

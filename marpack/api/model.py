@@ -6,8 +6,7 @@ from typing import Any, Literal, Self
 from msgspec.structs import replace
 
 from marpack.api.answering import ModelFacts
-from marpack.api.commands import Name
-from marpack.api.operations import valid
+from marpack.api.operations import Name, valid
 from marpack.api.requests import asked, asked_by_form, several, shape_of
 from marpack.api.results import Answer
 from marpack.api.settings import session_of

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Options = Mapping[str, Any]  # Any: each option has its own type
 
+Name = str | os.PathLike[str]  # of a file or a folder, or an address
 # What describes a project to be, and says nothing where the project is an archive's.
 _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")

@@ -1,0 +1,172 @@
+"""The commands that load a model, as functions: `check` and `run`, with their options by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
+
+from marpack.api import operations
+from marpack.api.operations import Name
+from marpack.errors import UsageError
+from marpack.torchserve.messages import MAX_BODY
+
+if TYPE_CHECKING:
+    from marpack.api.results import GateReport, RunReport
+    from marpack.findings import Finding
+
+
+def check(
+    source: Name | None = None,
+    *,
+    inputs: Iterable[Any] = (),  # Any: whatever JSON holds
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    seconds_per_check: float = 10.0,
+    tolerance: float = 1e-3,
+    allow_unproved: Sequence[str] = (),
+    stand_ins: Literal["on", "off", "auto"] | None = None,
+    content_type: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    explain: bool = False,
+    describe: bool = False,
+    envelope: Literal["body", "json", "kserve", "kservev2"] | None = None,
+    max_request_size: int = MAX_BODY,
+    max_response_size: int = MAX_BODY,
+    target: Literal["torchserve", "marpack"] | None = None,
+    device: str = "auto",
+    compile: bool = True,  # noqa: A002 - the option's name
+    timeout: float | None = None,
+    startup_timeout: float | None = None,
+    env: Literal["current", "isolated"] = "current",
+    trust_pickle: bool = False,
+    metrics_config: Name | None = None,
+    max_members: int | None = None,
+    max_size: int | None = None,
+    max_ratio: int | None = None,
+    max_opcodes: int | None = None,
+) -> GateReport:
+    """Say whether an archive may be deployed.
+
+    Args:
+        source: A .mar, a .tar.gz, a model folder or a project (built first if need be); None: the current folder's.
+        inputs: What is asked beside the packed samples: of the kinds that `Model.predict` takes.
+        only: Run only these checks.
+        skip: Leave these checks out.
+        seconds_per_check: That each check which repeats samples may take: the command's `--patience`.
+        tolerance: Between numbers that agree.
+        allow_unproved: "inputs", "gpu": say yes although nothing answered, or nothing on a GPU.
+        stand_ins: Whether requests are made up where there are none; None: the project's word.
+        content_type: Of the inputs; None: their own.
+        headers: The requests' headers.
+        explain: Ask for explanations instead of predictions.
+        describe: Ask the model to describe itself.
+        envelope: The server's setting service_envelope.
+        max_request_size: The server's setting of that name, in bytes.
+        max_response_size: Likewise.
+        target: Whose behaviour counts; None: the project's or the archive's.
+        device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
+        compile: False leaves torch.compile out, whatever the config says.
+        timeout: Seconds for a batch; None: the config's responseTimeout, or 120.
+        startup_timeout: Seconds for loading; None: the config's startupTimeout, or 120.
+        env: "isolated": with the archive's requirements.
+        trust_pickle: Load weights that may run code of their makers.
+        metrics_config: The server's setting of that name; None: the project's.
+        max_members: As in `inspect`.
+        max_size: Likewise.
+        max_ratio: Likewise.
+        max_opcodes: Likewise.
+
+    Returns:
+        The verdict, and every check with what it found; `deployable` is its yes or no.
+
+    Raises:
+        UsageError, ProjectError: the source, an input or an option. What is wrong with the archive is in the report.
+
+    """
+    options = operations.valid(locals())
+    from msgspec.structs import replace
+
+    from marpack.api import requests, results, settings
+    from marpack.gate.candidate import Candidate, held_inputs
+    from marpack.gate.check import CheckSelection
+    from marpack.gate.check import check as examined
+    from marpack.project.source import resolve
+
+    choice = CheckSelection.of(options["only"], options["skip"])
+    shape = requests.shape_of(options)
+    chosen = settings.check_options(
+        options, device=device, compiled=compile, shape=requests.packed(shape), cache=settings.cache_of()
+    )
+    chosen = replace(chosen, inputs=held_inputs(requests.asked_of(inputs, shape)))
+    with Candidate(resolve(options["source"]), chosen) as candidate:
+        return results.GateReport.of(examined(candidate, choice))
+
+
+def run(
+    source: Name | None = None,
+    inputs: Iterable[Any] = (),  # Any: whatever JSON holds
+    *,
+    batch_size: int = 1,
+    workers: int = 1,
+    content_type: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    explain: bool = False,
+    describe: bool = False,
+    envelope: Literal["body", "json", "kserve", "kservev2"] | None = None,
+    max_request_size: int = MAX_BODY,
+    max_response_size: int = MAX_BODY,
+    timeout: float | None = None,
+    startup_timeout: float | None = None,
+    max_memory: int | None = None,
+    fail_fast: bool = False,
+    target: Literal["torchserve", "marpack"] | None = None,
+    device: str = "auto",
+    env: Literal["current", "isolated"] = "current",
+    compile: bool = True,  # noqa: A002 - the option's name
+    trust_pickle: bool = False,
+    metrics_config: Name | None = None,
+) -> RunReport:
+    """Answer all inputs as the server would, and return every answer with what they add up to, held in memory.
+
+    For more answers than memory holds, `load` the model: `predict_many` gives one after the other.
+
+    Args:
+        source: A .mar, a .tar.gz, a model folder or a project (built first if need be); None: the current folder's.
+        inputs: Of the kinds that `Model.predict` takes.
+        batch_size: Requests per call of the handler.
+        workers: Processes that share the inputs.
+        content_type: Of the inputs; None: their own.
+        headers: The requests' headers.
+        explain: Ask for explanations instead of predictions.
+        describe: Ask the model to describe itself.
+        envelope: The server's setting service_envelope.
+        max_request_size: The server's setting of that name, in bytes.
+        max_response_size: Likewise.
+        timeout: Seconds for a batch; None: the config's responseTimeout, or 120.
+        startup_timeout: Seconds for loading; None: the config's startupTimeout, or 120.
+        max_memory: Bytes of data that a worker may have; None: no bound.
+        fail_fast: Stop at the first input that falls short.
+        target: Whose behaviour is shown; None: the project's or the archive's.
+        device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
+        env: "isolated": with the archive's requirements.
+        compile: False leaves torch.compile out, whatever the config says.
+        trust_pickle: Load weights that may run code of their makers.
+        metrics_config: The server's setting of that name; None: the project's.
+
+    Raises:
+        UsageError, ProjectError, ArchiveError: the source, an input or an option.
+        LoadError: the handler could not be imported, constructed or initialised.
+
+    """
+    options = operations.valid(locals())
+    from marpack.api import requests, settings
+    from marpack.api.answering import report_of
+
+    given = iter(requests.asked_of(inputs, requests.shape_of(options)))
+    first = next(given, None)
+    if first is None:
+        raise UsageError("there is nothing to answer", where="inputs", hint="name some: marpack.run(source, [x])")
+    findings: list[Finding] = []
+    with settings.session_of(options, findings.extend) as session:
+        return report_of(session, chain([first], given), findings, batch_size=batch_size, fail_fast=fail_fast)
