@@ -1,5 +1,7 @@
 """`marpack.load`: a model in a worker process of its own, which answers until it is closed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
 
@@ -26,7 +28,7 @@ def load(
     workers: int = 1,
     max_request_size: int = MAX_BODY,
     max_response_size: int = MAX_BODY,
-) -> "Model":
+) -> Model:
     """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
 
     Args:

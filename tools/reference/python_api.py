@@ -1,37 +1,70 @@
 """docs/reference/python-api.md: the public names, as their docstrings tell them."""
 
 import inspect
+from collections.abc import Iterator
 
 import msgspec
 
 from tools.reference.page import NOTE, page
 
+WIDTH = 100  # characters of a signature on one line
+SENT = """Each input of `predict`, `predict_batch`, `predict_many`, `run` and `check`, and each field of a `form`:
+
+| value | body | content type |
+|---|---|---|
+| `Path` | the file's bytes | by its suffix, then its first bytes |
+| `str` | the text, in UTF-8; never a file of that name, which the answer's notes then tell | `text/plain` |
+| `bytes`, `bytearray`, `memoryview` | themselves | none |
+| PIL image | a PNG; modes that PNG has not are converted | `image/png` |
+| numpy array, torch tensor | nested lists, or a number where it has no dimensions | `application/json` |
+| anything else that JSON holds | JSON | `application/json` |
+| `None` | nothing | none |
+
+What is none of these, and a number that JSON has not (NaN, Infinity), is a `UsageError` that tells where it stands.
+In a form, text has no content type."""
+RETURNED = (
+    "Each has `to_dict()`, a `repr` of one line, and the fields of its command's JSON. An `Answer` has `ok`, `raw`"
+    " (bytes) and `json()`, too."
+)
+RESULTS = ("InitReport", "BuildReport", "Inspection", "Diff", "Unpacked", "GateReport", "RunReport", "Answer")
+
 
 def python_api() -> str:
     """Return the public functions and classes, as their docstrings tell them."""
-    from marpack import api, testing
-    from marpack.project.plan import Built
-    from marpack.runner.results import Result
+    import marpack
+    from marpack import testing
+    from marpack.api import results
 
     parts = [
         "# Python API",
         (
-            "The commands are functions, too. Everything below is typed and stable; importing `marpack` costs nothing"
-            " until a function is called, and torch is only ever imported in the worker process."
+            "The commands are functions, too, by the same names, with the options by theirs. Everything below is typed"
+            " and stable; importing `marpack` costs nothing until a function is called, and torch is only ever imported"
+            " in the worker process. A `Name` is a path or an address: `str`, or a `Path`. Nothing is printed;"
+            " `MARPACK_CACHE_DIR` and `SOURCE_DATE_EPOCH` hold as for the commands."
         ),
         (
-            '```python\nimport marpack\n\nbuilt = marpack.build("examples/digits")\n'
-            "print(built.path.name, built.digest[:14])\n\nwith marpack.open(built.path) as archive:\n"
-            "    print(archive.manifest.model.handler, len(archive.entries))\n\n"
+            '```python\nfrom pathlib import Path\n\nimport marpack\n\nbuilt = marpack.build("examples/digits")\n'
+            "print(built.path, built.digest[:14])\n\n"
+            "print(marpack.check(built.path).deployable)\n\n"
             "with marpack.load(built.path) as model:\n"
-            '    answer = model.predict("examples/digits/samples/seven.png")\n'
+            '    answer = model.predict(Path("examples/digits/samples/seven.png"))\n'
             "    print(answer.status, max(answer.json(), key=answer.json().get))\n```"
         ),
+        (
+            "What they return is frozen, has `to_dict()` in the shape that the command writes with `--json`"
+            " (schemas: [build](../schemas/build.json), [check](../schemas/check.json), [diff](../schemas/diff.json),"
+            " [init](../schemas/init.json), [inspect](../schemas/inspect.json), [run](../schemas/run.json),"
+            " [unpack](../schemas/unpack.json)), and shows itself in a notebook: the tables of the commands, and each"
+            " answer with its picture, class bars, boxes or mask. `examples/notebook.ipynb` has ten cells of it."
+        ),
     ]
-    for name in ("build", "open", "load"):
-        parts += function(f"marpack.{name}", getattr(api, name))
-    parts += klass("marpack.Model", api.Model)
-    parts += ["## What they return", *fields("Built", Built), *fields("Result", Result)]
+    for name in ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load"):
+        parts += function(f"marpack.{name}", getattr(marpack, name))
+    parts += klass("marpack.Model", marpack.Model)
+    parts += ["## What is sent", SENT, "## What they return", RETURNED]
+    for made in RESULTS:
+        parts += fields(made, getattr(results, made))
     parts += ["## marpack.testing", "For the tests of a handler's author."]
     for name in testing.__all__:
         parts += function(f"marpack.testing.{name}", getattr(testing, name))
@@ -81,12 +114,49 @@ def kind(hint: object) -> str:
     return text.replace("|", "\\|")
 
 
+class Written:
+    """An annotation as it is written."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
 def shown_signature(made: object) -> str:
-    text = str(inspect.signature(made)) if callable(made) else ""
+    """Return a signature as it is written, a parameter a line where one line is too short."""
+    signature = inspect.signature(made)  # type: ignore[arg-type]
+    parameters = [as_written(each) for each in signature.parameters.values()]
+    returned = signature.return_annotation
+    signature = signature.replace(
+        parameters=parameters, return_annotation=Written(returned) if isinstance(returned, str) else returned
+    )
+    line = short(str(signature))
+    if len(line) <= WIDTH or len(parameters) < 3:
+        return line
+    lines = [f"    {short(each)}," for each in parameter_lines(parameters)]
+    return "\n".join(["(", *lines, f"){line.rpartition(')')[2]}"])
+
+
+def as_written(parameter: inspect.Parameter) -> inspect.Parameter:
+    hint = parameter.annotation
+    return parameter.replace(annotation=Written(hint)) if isinstance(hint, str) else parameter
+
+
+def parameter_lines(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    keywords = False
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and not keywords:
+            keywords = True
+            yield "*"
+        yield str(each)
+
+
+def short(text: str) -> str:
     for prefix in (
+        "marpack.api.results.",
         "marpack.archive.protocol.",
-        "marpack.project.plan.",
-        "marpack.runner.results.",
         "marpack.torchserve.context.",
         "collections.abc.",
         "pathlib._local.",
@@ -94,7 +164,7 @@ def shown_signature(made: object) -> str:
         "typing.",
     ):
         text = text.replace(prefix, "")
-    return text.replace("'Model'", "Model")
+    return text.replace("'Model'", "Model").replace("str | os.PathLike[str]", "Name")
 
 
 def docstring(made: object) -> str:
