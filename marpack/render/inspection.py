@@ -141,13 +141,17 @@ def _entry(handler: HandlerFacts) -> str:
 
 
 def _config(text: str, width: int) -> Iterator[str]:
-    """Yield a model config as its author wrote it, without comments."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---"))]
+    lines = config_lines(text)
     for number, line in enumerate(lines[:_LINES]):
         label = "config" if number == 0 else ""
         yield click.style(f"  {label:7}", dim=True) + fit(clean(line), width - 9).rstrip()
     if len(lines) > _LINES:
         yield f"         … and {len(lines) - _LINES:,} more lines"
+
+
+def config_lines(text: str) -> list[str]:
+    """Return a model config as its author wrote it, without comments."""
+    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---"))]
 
 
 def _weights(weights: WeightsFacts, width: int) -> Iterator[str]:

@@ -22,7 +22,7 @@ from marpack.project.scaffold.template import templates
 from marpack.render.build import BuildReport, InitReport
 from marpack.render.check import counted, hinted_once, said, verdict_of
 from marpack.render.diff import Describe, differing, shaped, sign_of, tensors_of
-from marpack.render.inspection import facts_of, read_of, risk_of, summary_of
+from marpack.render.inspection import config_lines, facts_of, read_of, risk_of, summary_of
 from marpack.render.run import answer_in_short, duration
 from marpack.render.run_json import RunReport
 from marpack.runner.results import AnsweredInput, Result, Summary
@@ -97,7 +97,7 @@ def answer(answered: AnsweredInput, labels: Mapping[str, str], handler: str) -> 
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - as above
 
-    from marpack.render.report.article import article_css, cut  # noqa: PLC0415 - as above
+    from marpack.render.report.article import article_css, cut, visible  # noqa: PLC0415 - as above
 
     environment = Environment(
         loader=FileSystemLoader([templates() / "notebook", templates() / "check"]),
@@ -106,7 +106,7 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cut"] = cut
+    environment.filters |= {"cut": cut, "visible": visible}
     environment.globals["article_css"] = article_css
     return environment
 
@@ -165,7 +165,9 @@ def _(unpacked: Unpacked) -> NotebookPage:
 @page_of.register
 def _(facts: Inspection) -> NotebookPage:
     model = facts.manifest["model"]
-    tables = (*map(_weights, facts.weights[:_SHOWN]), _members(facts), _pickles(facts))
+    lines = config_lines(facts.config.text) if facts.config else []
+    config = (_table(((Cell(line, "mono code"),) for line in lines), len(lines), title="config"),) if lines else ()
+    tables = (*config, *map(_weights, facts.weights[:_SHOWN]), _members(facts), _pickles(facts))
     summary = (("source", facts.source), *summary_of(facts))
     title = f"{model['modelName']} {model.get('modelVersion') or ''}".strip()
     return NotebookPage(title=title, facts=summary, tables=tables, findings=facts.findings)
@@ -234,7 +236,7 @@ def _(report: GateReport) -> NotebookPage:
         title=report.archive,
         verdict=Cell(f"{verdict_of(report)}: {counted(report)}", f"verdict {report.verdict}"),
         facts=tuple((name, value) for name in named if (value := getattr(report, name))),
-        report=report,
+        report=replace(report, checks=tuple(each for each in report.checks if not each.left_out)),
     )
 
 

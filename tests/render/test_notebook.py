@@ -17,7 +17,15 @@ from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.inspection.diff import Change, Diff, FieldDifference, TensorDiff
-from marpack.inspection.facts import HandlerFacts, Inspection, LabelFacts, MemberFacts, TensorFacts, WeightsFacts
+from marpack.inspection.facts import (
+    ConfigFacts,
+    HandlerFacts,
+    Inspection,
+    LabelFacts,
+    MemberFacts,
+    TensorFacts,
+    WeightsFacts,
+)
 from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict
 from marpack.project.plan import Format
 from marpack.render import notebook
@@ -109,6 +117,7 @@ def inspect(text: str) -> str:
         provenance={"builder": text},
         members=(MemberFacts(name=text, size=2, compressed_size=1, method=Method.STORED, sha256=text),) * MANY,
         handler=HandlerFacts(entry_point=text, file=text, class_name=text, bases=(text,)),
+        config=ConfigFacts(file=text, text=f"a: 1\n  b: {text}\n" * MANY),
         labels=LabelFacts(count=9, first=(text,)),
         requirements=(text,) * MANY,
         weights=(weights,) * 50,
@@ -347,3 +356,22 @@ def test_the_page_around_it_stays_as_it_is(browser: Browser, tmp_path: Path) -> 
         browser.open(page)
         seen.append(browser.value(script))
     assert seen[0] == seen[1]
+
+
+def test_a_check_that_nobody_asked_for_is_not_shown() -> None:
+    left_out = CheckResult(name="memory", title="it stays", verdict=Verdict.SKIPPED, reason="left out")
+    asked = CheckResult(name="labels", title="they fit", verdict=Verdict.SKIPPED, reason="there are none")
+    page = notebook.shown(
+        GateReport(
+            archive="x",
+            digest=None,
+            target="torchserve",
+            verdict=GateVerdict.PARTIAL,
+            deployable=False,
+            checks=(left_out, asked),
+            seconds=1.0,
+        )
+    )
+    assert "there are none" in page
+    assert "it stays" not in page
+    assert "1 left out" in page
