@@ -189,7 +189,7 @@ def _is_in_range(extrema: tuple[int, int]) -> bool:
 
 def _json(value: Any, where: str) -> bytes:  # Any: whatever JSON holds
     try:
-        return json.dumps(value, allow_nan=False, default=_listed).encode()
+        return _ENCODER.encode(value).encode()
     except (UsageError, TypeError, ValueError, RecursionError) as error:
         try:
             _refuse(value, where)
@@ -216,6 +216,9 @@ def _listed(value: Any) -> Any:  # Any: whatever JSON does not hold by itself, a
     named = f"{_kind(value)} of {value.dtype}" if is_array else _kind(value)
     hint = "pass a dict, a list, a number, text, bytes, a picture, an array, a tensor, or a file as Path(…)"
     raise UsageError(f"JSON holds nothing of type {named}", hint=hint)
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, default=_listed)
 
 
 def _refuse(value: Any, where: str) -> None:  # Any: whatever JSON does not hold

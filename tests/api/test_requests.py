@@ -136,7 +136,8 @@ def test_a_text_that_names_a_file_says_so(tmp_path: Path, monkeypatch: pytest.Mo
         assert note is not None
         assert (note.kind, note.hint) == ("text-names-a-file", f"to send the file: predict(Path({name!r}))")
     Path("folder").mkdir()
-    for text in ("dog.png", "", "folder", "cat.png\n", "a\0b", "x" * 256, "\ud800"[:0]):
+    Path("two\nlines").touch()
+    for text in ("dog.png", "", "folder", "two\nlines", "a\0b", "x" * 256):
         assert payload(text, "data").note is None
 
 
