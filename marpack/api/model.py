@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import Any, Literal, Self
 
 from msgspec.structs import replace
@@ -12,8 +15,9 @@ from marpack.api.operations import Name, valid
 from marpack.api.requests import asked, asked_by_form, several, shape_of
 from marpack.api.results import Answer
 from marpack.api.settings import session_of
+from marpack.errors import UsageError
 from marpack.runner.inputs import Input, RequestDefaults, request_id
-from marpack.runner.results import answered_inputs
+from marpack.runner.results import AnsweredInput, answered_inputs
 from marpack.runner.session import Session
 from marpack.torchserve.messages import MAX_BODY
 
@@ -51,13 +55,17 @@ def load(
 
 
 class Model:
-    """A loaded model: give it inputs, get what a client of the server would get."""
+    """A loaded model: give it inputs, get what a client of the server would get.
+
+    Several threads may ask it; they share its workers.
+    """
 
     def __init__(self, session: Session, shape: RequestDefaults) -> None:
         self._session = session
         self._facts = ModelFacts.of(session)
         self._plain = shape
-        self._sent = 0
+        self._numbers = itertools.count(1)  # of requests
+        self._turn = threading.RLock()  # of the thread that talks to the workers
 
     @property
     def handler(self) -> str:
@@ -94,29 +102,68 @@ class Model:
         shape = replace(self._plain, content_type=given.content_type, headers=given.headers, explain=explain)
         if form is None:
             return self._answered([self._asked(data, shape)])[0]
-        name = self._next()
-        return self._answered([asked_by_form(shape, name, self._sent, form)])[0]
+        number = next(self._numbers)
+        return self._answered([asked_by_form(shape, request_id(number), number, form)])[0]
 
     def predict_batch(self, batch: Iterable[Any]) -> list[Answer]:  # Any: as above
         """Answer several requests in one call of the handler, as the server does with `batchSize`."""
         requests = [self._asked(data, self._plain) for data in several(batch)]
         return self._answered(requests, batch_size=max(1, len(requests)))
 
-    def predict_many(self, inputs: Iterable[Any]) -> list[Answer]:  # Any: as above
-        """Answer several requests one by one, shared among the workers; results in the inputs' order."""
-        return self._answered([self._asked(data, self._plain) for data in several(inputs)])
+    def predict_many(
+        self,
+        inputs: Iterable[Any],  # Any: as above
+        *,
+        batch_size: int = 1,
+        isolate: bool = False,
+    ) -> Iterator[Answer]:
+        """Answer any number of requests, shared among the workers: an iterator, in the inputs' order.
 
-    def _asked(self, data: Any, shape: RequestDefaults) -> Input:  # Any: as above
-        return asked(shape, self._next(), self._sent, data)
+        Inputs are taken a few hundred ahead of their answers, so there may be more of them than memory holds. One that
+        cannot be sent ends it, once those before it are answered.
 
-    def _next(self) -> str:
-        self._sent += 1
-        return request_id(self._sent)
+        Args:
+            inputs: Of the kinds that `predict` takes.
+            batch_size: Requests per call of the handler.
+            isolate: Ask the requests of a batch that failed again, one by one, so that a bad one costs only itself.
+                This is not what the server does: there, all of them fail.
+
+        Raises UsageError: at once for what is not several, and in its turn for what cannot be sent.
+
+        """
+        size = valid({"batch_size": batch_size})["batch_size"]
+        return self._answers(several(inputs), size, isolate=isolate)
+
+    def _answers(self, inputs: Iterable[Any], batch_size: int, *, isolate: bool) -> Iterator[Answer]:  # Any: as above
+        unsent: list[UsageError] = []
+
+        def requests() -> Iterator[Input]:
+            for number, data in enumerate(inputs):
+                try:
+                    yield self._asked(data, self._plain, where=f"inputs[{number}]")
+                except UsageError as error:
+                    unsent.append(error)
+                    return
+
+        answered = answered_inputs(self._session.pool, requests(), batch_size=batch_size, isolate=isolate)
+        with closing(answered):
+            while (each := self._next_of(answered)) is not None:
+                yield self._facts.answer(each)
+        if unsent:
+            raise unsent[0]
+
+    def _next_of(self, answered: Iterator[AnsweredInput]) -> AnsweredInput | None:
+        with self._turn:
+            return next(answered, None)
+
+    def _asked(self, data: Any, shape: RequestDefaults, *, where: str = "data") -> Input:  # Any: as above
+        number = next(self._numbers)
+        return asked(shape, request_id(number), number, data, where=where)
 
     def _answered(self, requests: list[Input], *, batch_size: int = 1) -> list[Answer]:
-        return [
-            self._facts.answer(each) for each in answered_inputs(self._session.pool, requests, batch_size=batch_size)
-        ]
+        with self._turn:
+            answered = list(answered_inputs(self._session.pool, requests, batch_size=batch_size))
+        return [self._facts.answer(each) for each in answered]
 
     def close(self) -> None:
         """End the worker and close the archive."""

@@ -5,7 +5,7 @@ import json
 import random
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import groupby, islice
 from typing import Any, Literal
 
@@ -159,7 +159,7 @@ def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1, isolate: bo
 
 def answered_inputs(
     pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1, isolate: bool = False
-) -> Iterator[AnsweredInput]:
+) -> Generator[AnsweredInput, None, None]:
     """Yield every input with its result, in order; inputs are read only as the pool asks for them.
 
     Args:
