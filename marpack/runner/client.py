@@ -38,7 +38,7 @@ _FOREIGN = "foreign-bytes"  # a trouble's kind
 _NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
 
 
-class BatchResult(Struct, frozen=True, kw_only=True):
+class BatchResult(Struct, frozen=True, kw_only=True, gc=False):
     """What became of one batch."""
 
     responses: tuple[Response, ...]

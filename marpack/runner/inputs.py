@@ -39,7 +39,7 @@ _MAGIC = (
 )
 
 
-class Input(Struct, frozen=True):
+class Input(Struct, frozen=True, gc=False):
     """One request and what the user calls it; inputs with one `batch` go to the handler in one call."""
 
     name: str
@@ -213,6 +213,11 @@ def read_input(path: str, *, maximum: int | None = None) -> bytes:
         from marpack.archive.remote import fetch  # noqa: PLC0415 - a second of imports that few inputs need
 
         return fetch(path)
+    return read_file(path, maximum=maximum)
+
+
+def read_file(path: str, *, maximum: int | None = None) -> bytes:
+    """Return the bytes of a file; raises as `read_input` does."""
     if "\0" in path:
         raise UsageError("the input cannot be read: no file has such a name", where=path)
     try:

@@ -236,7 +236,7 @@ class LocalPool:
     def _replace(self, feed: "_Feed", *, timed_out: bool) -> None:
         """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
         self._note_memory(feed.worker)
-        (number, _), *rest = feed.sent
+        (number, _, _), *rest = feed.sent
         self._settle(number, feed.worker.give_up(timed_out=timed_out))
         self.restarts += 1
         if self._folder is not None:
@@ -245,8 +245,8 @@ class LocalPool:
         self.loads.append(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
         feed.sent.clear()
         feed.weight = 0
-        for item in rest:
-            feed.send(*item)
+        for later, batch, _ in rest:
+            feed.send(later, batch)
 
     def resident_memory(self) -> int | None:
         """Return the bytes that the first worker has resident now, where the system tells."""
@@ -285,7 +285,7 @@ class _Feed:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.sent: deque[tuple[int, Batch]] = deque()
+        self.sent: deque[tuple[int, Batch, int]] = deque()  # number, requests, bytes
         self.weight = 0  # bytes of all that was sent and not answered
         self._pace = 1.0  # seconds per batch, smoothed
 
@@ -301,20 +301,17 @@ class _Feed:
         return len(self.sent) * self._pace if self._pace < _FAST and len(self.sent) > _AHEAD_SLOW else 0.0
 
     def send(self, number: int, batch: Batch) -> None:
-        self.sent.append((number, batch))
-        self.weight += _weight(batch)
+        weight = sum([len(part.value) for request in batch for part in request.parts])
+        self.sent.append((number, batch, weight))
+        self.weight += weight
         self.worker.submit(batch)
 
     def answered(self, seconds: float) -> int:
         """Take note that the oldest batch is done, and return its number."""
-        number, batch = self.sent.popleft()
-        self.weight -= _weight(batch)
+        number, _, weight = self.sent.popleft()
+        self.weight -= weight
         self._pace = 0.8 * self._pace + 0.2 * seconds
         return number
 
     def is_late(self, timeout: float | None) -> bool:
         return timeout is not None and self.worker.late(timeout)
-
-
-def _weight(batch: Batch) -> int:
-    return sum([len(part.value) for request in batch for part in request.parts])

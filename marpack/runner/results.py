@@ -20,14 +20,14 @@ from marpack.torchserve.messages import DATA, METRICS, Loaded, Trouble
 _KEPT = 4096  # durations kept per stage: more are sampled evenly
 
 
-class Body(Struct, frozen=True):
+class Body(Struct, frozen=True, gc=False):
     """Bytes as JSON can hold them."""
 
     content: str
     encoding: Literal["text", "base64"] = "text"
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class Result(Struct, frozen=True, kw_only=True, gc=False):
     """One input's answer."""
 
     input: str
@@ -124,7 +124,7 @@ def _parted(logs: str, metrics: tuple[str, ...]) -> _LogParts:
     )
 
 
-class AnsweredInput(Struct, frozen=True):
+class AnsweredInput(Struct, frozen=True, gc=False):
     """What was asked and what was answered."""
 
     input: Input

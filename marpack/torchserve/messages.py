@@ -25,7 +25,10 @@ _CHUNK = 1 << 16  # bytes read at once
 _GONE = (BrokenPipeError, ConnectionResetError)
 
 
-class Part(Struct, frozen=True):
+# What comes with every request is without the garbage collector's care (gc=False): none of it can hold itself.
+
+
+class Part(Struct, frozen=True, gc=False):
     """One input parameter of a request, as the server's frontend hands it to the worker (contract §4)."""
 
     name: str  # "body" for a raw body, else the form field's name
@@ -33,7 +36,7 @@ class Part(Struct, frozen=True):
     content_type: str = ""
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One request of a batch."""
 
     id: str
@@ -43,7 +46,7 @@ class Request(Struct, frozen=True, kw_only=True):
     explain: bool | None = False  # sent to /explanations; None as above
 
 
-class Response(Struct, frozen=True, kw_only=True):
+class Response(Struct, frozen=True, kw_only=True, gc=False):
     """What the client receives for one request (contract §5)."""
 
     status: int
@@ -98,7 +101,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     required: tuple[str, ...] = ()  # distributions that the archive's requirements name
 
 
-class Predict(Struct, frozen=True, tag=True):
+class Predict(Struct, frozen=True, tag=True, gc=False):
     """Handle one batch."""
 
     requests: tuple[Request, ...]
@@ -141,7 +144,7 @@ class ModelOutput(Struct, frozen=True):
     classes: bool = False  # what took it is a classifier, to which they are classes
 
 
-class Answered(Struct, frozen=True, kw_only=True, tag=True):
+class Answered(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The batch's answers, in its order."""
 
     responses: tuple[Response, ...]
