@@ -117,7 +117,7 @@ class AnswerContext(Struct, frozen=True):
     handler: str = ""
 
 
-class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True):
+class Answer(Shown, results.Result, frozen=True, kw_only=True, dict=True, gc=True):
     """One input's answer, the fields of a line of `marpack run --jsonl`."""
 
     @classmethod
