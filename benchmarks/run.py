@@ -94,6 +94,30 @@ times = [min(timeit.repeat(call, number=1000, repeat=10)) / 1000 for call in (th
 os.write(out, str(times[0] - times[1]).encode())
 """
 
+# Seconds per input of a model's iterator and of the runner alone, medians of pairs, and the median of their ratios.
+MANY = """
+import statistics, sys, time
+from collections import deque
+import marpack
+from marpack.runner.inputs import RequestDefaults, request_id
+from marpack.runner.results import answered_inputs
+
+count, shape, pairs = int(sys.argv[2]), RequestDefaults(), []
+
+def spent(answers):
+    started = time.perf_counter()
+    deque(answers, maxlen=0)
+    return (time.perf_counter() - started) / count
+
+with marpack.load(sys.argv[1]) as model:
+    for _ in range(7):
+        requests = (shape.input(request_id(number), number, "", b"x" * 100) for number in range(count))
+        many = spent(model.predict_many(b"x" * 100 for _ in range(count)))
+        pairs.append((many, spent(answered_inputs(model._session.pool, requests))))
+ours, theirs = zip(*pairs)
+print(statistics.median(ours), statistics.median(theirs), statistics.median(a / b for a, b in pairs))
+"""
+
 
 def main() -> int:
     options = parse()
@@ -105,6 +129,7 @@ def main() -> int:
             digits_throughput(folder, options.repeat),
             digits_throughput(folder, options.repeat, threads=1),
             no_op_throughput(folder, options.repeat),
+            from_python(folder, options.inputs),
             handler_overhead(folder),
             change_to_answer(folder),
         ]
@@ -127,6 +152,7 @@ def prepare(folder: Path, inputs: int) -> None:
     (folder / "bare_steps.py").write_text(STEPS)
     (folder / "bare.py").write_text(BARE)
     (folder / "overhead.py").write_text(OVERHEAD)
+    (folder / "many.py").write_text(MANY)
     samples = sorted((DIGITS / "samples").glob("*.png"))
     (folder / "paths").write_text("".join(f"{path}\n" for path in samples * 800))
     (folder / "noop" / "MAR-INF").mkdir(parents=True)
@@ -226,6 +252,16 @@ def no_op_throughput(folder: Path, repeat: int) -> bool:
     pace = Race(repeat, lambda: throughput([*MARPACK, folder / "noop", "--input", folder / "in"])).median(0)
     return told("no-op handler, small files", ours=f"{pace:,.0f}/s", theirs="10,000/s", ratio=pace / 10_000,
                 bound="at least 1.00", met=pace >= 10_000)  # fmt: skip
+
+
+def from_python(folder: Path, inputs: int) -> bool:
+    """Compare `Model.predict_many` with the runner that is behind it."""
+    done = subprocess.run(
+        [sys.executable, folder / "many.py", folder / "noop", str(inputs)], check=True, capture_output=True, text=True
+    )
+    ours, theirs, ratio = map(float, done.stdout.split())
+    return told("predict_many / the runner behind it", ours=f"{ours * 1e6:.0f} us", theirs=f"{theirs * 1e6:.0f} us",
+                ratio=ratio, bound="at most 1.20", met=ratio <= 1.2)  # fmt: skip
 
 
 def handler_overhead(folder: Path) -> bool:
