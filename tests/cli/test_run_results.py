@@ -241,6 +241,17 @@ def test_whoever_reads_only_the_first_lines_sees_no_error(mar: str, tmp_path: Pa
     assert "Error" not in done.stderr
 
 
+@pytest.mark.parametrize("form", ["--jsonl", "--json"])
+def test_an_answer_is_written_while_the_next_is_not_there_yet(mar: str, tmp_path: Path, form: str):
+    inputs = ("--data", "first", "--data", "waits")
+    with subprocess.Popen([*COMMAND, "run", mar, *inputs, form], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        seen = next(line for line in process.stdout if '"first"' in line)
+        (tmp_path / "open").touch()
+        assert "waits" in process.stdout.read()
+    assert "waits" not in seen
+
+
 def test_a_summary_tells_each_stage(make_mar):
     handler = textwrap.dedent(
         """
