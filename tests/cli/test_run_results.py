@@ -242,7 +242,10 @@ def test_whoever_reads_only_the_first_lines_sees_no_error(mar: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("form", ["--jsonl", "--json"])
-def test_an_answer_is_written_while_the_next_is_not_there_yet(mar: str, tmp_path: Path, form: str):
+def test_an_answer_is_written_while_the_next_is_not_there_yet(
+    mar: str, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     inputs = ("--data", "first", "--data", "waits")
     with subprocess.Popen([*COMMAND, "run", mar, *inputs, form], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
