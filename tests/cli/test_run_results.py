@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -249,9 +250,13 @@ def test_an_answer_is_written_while_the_next_is_not_there_yet(
     inputs = ("--data", "first", "--data", "waits")
     with subprocess.Popen([*COMMAND, "run", mar, *inputs, form], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        seen = next(line for line in process.stdout if '"first"' in line)
+        too_late = threading.Timer(20, process.kill)
+        too_late.start()
+        seen = next((line for line in process.stdout if '"first"' in line), None)
         (tmp_path / "open").touch()
         assert "waits" in process.stdout.read()
+        too_late.cancel()
+    assert seen is not None
     assert "waits" not in seen
 
 
