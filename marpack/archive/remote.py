@@ -128,7 +128,7 @@ def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
     else:
         import fsspec  # noqa: PLC0415 - only such inputs need it
 
-        with _from_file_system(address, refuse, failing, "the inputs"), fsspec.open(address) as file:
+        with from_file_system(address, refuse, failing, "the inputs"), fsspec.open(address) as file:
             data = file.read(maximum + 1)
     if len(data) > maximum:
         raise UsageError(f"the input is larger than {maximum:,} bytes", where=where, hint=_DOWNLOAD)
@@ -172,7 +172,7 @@ class FileSystemFetch:
 
         self._where = public_address(address)
         refuse = partial(_unreachable, where=self._where)
-        self._reach = partial(_from_file_system, address, refuse, "it cannot be fetched", "the archive")
+        self._reach = partial(from_file_system, address, refuse, "it cannot be fetched", "the archive")
         with self._reach():
             self._files, self._path = fsspec.core.url_to_fs(address)
             info = self._files.info(self._path)
@@ -206,7 +206,7 @@ def _unreachable(text: str, where: str, hint: str = "check the address, or downl
 
 
 @contextmanager
-def _from_file_system(address: str, refuse: Refuse, failing: str, what: str) -> Iterator[None]:
+def from_file_system(address: str, refuse: Refuse, failing: str, what: str) -> Iterator[None]:
     """Turn whatever goes wrong in one of fsspec's file systems into an error of ours, without what is secret."""
     try:
         yield

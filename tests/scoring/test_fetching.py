@@ -1,0 +1,296 @@
+"""Addresses of rows: what is fetched, and what no row may reach."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from marpack.errors import UsageError
+from marpack.scoring.fetching import fetch_url, is_public
+from marpack.torchserve.frontend.headers import TooLargeError
+
+CERTIFICATE = Path(__file__).parents[1] / "data" / "loopback.pem"
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+Talk = Callable[[socket.socket, str], None]  # a connection, and the path that was asked for
+
+
+@contextmanager
+def server(talk: Talk, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Answer connections one after another, byte by byte as a test wants it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                if tls is not None:
+                    connection = tls.wrap_socket(connection, server_side=True)
+                with connection:
+                    head = connection.recv(65536).decode("latin-1")
+                    talk(connection, head.split(" ")[1] if " " in head else "")
+            except OSError:
+                connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+def answer(body: bytes = b"hello", head: str = "", status: str = "200 OK") -> Talk:
+    length = "" if "Content-Length" in head or "chunked" in head else f"Content-Length: {len(body)}\r\n"
+    data = f"HTTP/1.1 {status}\r\n{length}{head}\r\n".encode() + body
+    return lambda connection, _: connection.sendall(data)
+
+
+def fetched(url: str, *, allow_private: bool = True, max_bytes: int = 100, seconds: float = 5) -> bytes:
+    return fetch_url(url, allow_private=allow_private, max_bytes=max_bytes, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        answer(),
+        answer(head="Content-Length: 5\r\n"),
+        answer(b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n", head=CHUNKED),
+        lambda connection, _: connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nhello"),
+    ],
+)
+def test_an_answer_is_read_to_its_end(talk: Talk) -> None:
+    with server(talk) as url:
+        assert fetched(f"{url}/a b/ü?q=1#part") == b"hello"
+
+
+def test_the_path_is_sent_as_http_spells_it() -> None:
+    paths = []
+    with server(lambda connection, path: (paths.append(path), answer()(connection, path))[1]) as url:
+        fetched(f"{url}/a b/%20ü?q=ä&x=%2F#part")
+        fetched(f"{url}?only")
+    assert paths == ["/a%20b/%20%C3%BC?q=%C3%A4&x=%2F", "/?only"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "127.8.8.8", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1",
+        "100.127.255.255", "224.0.0.1", "239.255.255.250", "255.255.255.255", "198.18.0.1", "240.0.0.1", "192.0.2.1",
+        "::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
+        "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1.1.1.1", "2002:7f00:1::", "2001:db8::1",
+    ],
+)  # fmt: skip
+def test_addresses_that_are_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101"])
+def test_addresses_that_are_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "[::1]", "[::ffff:127.0.0.1]"]
+)
+def test_this_machine_is_not_asked(host: str) -> None:
+    with server(answer()) as url:
+        port = url.rpartition(":")[2]
+        with pytest.raises(UsageError, match="private network") as caught:
+            fetched(f"http://{host}:{port}/secret?token=1", allow_private=False)
+    assert "--allow-private" in str(caught.value.hint)
+    assert "token" not in str(caught.value)
+
+
+def test_a_public_name_of_a_private_address_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(answer()) as url:
+        port = int(url.rpartition(":")[2])
+        place = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [place])
+        with pytest.raises(UsageError, match="private network"):
+            fetched(f"http://public.example:{port}/", allow_private=False)
+        assert fetched(f"http://public.example:{port}/") == b"hello"
+
+
+def test_the_address_that_was_judged_is_the_one_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that means a private address from the second time on is looked up once."""
+    asked = []
+
+    def rebinding(*_: object, **__: object) -> list[object]:
+        asked.append("1.1.1.1" if not asked else "127.0.0.1")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (asked[-1], 80))]
+
+    connected: list[object] = []
+
+    class Recorded(socket.socket):
+        def connect(self, place: object) -> None:
+            connected.append(place)
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    monkeypatch.setattr(socket, "socket", Recorded)
+    with pytest.raises(UsageError, match="refused"):
+        fetched("http://public.example/", allow_private=False)
+    assert (asked, connected) == (["1.1.1.1"], [("1.1.1.1", 80)])
+
+
+def test_the_next_address_is_tried_where_one_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(answer()) as url, socket.create_server(("127.0.0.1", 0)) as closed:
+        gone, port = closed.getsockname()[1], int(url.rpartition(":")[2])
+        closed.close()
+        places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each)) for each in (gone, port)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        assert fetched("http://two.example/") == b"hello"
+
+
+def redirecting(count: int) -> Talk:
+    def talk(connection: socket.socket, path: str) -> None:
+        number = int(path.strip("/"))
+        if number == count:
+            answer(path.encode())(connection, path)
+        else:
+            answer(status="302 Found", head=f"Location: /{number + 1}\r\n")(connection, path)
+
+    return talk
+
+
+def test_five_redirects_are_followed() -> None:
+    with server(redirecting(5)) as url:
+        assert fetched(f"{url}/0") == b"/5"
+    with server(redirecting(6)) as url, pytest.raises(UsageError, match="more than 5 times"):
+        fetched(f"{url}/0")
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("file:///etc/hostname", "only http:// and https://"),
+        ("ftp://127.0.0.1/x", "only http:// and https://"),
+        ("http://user:secret@127.0.0.1/", "user or password"),
+        ("http://[bad/", "no address"),
+        ("", "redirects to nowhere"),
+    ],
+)
+def test_what_is_redirected_to_is_judged_again(location: str, message: str) -> None:
+    talk = answer(status="301 Moved", head=f"Location: {location}\r\n")
+    with server(talk) as url, pytest.raises(UsageError, match=message) as caught:
+        fetched(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_redirect_to_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(answer(status="307 Moved", head="Location: http://inside.example/\r\n")) as url:
+        port = int(url.rpartition(":")[2])
+        monkeypatch.setattr("marpack.scoring.fetching.is_public", lambda address: address == "127.0.0.1")
+        places = {"outside.example": "127.0.0.1", "inside.example": "10.0.0.1"}
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda host, *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (places[host], port))],
+        )
+        with pytest.raises(UsageError, match="private network"):
+            fetched("http://outside.example/", allow_private=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file:///etc/hostname", "only http"),
+        ("", "only http"),
+        ("x.png", "only http"),
+        ("http://", "only http"),
+        ("http://[::1/", "this is no address"),
+        ("http://a:99999/", "this is no address"),
+        ("http://a\r\nb/", "address|fetched"),
+        ("http://user@host/", "user or password"),
+        ("http://" + "a" * 70 + ".ü/", "this is no address"),
+        ("http://name.invalid/", "cannot be fetched"),
+    ],
+)
+def test_what_is_no_address_is_told(url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", _nowhere)
+    with pytest.raises(UsageError, match=message):
+        fetched(url)
+
+
+def _nowhere(*_: object, **__: object) -> None:
+    raise socket.gaierror(-2, "Name or service not known")
+
+
+@pytest.mark.parametrize(
+    ("talk", "error", "message"),
+    [
+        (answer(b"x" * 101), TooLargeError, "101 bytes"),
+        (answer(b"x", head="Content-Length: 1000000\r\n"), TooLargeError, "1,000,000 bytes"),
+        (answer(b"70\r\n" + b"x" * 112 + b"\r\n0\r\n\r\n", head=CHUNKED), TooLargeError, "112"),
+        (lambda connection, _: connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 500), TooLargeError, "500"),
+        (answer(b"x", head="Content-Length: 10\r\n"), UsageError, "broke off, 9 bytes before the end"),
+        (answer(b"5\r\nab", head=CHUNKED), UsageError, "cannot be fetched"),
+        (answer(status="404 Not Found"), UsageError, "the server answers 404 Not Found"),
+        (answer(head="Content-Encoding: gzip\r\n"), UsageError, "compressed"),
+        (lambda connection, _: connection.sendall(b"SSH-2.0\r\n"), UsageError, "cannot be fetched"),
+        (lambda connection, _: None, UsageError, "cannot be fetched"),
+        (answer(head="X: y\r\n" * 200), UsageError, "cannot be fetched"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_not_what_it_should_be_is_told(talk: Talk, error: type[Exception], message: str) -> None:
+    with server(talk) as url, pytest.raises(error, match=message):
+        fetched(url)
+
+
+def trickle(first: bytes) -> Talk:
+    def talk(connection: socket.socket, _: str) -> None:
+        connection.sendall(first)
+        for _ in range(200):
+            connection.sendall(b"x")
+            time.sleep(0.02)
+
+    return talk
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        trickle(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"),
+        trickle(b"HTTP/1.1 200 OK\r\nX: "),
+        trickle(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n"),
+        lambda *_: time.sleep(0.3),
+    ],
+)
+def test_the_whole_time_is_bounded_however_little_comes_at_a_time(talk: Talk) -> None:
+    with server(talk) as url:
+        started = time.monotonic()
+        with pytest.raises(UsageError, match=r"longer than 0.1 s"):
+            fetched(url, max_bytes=10_000, seconds=0.1)
+        assert time.monotonic() - started < 2
+
+
+@pytest.fixture
+def context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    return context
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(context: ssl.SSLContext) -> None:
+    with server(answer(), context) as url, pytest.raises(UsageError, match="CERTIFICATE_VERIFY_FAILED"):
+        fetched(url)
+
+
+def test_https_is_fetched_and_does_not_lead_to_http(context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
+    monkeypatch.setattr("marpack.scoring.fetching._trusted", lambda: trusting)
+    with server(answer(), context) as url:
+        assert fetched(url) == b"hello"
+    down = answer(status="302 Found", head="Location: http://127.0.0.1/\r\n")
+    with server(down, context) as url, pytest.raises(UsageError, match="from https to http"):
+        fetched(url)
