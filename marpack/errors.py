@@ -176,6 +176,13 @@ class OutputError(MarpackError):
     fix = "Make room or give permission there, or name another place."
 
 
+class TableError(MarpackError):
+    """A table could not be read to its end (truncated, changed meanwhile, gone)."""
+
+    code = "table"
+    fix = "Mend or fetch the table again; marpack score --resume goes on behind the parts that are whole."
+
+
 class InterruptError(MarpackError):
     """Somebody asked the command to end: Ctrl-C, SIGTERM or SIGHUP."""
 

@@ -1,0 +1,361 @@
+"""Tables: found by words, looked at before anything starts, read in batches of bounded size."""
+
+import gzip
+import os
+import random
+import string
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from marpack.errors import TableError, UsageError
+from marpack.scoring import batches, text_tables
+from marpack.scoring.batches import UnreadableValue
+from marpack.scoring.mapping import RowMapping
+from marpack.scoring.tables import TableInput, TableKind, plan_tables
+
+TEXT = RowMapping(text="t")
+
+
+def parquet(path: Path, rows: int = 10, group: int = 4, **columns: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"id": list(range(rows)), "t": [f"text {number}" for number in range(rows)], **columns})
+    pq.write_table(table, path, row_group_size=group)
+    return path
+
+
+def arrow(path: Path, rows: int = 10) -> Path:
+    table = pa.table({"id": list(range(rows)), "t": [f"text {number}" for number in range(rows)]})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    return path
+
+
+def csv(path: Path, rows: int = 10) -> Path:
+    text = "id,t\r\n" + "".join(f'{number},"text {number}"\r\n' for number in range(rows))
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def jsonl(path: Path, rows: int = 10) -> Path:
+    text = "\n".join(f'{{"id": {number}, "t": "text {number}"}}' for number in range(rows))
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "a.parquet": parquet,
+    "a.arrow": arrow,
+    "a.feather": arrow,
+    "a.csv": csv,
+    "a.csv.gz": csv,
+    "a.jsonl": jsonl,
+    "a.jsonl.gz": jsonl,
+    "a.NDJSON": jsonl,
+    "plain": parquet,
+    "bare": arrow,
+}
+
+
+def only(*words: object, mapping: RowMapping = TEXT) -> TableInput:
+    (table,) = plan_tables([str(word) for word in words], mapping).inputs
+    return table
+
+
+def values(table: TableInput, column: str, start: int = 0, stop: int | None = None) -> list[Any]:
+    found: list[Any] = []
+    for batch in table.read([column], start, stop):
+        assert batch.first == start + len(found)
+        column_of = batch.columns[column]
+        found += column_of.to_pylist() if isinstance(column_of, pa.Array) else column_of
+        assert batch.first + batch.count == start + len(found)
+    return found
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, None), (0, 3), (3, 9), (4, 8), (5, None), (9, 10), (10, None), (11, 12), (0, 100)]
+)
+def test_any_range_of_rows_is_read(tmp_path: Path, name: str, start: int, stop: int | None) -> None:
+    table = only(WRITERS[name](tmp_path / name))
+    assert values(table, "t", start, stop) == [f"text {number}" for number in range(10)][start:stop]
+    assert table.rows == (10 if table.kind is TableKind.PARQUET else None)
+
+
+def test_row_groups_before_the_start_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = only(parquet(tmp_path / "a.parquet"))
+    asked: list[list[int]] = []
+    plain = pq.ParquetFile.iter_batches
+
+    def recorded(self: Any, *args: Any, row_groups: list[int], **options: Any) -> Any:
+        asked.append(row_groups)
+        return plain(self, *args, row_groups=row_groups, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
+    assert values(table, "t", 8) == ["text 8", "text 9"]
+    assert values(table, "t", 7, 8) == ["text 7"]
+    assert asked == [[2], [1, 2]]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
+def test_batches_are_bounded_in_rows_and_bytes(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("arrow_tables", "text_tables"):
+        monkeypatch.setattr(f"marpack.scoring.{module}.BATCH_ROWS", 4)
+        monkeypatch.setattr(f"marpack.scoring.{module}.BATCH_BYTES", 1000)
+    letters = random.Random(0)
+    large = ["".join(letters.choices(string.ascii_letters, k=600)) for _ in range(6)]
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({"t": large}), path)
+    elif name == "a.csv":
+        path.write_text("\n".join(["t", *large]))
+    else:
+        path.write_text("\n".join(f'{{"t": "{each}"}}' for each in large))
+    counts = [batch.count for batch in only(path).read(["t"])]
+    assert sum(counts) == 6
+    assert max(counts) <= 2
+    small = WRITERS[name](tmp_path / f"small-{name}")
+    assert max(batch.count for batch in only(small).read(["t"])) == 4
+
+
+def test_words_are_taken_in_their_order_and_names_in_theirs(tmp_path: Path) -> None:
+    for name in ("b/2.csv", "b/10.csv", "b/sub/a.csv", "a.csv", "b/_SUCCESS", "b/.part.crc", "b/.x/y.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        csv(tmp_path / name)
+    jsonl(tmp_path / "c.jsonl")
+    words = [tmp_path / "c.jsonl", tmp_path / "b", tmp_path / "*.csv"]
+    tables = plan_tables([str(word) for word in words], TEXT).inputs
+    assert [table.name.removeprefix(f"{tmp_path}/") for table in tables] == [
+        *("c.jsonl", "b/10.csv", "b/2.csv", "b/sub/a.csv", "a.csv"),
+    ]
+
+
+def test_relative_names_stay_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    csv(tmp_path / "a.csv")
+    (tmp_path / "d").mkdir()
+    csv(tmp_path / "d" / "b.csv")
+    assert only("a.csv").name == "a.csv"
+    assert only("d").name == "d/b.csv"
+    assert only("*.csv").name == "a.csv"
+    assert only("**/b.csv").name == "d/b.csv"
+
+
+FILES = RowMapping(body="body", keep=("path",))
+
+
+def test_a_folder_of_other_files_is_one_table_of_a_row_each(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    for name in ("b/2.png", "a.json", "b/1.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode())
+    tables = plan_tables([str(folder)], FILES)
+    (table,) = tables.inputs
+    assert (table.kind, table.rows, table.files) == (TableKind.FILES, 3, ("a.json", "b/1.png", "b/2.png"))
+    assert tables.kept == (pa.field("path", pa.string()),)
+    assert values(table, "path") == ["a.json", "b/1.png", "b/2.png"]
+    assert values(table, "path", 1, 2) == ["b/1.png"]
+    mapping = table.mapping(FILES)
+    assert (mapping.source, mapping.asked, mapping.root) == ("path", ("path",), str(folder))
+    state = table.state
+    assert state.size == len("b/2.pnga.jsonb/1.png")
+    (folder / "a.json").write_bytes(b"something else")
+    assert only(folder, mapping=FILES).state != state
+    with pytest.raises(UsageError, match="these files are no tables"):
+        only(folder)
+
+
+def test_a_pattern_of_other_files_is_one_table_too(tmp_path: Path) -> None:
+    for name in ("1.png", "2.png", "3.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    assert only(tmp_path / "*.png", mapping=FILES).files == ("1.png", "2.png")
+    assert only(tmp_path / "3.txt", mapping=FILES).files == ("3.txt",)
+
+
+def test_a_name_that_no_column_can_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.png")).write_bytes(b"x")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        plan_tables([str(tmp_path)], FILES)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.parquet", b"", "is no Parquet, or not all of one"),
+        ("a.parquet", b"PAR1" + b"x" * 100, "is no Parquet, or not all of one"),
+        ("a.arrow", b"ARROW1\0\0xxxx", "is no Arrow or Feather file, or not all of one"),
+        ("a.csv", b"", "has no header"),
+        ("a.csv", b"a,b\n1,2\n", "there is no column t"),
+        ("a.csv", b"t,t\n1,2\n", "more than one column t"),
+        ("a.csv.gz", b"t\n1\n", "cannot be read as csv"),
+        ("a.jsonl", b"", "holds no rows"),
+        ("a.jsonl", b"\n \n", "holds no rows"),
+        ("a.jsonl", b"[1]\n", "is no JSONL"),
+        ("a.jsonl", b'"t"', "is no JSONL"),
+        ("a.jsonl", b"t\n", "is no JSONL"),
+        ("a.jsonl", b'{"u": 1}', "there is no column t"),
+        ("a.jsonl.gz", gzip.compress(b'{"t": 1}')[:-9], "cannot be read as jsonl"),
+        ("none", b"hello", "these files are no tables"),
+    ],
+)
+def test_what_is_no_table_is_refused_before_anything_starts(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        only(tmp_path / name)
+    assert str(tmp_path) in str(caught.value.where)
+
+
+def test_words_that_stand_for_nothing_are_told(tmp_path: Path) -> None:
+    csv(tmp_path / "table.csv")
+    with pytest.raises(UsageError, match="no such file or folder") as caught:
+        only(tmp_path / "tabel.csv")
+    assert caught.value.hint == "did you mean table.csv?"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no files"):
+        only(tmp_path / "empty")
+    with pytest.raises(UsageError, match="nothing matches"):
+        only(tmp_path / "*.jsonl")
+    with pytest.raises(UsageError, match="named twice"):
+        only(tmp_path / "table.csv", tmp_path / "*.csv")
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(UsageError, match=r"beside other files, such as notes.txt"):
+        only(tmp_path)
+
+
+def test_kept_columns_are_of_one_type_in_all_tables(tmp_path: Path) -> None:
+    mapping = RowMapping(text="t", keep=("id",))
+    one, two = str(parquet(tmp_path / "1.parquet")), str(csv(tmp_path / "2.csv"))
+    assert plan_tables([one], mapping).kept == (pa.field("id", pa.int64()),)
+    assert plan_tables([two], mapping).kept == (pa.field("id", pa.string()),)
+    with pytest.raises(UsageError, match="the column id is of type string, and int64 in the tables before"):
+        plan_tables([one, two], mapping)
+
+
+def test_rows_of_a_csv_are_texts_and_a_bad_one_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbfid,t\n1,"a\nb"\n\n2\n3,\xff\n4,"x, ""y"""\n5,z,w\n')
+    table = only(path)
+    assert values(table, "t") == [
+        *("a\nb", UnreadableValue("the row has 1 fields where the header has 2"), "\udcff", 'x, "y"'),
+        UnreadableValue("the row has 3 fields where the header has 2"),
+    ]
+    assert values(table, "t", 3, 4) == ['x, "y"']
+
+
+def test_a_bad_line_of_jsonl_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"t": [1, {"a": null}]}\n\n{"u": 1}\n[1]\n{"t": NaN}\n{"t": "\xff"}\n{"t": "' + b'last"}')
+    found = values(only(path), "t")
+    assert (found[0], found[1], found[5]) == ([1, {"a": None}], None, "last")
+    assert [type(each) for each in found[2:5]] == [UnreadableValue] * 3
+    assert found[2].why.startswith("the line is no JSON object: ")
+
+
+def test_columns_are_kept_as_they_are_or_as_texts(tmp_path: Path) -> None:
+    (batch,) = only(parquet(tmp_path / "a.parquet", 2)).read(["id"])
+    assert batch.kept("id").equals(pa.array([0, 1]))
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"t": "x", "id": 1}\n{"t": "x", "id": [1.5, "a"]}\n{"t": "x"}\n!\n{"t": "x", "id": "\\ud83d\\ude00"}'
+    )
+    (batch,) = only(path).read(["id"])
+    assert batch.kept("id").equals(pa.array(["1", '[1.5,"a"]', None, None, "😀"]))
+    assert batch.part(1, 3).kept("id").equals(pa.array(['[1.5,"a"]', None]))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
+def test_a_table_that_was_changed_is_told_with_its_row(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("arrow_tables", "text_tables"):
+        monkeypatch.setattr(f"marpack.scoring.{module}.BATCH_ROWS", 4)
+    table = only(WRITERS[name](tmp_path / name))
+    rows = table.read(["t"])
+    next(rows)
+    os.utime(tmp_path / name, ns=(0, 0))
+    with pytest.raises(TableError, match="the table was changed since the run began, at row 4"):
+        next(rows)
+    (tmp_path / name).unlink()
+    with pytest.raises(TableError, match="No such file or directory, at row 7") as caught:
+        next(table.read(["t"], 7))
+    assert (caught.value.where, caught.value.exit_code) == (str(tmp_path / name), 1)
+
+
+def test_a_table_that_is_damaged_in_the_middle_is_told_with_its_row(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl.gz", 200_000)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(TableError, match=r"cannot be read on from row [\d,]+: "):
+        values(only(path), "t")
+    damaged = parquet(tmp_path / "a.parquet")
+    data = bytearray(damaged.read_bytes())
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")  # where the footer begins
+    data[4:end] = bytes(end - 4)
+    damaged.write_bytes(data)
+    with pytest.raises(TableError, match=r"cannot be read on from row 0: "):
+        values(only(damaged), "t")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_line_without_an_end_does_not_fill_the_memory(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_tables, "_MAX_LINE", 1000)
+    path = tmp_path / name
+    path.write_text(('{"t": 1}\n' if name == "a.jsonl" else "t\n1\n") + "x" * 2000)
+    with pytest.raises((TableError, UsageError), match="a line is longer than 1,000 bytes"):
+        values(only(path), "t")
+
+
+def test_a_field_may_be_as_large_as_a_request(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t\n" + "x" * 3_000_000)
+    (value,) = values(only(tmp_path / "a.csv"), "t")
+    assert len(value) == 3_000_000
+
+
+class TestElsewhere:
+    @pytest.fixture(autouse=True)
+    def files(self) -> Any:
+        import fsspec
+
+        files = fsspec.filesystem("memory")
+        yield files
+        files.store.clear()
+        files.pseudo_dirs[:] = [""]
+
+    @pytest.mark.parametrize("name", WRITERS)
+    def test_tables_are_read_by_fsspec(self, tmp_path: Path, files: Any, name: str) -> None:
+        files.pipe(f"/data/{name}", WRITERS[name](tmp_path / name).read_bytes())
+        for word in (f"memory://data/{name}", "memory://data", "memory://data/*"):
+            table = only(word)
+            assert table.name.endswith(f"/data/{name}")
+            assert values(table, "t", 2, 4) == ["text 2", "text 3"]
+
+    def test_files_are_found_below_their_folder(self, files: Any) -> None:
+        for name in ("b/2.png", "b/1.png", "_x.png", "b/.y"):
+            files.pipe(f"/data/{name}", b"x")
+        table = only("memory://data", mapping=FILES)
+        assert (table.files, table.rows) == (("b/1.png", "b/2.png"), 2)
+
+    def test_what_is_not_there_is_told(self, files: Any) -> None:
+        with pytest.raises(UsageError, match="cannot be read"):
+            only("memory://data/none.parquet")
+        with pytest.raises(UsageError, match="nothing matches"):
+            only("memory://data/*.parquet")
+        with pytest.raises(UsageError, match="nothing here can read such an address"):
+            only("nowhere://data/x.parquet")
+
+
+def test_the_bounds_are_those_that_memory_was_measured_with() -> None:
+    assert (batches.BATCH_ROWS, batches.BATCH_BYTES) == (4096, 8 << 20)
+
+
+def test_other_columns_are_not_read(tmp_path: Path) -> None:
+    table = only(parquet(tmp_path / "a.parquet", nested=[{"a": 1}] * 10))
+    batch: Sequence[Any] = list(table.read(["nested"]))
+    assert batch[0].columns.schema.names == ["nested"]
