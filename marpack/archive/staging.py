@@ -23,12 +23,13 @@ _WINDOWS = sys.platform == "win32"
 
 
 @contextmanager
-def staged_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
+def staged_file(target: Path, *, replace: bool, durable: bool = False) -> Iterator[BinaryIO]:
     """Give an empty file that becomes `target` when the block ends, and is gone when the block fails.
 
     Where the system can (Linux, most file systems) the file has no name before it is complete, so that even a kill
     leaves nothing behind. Elsewhere it has a temporary name beside the target, and the next build of the same target
-    removes what a killed one left. An existing file is replaced only once the new one has reached the disk.
+    removes what a killed one left. An existing file is replaced only once the new one has reached the disk; a
+    `durable` one gets its name only then, whatever was there.
 
     Raises OutputExistsError if there is something that may not be replaced, OSError if nothing can be written there.
     """
@@ -44,7 +45,7 @@ def staged_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
             if not named:
                 _give_name(file, temporary)
             _refuse_file(target, replace=replace)  # it may have appeared meanwhile
-            _move_file(file, temporary, target)
+            _move_file(file, temporary, target, durable=durable)
         finally:
             with suppress(OSError):  # a full disk is told of again by the buffer's last flush
                 file.close()
@@ -191,16 +192,17 @@ def _give_name(file: BinaryIO, path: Path) -> None:
         os.link(_OWN_FDS / str(file.fileno()), path, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
 
 
-def _move_file(file: BinaryIO, temporary: Path, target: Path) -> None:
+def _move_file(file: BinaryIO, temporary: Path, target: Path, *, durable: bool) -> None:
     """Rename a complete file; one that is replaced hands on its mode, and stays until the new bytes are on the disk."""
     replaced = target.exists()
-    if replaced:
+    if replaced or durable:
         os.fsync(file.fileno())
+    if replaced:
         temporary.chmod(S_IMODE(target.stat().st_mode))
     if _WINDOWS:  # moves nothing that is open; elsewhere the lock is held until it has its name
         file.close()
     temporary.replace(target)
-    if replaced:
+    if replaced or durable:
         _sync_folder(target.parent)
 
 

@@ -1,0 +1,335 @@
+"""The output folder: parts that appear whole or not at all, each of which says what it holds.
+
+    part-00000-000000065536.parquet   rows 65,536… of the first input; a PartRecord in its footer
+    part-00000-000000065536.jsonl     the same as JSON lines; a PartRecord in _part-00000-000000065536.json
+
+A name follows from input and row, so that whoever scores the same rows again replaces the same part. A part counts from
+the moment its record has its name, which is after its rows are on the disk.
+"""
+
+import errno
+import io
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
+from marpack.archive.staging import staged_file
+from marpack.errors import OutputError, UsageError, first_line
+from marpack.scoring.batches import UnreadableValue, python_values
+from marpack.scoring.plan import InputIdentity, PartFormat, RunIdentity, ScorePlan
+
+KEY = b"marpack.score"  # of a footer's metadata
+_VERSION = 1
+_GROUP_ROWS, _GROUP_BYTES = 16_384, 16 << 20  # of a row group at most, about
+_NAME = re.compile(r"part-\d{5,}-\d{12,}\.(parquet|jsonl)")
+_TEMPORARY = ".*part-*.marpack-tmp"  # of parts and of records
+_ANOTHER = "name another folder"
+_REDO = "remove it, and its rows are scored again"
+
+
+class PartRecord(Struct, frozen=True, kw_only=True):
+    """What a part says of itself."""
+
+    run: RunIdentity
+    input: InputIdentity
+    first: int  # row of the input
+    rows: int
+    failed: int  # of them, those without an answer that counts
+    bytes: int | None = None  # of a part of lines
+    version: int = _VERSION
+
+
+class PartBody(Protocol):
+    """How rows are written to a part's file; two bodies: Parquet and lines."""
+
+    def write(self, batch: Any) -> None:  # Any: pyarrow's
+        """Add a RecordBatch."""
+
+    def finish(self, record: PartRecord) -> None:
+        """Write what is left, with the record where it has a place."""
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+
+
+class ParquetBody:
+    """Row groups of bounded size, and the record in the footer."""
+
+    def __init__(self, file: BinaryIO, schema: Any) -> None:  # Any: pyarrow's
+        self._writer = pq.ParquetWriter(file, schema)
+        self._schema = schema
+        self._waiting: list[Any] = []  # Any: as above
+        self._rows = self._bytes = 0
+
+    def write(self, batch: Any) -> None:  # Any: as above
+        """Add a RecordBatch; see `PartBody`."""
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema), row_group_size=self._rows)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+    def finish(self, record: PartRecord) -> None:
+        """Write the footer; see `PartBody`."""
+        self._flush()
+        self._writer.add_key_value_metadata({KEY: msgspec.json.encode(record)})
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Leave the file as it is; see `PartBody`."""
+        self._writer.is_open = False  # else it writes its footer when it is collected
+
+
+class LinesBody:
+    """A JSON object a line: bytes as base64, what is selected as JSON as it is."""
+
+    def __init__(self, file: BinaryIO, json_names: frozenset[str]) -> None:
+        self._file = file
+        self._json_names = json_names
+
+    def write(self, batch: Any) -> None:  # Any: pyarrow's
+        """Add a RecordBatch; see `PartBody`."""
+        names = batch.schema.names
+        columns = [self._values(name, column) for name, column in zip(names, batch.columns, strict=True)]
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        self._file.write(msgspec.json.Encoder().encode_lines(rows))
+
+    def _values(self, name: str, column: Any) -> list[object]:  # Any: as above
+        values = python_values(column)
+        if name in self._json_names:
+            return [None if value is None else msgspec.Raw(value.encode()) for value in values]
+        return [None if isinstance(value, UnreadableValue) else value for value in values]
+
+    def finish(self, record: PartRecord) -> None:
+        """Do nothing: the record goes beside the lines; see `PartBody`."""
+
+    def abandon(self) -> None:
+        """Do nothing; see `PartBody`."""
+
+
+class PartWriter:
+    """One part that is being written; it is gone unless it is finished."""
+
+    def __init__(self, path: Path, plan: ScorePlan, record: PartRecord) -> None:
+        """Begin a part, whose `record` tells of no rows yet; raises OutputError."""
+        self.path = path
+        self._record = record
+        with self._written(), ExitStack() as opened:
+            self._file = opened.enter_context(staged_file(path, replace=True, durable=True))
+            self._body: PartBody = (
+                ParquetBody(self._file, plan.schema)
+                if plan.format is PartFormat.PARQUET
+                else LinesBody(self._file, plan.mapping.answers.json_names)
+            )
+            self._opened = opened.pop_all()
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or first_line(error)
+            raise OutputError(f"the part cannot be written: {why}", where=str(self.path)) from error
+
+    def write(self, batch: Any, failed: int) -> None:  # Any: pyarrow's
+        """Add rows, `failed` of which have no answer that counts; raises OutputError."""
+        with self._written():
+            self._body.write(batch)
+        so_far = self._record
+        self._record = replace(so_far, rows=so_far.rows + batch.num_rows, failed=so_far.failed + failed)
+
+    def finish(self) -> PartRecord:
+        """Give the part its name; raises OutputError, with nothing left of it."""
+        record = self._record
+        with self._written(), ExitStack() as on_error, self._opened:
+            on_error.callback(self._body.abandon)
+            self._body.finish(record)
+            size = self._file.tell()
+            on_error.pop_all()
+        if isinstance(self._body, LinesBody):
+            record = replace(record, bytes=size)
+            with self._written(), staged_file(_sidecar(self.path), replace=True, durable=True) as file:
+                file.write(msgspec.json.encode(record))
+        return record
+
+    def abandon(self) -> None:
+        """Leave nothing of the part."""
+        self._body.abandon()
+        with suppress(_AbandonedError, OSError), self._opened:
+            raise _AbandonedError
+
+
+class _AbandonedError(Exception):
+    """A part is not to get its name; private to its writer."""
+
+
+def _sidecar(path: Path) -> Path:
+    return path.with_name(f"_{path.stem}.json")
+
+
+class OutputFolder:
+    """A folder of one run's parts, which this process alone writes to until `close`."""
+
+    def __init__(self, path: Path, plan: ScorePlan, lock: int | None) -> None:
+        self.path = path
+        self._plan = plan
+        self._lock = lock
+        self._identity = plan.identity()
+        self._done: dict[int, dict[int, PartRecord]] = defaultdict(dict)  # input → first row → what is there
+
+    @classmethod
+    def open(cls, path: str | Path, plan: ScorePlan, *, resume: bool = False) -> Self:
+        """Make the folder, or take one that is empty, or, to go on with it, one of the same run.
+
+        Raises UsageError for a folder with anything else in it, or that another process writes to; OutputError for
+        one that cannot be made.
+        """
+        if plan.format is PartFormat.PARQUET:
+            _check_schema(plan)
+        folder = Path(path)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise UsageError(
+                "this is no folder", where=str(path), hint="name a folder that is not there yet"
+            ) from error
+        except OSError as error:
+            raise OutputError(f"the folder cannot be made: {error.strerror}", where=str(path)) from error
+        opened = cls(folder, plan, _locked(folder))
+        with ExitStack() as undo:
+            undo.callback(opened.close)
+            opened._take(resume=resume)
+            undo.pop_all()
+        return opened
+
+    def _take(self, *, resume: bool) -> None:
+        for leftover in self.path.glob(_TEMPORARY):  # of a run that was killed: nobody else writes here now
+            leftover.unlink(missing_ok=True)
+        names = sorted(each.name for each in self.path.iterdir() if not each.name.startswith("."))
+        if names and not resume:
+            hint = f"--resume goes on with results that are of the same run; or {_ANOTHER}"
+            raise UsageError(f"the folder holds files already, such as {names[0]}", where=str(self.path), hint=hint)
+        for name in names:
+            if name.endswith((".parquet", ".jsonl")) and (record := _record(self.path / name)) is not None:
+                self._check(record, name)
+                self._done[record.input.number][record.first] = record
+
+    def _check(self, record: PartRecord, name: str) -> None:
+        """Raise UsageError, in words, for a part of another run."""
+        if (found := _difference(record, self._identity, self._plan)) is not None:
+            raise UsageError(f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER)
+
+    def done(self, number: int) -> tuple[PartRecord, ...]:
+        """Return the parts of an input that an earlier run has written, in its order."""
+        return tuple(record for _, record in sorted(self._done[number].items()))
+
+    def gaps(self, number: int, stop: int | None) -> Iterator[tuple[int, int | None]]:
+        """Yield the ranges of an input's rows [0, stop) that no part holds yet; None: its end is not known."""
+        row = 0
+        for record in self.done(number):
+            if record.first > row:
+                yield row, record.first
+            row = record.first + record.rows
+        if stop is None or row < stop:
+            yield row, stop
+
+    def part(self, number: int, first: int) -> PartWriter:
+        """Begin the part of an input's rows from `first` on; raises OutputError."""
+        name = f"part-{number:05d}-{first:012d}.{self._plan.format}"
+        source = self._plan.identity_of(number)
+        record = PartRecord(run=self._identity, input=source, first=first, rows=0, failed=0)
+        return PartWriter(self.path / name, self._plan, record)
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_schema(plan: ScorePlan) -> None:
+    try:
+        pq.write_table(plan.schema.empty_table(), io.BytesIO())
+    except pa.ArrowException as error:
+        hint = "leave them out of --keep"
+        raise UsageError(f"Parquet cannot hold the columns that are kept: {first_line(error)}", hint=hint) from None
+
+
+def _locked(folder: Path) -> int | None:
+    """Hold the folder's lock as long as its descriptor is open; None where the system has none."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows, which opens no folders
+        return None
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except OSError as error:
+        if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+            return descriptor  # no locks on this file system
+        os.close(descriptor)
+        raise UsageError("another run is writing to this folder now", where=str(folder), hint=_ANOTHER) from None
+    return descriptor
+
+
+def _record(path: Path) -> PartRecord | None:
+    """Return what a part says of itself; None for lines whose record never got its name.
+
+    Raises UsageError for a file that is no part.
+    """
+    try:
+        if path.suffix == ".jsonl":
+            data: bytes | None = _sidecar(path).read_bytes()
+        else:
+            data = (pq.read_metadata(path).metadata or {}).get(KEY)
+        record = None if data is None else msgspec.json.decode(data, type=PartRecord)
+    except FileNotFoundError:
+        if _NAME.fullmatch(path.name):
+            return None
+        record = None
+    except (OSError, pa.ArrowException, msgspec.DecodeError) as error:
+        raise UsageError(f"this part cannot be read: {first_line(error)}", where=str(path), hint=_REDO) from error
+    if record is None:
+        raise UsageError("this file is no part of a run's results", where=str(path), hint=_ANOTHER)
+    if record.bytes is not None and record.bytes != path.stat().st_size:
+        raise UsageError("this part is not as it was written", where=str(path), hint=_REDO)
+    return record
+
+
+def _difference(record: PartRecord, now: RunIdentity, plan: ScorePlan) -> str | None:
+    """Return in words what a part is of, where that is not this run."""
+    then = record.run
+    if record.version != _VERSION:
+        return f"another version of marpack (its parts are of version {record.version}, {_VERSION} now)"
+    if then.archive != now.archive:
+        return f"another archive ({then.archive} then, {now.archive} now)"
+    for name in sorted(then.options.keys() | now.options.keys()):
+        before, after = then.options.get(name, "not given"), now.options.get(name, "not given")
+        if before != after:
+            return f"other options ({name}: {before} then, {after} now)"
+    if then.input_count != now.input_count:
+        return f"other inputs ({then.input_count} then, {now.input_count} now)"
+    if record.input != plan.identity_of(record.input.number):
+        return f"another input, or one that was changed since ({record.input.name})"
+    return "other inputs" if then.inputs != now.inputs else None
