@@ -134,6 +134,7 @@ def test_binary_bodies_are_base64_only_where_that_is_asked_for() -> None:
             Failure("404 Not Found", "404 Not Found: not here"),
         ),
         (Response(status=500, body=b""), (), Failure("500", "500")),
+        (Response(status=300, body=b""), (), Failure("300", "300")),
         (
             Response(status=503, body=b"{}", phrase="Sad"),
             (
