@@ -15,13 +15,13 @@ from msgspec import Struct
 from marpack.errors import UsageError
 from marpack.runner.client import BatchResult
 from marpack.runner.pool import Batch, Pool
-from marpack.scoring.answers import AnswerColumns, Failure, failure_of
+from marpack.scoring.answers import AnswerColumns, Failure
 from marpack.scoring.batches import RowBatch
+from marpack.scoring.chunks import Chunk
 from marpack.scoring.mapping import INPUT
 from marpack.scoring.parts import OutputFolder, PartWriter
 from marpack.scoring.plan import ScorePlan
 from marpack.scoring.rows import RowRequests
-from marpack.torchserve.messages import Request, Response
 
 # How batches are asked; another one asks the rows of a batch that failed as a whole again, one by one.
 Stream = Callable[[Pool, Iterable[Batch]], Iterator[BatchResult]]
@@ -31,7 +31,6 @@ _UNASKED = 64  # chunks that wait, with nothing in them to be asked: no pool's w
 _CAUSES = 100  # that are told apart
 _EXAMPLES = 3
 _JUDGED = 100  # rows before a share of failures means anything
-_NUMBERS = 1 << 32  # request ids of one input
 
 
 class ErrorBound(Struct, frozen=True):
@@ -126,31 +125,6 @@ def score(pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSett
     return pipeline.summary()
 
 
-class _Chunk:
-    """Some rows of one part, and their answers as they come."""
-
-    def __init__(self, number: int, rows: RowBatch) -> None:
-        self.number = number  # the input's
-        self.rows = rows
-        self.left = rows.count  # without an answer yet
-        self.is_asked = False  # anything of it
-        self.responses: list[Response] = [_NONE] * rows.count
-        self.failures: dict[int, Failure] = {}
-
-    def answer(self, place: int, response: Response, failure: Failure | None) -> None:
-        self.responses[place] = response
-        self.left -= 1
-        if failure is not None:
-            self.failures[place] = failure
-
-    def settle(self, places: list[int], outcome: BatchResult) -> None:
-        for place, response in zip(places, outcome.responses, strict=True):
-            self.answer(place, response, failure_of(response, outcome.troubles))
-
-
-_NONE = Response(status=0, body=b"")
-
-
 class _Causes:
     """Failures by what they have in common, with the first few of each."""
 
@@ -177,9 +151,9 @@ class _Pipeline:
         self._schema = plan.schema
         self._answers = AnswerColumns(plan.mapping.select, encode_binary=plan.mapping.encode_binary)
         self._causes = _Causes(tuple(table.shown for table in plan.inputs))
-        self._chunks: deque[_Chunk] = deque()  # in order; those at the head are written once they are answered
-        self._unasked = 0  # of the chunks, those of which nothing was sent
-        self._sent: deque[tuple[_Chunk, list[int]]] = deque()  # batches, with the places of their rows
+        self._chunks: deque[Chunk] = deque()  # in order; those at the head are written once they are answered
+        self._unasked: set[Chunk] = set()  # those of which nothing was sent
+        self._sent: deque[tuple[Chunk, list[int]]] = deque()  # batches, with the places of their rows
         self._part: PartWriter | None = None
         self._part_of = (-1, -1)  # input, and number of the part within it
         self._rows = self._failed = self._parts = 0
@@ -229,44 +203,27 @@ class _Pipeline:
         for number, rows in source:
             if number not in makers:
                 makers = {number: RowRequests(self._plan.mapping_of(number))}
-            chunk = _Chunk(number, rows)
+            chunk = Chunk(number, rows)
             self._chunks.append(chunk)
-            for batch, places in self._asked(chunk, makers[number]):
+            self._unasked.add(chunk)
+            for batch, places in chunk.batches(makers[number], self._plan.batch_size):
+                self._unasked.discard(chunk)
                 self._sent.append((chunk, places))
-                chunk.is_asked = True
                 yield batch
                 if self._stopped:
                     return
-            self._unasked += not chunk.is_asked
             self._write_answered()
-            if self._stopped or self._unasked > _UNASKED:
+            if self._stopped or len(self._unasked) > _UNASKED:
                 return
         self._exhausted = True
-
-    def _asked(self, chunk: _Chunk, maker: RowRequests) -> Iterator[tuple[Batch, list[int]]]:
-        """Yield a chunk's batches, and settle its rows that cannot be asked."""
-        requests: list[Request] = []
-        places: list[int] = []
-        inputs = maker.inputs(chunk.rows.columns, chunk.number * _NUMBERS + chunk.rows.first)
-        for place, item in enumerate(inputs):
-            if item.refused is not None:
-                chunk.answer(place, item.refused, failure_of(item.refused, (item.why,) if item.why else ()))
-                continue
-            requests.append(item.request)
-            places.append(place)
-            if len(requests) == self._plan.batch_size:
-                yield tuple(requests), places
-                requests, places = [], []
-        if requests:
-            yield tuple(requests), places
 
     def _write_answered(self) -> None:
         while self._chunks and not self._chunks[0].left and not self._stopped:
             chunk = self._chunks.popleft()
-            self._unasked -= not chunk.is_asked
+            self._unasked.discard(chunk)
             self._write(chunk)
 
-    def _write(self, chunk: _Chunk) -> None:
+    def _write(self, chunk: Chunk) -> None:
         columns, failures = self._answers.columns(chunk.responses, chunk.failures)
         rows, number = chunk.rows, chunk.number
         first = [pa.array([number] * rows.count, pa.int32())] if self._schema.names[0] == INPUT else []
