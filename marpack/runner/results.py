@@ -6,11 +6,10 @@ import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
@@ -180,21 +179,42 @@ def answered_inputs(
 
     def refused() -> Iterator[AnsweredInput]:
         while waiting and not waiting[0][1]:
-            yield from _answered(waiting.popleft()[0], BatchResult(responses=()))
+            yield from _answered(waiting.popleft()[0], ())
 
-    for outcome in pool.outcomes(batches()):
+    for outcomes in outcomes_of(pool, batches(), isolate=isolate):
         yield from refused()
-        group, asked = waiting.popleft()
-        if isolate and len(asked) > 1 and any(response.failed for response in outcome.responses):
-            yield from answered_inputs(pool, (replace(item, batch=None) for item in group))
-        else:
-            yield from _answered(group, outcome)
+        yield from _answered(waiting.popleft()[0], outcomes)
     yield from refused()
 
 
-def _answered(group: tuple[Input, ...], outcome: BatchResult) -> Iterator[AnsweredInput]:
-    """Yield a group's results, in its order; `outcome` is of those that a handler saw."""
-    answers = iter(results_of(tuple([item.name for item in group if item.refused is None]), outcome))
+def outcomes_of(pool: Pool, batches: Iterable[Batch], *, isolate: bool = False) -> Iterator[tuple[BatchResult, ...]]:
+    """Yield what became of each batch, in order: of all of it or, where it failed and is isolated, of each request."""
+    if not isolate:
+        return ((outcome,) for outcome in pool.outcomes(batches))
+    return _isolated(pool, batches)
+
+
+def _isolated(pool: Pool, batches: Iterable[Batch]) -> Iterator[tuple[BatchResult, ...]]:
+    asked: deque[Batch] = deque()
+
+    def noted() -> Iterator[Batch]:
+        for batch in batches:
+            asked.append(batch)
+            yield batch
+
+    for outcome in pool.outcomes(noted()):
+        batch = asked.popleft()
+        if len(batch) > 1 and any(response.failed for response in outcome.responses):
+            yield tuple(pool.outcomes((request,) for request in batch))
+        else:
+            yield (outcome,)
+
+
+def _answered(group: tuple[Input, ...], outcomes: tuple[BatchResult, ...]) -> Iterator[AnsweredInput]:
+    """Yield a group's results, in its order; `outcomes` are of those that a handler saw, together or one by one."""
+    names = tuple([item.name for item in group if item.refused is None])
+    asked = zip((names,) if len(outcomes) == 1 else ((name,) for name in names), outcomes, strict=True)
+    answers = chain.from_iterable(results_of(*each) for each in asked)
     for item in group:
         if item.outcome is None:
             yield AnsweredInput(item, next(answers))

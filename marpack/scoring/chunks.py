@@ -41,10 +41,11 @@ class Chunk:
         if requests:
             yield tuple(requests), places
 
-    def settle(self, places: list[int], outcome: BatchResult) -> None:
-        """Take the answers of a batch."""
-        for place, response in zip(places, outcome.responses, strict=True):
-            self._answer(place, response, failure_of(response, outcome.troubles))
+    def settle(self, places: list[int], outcomes: tuple[BatchResult, ...]) -> None:
+        """Take the answers of a batch, whose requests were asked together or one by one."""
+        answers = [(response, outcome.troubles) for outcome in outcomes for response in outcome.responses]
+        for place, (response, troubles) in zip(places, answers, strict=True):
+            self._answer(place, response, failure_of(response, troubles))
 
     def _answer(self, place: int, response: Response, failure: Failure | None) -> None:
         self.responses[place] = response

@@ -6,15 +6,15 @@ the batches under way and one row group of the part at hand, however large the i
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 
 import pyarrow as pa
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.runner.client import BatchResult
 from marpack.runner.pool import Batch, Pool
+from marpack.runner.results import outcomes_of
 from marpack.scoring.answers import AnswerColumns, Failure
 from marpack.scoring.batches import RowBatch
 from marpack.scoring.chunks import Chunk
@@ -22,9 +22,6 @@ from marpack.scoring.mapping import INPUT
 from marpack.scoring.parts import OutputFolder, PartWriter
 from marpack.scoring.plan import ScorePlan
 from marpack.scoring.rows import RowRequests
-
-# How batches are asked; another one asks the rows of a batch that failed as a whole again, one by one.
-Stream = Callable[[Pool, Iterable[Batch]], Iterator[BatchResult]]
 
 _ROWS = 256  # of a chunk at least: as many answers wait for the rest of theirs
 _UNASKED = 64  # chunks that wait, with nothing in them to be asked: no pool's window bounds them
@@ -107,7 +104,7 @@ class ScoreSettings(Struct, frozen=True, kw_only=True):
     """How a plan is carried out."""
 
     max_errors: ErrorBound = ErrorBound()
-    stream: Stream = lambda pool, batches: pool.outcomes(batches)
+    isolate: bool = False  # ask the rows of a batch that failed again, one by one
     progress: ScoreProgress = ScoreProgress()
 
 
@@ -167,9 +164,9 @@ class _Pipeline:
         self._settings.progress.began(self._plan.rows, self._before[0])
         with closing(self._read()) as source:
             while not (self._exhausted or self._stopped):
-                for outcome in self._settings.stream(self._pool, self._batches(source)):
+                for outcomes in outcomes_of(self._pool, self._batches(source), isolate=self._settings.isolate):
                     chunk, places = self._sent.popleft()
-                    chunk.settle(places, outcome)
+                    chunk.settle(places, outcomes)
                     self._write_answered()
         if not self._stopped:
             self._finish_part()

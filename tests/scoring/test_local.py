@@ -13,7 +13,7 @@ from scoring.small_tables import TEXT, InProcessPool, echo, plan_of, table, writ
 
 from marpack.errors import OutputError, UsageError
 from marpack.runner.client import BatchResult
-from marpack.runner.pool import Batch, Pool
+from marpack.runner.pool import Batch
 from marpack.runner.session import Session
 from marpack.scoring.local import ErrorBound, ScoreProgress, ScoreSettings, ScoreSummary, score
 from marpack.scoring.mapping import RowMapping
@@ -108,14 +108,15 @@ def test_rows_that_nobody_is_asked_about_do_not_pile_up(tmp_path: Path, texts: l
 
     progress, behind = Counting(), []
 
-    def watched(pool: Pool, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        def each() -> Iterator[Batch]:
-            for batch in batches:
+    class Watching(InProcessPool):
+        def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+            def each() -> Iterator[Batch]:
+                for batch in batches:
+                    behind.append(read[0] - progress.rows)
+                    yield batch
                 behind.append(read[0] - progress.rows)
-                yield batch
-            behind.append(read[0] - progress.rows)
 
-        return pool.outcomes(each())
+            return super().outcomes(each())
 
     read = [0]
     plan = plan_of(table(tmp_path / "1.parquet", texts=texts))
@@ -128,7 +129,7 @@ def test_rows_that_nobody_is_asked_about_do_not_pile_up(tmp_path: Path, texts: l
 
     with pytest.MonkeyPatch.context() as patch, OutputFolder.open(tmp_path / "out", plan) as output:
         patch.setattr("marpack.scoring.tables.TableInput.read", lambda _, *args: reading(*args))
-        summary = score(InProcessPool(), plan, output, ScoreSettings(stream=watched, progress=progress))
+        summary = score(Watching(), plan, output, ScoreSettings(progress=progress))
     assert summary.rows == len(texts) == written(tmp_path / "out").num_rows
     assert max(behind) <= 66 * 256 + 4096
 
@@ -272,15 +273,20 @@ def test_a_share_of_failures_is_judged_at_the_end(tmp_path: Path) -> None:
     assert (summary.exceeded, summary.complete, summary.parts, summary.rows) == (True, True, 1, 2)
 
 
-def test_the_stream_may_ask_again(tmp_path: Path) -> None:
-    def isolating(pool: Pool, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        for batch in batches:
-            yield next(pool.outcomes([batch]))
+def test_rows_of_a_batch_that_failed_are_asked_again_one_by_one(tmp_path: Path) -> None:
+    def answer(batch: Batch) -> BatchResult:
+        bad = any(request.parts[0].value == b"bad" for request in batch)
+        failed = Response(status=503, body=b"", failed=True)
+        return BatchResult(responses=(failed,) * len(batch)) if bad else echo(batch)
 
-    pool = InProcessPool()
-    plan = plan_of(table(tmp_path / "1.parquet", 20), batch_size=5)
-    assert scored(plan, tmp_path / "out", pool, stream=isolating).answered == 20
-    assert pool.calls == 4
+    texts: list[str | None] = ["a", "bad", None, *"bcdefg"]
+    for isolate, count in ((True, 2), (False, 4)):
+        pool = InProcessPool(answer)
+        plan = plan_of(table(tmp_path / "1.parquet", texts=texts), batch_size=3)
+        out = tmp_path / f"out{count}"
+        assert scored(plan, out, pool, isolate=isolate).failed == count
+        assert written(out)["status"].to_pylist()[:3] == [200 if isolate else 503, 503, 0]
+        assert written(out)["row"].to_pylist() == [*range(9)]
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
