@@ -9,10 +9,14 @@ from marpack.version import __version__
 if TYPE_CHECKING:
     from marpack.api.commands import build, diff, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
     from marpack.api.model import Model, load
+    from marpack.api.scorer import Scorer
     from marpack.api.trying import check, run
+    from marpack.scoring.mapping import RowMapping
 
 __all__ = [
     "Model",
+    "RowMapping",
+    "Scorer",
     "__version__",
     "build",
     "check",
@@ -27,6 +31,8 @@ __all__ = [
 # Looked up on first use: `marpack --help` must not pay for what it does not do.
 _MODULES = {
     "Model": "marpack.api.model",
+    "RowMapping": "marpack.scoring.mapping",
+    "Scorer": "marpack.api.scorer",
     "check": "marpack.api.trying",
     "load": "marpack.api.model",
     "run": "marpack.api.trying",

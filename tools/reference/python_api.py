@@ -1,12 +1,14 @@
 """docs/reference/python-api.md: the public names, as their docstrings tell them."""
 
 import inspect
+import re
 from collections.abc import Iterator
 
 import msgspec
 
 from tools.reference.page import NOTE, page
 
+FIELD = re.compile(r"^    (\w+): .*?  # (?!noqa|type:|Any:)(.+)$", re.MULTILINE)
 WIDTH = 100  # characters of a signature on one line
 SENT = """Each input of `predict`, `predict_batch`, `predict_many`, `run` and `check`, and each field of a `form`:
 
@@ -62,6 +64,8 @@ def python_api() -> str:
     for name in ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load"):
         parts += function(f"marpack.{name}", getattr(marpack, name))
     parts += klass("marpack.Model", marpack.Model)
+    parts += called("marpack.Scorer", marpack.Scorer)
+    parts += fields("marpack.RowMapping", marpack.RowMapping)
     parts += ["## What is sent", SENT, "## What they return", RETURNED]
     for made in RESULTS:
         parts += fields(made, getattr(results, made))
@@ -100,9 +104,40 @@ def klass(name: str, made: type) -> list[str]:
     return parts
 
 
+def called(name: str, made: type) -> list[str]:
+    """Return a class that is made for being called."""
+    about, *methods = klass(name, made)[1:]
+    signature = f"{name}{shown_signature(made)}"
+    return [
+        f"## {name}",
+        f"```{{ .python .excerpt }}\n{signature}\n```",
+        about,
+        f"### {name}.\\_\\_call\\_\\_",
+        f"```{{ .python .excerpt }}\nscorer{shown_signature(vars(made)['__call__'])}\n```",
+        docstring(vars(made)["__call__"]),
+        *methods,
+    ]
+
+
 def fields(name: str, made: type) -> list[str]:
-    rows = "\n".join(f"| `{each.name}` | `{kind(each.type)}` |" for each in msgspec.structs.fields(made))
-    return [f"### {name}", docstring(made), f"| field | |\n|---|---|\n{rows}"]
+    said = comments(made)
+    rows = "\n".join(
+        f"| `{each.name}` | `{kind(each.type)}` | {said.get(each.name, '')} |" for each in msgspec.structs.fields(made)
+    )
+    return [f"### {name}", docstring(made), f"| field | | |\n|---|---|---|\n{rows}"]
+
+
+def comments(made: type) -> dict[str, str]:
+    """Return what stands behind each field's line."""
+    found: dict[str, str] = {}
+    for each in reversed(made.__mro__):
+        if each.__module__.startswith("marpack."):
+            found |= dict(FIELD.findall(inspect.getsource(each)))
+    return {name: plain(text) for name, text in found.items()}
+
+
+def plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
 
 
 def kind(hint: object) -> str:

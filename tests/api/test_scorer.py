@@ -1,0 +1,194 @@
+"""`marpack.Scorer`: one model over tables of any library, wherever it is sent to."""
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import marpack
+from marpack.errors import UsageError
+
+HANDLER = """
+import os
+def handle(data, context):
+    if data is None:
+        return None
+    words = [row["body"] for row in data]
+    if "exit" in words:
+        os._exit(1)
+    if "bad" in words:
+        raise KeyError("bad")
+    return [{"label": word.upper(), "length": len(word), "of": len(words)} for word in words]
+"""
+MAPPING = marpack.RowMapping(text="t", keep=("id",), select={"label": "label", "length": "length:int"})
+COLUMNS = ["id", "label", "length", "status", "error"]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "handler.py").write_text(HANDLER)
+    (folder / "marpack.yaml").write_text("name: words\nversion: '1.0'\nhandler: handler.py\n")
+    return marpack.build(folder).path
+
+
+@pytest.fixture(scope="module")
+def scorer(archive: str) -> Iterator[marpack.Scorer]:
+    with marpack.Scorer(archive, MAPPING, batch_size=2, isolate=True) as scorer:
+        yield scorer
+
+
+def columns_of(table: Any) -> dict[str, list[Any]]:
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        return table.to_pydict()
+    if isinstance(table, pd.DataFrame):
+        return {name: [None if pd.isna(value) else value for value in table[name]] for name in table.columns}
+    return {name: list(values) for name, values in table.items()}
+
+
+ROWS = {"id": [1, 2, 3], "t": ["a", None, "bad"], "x": [0.5, 1.5, 2.5]}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS,
+        {name: np.array(values, object if name == "t" else None) for name, values in ROWS.items()},
+        pa.table(ROWS),
+        pa.RecordBatch.from_pydict(ROWS),
+        pd.DataFrame(ROWS, index=["i", "j", "k"]),
+    ],
+    ids=["lists", "numpy", "table", "batch", "pandas"],
+)
+def test_a_table_comes_back_as_the_kind_that_it_was(scorer: marpack.Scorer, rows: Any) -> None:
+    answered = scorer(rows)
+    assert type(answered) is type(rows)
+    found = columns_of(answered)
+    assert list(found) == COLUMNS
+    assert found["id"] == [1, 2, 3]
+    assert found["label"] == ["A", None, None]
+    assert found["length"] == [1, None, None]
+    assert found["status"] == [200, 0, 503]
+    assert found["error"][0] is None
+    assert "null" in found["error"][1]
+    assert "KeyError" in found["error"][2]
+    if isinstance(answered, pd.DataFrame):
+        assert list(answered.index) == ["i", "j", "k"]
+    if isinstance(answered, pa.Table):
+        assert answered.schema.field("length").type == pa.int64()
+        assert answered.schema.field("status").type == pa.int32()
+
+
+@pytest.mark.parametrize("rows", [{"id": [], "t": []}, pa.table({"id": [], "t": pa.array([], pa.string())})])
+def test_no_rows_no_answers(scorer: marpack.Scorer, rows: Any) -> None:
+    assert columns_of(scorer(rows)) == {name: [] for name in COLUMNS}
+
+
+def test_an_iterator_of_tables_is_answered_as_it_comes(scorer: marpack.Scorer) -> None:
+    taken = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(3):
+            taken.append(number)
+            yield pa.RecordBatch.from_pydict({"id": [number], "t": ["w" * number]})
+
+    answers = scorer(batches())
+    assert taken == []
+    assert columns_of(next(answers))["length"] == [0]
+    assert taken == [0]
+    assert [columns_of(each)["length"] for each in answers] == [[1], [2]]
+
+
+def test_a_row_that_kills_its_worker_costs_only_itself(scorer: marpack.Scorer) -> None:
+    words = ["a", "exit", "b", "bad", "c", "exit", "d"]
+    statuses = scorer({"id": list(range(7)), "t": words})["status"]
+    assert statuses == [200, 500, 200, 503, 200, 500, 200]
+
+
+def test_it_pickles_as_its_arguments_and_loads_where_it_is_called(archive: str) -> None:
+    with marpack.Scorer(archive, MAPPING, batch_size=3) as scorer:
+        scorer(ROWS)  # loaded or not
+        data = pickle.dumps(scorer)
+    assert len(data) < 2000
+    code = (
+        "import pickle, sys, json\nscorer = pickle.loads(sys.stdin.buffer.read())\n"
+        "assert 'torch' not in sys.modules\n"
+        "print(json.dumps(scorer({'id': [7, 8], 't': ['x', 'yy']})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
+    assert json.loads(done.stdout) == {
+        "id": [7, 8],
+        "label": ["X", "YY"],
+        "length": [1, 2],
+        "status": [200, 200],
+        "error": [None, None],
+    }
+
+
+def test_what_it_started_ends_with_it(archive: str) -> None:
+    scorer = marpack.Scorer(archive, MAPPING)
+    scorer(ROWS)
+    worker = scorer._session.pool._workers[0].worker
+    assert not worker.process.ended()
+    del scorer
+    assert worker.process.ended(within=5)
+
+
+def test_a_column_of_pandas_may_hold_anything(archive: str) -> None:
+    frame = pd.DataFrame({"t": pd.Series(["a", 5, float("nan")], dtype=object)})
+    with marpack.Scorer(archive, marpack.RowMapping(text="t")) as scorer:
+        assert list(scorer(frame)["status"]) == [200, 0, 0]
+
+
+def test_without_select_the_answer_is_the_body(archive: str) -> None:
+    with marpack.Scorer(archive, marpack.RowMapping(json=("t", "id"))) as scorer:
+        found = scorer({"t": ["a"], "id": [1]})
+    assert list(found) == ["answer", "status", "error"]
+    assert found["status"] == [503]  # the handler wants text
+
+
+WRONG = [
+    ({"archive": None}, "needs an archive"),
+    ({"archive": 5}, "not a path"),
+    ({"mapping": {"text": "t"}}, "told by a RowMapping"),
+    ({"batch_size": 0}, "whole number above 0"),
+    ({"workers": 1.5}, "whole number above 0"),
+    ({"target": "sagemaker"}, "is not one of"),
+    ({"timeout": -1}, "a number of seconds"),
+    ({"envelope": "x"}, "is not one of"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), WRONG)
+def test_arguments_that_cannot_be(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        marpack.Scorer(**({"archive": "m.mar", "mapping": MAPPING} | changed))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"t": ["a"]}, "no column id"),
+        ({"id": [1], "T": ["a"]}, "no column t"),
+        ({"id": [1, 2], "t": ["a"]}, "different lengths"),
+        (["a"], "no table but of type list"),
+        ("a", "no table but of type str"),
+        (pa.table({"id": [1], "t": [1]}), "is no text"),
+    ],
+)
+def test_tables_that_cannot_be(scorer: marpack.Scorer, rows: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        scorer(rows)
+
+
+def test_an_archive_that_is_not_there_is_told_on_the_first_call(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.mar"):
+        marpack.Scorer(tmp_path / "none.mar", MAPPING)(ROWS)
