@@ -1,4 +1,4 @@
-"""How a model is loaded, kept and checked: options, by the names that the commands give them → the structs below."""
+"""How a model is loaded, kept and checked, and tables scored: options, by the commands' names → the structs below."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from marpack.runner.inputs import RequestDefaults
     from marpack.runner.pool import ModelPool, PoolSettings
     from marpack.runner.session import PoolMaker
+    from marpack.scoring.local import ScoreProgress, ScoreSettings
+    from marpack.scoring.mapping import RowMapping
+    from marpack.scoring.plan import ScorePlan
     from marpack.torchserve.messages import Load
 
 
@@ -96,10 +101,60 @@ def check_options(
     )
 
 
+def row_mapping(options: Options) -> RowMapping:
+    """Return how rows become requests and answers columns; raises UsageError, and MissingExtraError without pyarrow."""
+    from marpack.scoring.answers import field_type
+    from marpack.scoring.mapping import RowMapping
+
+    given = {*RowMapping.__struct_fields__} - {"types"}
+    types = {name: field_type(kind, f"{name}={kind}") for name, kind in options["types"].items()}
+    return RowMapping(types=types, **{name: options[name] for name in given})
+
+
+def score_plan(options: Options, *, compiled: bool) -> ScorePlan:
+    """Return what is read, asked and written, having looked at every table; the archive's digest is filled in later.
+
+    Raises UsageError for tables, columns and folders that are not there or cannot be what is asked for.
+    """
+    from marpack.scoring.plan import PartFormat, ScorePlan
+    from marpack.scoring.rows import RowRequests
+    from marpack.scoring.tables import plan_tables
+
+    mapping = row_mapping(options)
+    RowRequests(mapping)  # a root that is no folder is said now
+    tables = plan_tables(options["inputs"], mapping)
+    given = ("part_rows", "batch_size", "limit")
+    return ScorePlan(
+        archive="",
+        mapping=mapping,
+        inputs=tables.inputs,
+        kept=tables.kept,
+        format=PartFormat(options["format"]),
+        options=_answered_by(options, compiled=compiled),
+        **{name: options[name] for name in given},
+    )
+
+
+def _answered_by(options: Options, *, compiled: bool) -> dict[str, str]:
+    """Return what else answers depend on, as words, where it is not the usual."""
+    from marpack.torchserve.messages import MAX_BODY
+
+    usual: dict[str, object] = {"isolate": False, "target": None, "device": "auto", "envelope": None, "env": "current"}
+    usual |= {"max_response_size": MAX_BODY}
+    words = {name: str(options[name]).lower() for name, value in usual.items() if options[name] != value}
+    return words if compiled else {**words, "compile": "false"}
+
+
+def score_settings(options: Options, progress: ScoreProgress) -> ScoreSettings:
+    """Return how a plan is carried out; raises UsageError for what is no bound of errors."""
+    from marpack.scoring.local import ErrorBound, ScoreSettings
+
+    bound = ErrorBound() if options["max_errors"] is None else ErrorBound.parse(options["max_errors"])
+    return ScoreSettings(max_errors=bound, isolate=options["isolate"], progress=progress)
+
+
 def isolated_pool(settings: PoolSettings, tell: Callable[[str], object] = silent) -> PoolMaker:
     """Return what makes a pool of workers in the environment that an archive's requirements ask for."""
-    from msgspec.structs import replace
-
     from marpack.runner.pool import LocalPool
 
     def made(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:

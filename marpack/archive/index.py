@@ -1,6 +1,7 @@
 """MAR-INF/marpack.json: what an archive holds, by name, size and SHA-256; its own SHA-256 is the archive's digest."""
 
 import hashlib
+import zlib
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Meta, Struct
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
 
+_BUFFER = 1 << 20  # bytes
 FORMAT = 1  # of this file; a reader refuses a later one, since it may define the digest anew
 
 Size = Annotated[int, Meta(ge=0)]
@@ -80,3 +82,26 @@ def digest_of(archive: Archive) -> str | None:
     """Return an archive's digest, None where it has no index. Raises DamagedArchiveError."""
     data = index_bytes(archive)
     return None if data is None else archive_digest(data)
+
+
+def content_digest(archive: Archive) -> str:
+    """Return what tells an archive from others: its digest or, where it has no index, one of its members.
+
+    Raises DamagedArchiveError.
+    """
+    digest = digest_of(archive)
+    if digest is not None:
+        return digest
+    content = hashlib.sha256()
+    for name, entry in sorted(archive.entries.items()):
+        crc = _crc(archive, name) if entry.crc is None else entry.crc
+        content.update(f"{name}\0{entry.size}\0{crc:08x}\0".encode())
+    return f"members:{content.hexdigest()}"
+
+
+def _crc(archive: Archive, name: str) -> int:
+    crc = 0
+    with archive.open(name) as file:
+        while data := file.read(_BUFFER):
+            crc = zlib.crc32(data, crc)
+    return crc

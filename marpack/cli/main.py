@@ -31,6 +31,7 @@ COMMANDS = {
     "diff": ("marpack.cli.diff:diff", "Compare two archives, down to single tensors."),
     "run": ("marpack.cli.run:run", "Load an archive and answer inputs as the server would."),
     "check": ("marpack.cli.check:check", "Say whether an archive may be deployed."),
+    "score": ("marpack.cli.score:score", "Answer the rows of tables, as new tables."),
     "serve": ("marpack.cli.serve:serve", "Answer over HTTP, where a TorchServe stood."),
     "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
     "completion": ("marpack.cli.completion:completion", "Print the script that completes marpack in a shell."),
@@ -40,7 +41,7 @@ GROUPS = {
     "Make an archive": ("init", "build"),
     "Look into it": ("inspect", "diff", "unpack"),
     "Try it": ("run", "check"),
-    "Serve it": ("serve",),
+    "Use it": ("score", "serve"),
     "Your shell": ("completion",),
 }
 _WIDEST = max(map(len, COMMANDS))
@@ -90,7 +91,7 @@ class Interrupts:
 
 def _is_kept_out(args: list[str]) -> bool:
     """Say whether a command is asked to do what Windows cannot."""
-    return sys.platform == "win32" and args[0] in (*GROUPS["Try it"], *GROUPS["Serve it"]) and "--help" not in args
+    return sys.platform == "win32" and args[0] in (*GROUPS["Try it"], *GROUPS["Use it"]) and "--help" not in args
 
 
 class LazyGroup(click.Group):
@@ -222,15 +223,25 @@ def _tell_json(error: MarpackError | None, words: Sequence[str]) -> int:
     """Tell an error on stdout, too, where JSON is expected there; return the exit code."""
     if error is None:
         return ExitCode.SHORT
-    if {"--json", "--jsonl"} & set(words):
+    as_json = _asks_json(words)
+    if as_json or "--jsonl" in words:
         from marpack.render.failure import Failure
         from marpack.render.output import close_stdout, show, show_line
 
         try:
-            (show if "--json" in words else show_line)(Failure.of(error))
+            (show if as_json else show_line)(Failure.of(error))
         except OSError:  # what went wrong was told on stderr
             close_stdout()
     return error.exit_code
+
+
+def _asks_json(words: Sequence[str]) -> bool:
+    """Say whether stdout is to hold one JSON object; of score, only a --json that names no columns asks for it."""
+    if list(words[:1]) != ["score"]:
+        return "--json" in words
+    from marpack.cli.score_options import SUMMARY, spelt_json
+
+    return SUMMARY in spelt_json(words)
 
 
 def _bug(error: Exception) -> MarpackError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LAST = "Other"
 _Decorated = TypeVar("_Decorated")
-_ARCHIVES = (".mar", ".tar.gz", ".tgz")
+ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _COLUMN = 22  # width of an option in the help
 _RANGE = re.compile(r"\s+\[(?:\d+<=)?x(?:[<>]=?\d+)?\]$")
 BODY_SIZE: dict[str, Any] = {  # Any: click's
@@ -42,19 +42,21 @@ class GroupedOption(click.Option):
 
 
 class RunCommand(click.Command):
-    """A command whose `--input` takes every word up to the next option, as a shell's `*.png` needs it."""
+    """A command some of whose options take every word up to the next one, as a shell's `*.png` needs it."""
+
+    several: ClassVar[dict[str, str]] = {"--input": "--input", "-i": "--input"}  # as it may be spelt → the option
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat `--input` before each of its words; an archive among them is the SOURCE."""
+        """Repeat such an option before each of its words; an archive among them is the SOURCE."""
         spelt: list[str] = []
-        taking = False
+        taking: str | None = None
         for word in args:
-            if word in {"--input", "-i"}:
-                taking = True
+            if word in self.several:
+                taking = self.several[word]
                 continue
-            taking = taking and not (word.startswith("-") and word != "-")
-            spelt += ["--input", word] if taking and not word.endswith(_ARCHIVES) else [word]
-        if args and args[-1] in {"--input", "-i"}:
+            taking = None if word.startswith("-") and word != "-" else taking
+            spelt += [taking, word] if taking and not word.endswith(ARCHIVES) else [word]
+        if args and args[-1] in self.several:
             spelt.append(args[-1])
         return super().parse_args(ctx, spelt)
 

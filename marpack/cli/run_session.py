@@ -1,4 +1,4 @@
-"""The options of `marpack run` that say what is loaded, and how: options → Serving."""
+"""The options of `marpack run` and `marpack score` that say what is loaded, and how: options → Session."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def open_session(
     *,
     on_findings: Callable[[Iterable[Finding]], None],
     launch: Callable[[], Worker] | None = None,
+    on_opened: Callable[[Archive], object] = lambda _: None,
 ) -> Session:
     """Load what the source stands for.
 
@@ -37,6 +38,7 @@ def open_session(
         stack: Undoes, in the end, what had to be made on the way.
         on_findings: Is told what is noticed before the model is loaded.
         launch: Returns a worker that waits for a model, in place of a new one.
+        on_opened: Is told of the archive before the model is loaded.
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
@@ -50,9 +52,10 @@ def open_session(
         def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
             tell_built(resolved)
             super().opened(resolved, archive)
+            on_opened(archive)
 
         def loading(self) -> AbstractContextManager[object]:
-            shared = options["in_process"] or options["pdb"]  # the terminal is the handler's, too
+            shared = options.get("in_process") or options.get("pdb")  # the terminal is the handler's, too
             return nullcontext() if shared else waiting("loading the model")
 
     device = Device.parse(options["device"])
@@ -73,7 +76,7 @@ def open_session(
 
 
 def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], ResolvedSource]:
-    if options["unpacked"]:
+    if options.get("unpacked"):
         from marpack.project.source import unpacked
 
         return lambda source: stack.enter_context(unpacked(source))
@@ -85,7 +88,7 @@ def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], Reso
 
 def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
     """Return what makes the pool, where it is not workers of this environment."""
-    if options["in_process"] or options["pdb"]:
+    if options.get("in_process") or options.get("pdb"):
         import sys
 
         from marpack.runner.in_process import InProcessPool

@@ -67,8 +67,12 @@ class Progress:
 
     def step(self, *, ok: bool) -> None:
         """Count one answer, and draw if it is time."""
-        self._answered += 1
-        self._short += not ok
+        self.advance(1, not ok)
+
+    def advance(self, count: int, short: int) -> None:
+        """Count some answers, and those of them that fell short; draw if it is time."""
+        self._answered += count
+        self._short += short
         now = time.monotonic()
         if now - self._start >= _AFTER and now - self._drawn >= _EVERY:
             self._drawn = now

@@ -99,6 +99,9 @@ class ScoreProgress:
     def scored(self, rows: int, failed: int) -> None:
         """Take note of further rows that were answered, and of how many of them failed."""
 
+    def ended(self) -> None:
+        """Take note that nothing more follows, whatever the reason."""
+
 
 class ScoreSettings(Struct, frozen=True, kw_only=True):
     """How a plan is carried out."""
@@ -119,6 +122,7 @@ def score(pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSett
         pipeline.run()
     finally:
         pipeline.abandon()
+        pipeline.progress.ended()
     return pipeline.summary()
 
 
@@ -145,6 +149,7 @@ class _Causes:
 class _Pipeline:
     def __init__(self, pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSettings) -> None:
         self._pool, self._plan, self._output, self._settings = pool, plan, output, settings
+        self.progress = settings.progress
         self._schema = plan.schema
         self._answers = AnswerColumns(plan.mapping.select, encode_binary=plan.mapping.encode_binary)
         self._causes = _Causes(tuple(table.shown for table in plan.inputs))
@@ -161,7 +166,7 @@ class _Pipeline:
         started = time.monotonic()
         before = [record for number in range(len(self._plan.inputs)) for record in self._output.done(number)]
         self._before = sum(record.rows for record in before), sum(record.failed for record in before)
-        self._settings.progress.began(self._plan.rows, self._before[0])
+        self.progress.began(self._plan.rows, self._before[0])
         with closing(self._read()) as source:
             while not (self._exhausted or self._stopped):
                 for outcomes in outcomes_of(self._pool, self._batches(source), isolate=self._settings.isolate):
@@ -234,7 +239,7 @@ class _Pipeline:
             self._causes.add(number, rows.first + place, failure)
         self._rows += rows.count
         self._failed += len(failures)
-        self._settings.progress.scored(rows.count, len(failures))
+        self.progress.scored(rows.count, len(failures))
         self._stopped = self._exceeded = self._settings.max_errors.exceeded(self._failed, self._rows)
 
     def _part_at(self, number: int, row: int) -> PartWriter:

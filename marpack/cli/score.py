@@ -1,0 +1,116 @@
+"""The command `marpack score`: the rows of tables are answered, and the answers are new tables."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from marpack.cli.completion import sources
+from marpack.cli.score_options import ScoreCommand, parsed, score_options
+from marpack.errors import ExitCode, InterruptError, OutputError
+
+if TYPE_CHECKING:
+    from marpack.archive.protocol import Archive
+    from marpack.cli.options import Options
+    from marpack.runner.client import LoadError
+    from marpack.scoring.local import ScoreSettings, ScoreSummary
+    from marpack.scoring.plan import ScorePlan
+
+_HELP = """Answer the rows of tables, as new tables.
+
+\b
+Examples:
+  marpack score digits.mar --input scans/*.parquet --body png --keep id --output out
+  marpack score --input t.csv --json age sex --type age=int --select p=probs[0]:float --output out
+
+Each row is a request, its answer a row of the output, in the inputs' order. SOURCE is as for marpack run. Parts appear
+whole or not at all; Ctrl-C keeps those that are whole, and the same command with --resume goes on.
+"""
+_GO_ON = "parts that are whole are kept: the same command with --resume goes on"
+
+
+@click.command(cls=ScoreCommand, help=_HELP)
+@click.argument("source", required=False, shell_complete=sources)
+@score_options
+def score(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
+    """Answer the rows of tables."""
+    from marpack.api.settings import score_plan, score_settings
+
+    given = parsed(options)
+    plan = score_plan(given, compiled=not given["no_compile"])
+    from marpack.render.score import ScoreBar
+
+    settings = score_settings(given, ScoreBar(shown=sys.stderr.isatty()))
+    try:
+        code = _score(source, given, plan, settings)
+    except KeyboardInterrupt:
+        raise InterruptError("interrupted", where=given["output"], hint=_GO_ON) from None
+    except OutputError as error:
+        error.hint = error.hint or f"{error.fix[:-1]}; {_GO_ON}"
+        raise
+    click.get_current_context().exit(code)
+
+
+def _score(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> int:
+    """Score all tables and tell what it adds up to; return the exit code, 1 where rows failed."""
+    from marpack.runner.client import LoadError
+
+    try:
+        summary = _scored(source, options, plan, settings)
+    except LoadError as error:  # at the beginning, or of a worker that died and could not be started again
+        return _tell_load_error(error, source or ".", as_json=options["as_json"])
+    _tell(summary, options)
+    failed = summary.failed or summary.failed_before or summary.exceeded
+    return ExitCode.SHORT if failed else ExitCode.OK
+
+
+def _scored(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> ScoreSummary:
+    from msgspec.structs import replace
+
+    from marpack.archive.index import content_digest
+    from marpack.cli.run_output import tell_findings
+    from marpack.cli.run_session import open_session
+    from marpack.scoring import local
+    from marpack.scoring.parts import OutputFolder
+
+    with ExitStack() as stack:
+        outputs: list[OutputFolder] = []
+
+        def opened(archive: Archive) -> None:
+            nonlocal plan
+            plan = replace(plan, archive=content_digest(archive))
+            folder = OutputFolder.open(options["output"], plan, resume=options["resume"])
+            outputs.append(stack.enter_context(folder))
+
+        opening = open_session(source, options, stack, on_findings=tell_findings, on_opened=opened)
+        session = stack.enter_context(opening)
+        summary = local.score(session.pool, plan, outputs[0], settings)
+        if not summary.complete:
+            session.pool.kill()  # and do not wait for what was sent ahead
+    return summary
+
+
+def _tell(summary: ScoreSummary, options: Options) -> None:
+    from marpack.render.layout import page_width, show_page
+    from marpack.render.output import show
+    from marpack.render.score import summary_lines
+
+    if options["as_json"]:
+        show(summary)
+    else:
+        show_page(summary_lines(summary, options["output"], page_width()))
+
+
+def _tell_load_error(error: LoadError, archive: str, *, as_json: bool) -> int:
+    from marpack.render.failure import Failure
+    from marpack.render.output import show
+    from marpack.render.run import show_load_error
+
+    if as_json:
+        show(Failure.of(error, archive))
+    else:
+        show_load_error(error)
+    return error.exit_code
