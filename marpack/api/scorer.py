@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -69,6 +70,7 @@ class Scorer:
     def _begin(self) -> None:
         self._mapping: RowMapping = self._options["mapping"]
         self._session: Session | None = None
+        self._turn = threading.Lock()  # of the thread that talks to the workers
         self._answers = self._mapping.answers
 
     def __getstate__(self) -> dict[str, Any]:  # Any: each argument has its own type
@@ -93,7 +95,8 @@ class Scorer:
         if isinstance(rows, Iterator):
             return map(self, rows)
         chunk = Chunk(0, batch_of(rows, self._mapping))
-        self._ask(chunk)
+        with self._turn:
+            self._ask(chunk)
         arrays, _ = self._answers.columns(chunk.responses, chunk.failures)
         names = (field.name for field in self._answers.fields)
         return with_columns(rows, self._mapping.keep, dict(zip(names, arrays, strict=True)))
