@@ -9,7 +9,7 @@ from conformance.forking import ForkServer, shared
 
 def command(*args: str) -> list[str]:
     """Return the command line of a `marpack` that is not asked how it starts its workers."""
-    if set(args[:1]) <= {"run", "check"}:
+    if set(args[:1]) <= {"run", "check", "score"}:
         return [sys.executable, __file__, shared().address, *args]
     return [sys.executable, "-m", "marpack", *args]
 

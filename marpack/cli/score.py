@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,7 +62,7 @@ def _score(source: str | None, options: Options, plan: ScorePlan, settings: Scor
     try:
         summary = _scored(source, options, plan, settings)
     except LoadError as error:  # at the beginning, or of a worker that died and could not be started again
-        return _tell_load_error(error, source or ".", as_json=options["as_json"])
+        return _tell_load_error(error, source or ".", options)
     _tell(summary, options)
     failed = summary.failed or summary.failed_before or summary.exceeded
     return ExitCode.SHORT if failed else ExitCode.OK
@@ -104,13 +105,16 @@ def _tell(summary: ScoreSummary, options: Options) -> None:
         show_page(summary_lines(summary, options["output"], page_width()))
 
 
-def _tell_load_error(error: LoadError, archive: str, *, as_json: bool) -> int:
+def _tell_load_error(error: LoadError, archive: str, options: Options) -> int:
+    from marpack.render.console import talk
     from marpack.render.failure import Failure
     from marpack.render.output import show
     from marpack.render.run import show_load_error
 
-    if as_json:
+    if options["as_json"]:
         show(Failure.of(error, archive))
-    else:
-        show_load_error(error)
+        return error.exit_code
+    show_load_error(error)
+    if any(Path(options["output"]).glob("part-*")):
+        talk().print(f"  [dim]hint:[/]  {_GO_ON}")
     return error.exit_code

@@ -27,7 +27,7 @@ KNOWN = RUN | set(PARSED) | {"bash", "text", "ini", "dockerfile"}
 ELSEWHERE = {"pip", "make", "torchserve", "curl", "kubectl", "gsutil", "gcloud", "aws", "docker", "python", "git"}
 PYTHON = f'exec {quote(sys.executable)} "$@"'
 MARPACK = f"""case $1 in
-run | check) exec {{}} "$@" ;;
+run | check | score) exec {{}} "$@" ;;
 *) exec {quote(sys.executable)} -m marpack "$@" ;;
 esac"""
 INTERACTIVE = re.compile(r"marpack run .*(--in-process|--pdb|--watch)|marpack serve")

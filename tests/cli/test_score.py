@@ -1,0 +1,382 @@
+"""`marpack score` as a process of its own: every row once and in order, whatever ends it."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli.running import Terminal, marpack
+from command import command
+
+from marpack.cli.main import main
+from marpack.scoring.local import ScoreSummary
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# Answers each row with what it got; "raise" spoils its batch, "die" its worker, and a batch takes as long as is said.
+ECHO = """
+import os, time
+
+PAUSE = {pause}
+
+def handle(data, context):
+    if data is None:
+        return None
+    time.sleep(PAUSE)
+    bodies = [row.get("body") for row in data]
+    texts = [body if isinstance(body, str) else "" for body in bodies]
+    if "raise" in texts:
+        raise ValueError("this one is bad")
+    if "die" in texts:
+        os._exit(3)
+    return [{{"got": body, "size": len(data)}} for body in bodies]
+"""
+Score = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def echo(make_mar) -> str:
+    return str(make_mar(ECHO.format(pause=0)))
+
+
+@pytest.fixture
+def slow(make_mar) -> str:
+    return str(make_mar(ECHO.format(pause=0.05)))
+
+
+@pytest.fixture
+def score(tmp_path: Path) -> Score:
+    return lambda *args, code=0, **options: marpack("score", *map(str, args), cwd=tmp_path, code=code, **options)
+
+
+def texts(folder: Path, values: list[str], name: str = "t.parquet") -> Path:
+    pq.write_table(pa.table({"id": range(len(values)), "t": values}), folder / name, row_group_size=50)
+    return folder / name
+
+
+def scored(folder: Path) -> list[dict[str, Any]]:
+    parts = sorted(folder.glob("part-*.parquet"))
+    rows: list[dict[str, Any]] = pa.concat_tables([pq.read_table(part) for part in parts]).to_pylist()
+    return rows
+
+
+def numbers(folder: Path) -> list[int]:
+    return [row["row"] for row in scored(folder)]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("digits") / "digits.mar"
+    marpack("build", str(EXAMPLES / "digits"), "--output", str(path))
+    return str(path)
+
+
+def test_pictures_in_parquet_become_their_digits(digits: str, tmp_path: Path, score: Score):
+    files = sorted((EXAMPLES / "digits" / "samples").glob("*.png"))
+    names, pictures = [file.stem for file in files] * 4, [file.read_bytes() for file in files] * 4
+    pq.write_table(pa.table({"name": names, "png": pictures}), tmp_path / "scans.parquet")
+    done = score(digits, "--input", "scans.parquet", "--body", "png", "--keep", "name", "--output", "out",
+                 "--batch-size", 32, "--select", "all=$:json", 'seven=["7"]:float')  # fmt: skip
+    rows = scored(tmp_path / "out")
+    assert list(rows[0]) == ["row", "name", "all", "seven", "status", "error"]
+    assert [row["name"] for row in rows] == names
+    likeliest = {row["name"]: max(answer := json.loads(row["all"]), key=answer.get) for row in rows}
+    assert (likeliest["seven"], likeliest["two-2"], likeliest["zero"]) == ("7", "2", "0")
+    assert all(row["seven"] == json.loads(row["all"]).get("7") for row in rows)
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["rows", "answered", "output"]
+    assert lines[0].split()[1] == lines[1].split()[1] == "48"
+    assert lines[2] == "output    1 part in out"
+    assert done.stderr == ""
+
+
+def test_text_becomes_lines(tmp_path: Path, score: Score):
+    marpack("build", str(EXAMPLES / "function_handler"), "--output", str(tmp_path / "iris.mar"))
+    flowers = [file.read_text().strip() for file in sorted((EXAMPLES / "function_handler" / "samples").iterdir())]
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"flower": "{each}"}}\n' for each in [*flowers, "short"]))
+    done = score("--input", "t.jsonl", "iris.mar", "--text", "flower", "--format", "jsonl", "--output", "out", code=1)
+    lines = (tmp_path / "out" / "part-00000-000000000000.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["answer"] for row in rows[:3]] == ["setosa", "versicolor", "virginica"]
+    assert (rows[3]["status"], "could not convert" in rows[3]["error"]) == (503, True)
+    assert "          1  503 " in done.stdout
+    assert "            row 3: could not convert string to float: 'short'" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_columns_become_an_object_and_json_without_any_is_the_summary(
+    echo: str, tmp_path: Path, score: Score, refused: Callable[..., str]
+):
+    (tmp_path / "t.csv").write_text("name,age\nann,3\nbob,x\n")
+    asked = ["--input", "t.csv", "--json", "name", "age", "--type", "age=int", "--select", "got=got:json"]
+    done = score(echo, *asked, "--output", "out", "--json", code=1)
+    assert done.stderr == ""
+    summary = msgspec.json.decode(done.stdout, type=ScoreSummary)
+    assert (summary.inputs, summary.rows, summary.answered, summary.failed) == (("t.csv",), 2, 1, 1)
+    first, second = scored(tmp_path / "out")
+    assert json.loads(first["got"]) == {"name": "ann", "age": 3}
+    assert (second["got"], second["status"], "age" in second["error"]) == (None, 0, True)
+    assert refused(echo, *asked, "--output", "out").startswith("error: the folder holds files already")
+
+
+def test_inputs_are_told_apart_and_bounded_together(echo: str, tmp_path: Path, score: Score):
+    texts(tmp_path, ["a", "b"], "1.parquet")
+    texts(tmp_path, ["c", "d"], "2.parquet")
+    score(echo, "--input", "1.parquet", "2.parquet", "--text", "t", "--select", "got=got", "--limit", 3,
+          "--workers", 2, "--output", "out")  # fmt: skip
+    rows = scored(tmp_path / "out")
+    assert [(row["input"], row["row"], row["got"]) for row in rows] == [(0, 0, "a"), (0, 1, "b"), (1, 0, "c")]
+
+
+def started(folder: Path, *args: object) -> subprocess.Popen[str]:
+    """Start scoring, and wait until two parts are whole."""
+    process = subprocess.Popen(
+        command("score", *map(str, args)), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 60
+    while len(list(folder.glob("out/part-*"))) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_what_ends_it_leaves_whole_parts_and_the_rest_is_scored_later(
+    slow: str, tmp_path: Path, score: Score, number: int, code: int
+):
+    texts(tmp_path, [f"text {each}" for each in range(200)])
+    asked = [slow, "--input", "t.parquet", "--text", "t", "--keep", "t", "--select", "got=got", "--output", "out"]
+    asked += ["--part-rows", "20", "--batch-size", "10", "--json"]
+    with started(tmp_path, *asked) as process:
+        process.send_signal(number)
+        said, aside = process.communicate(timeout=30)
+    assert process.returncode == code
+    if code == 130:
+        assert json.loads(said)["code"] == "interrupted"
+        assert "--resume goes on" in json.loads(said)["hint"]
+        assert aside.splitlines()[0] == "error: interrupted"
+        assert not list(tmp_path.glob("out/.*"))
+    before = len(scored(tmp_path / "out"))
+    assert before in range(40, 200, 20)
+    summary = json.loads(score(*asked, "--resume").stdout)
+    assert (summary["rows_before"], summary["rows"]) == (before, 200 - before)
+    rows = scored(tmp_path / "out")
+    assert [row["row"] for row in rows] == list(range(200))
+    assert all(row["got"] == row["t"] == f"text {row['row']}" for row in rows)
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
+    """Return a function that runs the command in this process, where no model may be loaded, and returns its error."""
+
+    def started(_: object) -> None:
+        raise AssertionError("a model is loaded")
+
+    def end(*args: str) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as ended:
+            main(["score", *args])
+        captured = capsys.readouterr()
+        assert (ended.value.code, captured.out) == (2, "")
+        first, *rest = captured.err.splitlines()
+        assert first.startswith("error: ")
+        assert len(rest) <= 2  # where, and a hint
+        assert sorted(tmp_path.rglob("*")) == before
+        return first
+
+    monkeypatch.setattr("marpack.runner.pool.LocalPool.start", started)
+    monkeypatch.chdir(tmp_path)
+    return end
+
+
+def test_only_the_same_run_goes_on(echo: str, make_mar, tmp_path: Path, score: Score, refused: Callable[..., str]):
+    texts(tmp_path, ["a", "b"])
+    other = str(texts(tmp_path, ["c"], "2.parquet"))
+    asked = ("--input", "t.parquet", "--text", "t", "--output", "out")
+    score(echo, *asked)
+    parts = {each: each.read_bytes() for each in (tmp_path / "out").iterdir()}
+    assert "the folder holds files already, such as part-00000-000000000000.parquet" in refused(echo, *asked)
+    of = "error: the folder holds results of "
+    assert refused(echo, *asked, "--resume", "--isolate") == f"{of}other options (isolate: not given then, true now)"
+    assert refused(echo, *asked, "--resume", "--select", "a=b").startswith(f"{of}other options (select: not given")
+    assert refused(echo, *asked, "--resume", "--input", other).startswith(f"{of}other inputs (1 then, 2 now)")
+    changed = str(make_mar(ECHO.format(pause=0) + "# changed", name="changed"))
+    assert refused(changed, *asked, "--resume").startswith(f"{of}another archive (members:")
+    texts(tmp_path, ["a", "c"])
+    assert refused(echo, *asked, "--resume").startswith(f"{of}another input, or one that was changed since")
+    assert {each: each.read_bytes() for each in (tmp_path / "out").iterdir()} == parts
+
+
+def test_a_run_that_is_whole_has_nothing_left(echo: str, tmp_path: Path, score: Score):
+    texts(tmp_path, ["a", "raise"])
+    asked = [echo, "--input", "t.parquet", "--text", "t", "--output", "out", "--resume"]
+    score(*asked, code=1)
+    done = score(*asked, code=1)  # rows failed, then as now
+    assert "before    2, of which 1 failed" in done.stdout
+    assert "rows      0 in" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("bound", "rows", "complete"), [("0", 20, False), ("9", 40, False), ("5%", 100, False), ("10", 200, True)]
+)
+def test_too_many_failures_end_it(echo: str, tmp_path: Path, score: Score, bound: str, rows: int, complete: bool):
+    texts(tmp_path, ["raise" if each in range(10, 20) else "fine" for each in range(200)])
+    done = score(echo, "--input", "t.parquet", "--text", "t", "--output", "out", "--part-rows", 20, "--json",
+                 "--max-errors", bound, code=1)  # fmt: skip
+    summary = json.loads(done.stdout)
+    assert (summary["failed"], summary["exceeded"], summary["complete"]) == (10, not complete, complete)
+    assert summary["causes"][0]["rows"] == 10
+    assert [each["row"] for each in summary["causes"][0]["examples"]] == [10, 11, 12]
+    assert numbers(tmp_path / "out") == list(range(len(numbers(tmp_path / "out"))))
+    assert len(numbers(tmp_path / "out")) % 20 == 0
+
+
+@pytest.mark.parametrize(("word", "status"), [("raise", 503), ("die", 500)])
+def test_a_poison_row_costs_its_batch_or_with_isolate_only_itself(
+    echo: str, tmp_path: Path, score: Score, word: str, status: int
+):
+    texts(tmp_path, [word if each in {13, 14, 30} else f"text {each}" for each in range(50)])
+    asked = [echo, "--input", "t.parquet", "--text", "t", "--batch-size", 10, "--select", "got=got", "size=size:int"]
+    score(*asked, "--output", "all", code=1)
+    failed = [row["row"] for row in scored(tmp_path / "all") if row["error"]]
+    assert failed == [*range(10, 20), *range(30, 40)]
+    score(*asked, "--output", "one", "--isolate", code=1)
+    rows = scored(tmp_path / "one")
+    assert [row["row"] for row in rows if row["error"]] == [13, 14, 30]
+    assert {rows[each]["status"] for each in (13, 14, 30)} == {status}
+    assert [row["got"] for row in rows if not row["error"]] == [
+        f"text {row['row']}" for row in rows if not row["error"]
+    ]
+    assert (rows[0]["size"], rows[12]["size"], rows[49]["size"]) == (10, 1, 10)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_handler_that_cannot_be_loaded_is_exit_4(make_mar, tmp_path: Path, score: Score, later: bool):
+    """At once, or once the first worker has died."""
+    once = f"""
+import os
+if {not later} or os.path.exists({str(tmp_path / "loaded")!r}):
+    raise RuntimeError("not again")
+open({str(tmp_path / "loaded")!r}, "w")
+"""
+    texts(tmp_path, [*["fine"] * 30, "die", "fine"])
+    asked = [make_mar(once + ECHO.format(pause=0)), "--input", "t.parquet", "--text", "t", "--output", "out"]
+    done = score(*asked, "--part-rows", 10, "--json", code=4)
+    failure = json.loads(done.stdout)
+    assert (failure["code"], failure["trouble"]["message"]) == ("load", "not again")
+    assert len(list(tmp_path.glob("out/part-*"))) == (3 if later else 0)
+    if later:
+        (tmp_path / "loaded").unlink()
+        done = score(*asked, "--part-rows", 10, "--resume", code=4)
+        assert "not again" in done.stderr
+        assert "--resume goes on" in done.stderr
+
+
+def test_a_full_disk_is_said_and_leaves_whole_parts(echo: str, tmp_path: Path):
+    texts(tmp_path, [*["a"] * 20, os.urandom(100_000).hex(), *["b"] * 20])
+    done = subprocess.run(
+        command("score", echo, "--input", "t.parquet", "--text", "t", "--output", "out", "--part-rows", "20"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the part cannot be written: File too large\n")
+    assert "--resume goes on" in done.stderr
+    assert numbers(tmp_path / "out") == list(range(20))
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["part-00000-000000000000.parquet"]
+
+
+def test_a_terminal_shows_how_far_it_is(slow: str, tmp_path: Path):
+    texts(tmp_path, [*["fine"] * 300, "raise", *["fine"] * 700])
+    asked = [slow, "--input", "t.parquet", "--text", "t", "--output", "out", "--batch-size", "25"]
+    with Terminal("score", *asked, cwd=tmp_path) as terminal:
+        terminal.wait_for(r"━+╌+ [\d,]+/1,001  \d+/s  25 fell short  0:0\d left")
+        terminal.wait_for(r"rows +1,001 in")
+        assert terminal.end() == 1
+
+
+def test_the_parent_never_imports_torch(echo: str, tmp_path: Path):
+    texts(tmp_path, ["a"])
+    asked = ["score", echo, "--input", "t.parquet", "--text", "t", "--output", "out"]
+    code = f"import sys; from marpack.cli.main import main\ntry: main({asked})\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-2:] == ["output    1 part in out", "False"]
+
+
+def test_without_pyarrow_one_sentence_names_the_extra(echo: str, tmp_path: Path):
+    (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(name='pyarrow')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "marpack", "score", echo, "--input", "t.parquet", "--text", "t", "--output", "out"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: scoring tables needs the package pyarrow, which is not installed",
+        "  hint:  pip install 'marpack[score]'",
+    ]
+
+
+OUT = ("--output", "out")
+WRONG: list[tuple[tuple[str, ...], str]] = [
+    (("--text", "t", *OUT), "there is nothing to score"),
+    (("--input", *OUT), "there is nothing to score"),
+    (("--input", "t.parquet", "--text", "t"), "there is no place for the results"),
+    (("--input", "t.parquet", *OUT), "a row's request comes from one of body, text, json, path, url, and none of them"),
+    (("--input", "t.parquet", "--text", "t", "--body", "t", *OUT), "body and text is given"),
+    (("--input", "none.parquet", "--text", "t", *OUT), "there is no such file or folder"),
+    (("--input", "x*.parquet", "--text", "t", *OUT), "nothing matches this"),
+    (("--input", "empty", "--text", "t", *OUT), "the folder holds no files"),
+    (("--input", "bad.parquet", "--text", "t", *OUT), "the file is no Parquet, or not all of one"),
+    (("--input", "bad.jsonl", "--text", "t", *OUT), "the file is no JSONL"),
+    (("--input", "t.parquet", "t.parquet", "--text", "t", *OUT), "the same table is named twice"),
+    (("--input", "t.parquet", "--text", "tt", *OUT), "there is no column tt"),
+    (("--input", "t.parquet", "--text", "id", *OUT), "the column id is of type int64, which is no text"),
+    (("--input", "t.parquet", "--text", "t", "--keep", "ids", *OUT), "there is no column ids"),
+    (("--input", "t.parquet", "--text", "t", "--keep", "id", "id", *OUT), "two columns of the output would be called"),
+    (("--input", "t.parquet", "--text", "t", "--select", "a", *OUT), "this is a name, = and what it stands for"),
+    (("--input", "t.parquet", "--text", "t", "--select", "a=b", "a=c", *OUT), "a is given twice"),
+    (("--input", "t.parquet", "--text", "t", "--select", "a=b[", *OUT), "this is no path into an answer"),
+    (("--input", "t.parquet", "--text", "t", "--select", "a=b:number", *OUT), "'number' is no type"),
+    (("--input", "t.parquet", "--text", "t", "--select", "row=b", *OUT), "two columns of the output would be called"),
+    (("--input", "t.parquet", "--text", "t", "--select", "a=b", "--encode-binary", *OUT), "is no binary"),
+    (("--input", "t.parquet", "--text", "t", "--type", "t=int", *OUT), "this column goes into none"),
+    (("--input", "t.parquet", "--json", "t", "--type", "t=number", *OUT), "'number' is no type"),
+    (("--input", "t.parquet", "--text", "t", "--root", ".", *OUT), "a root is where the files of a path column lie"),
+    (("--input", "t.parquet", "--path", "t", "--root", "none", *OUT), "the root is no folder"),
+    (("--input", "t.parquet", "--text", "t", "--allow-private", *OUT), "--allow-private is for addresses"),
+    (("--input", "t.parquet", "--text", "t", "--header", "a", *OUT), "a header is given as name=value"),
+    (("--input", "t.parquet", "--text", "t", "--max-errors", "few", *OUT), "'few' is no number of rows"),
+    (("--input", "t.parquet", "--text", "t", "--max-errors", "101%", *OUT), "'101%' is no number of rows"),
+    (("--input", "t.parquet", "--text", "t", "--device", "cpu0", *OUT), "cpu0"),
+    (("none.mar", "--input", "t.parquet", "--text", "t", *OUT), "there is no such"),
+    (("--input", "t.parquet", "--text", "t", "--output", "t.parquet"), "this is no folder"),
+    (("--input", "t.parquet", "--text", "t", "--output", "."), "the folder holds files already, such as bad.jsonl"),
+    (("--input", "t.parquet", "--text", "t", "--output", ".", "--resume"), "this file is no part of a run's results"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "says"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+def test_what_cannot_be_is_one_sentence(
+    args: tuple[str, ...], says: str, echo: str, tmp_path: Path, refused: Callable[..., str]
+):
+    texts(tmp_path, ["a"])
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    (tmp_path / "bad.jsonl").write_bytes(b"[1]")
+    (tmp_path / "empty").mkdir()
+    assert says in refused(*args, *(() if "none.mar" in args else (echo,)))
