@@ -17,6 +17,7 @@ from marpack.render.failure import Failure
 from marpack.render.run import BenchmarkReport
 from marpack.render.run_json import RunReport
 from marpack.runner.results import Result
+from marpack.scoring.local import ScoreSummary
 
 # Command, or command-option → the structs that its JSON may be.
 REPORTS: dict[str, tuple[type, ...]] = {
@@ -28,6 +29,7 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "run": (RunReport, Failure),
     "run-jsonl": (Result, Failure),  # of each line
     "run-repeat": (BenchmarkReport, Failure),
+    "score": (ScoreSummary, Failure),
     "unpack": (Unpacked, Failure),
 }
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}

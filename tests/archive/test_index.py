@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from marpack.archive.index import Index, Member, archive_digest
+from marpack.archive.index import Index, Member, archive_digest, content_digest
+from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 
 SHA = "0" * 64
@@ -93,3 +94,22 @@ def test_what_is_no_index_is_refused_by_its_place(data: bytes) -> None:
     with pytest.raises(DamagedArchiveError) as caught:
         Index.from_json(data, where="x.mar!MAR-INF/marpack.json")
     assert caught.value.where == "x.mar!MAR-INF/marpack.json"
+
+
+def test_an_archive_without_an_index_is_known_by_its_members(make_mar, make_folder) -> None:
+    def digest(make, *args: str, **files: str) -> str:
+        with open_archive(make(*args, files=files)) as archive:
+            return content_digest(archive)
+
+    first = digest(make_mar, "1", a="x", b="y")
+    assert first.startswith("members:")
+    assert first == digest(make_mar, "1", b="y", a="x")  # in whatever order
+    others = [digest(make_mar, "2", a="x", b="y"), digest(make_mar, "1", a="x"), digest(make_mar, "1", a="y", b="x")]
+    assert len({first, *others}) == 4
+    assert digest(make_folder, "1", a="x", b="y") == first  # in whatever form
+
+
+def test_an_archive_with_an_index_is_known_by_its_digest(make_mar) -> None:
+    data = Index(members=()).to_json()
+    with open_archive(make_mar("1", files={"MAR-INF/marpack.json": data})) as archive:
+        assert content_digest(archive) == archive_digest(data)

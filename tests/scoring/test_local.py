@@ -273,22 +273,6 @@ def test_a_share_of_failures_is_judged_at_the_end(tmp_path: Path) -> None:
     assert (summary.exceeded, summary.complete, summary.parts, summary.rows) == (True, True, 1, 2)
 
 
-def test_rows_of_a_batch_that_failed_are_asked_again_one_by_one(tmp_path: Path) -> None:
-    def answer(batch: Batch) -> BatchResult:
-        bad = any(request.parts[0].value == b"bad" for request in batch)
-        failed = Response(status=503, body=b"", failed=True)
-        return BatchResult(responses=(failed,) * len(batch)) if bad else echo(batch)
-
-    texts: list[str | None] = ["a", "bad", None, *"bcdefg"]
-    for isolate, count in ((True, 2), (False, 4)):
-        pool = InProcessPool(answer)
-        plan = plan_of(table(tmp_path / "1.parquet", texts=texts), batch_size=3)
-        out = tmp_path / f"out{count}"
-        assert scored(plan, out, pool, isolate=isolate).failed == count
-        assert written(out)["status"].to_pylist()[:3] == [200 if isolate else 503, 503, 0]
-        assert written(out)["row"].to_pylist() == [*range(9)]
-
-
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[tuple[Any, ...]] = []
 
@@ -368,3 +352,26 @@ def test_a_real_model_scores_pictures(tmp_path: Path) -> None:
     answers = [None if text is None else json.loads(text) for text in found["answer"].to_pylist()]
     assert answers[3] is None
     assert answers[0] == answers[len(pictures)]
+
+
+def test_a_batch_that_failed_is_asked_again_row_by_row(tmp_path: Path) -> None:
+    def answer(batch: Batch) -> BatchResult:
+        outcome = echo(batch)
+        if all(response.status == 200 for response in outcome.responses):
+            return outcome
+        failed = tuple(Response(status=503, body=b"", phrase="Sorry", failed=True) for _ in batch)
+        return BatchResult(responses=failed, troubles=outcome.troubles)
+
+    texts: list[str | None] = ["a", "bad", None, "b", "worse", "c", "d", "e", "bad"]
+    pool = InProcessPool(answer)
+    plan = plan_of(table(tmp_path / "1.parquet", texts=texts), mapping=ECHO, batch_size=3)
+    summary = scored(plan, tmp_path / "out", pool, isolate=True)
+    found = written(tmp_path / "out")
+    assert found["echo"].to_pylist() == ["a", None, None, "b", None, "c", "d", "e", None]
+    errors = [error and error.removeprefix("503 Sorry: ValueError: ") for error in found["error"].to_pylist()]
+    assert (errors[1], errors[4], errors[8]) == ("it is bad", "it is worse", "it is bad")
+    assert summary.failed == 4
+    again = [("a",), ("bad",), ("b",), ("worse",), ("c",), ("d",)]
+    assert sorted(pool.batches) == sorted(
+        [("a", "bad", "b"), ("worse", "c", "d"), ("e", "bad"), *again, ("e",), ("bad",)]
+    )

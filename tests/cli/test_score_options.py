@@ -1,0 +1,44 @@
+"""`--json` names columns, or, without any, asks for the summary; several options take more than one word."""
+
+import pytest
+
+from marpack.cli.main import _asks_json
+from marpack.cli.score import score
+from marpack.cli.score_options import spelt_json
+
+
+@pytest.mark.parametrize(
+    ("words", "summary", "columns"),
+    [
+        ("--json", True, ()),
+        ("--json-summary", True, ()),
+        ("--json --input a", True, ()),
+        ("--json x.mar", True, ()),
+        ("--json a", False, ("a",)),
+        ("--json a b --text t", False, ("a", "b")),
+        ("--json a --json b", False, ("a", "b")),
+        ("--json a x.mar b", False, ("a", "b")),
+        ("--json a --json", True, ("a",)),
+        ("--json --json a", True, ("a",)),
+        ("--input json", False, ()),
+    ],
+)
+def test_json_is_what_follows_it(words: str, summary: bool, columns: tuple[str, ...]):
+    with score.make_context("score", words.split(), resilient_parsing=True) as context:
+        assert (context.params["as_json"], context.params["json"]) == (summary, columns)
+    assert ("--json-summary" in spelt_json(words.split())) is summary
+    assert _asks_json(["score", *words.split()]) is summary
+
+
+def test_options_take_every_word_up_to_the_next():
+    words = "-i a b digits.mar --keep c d --select e=f g=h:int --type i=int --output out"
+    with score.make_context("score", words.split(), resilient_parsing=True) as context:
+        given = {name: context.params[name] for name in ("inputs", "source", "keep", "select", "types", "output")}
+    assert given == {
+        "inputs": ("a", "b"),
+        "source": "digits.mar",
+        "keep": ("c", "d"),
+        "select": ("e=f", "g=h:int"),
+        "types": ("i=int",),
+        "output": "out",
+    }

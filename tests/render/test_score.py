@@ -1,0 +1,94 @@
+"""What scoring adds up to, on a page of 80 columns, and how far it is."""
+
+import re
+from typing import Any
+
+import pytest
+
+from marpack.render.score import ScoreBar, summary_lines
+from marpack.scoring.local import FailureCause, FailureExample, ScoreSummary
+
+STYLES = re.compile(r"\x1b\[\d*m")
+
+
+def page(**figures: Any) -> list[str]:
+    known = {"inputs": ("t.parquet",), "rows": 12_000, "answered": 12_000, "failed": 0, "rows_before": 0}
+    known |= {"failed_before": 0, "parts": 1, "seconds": 2.5, "throughput": 4800.0, "causes": ()}
+    return [STYLES.sub("", line) for line in summary_lines(ScoreSummary(**(known | figures)), "out", 80)]
+
+
+def cause(kind: str, rows: int = 7, message: str = "it is bad") -> FailureCause:
+    examples = tuple(FailureExample(f"{number}.parquet", 1000 * number, f"{kind}: {message}") for number in range(3))
+    return FailureCause(kind, rows, examples)
+
+
+def test_a_run_without_failures_is_three_lines():
+    assert page() == ["rows      12,000 in 2.5 s, 4,800/s", "answered  12,000", "output    1 part in out"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "line"),
+    [
+        ({"throughput": 3.21}, "rows      12,000 in 2.5 s, 3.2/s"),
+        ({"rows_before": 5000, "failed_before": 2}, "before    5,000, of which 2 failed"),
+        ({"parts": 1234}, "output    1,234 parts in out"),
+        ({"exceeded": True}, "errors    more than --max-errors allows: all rows were read"),
+        (
+            {"exceeded": True, "complete": False},
+            "errors    more than --max-errors allows: stopped; --resume goes on behind the last whole part",
+        ),
+    ],
+)
+def test_what_is_to_be_said_has_a_line(figures: dict[str, Any], line: str):
+    assert line in page(**figures)
+
+
+def test_failures_are_told_by_cause_with_their_first_rows():
+    lines = page(failed=10, causes=(cause("503 Sorry: ValueError"), cause("unreadable-input", 3, "x" * 300)))
+    assert lines[2:7] == [
+        "failed    10",
+        "          7  503 Sorry: ValueError",
+        "            row 0: it is bad",
+        "            row 1,000: it is bad",
+        "            row 2,000: it is bad",
+    ]
+    assert lines[7] == "          3  unreadable-input"
+    assert lines[8].endswith("xxx…")
+    assert max(map(len, lines)) == 80
+
+
+def test_of_several_inputs_each_row_names_its_own():
+    lines = page(inputs=("0.parquet", "1.parquet"), failed=7, causes=(cause("503"),))
+    assert lines[5] == "            1.parquet, row 1,000: it is bad"
+
+
+def test_many_causes_are_summed_up():
+    lines = page(failed=500, causes=tuple(cause(f"cause {number}", 5) for number in range(100)))
+    assert lines[-2:] == ["          450  of 90 other causes", "output    1 part in out"]
+
+
+def test_nothing_of_a_message_reaches_the_terminal_as_an_order():
+    lines = page(failed=1, causes=(cause("503", 1, "\x1b[31mred\nline"),))
+    assert lines[4] == "            row 0: \\x1b[31mred\\nline"
+
+
+def test_a_bar_counts_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    clock = iter([0.0, 0.5, 2.0])
+    monkeypatch.setattr("marpack.render.progress.time.monotonic", lambda: next(clock))
+    bar = ScoreBar(shown=True)
+    bar.began(1000, 200)
+    bar.scored(100, 0)
+    bar.scored(300, 2)
+    assert capsys.readouterr().err.endswith("━━━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌ 400/800  200/s  2 fell short  0:02 left")
+    bar.ended()
+    assert capsys.readouterr().err == "\r\x1b[K"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_nothing_is_drawn_where_nobody_looks_or_nothing_began(shown: bool, capsys: pytest.CaptureFixture[str]):
+    bar = ScoreBar(shown=shown)
+    if not shown:
+        bar.began(None, 0)
+        bar.scored(100, 0)
+    bar.ended()
+    assert capsys.readouterr() == ("", "")
