@@ -14,8 +14,8 @@ from marpack.errors import UsageError
 from marpack.runner.pool import Batch, Pool
 from marpack.runner.results import outcomes_of
 from marpack.runner.session import Session
+from marpack.scoring.batches import batch_of, with_columns
 from marpack.scoring.chunks import Chunk
-from marpack.scoring.frames import batch_of, with_columns
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.rows import RowRequests
 from marpack.torchserve.messages import MAX_BODY

@@ -1,4 +1,4 @@
-"""Rows that were read together, of whatever format."""
+"""Rows that belong together, read from a table of whatever format or handed in as one of whichever library."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -6,8 +6,9 @@ from typing import Any, Self
 import pyarrow as pa
 from msgspec import Struct
 
-from marpack.errors import first_line
+from marpack.errors import UsageError, first_line
 from marpack.json_text import legible, to_json
+from marpack.scoring.mapping import RowMapping
 
 BATCH_ROWS = 4096  # read at once at most…
 BATCH_BYTES = 8 << 20  # …or of so many bytes, about
@@ -57,18 +58,69 @@ def _as_text(value: Any) -> str | None:  # Any: of CSV or JSONL
 
 def python_values(column: Any) -> Sequence[Any]:  # Any: a list, an array of numpy's or of Arrow's
     """Return a column's values as Python's own; one that cannot be is an UnreadableValue."""
+    if getattr(getattr(column, "dtype", None), "kind", "") in set("mM"):  # numpy tells times as numbers
+        column = pa.array(column)
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         values: Sequence[Any] = column.tolist() if hasattr(column, "tolist") else column  # Any: as above
         return values
+    kind = _python_type(column.type)
     try:
-        values = column.to_pylist(maps_as_pydicts="strict")
+        values = _as(kind, column).to_pylist(maps_as_pydicts="strict")
     except (ValueError, KeyError, OverflowError, pa.ArrowException):  # one of them spoils them all
-        return [_value(scalar) for scalar in column]
+        return [_value(scalar, kind) for scalar in column]
     return values
 
 
-def _value(scalar: Any) -> Any:  # Any: pyarrow's
+def _python_type(kind: Any) -> Any:  # Any: pyarrow's
+    """Return the type to read a column as: of times, what Python's own hold, whether pandas is there or not."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return pa.duration("us") if pa.types.is_duration(kind) and kind.unit == "ns" else kind
+
+
+def _as(kind: Any, column: Any) -> Any:  # Any: as above
+    return column if column.type == kind else column.cast(kind)
+
+
+def _value(scalar: Any, kind: Any) -> Any:  # Any: pyarrow's
     try:
-        return scalar.as_py(maps_as_pydicts="strict")
+        return _as(kind, scalar).as_py(maps_as_pydicts="strict")
     except (ValueError, KeyError, OverflowError, pa.ArrowException) as error:
         return UnreadableValue(f"a value of type {scalar.type} cannot be read: {first_line(error)}")
+
+
+def batch_of(rows: Any, mapping: RowMapping) -> RowBatch:  # Any: of whichever library
+    """Return all rows of a table; raises UsageError for what is none, and for one without a mapping's columns."""
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        mapping.check(rows.schema)
+        return RowBatch(0, rows.num_rows, rows)
+    if isinstance(rows, Mapping):
+        mapping.check_names(list(rows))
+        counts = {len(values) for values in rows.values()}
+        if len(counts) > 1:
+            raise UsageError("the columns are of different lengths", where="rows")
+        return RowBatch(0, max(counts, default=0), rows)
+    if hasattr(rows, "columns") and hasattr(rows, "assign"):
+        mapping.check_names(list(rows.columns))
+        return RowBatch(0, len(rows), {name: _without_nan(rows[name]) for name in mapping.asked})
+    hint = "give a dict of columns, an Arrow table or a pandas DataFrame"
+    raise UsageError(f"this is no table but of type {type(rows).__name__}", where="rows", hint=hint)
+
+
+def _without_nan(series: Any) -> Any:  # Any: pandas'
+    """Return a column whose missing values are null, which pandas writes as NaN."""
+    try:
+        return pa.array(series, from_pandas=True)
+    except pa.ArrowException:  # of values of several types
+        return series.tolist()
+
+
+def with_columns(rows: Any, keep: tuple[str, ...], made: Mapping[str, Any]) -> Any:  # Any: as above, pyarrow's arrays
+    """Return a table like another, of those of its columns that are kept and of new ones."""
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        fields = [*(rows.schema.field(name) for name in keep), *(pa.field(name, made[name].type) for name in made)]
+        columns = [*(rows.column(name) for name in keep), *made.values()]
+        return type(rows).from_arrays(columns, schema=pa.schema(fields))
+    if isinstance(rows, Mapping):
+        return {name: rows[name] for name in keep} | {name: array.to_pylist() for name, array in made.items()}
+    return rows[list(keep)].assign(**{name: array.to_pandas().to_numpy() for name, array in made.items()})

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from marpack.errors import MarpackError, TableError, UsageError, first_line
 from marpack.json_text import legible
-from marpack.scoring.arrow_tables import ARROW_ERRORS, ArrowFormat, ParquetFormat
 from marpack.scoring.batches import BATCH_ROWS, RowBatch, TableHead
+from marpack.scoring.formats import ARROW_ERRORS, TEXT_ERRORS, ArrowFormat, CsvFormat, JsonlFormat, ParquetFormat
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.storage import FileState, FoundFiles, find, open_file, shown, state_of
-from marpack.scoring.text_tables import TEXT_ERRORS, CsvFormat, JsonlFormat
 
 PATH, BODY = "path", "body"  # columns of a folder of files that are no tables
 

@@ -304,3 +304,14 @@ def test_inputs_are_made_as_they_are_asked_for(folder: Path) -> None:
     assert body(next(items)) == b"inside"
     (folder / "later.txt").write_bytes(b"written meanwhile")
     assert body(next(items)) == b"written meanwhile"
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_are_the_same_from_numpy_and_arrow_with_pandas_or_without(unit: str) -> None:
+    moments = np.array(["2020-01-02T03:04:05", "2021-01-01T00:00:00"], f"datetime64[{unit}]")
+    for column in (moments, pa.array(moments)):
+        sent = [item.request.parts[0].value for item in RowRequests(RowMapping(json=("x",))).inputs({"x": column})]
+        assert sent == [b'"2020-01-02T03:04:05"', b'"2021-01-01T00:00:00"']
+    spans = np.array([2_000_000], f"timedelta64[{unit}]")
+    (spent,) = RowRequests(RowMapping(json=("x",))).inputs({"x": spans})
+    assert float(spent.request.parts[0].value) == {"s": 2e6, "ms": 2e3, "us": 2, "ns": 2e-3}[unit]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from marpack.errors import TableError, UsageError
-from marpack.scoring import batches, text_tables
+from marpack.scoring import batches, formats
 from marpack.scoring.batches import UnreadableValue
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.tables import TableInput, TableKind, plan_tables
@@ -103,9 +103,8 @@ def test_row_groups_before_the_start_are_not_read(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
 def test_batches_are_bounded_in_rows_and_bytes(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("arrow_tables", "text_tables"):
-        monkeypatch.setattr(f"marpack.scoring.{module}.BATCH_ROWS", 4)
-        monkeypatch.setattr(f"marpack.scoring.{module}.BATCH_BYTES", 1000)
+    monkeypatch.setattr(formats, "BATCH_ROWS", 4)
+    monkeypatch.setattr(formats, "BATCH_BYTES", 1000)
     letters = random.Random(0)
     large = ["".join(letters.choices(string.ascii_letters, k=600)) for _ in range(6)]
     path = tmp_path / name
@@ -273,8 +272,7 @@ def test_columns_are_kept_as_they_are_or_as_texts(tmp_path: Path) -> None:
 def test_a_table_that_was_changed_is_told_with_its_row(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("arrow_tables", "text_tables"):
-        monkeypatch.setattr(f"marpack.scoring.{module}.BATCH_ROWS", 4)
+    monkeypatch.setattr(formats, "BATCH_ROWS", 4)
     table = only(WRITERS[name](tmp_path / name))
     rows = table.read(["t"])
     next(rows)
@@ -305,7 +303,7 @@ def test_a_table_that_is_damaged_in_the_middle_is_told_with_its_row(tmp_path: Pa
 def test_a_line_without_an_end_does_not_fill_the_memory(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_tables, "_MAX_LINE", 1000)
+    monkeypatch.setattr(formats, "_MAX_LINE", 1000)
     path = tmp_path / name
     path.write_text(('{"t": 1}\n' if name == "a.jsonl" else "t\n1\n") + "x" * 2000)
     with pytest.raises((TableError, UsageError), match="a line is longer than 1,000 bytes"):
