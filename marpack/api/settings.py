@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from marpack.torchserve.messages import Load
 
 
+_SPINS = "1000"  # a few microseconds; what libgomp itself takes where it knows of more threads than cores
+
+
 def silent(_: str) -> None:
     """Tell nobody."""
 
@@ -45,13 +48,19 @@ def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
     return Load(model_dir="", gpu_id=device.gpu_id(), compile=compiled, **known)
 
 
-def pool_settings(options: Options, device: Device, launch: Callable[[], Worker] | None = None) -> PoolSettings:
-    """Return how workers are kept; see `load_of`."""
+def pool_settings(
+    options: Options,
+    device: Device,
+    launch: Callable[[], Worker] | None = None,
+    further: Mapping[str, str] | None = None,
+) -> PoolSettings:
+    """Return how workers are kept, with `further` variables of their environment; see `load_of`."""
     from marpack.runner.pool import PoolSettings
 
+    environment = {**(device.environment() or os.environ), **further} if further else device.environment()
     given = ("workers", "timeout", "startup_timeout", "max_memory")
     known = {name: options[name] for name in given if name in options}
-    return PoolSettings(environment=device.environment(), launch=launch, **known)
+    return PoolSettings(environment=environment, launch=launch, **known)
 
 
 def check_options(
@@ -143,6 +152,17 @@ def _answered_by(options: Options, *, compiled: bool) -> dict[str, str]:
     usual |= {"max_response_size": MAX_BODY}
     words = {name: str(options[name]).lower() for name, value in usual.items() if options[name] != value}
     return words if compiled else {**words, "compile": "false"}
+
+
+def score_environment() -> dict[str, str]:
+    """Return the workers' variables that let OpenMP's threads spin only shortly while they wait for each other.
+
+    Whoever reads and writes tables works all the time, too: where there is a core less than there are threads, a thread
+    that spins keeps another, for which it waits, from running. How many threads there are, which can change the last
+    digits of an answer, stays as it is.
+    """
+    is_chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()
+    return {} if is_chosen else {"GOMP_SPINCOUNT": _SPINS}
 
 
 def score_settings(options: Options, progress: ScoreProgress) -> ScoreSettings:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager, ExitStack
 
     from marpack.archive.cache import Cache
@@ -29,6 +29,7 @@ def open_session(
     on_findings: Callable[[Iterable[Finding]], None],
     launch: Callable[[], Worker] | None = None,
     on_opened: Callable[[Archive], object] = lambda _: None,
+    further: Mapping[str, str] | None = None,
 ) -> Session:
     """Load what the source stands for.
 
@@ -39,6 +40,7 @@ def open_session(
         on_findings: Is told what is noticed before the model is loaded.
         launch: Returns a worker that waits for a model, in place of a new one.
         on_opened: Is told of the archive before the model is loaded.
+        further: Variables of the workers' environment.
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
@@ -60,7 +62,7 @@ def open_session(
 
     device = Device.parse(options["device"])
     notes = text_notes(options.get("data", ()), options.get("content_type"))
-    settings = pool_settings(options, device, launch)
+    settings = pool_settings(options, device, launch, further)
     session = Session.open(
         source,
         options=load_of(options, device, compiled=not options["no_compile"]),

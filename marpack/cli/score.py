@@ -71,6 +71,7 @@ def _score(source: str | None, options: Options, plan: ScorePlan, settings: Scor
 def _scored(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> ScoreSummary:
     from msgspec.structs import replace
 
+    from marpack.api.settings import score_environment
     from marpack.archive.index import content_digest
     from marpack.cli.run_output import tell_findings
     from marpack.cli.run_session import open_session
@@ -86,8 +87,16 @@ def _scored(source: str | None, options: Options, plan: ScorePlan, settings: Sco
             folder = OutputFolder.open(options["output"], plan, resume=options["resume"])
             outputs.append(stack.enter_context(folder))
 
-        opening = open_session(source, options, stack, on_findings=tell_findings, on_opened=opened)
-        session = stack.enter_context(opening)
+        session = stack.enter_context(
+            open_session(
+                source,
+                options,
+                stack,
+                on_findings=tell_findings,
+                on_opened=opened,
+                further=score_environment(),
+            )
+        )
         summary = local.score(session.pool, plan, outputs[0], settings)
         if not summary.complete:
             session.pool.kill()  # and do not wait for what was sent ahead

@@ -38,7 +38,8 @@ def handle(data, context):
         raise ValueError("this one is bad")
     if "die" in texts:
         os._exit(3)
-    return [{{"got": body, "size": len(data)}} for body in bodies]
+    spins = os.environ.get("GOMP_SPINCOUNT")
+    return [{{"got": body, "size": len(data), "spins": spins}} for body in bodies]
 """
 Score = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -131,10 +132,11 @@ def test_columns_become_an_object_and_json_without_any_is_the_summary(
 def test_inputs_are_told_apart_and_bounded_together(echo: str, tmp_path: Path, score: Score):
     texts(tmp_path, ["a", "b"], "1.parquet")
     texts(tmp_path, ["c", "d"], "2.parquet")
-    score(echo, "--input", "1.parquet", "2.parquet", "--text", "t", "--select", "got=got", "--limit", 3,
-          "--workers", 2, "--output", "out")  # fmt: skip
+    score(echo, "--input", "1.parquet", "2.parquet", "--text", "t", "--select", "got=got",
+          "spins=spins", "--limit", 3, "--workers", 2, "--output", "out")  # fmt: skip
     rows = scored(tmp_path / "out")
     assert [(row["input"], row["row"], row["got"]) for row in rows] == [(0, 0, "a"), (0, 1, "b"), (1, 0, "c")]
+    assert {row["spins"] for row in rows} == {"1000"}  # so that threads which wait leave the cores to this side
 
 
 def started(folder: Path, *args: object) -> subprocess.Popen[str]:

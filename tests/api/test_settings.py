@@ -1,0 +1,73 @@
+"""Options → how tables are scored: what a run is known by, and what its workers find around them."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from marpack.api.settings import score_environment, score_plan, score_settings
+from marpack.errors import UsageError
+from marpack.scoring.local import ErrorBound, ScoreProgress
+from marpack.scoring.plan import PartFormat
+from marpack.torchserve.messages import MAX_BODY
+
+MAPPING: dict[str, Any] = {
+    **dict.fromkeys(("body", "path", "url", "root", "content_type")),
+    **dict.fromkeys(("explain", "allow_private", "encode_binary"), False),
+    **{"text": "t", "json": (), "types": {}, "headers": (), "select": {}, "keep": (), "max_request_size": MAX_BODY},
+}
+USUAL: dict[str, Any] = {
+    **{"format": "parquet", "part_rows": 10, "batch_size": 2, "limit": None, "max_response_size": MAX_BODY},
+    **{"isolate": False, "target": None, "device": "auto", "envelope": None, "env": "current", "max_errors": None},
+}
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    pq.write_table(pa.table({"t": ["a"]}), tmp_path / "t.parquet")
+    return MAPPING | USUAL | {"inputs": [str(tmp_path / "t.parquet")]}
+
+
+@pytest.mark.parametrize(
+    ("given", "compiled", "words"),
+    [
+        ({}, True, {}),
+        ({"workers": 3, "timeout": 5.0}, True, {}),
+        ({"isolate": True, "target": "marpack"}, True, {"isolate": "true", "target": "marpack"}),
+        ({"device": "cpu", "envelope": "json"}, True, {"device": "cpu", "envelope": "json"}),
+        ({"env": "isolated", "max_response_size": 7}, False,
+         {"env": "isolated", "max_response_size": "7", "compile": "false"}),
+    ],
+)  # fmt: skip
+def test_a_run_is_known_by_what_answers_depend_on(
+    options: dict[str, Any], given: dict[str, Any], compiled: bool, words: dict[str, str]
+) -> None:
+    plan = score_plan(options | given, compiled=compiled)
+    assert plan.options == words
+    assert (plan.part_rows, plan.batch_size, plan.format, plan.rows) == (10, 2, PartFormat.PARQUET, 1)
+
+
+@pytest.mark.parametrize(
+    "given", [{"path": "t", "text": None, "root": "nowhere"}, {"json": ("t",), "types": {"t": "x"}}]
+)
+def test_what_cannot_be_is_said_before_any_table_is_read(options: dict[str, Any], given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"the root is no folder|'x' is no type"):
+        score_plan(options | given | {"inputs": ["nowhere"]}, compiled=True)
+
+
+def test_settings_bound_errors_and_isolate_where_that_is_asked_for(options: dict[str, Any]) -> None:
+    usual = score_settings(options, ScoreProgress())
+    other = score_settings(options | {"isolate": True, "max_errors": "5%"}, ScoreProgress())
+    assert (usual.max_errors, other.max_errors) == (ErrorBound(), ErrorBound(percent=5.0))
+    assert (usual.stream.__name__, other.stream.__name__) == ("<lambda>", "isolated_outcomes")
+
+
+@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
+def test_how_threads_wait_is_the_users_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert score_environment() == {"GOMP_SPINCOUNT": "1000"}
+    monkeypatch.setenv(name, "active")
+    assert score_environment() == {}
