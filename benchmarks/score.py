@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.run import DIGITS, NO_OP, STEPS, Race, told
 
+Command = list[str | Path]
 BATCH = 32
 LEAST, MOST = 0.9, 500  # of the bare loop's pace; MB
 BARE = """
@@ -95,14 +96,14 @@ def digits_pace(folder: Path, repeat: int, pictures: int) -> bool:
     write(scans, pictures, "png", [path.read_bytes() for path in sorted((DIGITS / "samples").glob("*.png"))])
 
     def bare() -> float:
-        command: list[str | Path] = [sys.executable, folder / "bare.py", DIGITS / "digits.pt", scans,
+        command: Command = [sys.executable, folder / "bare.py", DIGITS / "digits.pt", scans,
                                      folder / "bare.parquet", str(BATCH)]  # fmt: skip
         return pictures / float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     def ours() -> float:
-        command: list[str | Path] = [sys.executable, "-m", "marpack", "score", folder / "digits.mar", "--input", scans, "--body", "png",
-                   "--keep", "id", "--batch-size", str(BATCH), "--output", folder / f"{next(outputs)}",
-                   "--json"]  # fmt: skip
+        command: Command = [sys.executable, "-m", "marpack", "score", folder / "digits.mar", "--body", "png"]
+        command += ["--input", scans, "--keep", "id", "--batch-size", str(BATCH), "--json"]
+        command += ["--output", folder / f"{next(outputs)}"]
         summary = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         assert summary["answered"] == pictures
         pace: float = summary["throughput"]
@@ -126,9 +127,8 @@ def write(path: Path, rows: int, name: str, values: list[bytes]) -> None:
 
 def memory(folder: Path, rows: int) -> bool:
     write(folder / "small.parquet", rows, "body", [b"x" * 20])
-    command: list[str | Path] = [sys.executable, "-c", MEASURED, "score", folder / "noop", "--input", folder / "small.parquet",
-               "--body", "body", "--keep", "id", "--batch-size", str(BATCH), "--output", folder / "small",
-               "--json"]  # fmt: skip
+    command: Command = [sys.executable, "-c", MEASURED, "score", folder / "noop", "--body", "body", "--keep", "id"]
+    command += ["--input", folder / "small.parquet", "--batch-size", str(BATCH), "--json", "--output", folder / "small"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     pace, peak = json.loads(done.stdout)["throughput"], int(done.stderr.split()[-1]) / 1000
     return told(f"memory over {rows:,} rows, {pace:,.0f}/s", ours=f"{peak:,.0f} MB", theirs=f"{MOST} MB",

@@ -13,21 +13,27 @@ from marpack.scoring.local import ErrorBound, ScoreProgress
 from marpack.scoring.plan import PartFormat
 from marpack.torchserve.messages import MAX_BODY
 
-MAPPING: dict[str, Any] = {
-    **dict.fromkeys(("body", "path", "url", "root", "content_type")),
-    **dict.fromkeys(("explain", "allow_private", "encode_binary"), False),
-    **{"text": "t", "json": (), "types": {}, "headers": (), "select": {}, "keep": (), "max_request_size": MAX_BODY},
-}
+NONE = ("body", "path", "url", "root", "content_type", "limit", "target", "envelope", "max_errors")
+FALSE = ("explain", "allow_private", "encode_binary", "isolate")
 USUAL: dict[str, Any] = {
-    **{"format": "parquet", "part_rows": 10, "batch_size": 2, "limit": None, "max_response_size": MAX_BODY},
-    **{"isolate": False, "target": None, "device": "auto", "envelope": None, "env": "current", "max_errors": None},
+    **dict.fromkeys(NONE),
+    **dict.fromkeys(FALSE, False),
+    **dict.fromkeys(("max_request_size", "max_response_size"), MAX_BODY),
+    **dict.fromkeys(("json", "headers", "keep"), ()),
+    **dict.fromkeys(("types", "select"), {}),
+    "text": "t",
+    "format": "parquet",
+    "part_rows": 10,
+    "batch_size": 2,
+    "device": "auto",
+    "env": "current",
 }
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, Any]:
     pq.write_table(pa.table({"t": ["a"]}), tmp_path / "t.parquet")
-    return MAPPING | USUAL | {"inputs": [str(tmp_path / "t.parquet")]}
+    return USUAL | {"inputs": [str(tmp_path / "t.parquet")]}
 
 
 @pytest.mark.parametrize(
