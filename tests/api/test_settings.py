@@ -20,7 +20,8 @@ USUAL: dict[str, Any] = {
     **dict.fromkeys(FALSE, False),
     **dict.fromkeys(("max_request_size", "max_response_size"), MAX_BODY),
     **dict.fromkeys(("json", "headers", "keep"), ()),
-    **dict.fromkeys(("types", "select"), {}),
+    "types": {},
+    "select": {},
     "text": "t",
     "format": "parquet",
     "part_rows": 10,
@@ -67,7 +68,7 @@ def test_settings_bound_errors_and_isolate_where_that_is_asked_for(options: dict
     usual = score_settings(options, ScoreProgress())
     other = score_settings(options | {"isolate": True, "max_errors": "5%"}, ScoreProgress())
     assert (usual.max_errors, other.max_errors) == (ErrorBound(), ErrorBound(percent=5.0))
-    assert (usual.stream.__name__, other.stream.__name__) == ("<lambda>", "isolated_outcomes")
+    assert (usual.isolate, other.isolate) == (False, True)
 
 
 @pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
