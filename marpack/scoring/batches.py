@@ -63,30 +63,44 @@ def python_values(column: Any) -> Sequence[Any]:  # Any: a list, an array of num
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         values: Sequence[Any] = column.tolist() if hasattr(column, "tolist") else column  # Any: as above
         return values
-    kind = _python_type(column.type)
+    kind = _in_microseconds(column.type)
     try:
-        values = _as(kind, column).to_pylist(maps_as_pydicts="strict")
-    except (ValueError, KeyError, OverflowError, pa.ArrowException):  # one of them spoils them all
-        return [_value(scalar, kind) for scalar in column]
+        values = _as_python(column, kind)
+    except _UNREADABLE:  # one of them spoils them all
+        return [_value(column.take([place]), kind) for place in range(len(column))]
     return values
 
 
-def _python_type(kind: Any) -> Any:  # Any: pyarrow's
-    """Return the type to read a column as: of times, what Python's own hold, whether pandas is there or not."""
+_UNREADABLE = (ValueError, KeyError, OverflowError, pa.ArrowException)
+
+
+def _as_python(column: Any, kind: Any) -> Sequence[Any]:  # Any: pyarrow's
+    values: Sequence[Any] = (column if kind == column.type else column.cast(kind)).to_pylist(maps_as_pydicts="strict")
+    return values
+
+
+def _value(column: Any, kind: Any) -> Any:  # Any: pyarrow's; the column is of one value
+    try:
+        return _as_python(column, kind)[0]
+    except _UNREADABLE as error:
+        return UnreadableValue(f"a value of type {column.type} cannot be read: {first_line(error)}")
+
+
+def _in_microseconds(kind: Any) -> Any:  # Any: pyarrow's type
+    """Return a type whose times are no finer than Python's: of finer ones pyarrow makes pandas' own, where that is."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
-    return pa.duration("us") if pa.types.is_duration(kind) and kind.unit == "ns" else kind
-
-
-def _as(kind: Any, column: Any) -> Any:  # Any: as above
-    return column if column.type == kind else column.cast(kind)
-
-
-def _value(scalar: Any, kind: Any) -> Any:  # Any: pyarrow's
-    try:
-        return _as(kind, scalar).as_py(maps_as_pydicts="strict")
-    except (ValueError, KeyError, OverflowError, pa.ArrowException) as error:
-        return UnreadableValue(f"a value of type {scalar.type} cannot be read: {first_line(error)}")
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in fields])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_in_microseconds(kind.item_type)))
+    return kind
 
 
 def batch_of(rows: Any, mapping: RowMapping) -> RowBatch:  # Any: of whichever library

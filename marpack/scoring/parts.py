@@ -96,10 +96,6 @@ class ParquetBody:
         self._writer.is_open = False  # else it writes its footer when it is collected
 
 
-# Times to the nanosecond, inside of lists and structs, are pandas' where it is installed.
-_LINES = msgspec.json.Encoder(enc_hook=lambda value: value.isoformat())
-
-
 class LinesBody:
     """A JSON object a line: bytes as base64, what is selected as JSON as it is."""
 
@@ -112,7 +108,7 @@ class LinesBody:
         names = batch.schema.names
         columns = [self._values(name, column) for name, column in zip(names, batch.columns, strict=True)]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        self._file.write(_LINES.encode_lines(rows))
+        self._file.write(msgspec.json.Encoder().encode_lines(rows))
 
     def _values(self, name: str, column: Any) -> list[object]:  # Any: as above
         values = python_values(column)
