@@ -50,7 +50,7 @@ def score(source: str | None, **options: Any) -> None:  # Any: click gives each 
     except KeyboardInterrupt:
         raise InterruptError("interrupted", where=given["output"], hint=_GO_ON) from None
     except OutputError as error:
-        error.hint = error.hint or f"{error.fix[:-1]}; {_GO_ON}"
+        error.hint = error.hint or (f"{error.fix[:-1]}; {_GO_ON}" if _has_parts(given) else None)
         raise
     click.get_current_context().exit(code)
 
@@ -124,6 +124,10 @@ def _tell_load_error(error: LoadError, archive: str, options: Options) -> int:
         show(Failure.of(error, archive))
         return error.exit_code
     show_load_error(error)
-    if any(Path(options["output"]).glob("part-*")):
+    if _has_parts(options):
         talk().print(f"  [dim]hint:[/]  {_GO_ON}")
     return error.exit_code
+
+
+def _has_parts(options: Options) -> bool:
+    return any(Path(options["output"]).glob("part-*"))
