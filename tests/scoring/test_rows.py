@@ -156,6 +156,7 @@ def test_several_columns_become_an_object() -> None:
     assert reason(items[2]) == "the column a holds in this row what is no int"
 
 
+NESTED_TIMES = pa.list_(pa.struct([("a", pa.timestamp("ns"))]))
 NESTED = pa.array([[("k", 1), ("k", 2)], [("k", 3)]], pa.map_(pa.string(), pa.int8()))
 
 
@@ -173,6 +174,9 @@ NESTED = pa.array([[("k", 1), ("k", 2)], [("k", 3)]], pa.map_(pa.string(), pa.in
         ({"json": ("x",)}, [b"a", 1], "JSON cannot hold this row: a value of type bytes"),
         ({"json": ("x",)}, NESTED, "cannot be read"),
         ({"json": ("x",)}, pa.array([1, 1000], pa.timestamp("ns")), "cannot be read"),
+        ({"json": ("x",)}, pa.array([1, 1000], pa.duration("ns")), "would lose data"),
+        ({"json": ("x",)}, pa.array([[{"a": 1}], [{"a": 1000}]], NESTED_TIMES), "would lose data"),
+        ({"json": ("x",)}, pa.array([[("k", 1)], [("k", 0)]], pa.map_(pa.string(), pa.timestamp("ns"))), "lose data"),
         ({"text": "x", "max_request_size": 3}, ["abcd", "abc"], "the request has 4 bytes; the server takes 3"),
     ],
 )
