@@ -59,8 +59,8 @@ class Scorer:
         startup_timeout: float | None = None,
         max_response_size: int = MAX_BODY,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
-        options = valid({("source" if name == "archive" else name): value for name, value in given.items()})
+        given = locals()
+        options = valid({("source" if name == "archive" else name): given[name] for name in given if name != "self"})
         if options["source"] is None:
             raise UsageError("a scorer needs an archive", where="archive", hint="name a .mar")
         _expect_mapping(options["mapping"])

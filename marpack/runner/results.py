@@ -150,10 +150,9 @@ def _is_alone(item: Input) -> bool:
     return item.batch is None and item.refused is not None
 
 
-def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1, isolate: bool = False) -> Iterator[Result]:
+def run(pool: Pool, inputs: Iterable[Input], *, batch_size: int = 1) -> Iterator[Result]:
     """Yield one result per input, in order; see `answered_inputs`."""
-    answered = answered_inputs(pool, inputs, batch_size=batch_size, isolate=isolate)
-    return (answered_input.result for answered_input in answered)
+    return (answered_input.result for answered_input in answered_inputs(pool, inputs, batch_size=batch_size))
 
 
 def answered_inputs(

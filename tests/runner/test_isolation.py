@@ -8,7 +8,7 @@ import pytest
 from marpack.errors import UsageError
 from marpack.runner.inputs import Input, RequestDefaults, unreadable
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.runner.results import run
+from marpack.runner.results import Result, answered_inputs
 from marpack.torchserve.messages import Load
 
 HANDLER = textwrap.dedent(
@@ -46,6 +46,10 @@ def inputs(words: list[str]) -> Iterator[Input]:
             yield shape.input(word, number, "", word.encode())
 
 
+def answered(pool: LocalPool, words: list[str], size: int, *, isolate: bool) -> list[Result]:
+    return [each.result for each in answered_inputs(pool, inputs(words), batch_size=size, isolate=isolate)]
+
+
 BAD = {"exit": 500, "raise": 503, "refuse": 404, "short": 503, "own": 503, "unreadable": 0}
 
 
@@ -53,22 +57,22 @@ BAD = {"exit": 500, "raise": 503, "refuse": 404, "short": 503, "own": 503, "unre
 def test_a_bad_input_costs_only_itself(pool: LocalPool, bad: str):
     words = [f"w{number}" for number in range(50)]
     words[21] = bad
-    answers = list(run(pool, inputs(words), batch_size=8, isolate=True))
+    answers = answered(pool, words, 8, isolate=True)
     assert [answer.input for answer in answers] == words
     assert [answer.status for answer in answers] == [BAD.get(word, 200) for word in words]
     assert all(answer.body == answer.input for answer in answers if answer.ok)
 
 
 def test_without_it_all_of_a_batch_fail_as_on_the_server(pool: LocalPool):
-    answers = list(run(pool, inputs(["a", "raise", "b", "c"]), batch_size=2))
+    answers = answered(pool, ["a", "raise", "b", "c"], 2, isolate=False)
     assert [answer.status for answer in answers] == [503, 503, 200, 200]
 
 
 def test_what_a_handler_answers_itself_is_not_asked_again(pool: LocalPool):
-    answers = list(run(pool, inputs(["a", "own"]), batch_size=2, isolate=True))
+    answers = answered(pool, ["a", "own"], 2, isolate=True)
     assert [(answer.status, answer.batch) for answer in answers] == [(200, 2), (503, 2)]
 
 
 def test_every_input_may_be_bad(pool: LocalPool):
-    answers = list(run(pool, inputs(["exit", "raise"] * 3), batch_size=3, isolate=True))
+    answers = answered(pool, ["exit", "raise"] * 3, 3, isolate=True)
     assert [answer.status for answer in answers] == [500, 503] * 3
