@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from marpack.runner.inputs import RequestDefaults
     from marpack.runner.pool import ModelPool, PoolSettings
     from marpack.runner.session import PoolMaker
-    from marpack.scoring.local import ScoreProgress, ScoreSettings
     from marpack.scoring.mapping import RowMapping
     from marpack.scoring.plan import ScorePlan
+    from marpack.scoring.summary import ScoreProgress, ScoreSettings
     from marpack.torchserve.messages import Load
 
 
@@ -167,7 +167,7 @@ def score_environment() -> dict[str, str]:
 
 def score_settings(options: Options, progress: ScoreProgress) -> ScoreSettings:
     """Return how a plan is carried out; raises UsageError for what is no bound of errors."""
-    from marpack.scoring.local import ErrorBound, ScoreSettings
+    from marpack.scoring.summary import ErrorBound, ScoreSettings
 
     bound = ErrorBound() if options["max_errors"] is None else ErrorBound.parse(options["max_errors"])
     return ScoreSettings(max_errors=bound, isolate=options["isolate"], progress=progress)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
     from marpack.cli.options import Options
     from marpack.runner.client import LoadError
-    from marpack.scoring.local import ScoreSettings, ScoreSummary
     from marpack.scoring.plan import ScorePlan
+    from marpack.scoring.summary import ScoreSettings, ScoreSummary
 
 _HELP = """Answer the rows of tables, as new tables.
 

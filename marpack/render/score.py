@@ -6,7 +6,7 @@ import click
 
 from marpack.render.layout import clean, fit
 from marpack.render.progress import Progress
-from marpack.scoring.local import FailureCause, ScoreProgress, ScoreSummary
+from marpack.scoring.summary import FailureCause, ScoreProgress, ScoreSummary
 
 _INDENT = 10  # cells of the labels' column
 _MOST_CAUSES = 10

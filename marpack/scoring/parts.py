@@ -184,9 +184,10 @@ def _sidecar(path: Path) -> Path:
 
 
 class OutputFolder:
-    """A folder of one run's parts, which this process alone writes to until `close`."""
+    """A folder of one run's parts, which nobody else writes to until `close`, others of the same run aside."""
 
-    def __init__(self, path: Path, plan: ScorePlan, lock: int | None) -> None:
+    def __init__(self, path: Path, plan: ScorePlan, lock: int | None = None) -> None:
+        """Take a folder that is held: by its lock, or by the process that shares the run's rows out."""
         self.path = path
         self._plan = plan
         self._lock = lock
@@ -234,6 +235,12 @@ class OutputFolder:
         """Raise UsageError, in words, for a part of another run."""
         if (found := _difference(record, self._identity, self._plan)) is not None:
             raise UsageError(f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER)
+
+    @property
+    def before(self) -> tuple[int, int]:
+        """The rows that parts of an earlier run hold, and how many of them failed."""
+        records = [record for parts in self._done.values() for record in parts.values()]
+        return sum(record.rows for record in records), sum(record.failed for record in records)
 
     def done(self, number: int) -> tuple[PartRecord, ...]:
         """Return the parts of an input that an earlier run has written, in its order."""

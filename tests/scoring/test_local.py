@@ -15,10 +15,11 @@ from marpack.errors import OutputError, UsageError
 from marpack.runner.client import BatchResult
 from marpack.runner.pool import Batch
 from marpack.runner.session import Session
-from marpack.scoring.local import ErrorBound, ScoreProgress, ScoreSettings, ScoreSummary, score
+from marpack.scoring.local import score
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.parts import OutputFolder
 from marpack.scoring.plan import PartFormat, ScorePlan
+from marpack.scoring.summary import ErrorBound, ScoreProgress, ScoreSettings, ScoreSummary
 from marpack.torchserve.messages import Load, Response
 
 ECHO = RowMapping(text="t", keep=("id",), select={"echo": "echo"})
