@@ -43,9 +43,17 @@ class MarpackError(Exception):
         self.where = where
         self.hint = hint
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not by the constructors, which take other arguments than there are here.
+        return _restored, (type(self), self.args), self.__dict__
+
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         return f"{place}{self.what}"
+
+
+def _restored(kind: type[MarpackError], args: tuple[object, ...]) -> MarpackError:
+    return kind.__new__(kind, *args)
 
 
 class UsageError(MarpackError):
@@ -181,6 +189,13 @@ class TableError(MarpackError):
 
     code = "table"
     fix = "Mend or fetch the table again; marpack score --resume goes on behind the parts that are whole."
+
+
+class ClusterError(MarpackError):
+    """A cluster, or a process of ours on it, was lost."""
+
+    code = "cluster"
+    fix = "Look at the nodes' memory and logs; marpack score --resume goes on behind the parts that are whole."
 
 
 class InterruptError(MarpackError):

@@ -1,5 +1,7 @@
 """What errors are worded with: the name that was meant, and one line of what another error says."""
 
+import pickle
+
 import pytest
 
 from marpack.errors import (
@@ -7,6 +9,7 @@ from marpack.errors import (
     ExitCode,
     MarpackError,
     MissingExtraError,
+    ProjectError,
     UsageError,
     did_you_mean,
     first_line,
@@ -14,6 +17,9 @@ from marpack.errors import (
     nearest,
     shortened,
 )
+from marpack.findings import Finding, Severity
+from marpack.runner.client import LoadError
+from marpack.torchserve.messages import LoadFailed, Trouble
 
 
 def test_the_nearest_name_is_what_was_meant() -> None:
@@ -62,6 +68,22 @@ def test_an_error_gets_its_place_where_it_knows_no_nearer_one() -> None:
         with pytest.raises(UsageError) as caught, located("a.mar"):
             raise UsageError("no", where=where)
         assert caught.value.where == told
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MarpackError("it is gone", where="a.mar", hint="fetch it"),
+        MissingExtraError("matplotlib", "explain", "drawing"),
+        ProjectError("two things are wrong", findings=(Finding(code="a", severity=Severity.ERROR, message="b"),)),
+        LoadError(LoadFailed(trouble=Trouble(kind="ImportError", message="no"), status=500), "said before", where="m"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_the_same_in_another_process(error: MarpackError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))
 
 
 def test_exit_codes_are_a_promise_to_scripts() -> None:
