@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from marpack.runner.client import Worker
     from marpack.runner.inputs import RequestDefaults
     from marpack.runner.pool import ModelPool, PoolSettings
-    from marpack.runner.session import PoolMaker
+    from marpack.runner.session import PoolMaker, PreparedModel
     from marpack.scoring.mapping import RowMapping
+    from marpack.scoring.on_ray.actors import ActorModel
+    from marpack.scoring.on_ray.cluster import ClusterOptions
     from marpack.scoring.plan import ScorePlan
     from marpack.scoring.summary import ScoreProgress, ScoreSettings
     from marpack.torchserve.messages import Load
@@ -171,6 +174,52 @@ def score_settings(options: Options, progress: ScoreProgress) -> ScoreSettings:
 
     bound = ErrorBound() if options["max_errors"] is None else ErrorBound.parse(options["max_errors"])
     return ScoreSettings(max_errors=bound, isolate=options["isolate"], progress=progress)
+
+
+_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nobody was asked
+    # ms; with the retries that a part has, they outlast the minute in which Ray finds out that a node is gone.
+    "RAY_task_actor_unavailable_retry_delay_base_ms": "5000",
+    "RAY_task_actor_unavailable_retry_max_delay_ms": "30000",
+}
+
+
+def ray_cluster(options: Options, device: Device) -> ClusterOptions:
+    """Return which Ray cluster scores; raises UsageError for a device that it cannot deal out."""
+    for name, value in _RAY.items():
+        os.environ.setdefault(name, value)  # before Ray is imported
+    from marpack.scoring.on_ray.cluster import ClusterOptions
+
+    if ":" in device.name:
+        hint = f"--device {device.name.partition(':')[0]}: each actor sees but its own"
+        raise UsageError("Ray deals the devices out", where=f"--device {device.name}", hint=hint)
+    gpu = None if device.name == "auto" else device.name == "cuda"
+    return ClusterOptions(address=options["address"], actors=options["actors"], cpus=options["workers"], gpu=gpu)
+
+
+def actor_model(options: Options, prepared: PreparedModel) -> ActorModel:
+    """Return how actors load an archive that was opened here."""
+    from marpack.archive.index import content_digest
+    from marpack.scoring.on_ray.actors import ActorModel
+
+    load = prepared.load
+    given = {name: value for name, value in options.items() if name not in {"metrics_config", "target"}}
+    metrics = None if load.metrics_config is None else os.path.abspath(load.metrics_config)  # noqa: PTH100 - a text
+    settled = {"metrics_config": metrics, "target": load.target, "compile": load.compile}
+    return ActorModel(
+        path=str(prepared.resolved.path.absolute()),
+        digest=content_digest(prepared.archive),
+        open=partial(_open_for_actor, {**given, **settled}),
+        cache=_cache_folder,
+    )
+
+
+def _open_for_actor(options: Options, path: str) -> Session:
+    return session_of({**options, "source": path}, lambda _: None)
+
+
+def _cache_folder() -> Path:
+    return cache_of().root
 
 
 def isolated_pool(settings: PoolSettings, tell: Callable[[str], object] = silent) -> PoolMaker:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marpack.project.source import ResolvedSource
     from marpack.runner.client import Worker
     from marpack.runner.pool import PoolSettings
-    from marpack.runner.session import PoolMaker, Session
+    from marpack.runner.session import PoolMaker, PreparedModel, Session
 
 
 def open_session(
@@ -75,6 +75,34 @@ def open_session(
     odd = misplaced(device.name, session.loaded.device)
     on_findings([odd] if odd else [])
     return session
+
+
+def prepare_archive(
+    source: str | None, options: Options, stack: ExitStack, on_findings: Callable[[Iterable[Finding]], None]
+) -> PreparedModel:
+    """Open what the source stands for, and look at all that can be wrong with it, for others to load it.
+
+    See `open_session`.
+    """
+    from marpack.api.settings import Noticing, load_of
+    from marpack.runner.session import Device, prepare
+    from marpack.torchserve.targets import Target
+
+    noticing = Noticing(on_findings, env=options["env"])
+
+    def opened(resolved: ResolvedSource, archive: Archive) -> None:
+        tell_built(resolved)
+        noticing.opened(resolved, archive)
+
+    prepared = prepare(
+        _resolver(options, stack)(source),
+        options=load_of(options, Device.parse(options["device"]), compiled=not options["no_compile"]),
+        target=Target(options["target"]) if options["target"] else None,
+        cache=cache_of(),
+        opened=opened,
+    )
+    stack.callback(prepared.archive.close)
+    return prepared
 
 
 def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], ResolvedSource]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,12 @@ from marpack.cli.score_options import ScoreCommand, parsed, score_options
 from marpack.errors import ExitCode, InterruptError, OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from marpack.archive.protocol import Archive
     from marpack.cli.options import Options
     from marpack.runner.client import LoadError
+    from marpack.scoring.parts import OutputFolder
     from marpack.scoring.plan import ScorePlan
     from marpack.scoring.summary import ScoreSettings, ScoreSummary
 
@@ -60,7 +64,8 @@ def _score(source: str | None, options: Options, plan: ScorePlan, settings: Scor
     from marpack.runner.client import LoadError
 
     try:
-        summary = _scored(source, options, plan, settings)
+        scored = _scored_on_ray if options["on"] == "ray" else _scored_here
+        summary = scored(source, options, plan, settings)
     except LoadError as error:  # at the beginning, or of a worker that died and could not be started again
         return _tell_load_error(error, source or ".", options)
     _tell(summary, options)
@@ -68,24 +73,17 @@ def _score(source: str | None, options: Options, plan: ScorePlan, settings: Scor
     return ExitCode.SHORT if failed else ExitCode.OK
 
 
-def _scored(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> ScoreSummary:
-    from msgspec.structs import replace
-
+def _scored_here(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> ScoreSummary:
     from marpack.api.settings import score_environment
-    from marpack.archive.index import content_digest
     from marpack.cli.run_output import tell_findings
     from marpack.cli.run_session import open_session
     from marpack.scoring import local
-    from marpack.scoring.parts import OutputFolder
 
     with ExitStack() as stack:
-        outputs: list[OutputFolder] = []
+        output: list[tuple[ScorePlan, OutputFolder]] = []
 
         def opened(archive: Archive) -> None:
-            nonlocal plan
-            plan = replace(plan, archive=content_digest(archive))
-            folder = OutputFolder.open(options["output"], plan, resume=options["resume"])
-            outputs.append(stack.enter_context(folder))
+            output.append(_open_output(plan, options, archive, stack))
 
         session = stack.enter_context(
             open_session(
@@ -97,10 +95,57 @@ def _scored(source: str | None, options: Options, plan: ScorePlan, settings: Sco
                 further=score_environment(),
             )
         )
-        summary = local.score(session.pool, plan, outputs[0], settings)
+        summary = local.score(session.pool, *output[0], settings)
         if not summary.complete:
             session.pool.kill()  # and do not wait for what was sent ahead
     return summary
+
+
+def _scored_on_ray(source: str | None, options: Options, plan: ScorePlan, settings: ScoreSettings) -> ScoreSummary:
+    from marpack.api.settings import actor_model, ray_cluster
+    from marpack.runner.session import Device
+
+    cluster = ray_cluster(options, Device.parse(options["device"]))  # before anything is built
+    from marpack.cli.run_output import tell_findings
+    from marpack.cli.run_session import prepare_archive
+    from marpack.scoring.on_ray import driver
+
+    with ExitStack() as stack:
+        stack.enter_context(_streams_of_its_own())
+        prepared = prepare_archive(source, options, stack, tell_findings)
+        output = _open_output(plan, options, prepared.archive, stack)
+        return driver.score(cluster, actor_model(options, prepared), *output, settings)
+
+
+@contextmanager
+def _streams_of_its_own() -> Iterator[None]:
+    """Keep stdout and stderr for the command.
+
+    Whatever it is asked, Ray prints to stdout what becomes of its processes, and its native part logs to descriptor 2.
+    """
+    stderr = sys.stderr
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), os.fdopen(os.dup(2), "w", 1) as ours:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), 2)
+        sys.stderr = ours
+        try:
+            yield
+        finally:
+            os.dup2(ours.fileno(), 2)
+            sys.stderr = stderr
+
+
+def _open_output(
+    plan: ScorePlan, options: Options, archive: Archive, stack: ExitStack
+) -> tuple[ScorePlan, OutputFolder]:
+    """Return the plan with its archive's digest, and the folder that the stack will close."""
+    from msgspec.structs import replace
+
+    from marpack.archive.index import content_digest
+    from marpack.scoring.parts import OutputFolder
+
+    plan = replace(plan, archive=content_digest(archive))
+    folder = OutputFolder.open(options["output"], plan, resume=options["resume"])
+    return plan, stack.enter_context(folder)
 
 
 def _tell(summary: ScoreSummary, options: Options) -> None:

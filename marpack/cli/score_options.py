@@ -86,6 +86,13 @@ _GROUPS = {
         option("--max-memory", type=size, metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound]."),
     ),
     "Model": MODEL,
+    "Cluster": (
+        option("--on", type=click.Choice(["local", "ray"]), default="local", help=(
+            "ray: the parts are shared out by Ray Data [local]."
+        )),
+        option("--address", metavar="ADDRESS", help="Of a cluster: HOST:PORT or auto [Ray is started here]."),
+        option("--actors", type=click.IntRange(1), metavar="N", help="Loaded models [as many as fit]."),
+    ),
 }  # fmt: skip
 score_options = grouped(_GROUPS)
 
@@ -100,6 +107,10 @@ def parsed(options: Options) -> Options:
         raise UsageError("there is no place for the results", hint="name a folder: --output DIR")
     if options["allow_private"] and not options["url"]:
         raise UsageError("--allow-private is for addresses, and none are fetched", hint="leave it out, or add --url")
+    if options["on"] != "ray":
+        for name in ("address", "actors"):
+            if options[name] is not None:
+                raise UsageError("this is for a cluster", where=f"--{name}", hint="add --on ray")
     return options | {
         "headers": tuple(header(text) for text in options["headers"]),
         "select": _pairs("--select", options["select"], "label=a.b[0]:text"),

@@ -1,0 +1,17 @@
+"""Bulk scoring on a Ray cluster: Ray Data hands out the parts that are missing, and an actor makes each of them.
+
+    driver   plans as on one machine, holds the output folder's lock, adds up
+    actor    loads the model once; scores the rows of a part as one machine does, and gives the part its name
+
+A part's name follows from its rows, so that one which Ray asks for again replaces itself. Nothing but figures comes
+back: rows go from the inputs to the actors, and from there into the output, which every node must see.
+"""
+
+from marpack.errors import MissingExtraError
+
+try:
+    import ray as _ray  # noqa: F401 - asked for before any module of this room, each of which needs it
+except ModuleNotFoundError as error:
+    if error.name != "ray":
+        raise
+    raise MissingExtraError("ray", "ray", "scoring on a cluster") from error

@@ -1,0 +1,382 @@
+"""Bulk scoring on a real Ray cluster of two nodes: whatever dies, every row is there once, or among the failures."""
+
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import MakeMar
+from scoring.small_tables import plan_of, table, written
+
+from marpack import RowMapping, Scorer
+from marpack.archive.index import content_digest
+from marpack.archive.reader import open_archive
+from marpack.errors import UsageError
+
+pytestmark = pytest.mark.nightly  # a cluster, and a dozen actors that import torch each
+if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
+    pytest.importorskip("ray")
+
+HANDLER = """
+import os, signal, time
+
+def handle(data, context):
+    if data is None:
+        return None
+    texts = [(row.get("body") or row.get("data")) for row in data]
+    time.sleep(0.01 * len(texts))
+    if "crash" in texts:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if "kill the actor" in texts:
+        os.kill(os.getppid(), signal.SIGKILL)
+    if "bad" in texts:
+        raise ValueError("it is bad")
+    return [{"echo": text} for text in texts]
+"""
+ROWS = 600
+ECHO = ("--text", "t", "--select", "echo=echo", "--part-rows", "50")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes of two CPUs on this machine, with what they write in a folder of a short name: sockets need that."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_task_actor_unavailable_retry_delay_base_ms", "2000")  # ms
+        patch.setenv("RAY_task_actor_unavailable_retry_max_delay_ms", "8000")
+        import ray.cluster_utils
+
+        made = ray.cluster_utils.Cluster()
+        made.add_node(include_dashboard=False, **NODE)
+        made.add_node(**NODE)
+        yield made
+        made.shutdown()
+
+
+NODE = {"num_cpus": 2, "num_gpus": 0, "memory": 4 << 30, "object_store_memory": 80 << 20}
+
+
+@pytest.fixture
+def mar(make_mar: MakeMar) -> str:
+    return str(make_mar(HANDLER))
+
+
+def command(cluster: Any, mar: str, inputs: str, output: Path, *further: str) -> list[str]:
+    where = ("--on", "ray", "--address", cluster.address) if cluster is not None else ()
+    words = ("score", mar, "--input", inputs, "--output", str(output), *ECHO, *where, *further)
+    return [sys.executable, "-m", "marpack", *words]
+
+
+def scored(*words: Any, code: int = 0) -> dict[str, Any]:
+    """Run the command to its end, and return its summary."""
+    done = subprocess.run([*command(*words), "--json"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def refused(*words: Any, code: int) -> str:
+    """Run a command that ends with a sentence, and return it."""
+    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+class Running:
+    """The command under way, disturbed once a part is whole."""
+
+    def __init__(self, *words: Any) -> None:
+        self.output = words[3]
+        self.process = subprocess.Popen([*command(*words), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def wait_for_parts(self, count: int = 1) -> None:
+        until = time.monotonic() + 60
+        while len([*self.output.glob("part-*")]) < count:
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def end(self, code: int = 0) -> tuple[dict[str, Any], str]:
+        out, err = self.process.communicate(timeout=120)
+        assert self.process.returncode == code, out.decode() + err.decode()
+        assert b"Traceback" not in err
+        return (json.loads(out) if out.startswith(b"{") else {}), err.decode()
+
+
+def actors(cluster: Any, node: Any = None) -> list[psutil.Process]:
+    """Return the actors that score on a node, or on all of them."""
+    nodes = [node] if node is not None else cluster.list_all_nodes()
+    raylets = [info.process.pid for each in nodes for info in each.all_processes["raylet"]]
+    children = [child for pid in raylets for child in psutil.Process(pid).children()]
+    return [each for each in children if "PartScorer" in command_line(each)]
+
+
+def command_line(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):  # as a zombie is to it, too
+        return " ".join(process.cmdline())
+    return ""
+
+
+def expect_all(output: Path, texts: list[str | None] | None = None) -> None:
+    """Assert that each row is there once, with its own answer."""
+    found = written(output)
+    expected = texts or [f"text {number}" for number in range(ROWS)]
+    assert found["row"].to_pylist() == [*range(len(expected))]
+    assert found["echo"].to_pylist() == expected
+
+
+def test_rows_and_summary_are_those_of_one_machine(cluster: Any, mar: str, tmp_path: Path) -> None:
+    texts = [None if number % 31 == 0 else "bad" if number % 45 == 0 else f"t{number}" for number in range(300)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("t\n" + "".join(f"line {number}\n" for number in range(70)))
+    table(tmp_path / "in" / "2.parquet", texts=texts)
+    further = ("--keep", "t", "--limit", "350", "--batch-size", "3", "--isolate")
+    summaries = [
+        scored(where, mar, str(tmp_path / "in"), tmp_path / name, *further, code=1)
+        for where, name in ((None, "here"), (cluster, "there"))
+    ]
+    here, there = (sorted((tmp_path / name).iterdir()) for name in ("here", "there"))
+    assert [each.name for each in here] == [each.name for each in there]
+    assert [pq.read_table(each) for each in here] == [pq.read_table(each) for each in there]
+    assert [pq.read_metadata(each).metadata for each in here] == [pq.read_metadata(each).metadata for each in there]
+    for summary in summaries:
+        del summary["seconds"], summary["throughput"]
+    assert summaries[0] == summaries[1]
+    assert (summaries[1]["rows"], summaries[1]["parts"]) == (350, 2 + 6)
+
+
+def kill_actor(cluster: Any) -> None:
+    actors(cluster)[0].kill()
+
+
+def kill_worker(cluster: Any) -> None:
+    [worker] = [each for each in actors(cluster)[0].children(recursive=True) if "marpack" in command_line(each)]
+    worker.kill()
+
+
+def kill_node(cluster: Any) -> None:
+    node = next(each for each in cluster.worker_nodes if actors(cluster, each))
+    cluster.remove_node(node, allow_graceful=False)
+
+
+@pytest.mark.parametrize(("kill", "lost"), [(kill_actor, 0), (kill_worker, 1), (kill_node, 0)])
+def test_what_dies_costs_no_row(cluster: Any, mar: str, tmp_path: Path, kill: Callable[[Any], None], lost: int) -> None:
+    running = Running(cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out", "--actors", "4")
+    running.wait_for_parts()
+    kill(cluster)
+    try:
+        summary, _ = running.end(code=1 if lost else 0)
+    finally:
+        while len(cluster.list_all_nodes()) < 2:
+            cluster.add_node(**NODE)
+    assert (summary["rows"], summary["failed"], summary["parts"]) == (ROWS, lost, ROWS // 50)
+    found = written(tmp_path / "out")
+    assert found["row"].to_pylist() == [*range(ROWS)]
+    assert found["echo"].null_count == lost
+
+
+def test_a_run_whose_driver_was_killed_is_resumed(cluster: Any, mar: str, tmp_path: Path) -> None:
+    words = (cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out")
+    running = Running(*words)
+    running.wait_for_parts(2)
+    running.process.kill()
+    running.process.communicate()
+    whole = {each.name: each.stat().st_mtime_ns for each in (tmp_path / "out").glob("part-*")}
+    gone_by = time.monotonic() + 60
+    while actors(cluster):
+        assert time.monotonic() < gone_by, "actors outlive their driver"
+        time.sleep(0.1)
+    assert "the folder holds files already" in refused(*words, code=2)
+    summary = scored(*words, "--resume")
+    assert summary["rows_before"] >= 50 * len(whole) >= 100
+    assert summary["rows"] + summary["rows_before"] == ROWS
+    expect_all(tmp_path / "out")
+    now = {each.name: each.stat().st_mtime_ns for each in (tmp_path / "out").glob("part-*")}
+    assert whole.items() <= now.items()
+    assert scored(None, *words[1:], "--resume")["rows_before"] == ROWS  # on one machine it is the same run
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_an_interrupted_run_keeps_whole_parts(
+    cluster: Any, mar: str, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    running = Running(cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out")
+    running.wait_for_parts()
+    running.process.send_signal(number)
+    _, err = running.end(code)
+    assert "the same command with --resume goes on" in err
+    assert 50 <= written(tmp_path / "out").num_rows < ROWS
+
+
+def test_rows_that_fail_or_crash_cost_only_themselves(cluster: Any, mar: str, tmp_path: Path) -> None:
+    texts: list[str | None] = [f"text {number}" for number in range(200)]
+    texts[60], texts[61], texts[130] = "crash", "bad", None
+    summary = scored(cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out", code=1)
+    assert (summary["rows"], summary["answered"], summary["failed"]) == (200, 197, 3)
+    assert [each["examples"][0]["row"] for each in summary["causes"]] == [60, 61, 130]
+    texts[60] = texts[61] = None
+    found = written(tmp_path / "out")
+    assert found["echo"].to_pylist() == texts
+    assert found["row"].to_pylist() == [*range(200)]
+
+
+def test_a_part_that_kills_its_actor_is_given_up(cluster: Any, mar: str, tmp_path: Path) -> None:
+    texts: list[str | None] = ["kill the actor" if number == 70 else f"text {number}" for number in range(200)]
+    words = (cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out")
+    said = refused(*words, code=1)
+    assert "a part was asked for 6 times, and each time its actor died or could not be reached" in said
+    assert "the same command with --resume goes on" in said
+
+
+def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) -> None:
+    texts: list[str | None] = ["bad"] * ROWS
+    words = (cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out")
+    summary = scored(*words, "--max-errors", "80", code=1)
+    assert (summary["exceeded"], summary["complete"]) == (True, False)
+    assert 80 < summary["failed"] < ROWS
+    assert written(tmp_path / "out").num_rows >= summary["rows"]
+
+
+def test_a_disk_that_is_full_is_a_sentence(cluster: Any, mar: str, tmp_path: Path) -> None:
+    words = (cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out")
+    running = Running(*words)
+    running.wait_for_parts()
+    for actor in actors(cluster):
+        actor.rlimit(resource.RLIMIT_FSIZE, (100, 100))
+    _, err = running.end(code=1)
+    assert "the part cannot be written: File too large" in err
+    assert "on node" in err
+    assert "the same command with --resume goes on" in err
+    assert 50 <= written(tmp_path / "out").num_rows < ROWS
+    scored(*words, "--resume")
+    expect_all(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("further", "said"),
+    [
+        (("--actors", "5"), "the cluster has room for 4 actors of 1 CPU each: others would wait for ever"),
+        (("--workers", "3"), "no node of the cluster has 3 CPUs for an actor"),
+        (("--device", "cuda"), "no node of the cluster has 1 CPU and 1 GPU for an actor"),
+        (("--device", "cuda:1"), "Ray deals the devices out"),
+        (("--address", "127.0.0.1:9"), "no Ray cluster answers there: [Errno 111] Connection refused"),
+        (("--address", "rubbish"), "no Ray cluster answers there: Invalid address format: rubbish"),
+        (("--address", "ray://127.0.0.1:10001"), "Ray's client mode is not supported"),
+        (("--on", "local"), "this is for a cluster"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_starts(
+    cluster: Any, mar: str, tmp_path: Path, further: tuple[str, ...], said: str
+) -> None:
+    words = (cluster, mar, table(tmp_path / "1.parquet"), tmp_path / "out", *further)
+    assert said in refused(*words, code=2)
+    assert not [*tmp_path.glob("out/*")]
+
+
+def test_a_handler_that_cannot_be_loaded_is_told_as_on_one_machine(
+    cluster: Any, make_mar: MakeMar, tmp_path: Path
+) -> None:
+    mar, inputs = str(make_mar("import nothing_of_this_name")), table(tmp_path / "1.parquet")
+    here, there = (refused(where, mar, inputs, tmp_path / "out", code=4) for where in (None, cluster))
+    assert "nothing_of_this_name" in here
+    assert here.splitlines()[0] == there.splitlines()[0]
+
+
+def test_ray_is_started_here_where_no_address_is_given(mar: str, tmp_path: Path) -> None:
+    words = command(None, mar, table(tmp_path / "1.parquet", 100), tmp_path / "out", "--on", "ray", "--actors", "1")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1:] == ["answered  100", f"output    2 parts in {tmp_path / 'out'}"]
+
+
+@pytest.fixture
+def connected(cluster: Any) -> Iterator[Any]:
+    import ray
+
+    ray.init(cluster.address, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of Ray Data about itself
+def test_a_scorer_is_mapped_over_a_dataset(connected: Any, mar: str, tmp_path: Path) -> None:
+    import ray.data
+
+    mapping = RowMapping(text="t", keep=("id",), select={"echo": "echo"})
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    rows = ray.data.read_parquet(table(tmp_path / "1.parquet", 90))
+    answered = rows.map_batches(
+        Scorer,
+        fn_constructor_kwargs={"archive": mar, "mapping": mapping, "batch_size": 8},
+        batch_size=30,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(size=1),
+    ).take_all()
+    expected = [{"id": number, "echo": f"text {number}", "status": 200, "error": None} for number in range(90)]
+    assert sorted(answered, key=lambda row: row["id"]) == expected
+
+
+class TestActor:
+    """What an actor makes of a node that is not like the driver's; here it is this process."""
+
+    def job(self, mar: str, output: Path, **details: Any) -> Any:
+        from marpack.scoring.on_ray.actors import ActorJob, ActorModel
+
+        path = str(output.parent / "1.parquet")
+        model = ActorModel(path=mar, digest="", open=lambda _: None, cache=lambda: output.parent / "cache")
+        plan = plan_of(table(Path(path)))
+        return ActorJob(
+            **{"plan": plan, "model": model, "output": str(output), "isolate": False, "folder": ".", **details}
+        )
+
+    def outcome(self, job: Any) -> Any:
+        from marpack.scoring.on_ray.actors import PartScorer
+
+        ranges = pa.table({"input": [0], "first": [0], "stop": pa.array([None], pa.int64())})
+        return pickle.loads(PartScorer(job)(ranges)["outcome"][0].as_py())
+
+    def test_an_output_folder_that_is_not_there(self, connected: Any, mar: str, tmp_path: Path) -> None:
+        error = self.outcome(self.job(mar, tmp_path / "out"))
+        assert isinstance(error, UsageError)
+        assert error.what == "the output folder is not here"
+        assert str(error.where).startswith(f"{tmp_path / 'out'} on node ")
+
+    def test_another_version(self, connected: Any, mar: str, tmp_path: Path) -> None:
+        error = self.outcome(self.job(mar, tmp_path, version="0.0.1"))
+        assert "is installed, where the run is of 0.0.1" in error.what
+
+    def test_an_archive_that_is_not_there(self, connected: Any, mar: str, tmp_path: Path) -> None:
+        error = self.outcome(self.job(mar, tmp_path))
+        assert error.what == "the archive is not here, or another one"
+
+    def test_an_archive_that_is_not_there_comes_as_bytes(self, connected: Any, mar: str, tmp_path: Path) -> None:
+        from marpack.scoring.on_ray.actors import ActorModel
+
+        with open_archive(mar) as archive:
+            digest = content_digest(archive)
+        data = Path(mar).read_bytes()
+        sent = tuple(connected.put(piece) for piece in (data[:100], data[100:]))
+        model = ActorModel(path="gone.mar", digest=digest, open=str, cache=lambda: tmp_path / "cache", pieces=sent)
+        copy = Path(model.located())
+        assert (copy.read_bytes(), copy.parent) == (data, tmp_path / "cache" / "copies")
+        written_at = copy.stat().st_mtime_ns
+        assert model.located() == str(copy)
+        assert copy.stat().st_mtime_ns == written_at
+        seen = ActorModel(path=mar, digest=digest, open=str, cache=lambda: tmp_path / "cache", pieces=sent)
+        assert seen.located() == mar
