@@ -19,12 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import MakeMar
-from scoring.small_tables import plan_of, table, written
+from scoring.small_tables import InProcessPool, plan_of, table, written
 
 from marpack import RowMapping, Scorer
 from marpack.archive.index import content_digest
 from marpack.archive.reader import open_archive
 from marpack.errors import UsageError
+from marpack.scoring.local import RowRange, score_range
+from marpack.scoring.parts import OutputFolder
 
 pytestmark = pytest.mark.nightly  # a cluster, and a dozen actors that import torch each
 if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
@@ -257,9 +259,13 @@ def test_a_disk_that_is_full_is_a_sentence(cluster: Any, mar: str, tmp_path: Pat
     words = (cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out")
     running = Running(*words)
     running.wait_for_parts()
-    for actor in actors(cluster):
+    limited = actors(cluster)
+    for actor in limited:
         actor.rlimit(resource.RLIMIT_FSIZE, (100, 100))
     _, err = running.end(code=1)
+    for actor in limited:  # Ray's own way out of a process writes files, too
+        with suppress(psutil.NoSuchProcess):
+            actor.kill()
     assert "the part cannot be written: File too large" in err
     assert "on node" in err
     assert "the same command with --resume goes on" in err
@@ -380,3 +386,46 @@ class TestActor:
         assert copy.stat().st_mtime_ns == written_at
         seen = ActorModel(path=mar, digest=digest, open=str, cache=lambda: tmp_path / "cache", pieces=sent)
         assert seen.located() == mar
+
+
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # as above
+class TestDriver:
+    """What is handed out, and what is made of what comes back."""
+
+    @pytest.mark.parametrize(
+        ("limit", "expected"),
+        [
+            (None, [(0, 0, 50), (0, 50, 100), (0, 100, 120), (1, 0, None), (2, 0, 50), (2, 50, 60)]),
+            (115, [(0, 0, 50), (0, 50, 100), (0, 100, 115)]),
+            (150, [(0, 0, 50), (0, 50, 100), (0, 100, 120), (1, 0, 30)]),
+            (200, [(0, 0, 50), (0, 50, 100), (0, 100, 120), (1, 0, 80), (2, 0, 10)]),
+        ],
+    )
+    def test_parts_are_handed_out_one_by_one(self, tmp_path: Path, limit: int | None, expected: Any) -> None:
+        from marpack.scoring.on_ray.driver import _missing
+
+        (tmp_path / "lines.csv").write_text("t\n" + "line\n" * 70)
+        tables = (table(tmp_path / "1.parquet", 120), str(tmp_path / "lines.csv"), table(tmp_path / "2.parquet", 60))
+        plan = plan_of(*tables, mapping=RowMapping(text="t"), part_rows=50, limit=limit)
+        with OutputFolder.open(tmp_path / "out", plan) as output:
+            assert [(each.input, each.first, each.stop) for each in _missing(plan, output)] == expected
+
+    def test_only_what_is_missing_is_handed_out(self, tmp_path: Path) -> None:
+        from marpack.scoring.on_ray.driver import _missing
+
+        plan = plan_of(table(tmp_path / "1.parquet", 120), part_rows=50)
+        with OutputFolder.open(tmp_path / "out", plan) as output:
+            score_range(InProcessPool(), plan, output, RowRange(0, 50, 100), isolate=False)
+        with OutputFolder.open(tmp_path / "out", plan, resume=True) as output:
+            assert [(each.first, each.stop) for each in _missing(plan, output)] == [(0, 50), (100, 120)]
+
+    def test_a_part_that_was_written_elsewhere_is_noticed(self, tmp_path: Path) -> None:
+        from marpack.scoring.on_ray.driver import _check_seen
+
+        plan = plan_of(table(tmp_path / "1.parquet"))
+        with OutputFolder.open(tmp_path / "out", plan) as output:
+            scored = score_range(InProcessPool(), plan, output, RowRange(0, 0, 10), isolate=False)
+            _check_seen(output, scored)
+            (tmp_path / "out" / scored.parts[0]).unlink()
+            with pytest.raises(UsageError, match=r"was written, and is not here: nodes have folders of their own"):
+                _check_seen(output, scored)
