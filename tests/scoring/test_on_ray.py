@@ -58,8 +58,10 @@ def cluster() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_task_actor_unavailable_retry_delay_base_ms", "2000")  # ms
-        patch.setenv("RAY_task_actor_unavailable_retry_max_delay_ms", "8000")
+        patch.setenv("RAY_health_check_period_ms", "500")  # a node that is gone is found to be within seconds…
+        patch.setenv("RAY_health_check_failure_threshold", "3")
+        patch.setenv("RAY_task_actor_unavailable_retry_delay_base_ms", "1000")  # …which retries need not outlast by far
+        patch.setenv("RAY_task_actor_unavailable_retry_max_delay_ms", "4000")
         import ray.cluster_utils
 
         made = ray.cluster_utils.Cluster()
@@ -85,7 +87,7 @@ def command(cluster: Any, mar: str, inputs: str, output: Path, *further: str) ->
 
 def scored(*words: Any, code: int = 0) -> dict[str, Any]:
     """Run the command to its end, and return its summary."""
-    done = subprocess.run([*command(*words), "--json"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command(*words), "--json"], capture_output=True, text=True, timeout=240)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     summary: dict[str, Any] = json.loads(done.stdout)
@@ -94,7 +96,7 @@ def scored(*words: Any, code: int = 0) -> dict[str, Any]:
 
 def refused(*words: Any, code: int) -> str:
     """Run a command that ends with a sentence, and return it."""
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=240)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -115,7 +117,7 @@ class Running:
             time.sleep(0.05)
 
     def end(self, code: int = 0) -> tuple[dict[str, Any], str]:
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=240)
         assert self.process.returncode == code, out.decode() + err.decode()
         assert b"Traceback" not in err
         return (json.loads(out) if out.startswith(b"{") else {}), err.decode()
@@ -306,7 +308,7 @@ def test_a_handler_that_cannot_be_loaded_is_told_as_on_one_machine(
 
 def test_ray_is_started_here_where_no_address_is_given(mar: str, tmp_path: Path) -> None:
     words = command(None, mar, table(tmp_path / "1.parquet", 100), tmp_path / "out", "--on", "ray", "--actors", "1")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[1:] == ["answered  100", f"output    2 parts in {tmp_path / 'out'}"]
 
