@@ -39,14 +39,14 @@ PACKAGE = ROOT / "marpack"
 LONG_MODULE, LONG_FUNCTION = 350, 50  # lines
 # The most that each figure may be, of a journey's as "journey.figure".
 BOUNDS = {
-    "modules": 272,
-    "lines": 44_200,
+    "modules": 276,
+    "lines": 44_900,
     "long_modules": 0,
     "long_functions": 0,
     "untyped_functions": 0,
     "circles": 0,
     "circles_in_all": 0,
-    "one_importer": 56,
+    "one_importer": 57,
     "further_input.modules": 23,
     "inspect.hops": 1175,
 }

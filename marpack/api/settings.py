@@ -157,15 +157,25 @@ def _answered_by(options: Options, *, compiled: bool) -> dict[str, str]:
     return words if compiled else {**words, "compile": "false"}
 
 
-def score_environment() -> dict[str, str]:
-    """Return the workers' variables that let OpenMP's threads spin only shortly while they wait for each other.
+def score_environment(workers: int) -> dict[str, str]:
+    """Return the workers' variables that keep OpenMP's threads from taking the cores from each other.
 
-    Whoever reads and writes tables works all the time, too: where there is a core less than there are threads, a thread
-    that spins keeps another, for which it waits, from running. How many threads there are, which can change the last
-    digits of an answer, stays as it is.
+    Several workers share the cores out, as they would otherwise have a thread each for every one; one worker has all of
+    them, as in `run`. Threads that wait for each other spin only shortly: whoever reads and writes tables works all the
+    time, too, and where there is a core less than there are threads, a thread that spins keeps another, for which it
+    waits, from running. What the environment says of it holds.
     """
-    is_chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()
-    return {} if is_chosen else {"GOMP_SPINCOUNT": _SPINS}
+    variables = {}
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        variables["GOMP_SPINCOUNT"] = _SPINS
+    if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+        variables["OMP_NUM_THREADS"] = str(max(1, _cores() // workers))
+    return variables
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def score_settings(options: Options, progress: ScoreProgress) -> ScoreSettings:

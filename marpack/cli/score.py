@@ -92,7 +92,7 @@ def _scored_here(source: str | None, options: Options, plan: ScorePlan, settings
                 stack,
                 on_findings=tell_findings,
                 on_opened=opened,
-                further=score_environment(),
+                further=score_environment(options["workers"]),
             )
         )
         summary = local.score(session.pool, *output[0], settings)

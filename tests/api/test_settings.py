@@ -1,5 +1,6 @@
 """Options → how tables are scored: what a run is known by, and what its workers find around them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 
 from marpack.api.settings import score_environment, score_plan, score_settings
 from marpack.errors import UsageError
-from marpack.scoring.local import ErrorBound, ScoreProgress
 from marpack.scoring.plan import PartFormat
+from marpack.scoring.summary import ErrorBound, ScoreProgress
 from marpack.torchserve.messages import MAX_BODY
 
 NONE = ("body", "path", "url", "root", "content_type", "limit", "target", "envelope", "max_errors")
@@ -75,6 +76,22 @@ def test_settings_bound_errors_and_isolate_where_that_is_asked_for(options: dict
 def test_how_threads_wait_is_the_users_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert score_environment() == {"GOMP_SPINCOUNT": "1000"}
+    assert score_environment(1) == {"GOMP_SPINCOUNT": "1000"}
     monkeypatch.setenv(name, "active")
-    assert score_environment() == {}
+    assert score_environment(1) == {}
+
+
+@pytest.mark.parametrize(("workers", "chosen", "given"), [(1, None, None), (999, None, "1"), (999, "4", None)])
+def test_workers_share_the_cores_out(
+    workers: int, chosen: str | None, given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if chosen:
+        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    assert score_environment(workers).get("OMP_NUM_THREADS") == given
+
+
+def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(10)}, raising=False)
+    assert score_environment(3)["OMP_NUM_THREADS"] == "3"

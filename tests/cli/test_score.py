@@ -19,7 +19,7 @@ from cli.running import Terminal, marpack
 from command import command
 
 from marpack.cli.main import main
-from marpack.scoring.local import ScoreSummary
+from marpack.scoring.summary import ScoreSummary
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Answers each row with what it got; "raise" spoils its batch, "die" its worker, and a batch takes as long as is said.

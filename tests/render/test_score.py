@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from marpack.render.score import ScoreBar, summary_lines
-from marpack.scoring.local import FailureCause, FailureExample, ScoreSummary
+from marpack.scoring.summary import FailureCause, FailureExample, ScoreSummary
 
 STYLES = re.compile(r"\x1b\[\d*m")
 
