@@ -23,12 +23,13 @@ _WINDOWS = sys.platform == "win32"
 
 
 @contextmanager
-def staged_file(target: Path, *, replace: bool, durable: bool = False) -> Iterator[BinaryIO]:
+def staged_file(target: Path, *, replace: bool, durable: bool = False, sweep: bool = True) -> Iterator[BinaryIO]:
     """Give an empty file that becomes `target` when the block ends, and is gone when the block fails.
 
     Where the system can (Linux, most file systems) the file has no name before it is complete, so that even a kill
     leaves nothing behind. Elsewhere it has a temporary name beside the target, and the next build of the same target
-    removes what a killed one left. An existing file is replaced only once the new one has reached the disk; a
+    removes what a killed one left; without `sweep` that is left to the caller, who writes many files into a folder that
+    need not be listed for each of them. An existing file is replaced only once the new one has reached the disk; a
     `durable` one gets its name only then, whatever was there.
 
     Raises OutputExistsError if there is something that may not be replaced, OSError if nothing can be written there.
@@ -36,7 +37,8 @@ def staged_file(target: Path, *, replace: bool, durable: bool = False) -> Iterat
     target = Path(os.path.realpath(target))  # the output may be a link: keep it, and replace what it points at
     _refuse_file(target, replace=replace)
     with _parents(target.parent):
-        _sweep(target)
+        if sweep:
+            _sweep(target)
         temporary = _beside(target)
         file, named = _open_temporary(temporary)
         try:

@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
 
@@ -34,6 +35,7 @@ _VERSION = 1
 _GROUP_ROWS, _GROUP_BYTES = 16_384, 16 << 20  # of a row group at most, about
 _NAME = re.compile(r"part-\d{5,}-\d{12,}\.(parquet|jsonl)")
 _TEMPORARY = ".*part-*.marpack-tmp"  # of parts and of records
+_staged = partial(staged_file, replace=True, durable=True, sweep=False)  # the folder is, when it is opened and closed
 _ANOTHER = "name another folder"
 _REDO = "remove it, and its rows are scored again"
 
@@ -131,7 +133,7 @@ class PartWriter:
         self.path = path
         self._record = record
         with self._written(), ExitStack() as opened:
-            self._file = opened.enter_context(staged_file(path, replace=True, durable=True))
+            self._file = opened.enter_context(_staged(path))
             self._body: PartBody = (
                 ParquetBody(self._file, plan.schema)
                 if plan.format is PartFormat.PARQUET
@@ -164,7 +166,7 @@ class PartWriter:
             on_error.pop_all()
         if isinstance(self._body, LinesBody):
             record = replace(record, bytes=size)
-            with self._written(), staged_file(_sidecar(self.path), replace=True, durable=True) as file:
+            with self._written(), _staged(_sidecar(self.path)) as file:
                 file.write(msgspec.json.encode(record))
         return record
 
@@ -220,8 +222,7 @@ class OutputFolder:
         return opened
 
     def _take(self, *, resume: bool) -> None:
-        for leftover in self.path.glob(_TEMPORARY):  # of a run that was killed: nobody else writes here now
-            leftover.unlink(missing_ok=True)
+        self._sweep()
         names = sorted(each.name for each in self.path.iterdir() if not each.name.startswith("."))
         if names and not resume:
             hint = f"--resume goes on with results that are of the same run; or {_ANOTHER}"
@@ -230,6 +231,11 @@ class OutputFolder:
             if name.endswith((".parquet", ".jsonl")) and (record := _record(self.path / name)) is not None:
                 self._check(record, name)
                 self._done[record.input.number][record.first] = record
+
+    def _sweep(self) -> None:
+        for leftover in self.path.glob(_TEMPORARY):  # of a run or an actor that was killed: nobody writes here now
+            with suppress(OSError):
+                leftover.unlink(missing_ok=True)
 
     def _check(self, record: PartRecord, name: str) -> None:
         """Raise UsageError, in words, for a part of another run."""
@@ -264,7 +270,8 @@ class OutputFolder:
         return PartWriter(self.path / name, self._plan, record)
 
     def close(self) -> None:
-        """Let others write to the folder."""
+        """Remove what killed actors have left, and let others write to the folder."""
+        self._sweep()
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
