@@ -171,14 +171,17 @@ def show_driver(folder: Path, parts: int, on_ray: list[str]) -> None:
     manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'
     (folder / "noop" / "MAR-INF" / "MANIFEST.json").write_text(manifest)
     command = [sys.executable, "-m", "marpack", "score", folder / "noop", "--input", folder / "small.parquet", "--body"]
-    command += ["body", "--part-rows", str(SMALL), "--output", folder / "small", "--json", *on_ray]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    command += ["body", "--part-rows", str(SMALL), "--output", folder / "small", "--json"]
+    process = subprocess.Popen([*command, *on_ray], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     meter = CpuMeter(partial(list, [psutil.Process(process.pid)]))
     meter.start()
     summary = json.loads(process.communicate()[0])
     assert summary["parts"] == parts
     pace, cpu = parts / summary["seconds"], meter.seconds() / parts * 1000
     print(f"{f'{parts:,} parts of {SMALL} rows':<38} {pace:>10,.0f}/s {cpu:>9,.1f} ms of the driver's CPU time a part")
+    started = time.monotonic()
+    subprocess.run([*command, "--resume"], check=True, capture_output=True)
+    print(f"{'--resume, with all of them there':<38} {time.monotonic() - started:>10,.1f} s")
 
 
 def parse() -> argparse.Namespace:
