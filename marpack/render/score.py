@@ -1,11 +1,12 @@
 """What `marpack score` shows: how far it is, and what it adds up to."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import click
 
 from marpack.render.layout import clean, fit
-from marpack.render.progress import Progress
+from marpack.render.progress import Progress, waiting
 from marpack.scoring.summary import FailureCause, ScoreProgress, ScoreSummary
 
 _INDENT = 10  # cells of the labels' column
@@ -18,19 +19,23 @@ class ScoreBar(ScoreProgress):
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown
         self._bar: Progress | None = None
+        self._waiting = ExitStack()
 
     def began(self, rows: int | None, before: int) -> None:
         """Begin to count; see `ScoreProgress`."""
         if self._shown:
             self._bar = Progress(None if rows is None else rows - before)
+            self._waiting.enter_context(waiting("waiting for the first rows"))
 
     def scored(self, rows: int, failed: int) -> None:
         """Count rows, and draw if it is time; see `ScoreProgress`."""
+        self._waiting.close()
         if self._bar is not None:
             self._bar.advance(rows, failed)
 
     def ended(self) -> None:
         """Take the bar off the screen; see `ScoreProgress`."""
+        self._waiting.close()
         if self._bar is not None:
             self._bar.clear()
 
