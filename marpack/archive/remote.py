@@ -214,6 +214,8 @@ def from_file_system(address: str, refuse: Refuse, failing: str, what: str) -> I
         raise _missing(address, error, what) from None
     except Exception as error:  # every file system has errors of its own
         first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        if isinstance(error, FileNotFoundError) and first in address:  # of which some say no more
+            first = "there is no such file"
         raise refuse(f"{failing}: {first.replace(address, public_address(address))}") from error
 
 

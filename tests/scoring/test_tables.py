@@ -341,7 +341,7 @@ class TestElsewhere:
         assert (table.files, table.rows) == (("b/1.png", "b/2.png"), 2)
 
     def test_what_is_not_there_is_told(self, files: Any) -> None:
-        with pytest.raises(UsageError, match="cannot be read"):
+        with pytest.raises(UsageError, match="cannot be read: there is no such file"):
             only("memory://data/none.parquet")
         with pytest.raises(UsageError, match="nothing matches"):
             only("memory://data/*.parquet")
