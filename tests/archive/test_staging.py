@@ -267,6 +267,14 @@ def test_what_a_kill_leaves_the_next_build_of_the_target_removes(tmp_path: Path,
     assert listing(tmp_path) == ["another", "x"]
 
 
+def test_what_a_kill_leaves_may_be_left_to_who_keeps_the_folder(tmp_path: Path) -> None:
+    end(writer("staged_file", tmp_path / "x", "named"), signal.SIGKILL)
+    (left,) = listing(tmp_path)
+    with staged_file(tmp_path / "x", replace=False, sweep=False) as file:
+        file.write(b"1")
+    assert sorted(listing(tmp_path)) == [left, "x"]
+
+
 @pytest.mark.parametrize("function", ["staged_file", "staged_folder"])
 def test_what_another_build_is_writing_is_left_alone(tmp_path: Path, function: str) -> None:
     process = writer(function, tmp_path / "x", "named")

@@ -296,6 +296,8 @@ def test_a_run_that_was_killed_leaves_its_whole_parts(tmp_path: Path, plan: Scor
     (tmp_path / "out" / "._part-00000-000000000000.json.0a1b2c3d.marpack-tmp").touch()
     with OutputFolder.open(tmp_path / "out", plan, resume=True) as output:
         assert [(record.first, record.rows) for record in output.done(0)] == [(0, 4)]
+        assert [each.name for each in (tmp_path / "out").iterdir()] == ["part-00000-000000000000.parquet"]
+        (tmp_path / "out" / ".part-00000-000000000004.parquet.0a1b2c3d.marpack-tmp").touch()  # of an actor, meanwhile
     assert {each.name for each in (tmp_path / "out").iterdir()} == {"part-00000-000000000000.parquet"}
 
 
