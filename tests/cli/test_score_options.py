@@ -1,10 +1,13 @@
 """`--json` names columns, or, without any, asks for the summary; several options take more than one word."""
 
+import click
 import pytest
 
-from marpack.cli.main import _asks_json
+from marpack.cli.main import _asks_json, marpack
 from marpack.cli.score import score
 from marpack.cli.score_options import spelt_json
+
+MARPACK = click.Context(marpack, **marpack.context_settings)  # whose settings a command keeps from its first context
 
 
 @pytest.mark.parametrize(
@@ -24,7 +27,7 @@ from marpack.cli.score_options import spelt_json
     ],
 )
 def test_json_is_what_follows_it(words: str, summary: bool, columns: tuple[str, ...]):
-    with score.make_context("score", words.split(), resilient_parsing=True) as context:
+    with score.make_context("score", words.split(), MARPACK, resilient_parsing=True) as context:
         assert (context.params["as_json"], context.params["json"]) == (summary, columns)
     assert ("--json-summary" in spelt_json(words.split())) is summary
     assert _asks_json(["score", *words.split()]) is summary
@@ -32,7 +35,7 @@ def test_json_is_what_follows_it(words: str, summary: bool, columns: tuple[str, 
 
 def test_options_take_every_word_up_to_the_next():
     words = "-i a b digits.mar --keep c d --select e=f g=h:int --type i=int --output out"
-    with score.make_context("score", words.split(), resilient_parsing=True) as context:
+    with score.make_context("score", words.split(), MARPACK, resilient_parsing=True) as context:
         given = {name: context.params[name] for name in ("inputs", "source", "keep", "select", "types", "output")}
     assert given == {
         "inputs": ("a", "b"),

@@ -18,7 +18,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import MakeMar
 from scoring.small_tables import InProcessPool, plan_of, table, written
 
 from marpack import RowMapping, Scorer
@@ -48,6 +47,7 @@ def handle(data, context):
         raise ValueError("it is bad")
     return [{"echo": text} for text in texts]
 """
+MakeMar = Callable[..., Path]
 ROWS = 600
 ECHO = ("--text", "t", "--select", "echo=echo", "--part-rows", "50")
 
