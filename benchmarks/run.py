@@ -155,13 +155,18 @@ def prepare(folder: Path, inputs: int) -> None:
     (folder / "many.py").write_text(MANY)
     samples = sorted((DIGITS / "samples").glob("*.png"))
     (folder / "paths").write_text("".join(f"{path}\n" for path in samples * 800))
-    (folder / "noop" / "MAR-INF").mkdir(parents=True)
-    (folder / "noop" / "handler.py").write_text(NO_OP)
-    manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'
-    (folder / "noop" / "MAR-INF" / "MANIFEST.json").write_text(manifest)
+    write_no_op(folder / "noop")
     (folder / "in").mkdir()
     for number in range(inputs):
         (folder / "in" / f"{number}.bin").write_bytes(b"x" * 100)
+
+
+def write_no_op(folder: Path) -> None:
+    """Make a model folder whose handler does nothing."""
+    (folder / "MAR-INF").mkdir(parents=True)
+    (folder / "handler.py").write_text(NO_OP)
+    manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'
+    (folder / "MAR-INF" / "MANIFEST.json").write_text(manifest)
 
 
 class Race:

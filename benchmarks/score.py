@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.run import DIGITS, NO_OP, STEPS, Race, told
+from benchmarks.run import DIGITS, STEPS, Race, told, write_no_op
 
 Command = list[str | Path]
 BATCH = 32
@@ -85,15 +85,12 @@ def prepare(folder: Path) -> None:
                    capture_output=True)  # fmt: skip
     (folder / "bare_steps.py").write_text(STEPS)
     (folder / "bare.py").write_text(BARE)
-    (folder / "noop" / "MAR-INF").mkdir(parents=True)
-    (folder / "noop" / "handler.py").write_text(NO_OP)
-    manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'
-    (folder / "noop" / "MAR-INF" / "MANIFEST.json").write_text(manifest)
+    write_no_op(folder / "noop")
 
 
 def digits_pace(folder: Path, repeat: int, pictures: int) -> bool:
     scans, outputs = folder / "scans.parquet", count()
-    write(scans, pictures, "png", [path.read_bytes() for path in sorted((DIGITS / "samples").glob("*.png"))])
+    write(scans, pictures, "png", samples())
 
     def bare() -> float:
         command: Command = [sys.executable, folder / "bare.py", DIGITS / "digits.pt", scans,
@@ -116,11 +113,15 @@ def digits_pace(folder: Path, repeat: int, pictures: int) -> bool:
                 met=ratio >= LEAST)  # fmt: skip
 
 
-def write(path: Path, rows: int, name: str, values: list[bytes]) -> None:
-    """Write rows of a number and one of some values, in groups that memory holds easily."""
+def samples() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((DIGITS / "samples").glob("*.png"))]
+
+
+def write(path: Path, rows: int, name: str, values: list[bytes], group: int = 100_000) -> None:
+    """Write rows of a number and one of some values, in row groups that memory holds easily."""
     with pq.ParquetWriter(path, pa.schema([("id", pa.int64()), (name, pa.binary())])) as writer:
-        for first in range(0, rows, 100_000):
-            numbers = range(first, min(rows, first + 100_000))
+        for first in range(0, rows, group):
+            numbers = range(first, min(rows, first + group))
             columns = [pa.array(numbers), pa.array([values[number % len(values)] for number in numbers])]
             writer.write_table(pa.Table.from_arrays(columns, names=["id", name]))
 

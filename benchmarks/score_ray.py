@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.run import DIGITS, NO_OP, Race, told
+from benchmarks.run import DIGITS, Race, told, write_no_op
+from benchmarks.score import samples, write
 
 NODE = {"num_cpus": 2, "num_gpus": 0, "memory": 4 << 30, "object_store_memory": 80 << 20}
 GROUP = 5_000  # rows of a row group
@@ -58,15 +58,6 @@ class CpuMeter(threading.Thread):
         self._over.set()
         self.join()
         return sum(self._seen.values())
-
-
-def write_rows(path: Path, rows: int) -> None:
-    pictures = [each.read_bytes() for each in sorted((DIGITS / "samples").glob("*.png"))]
-    schema = pa.schema([("id", pa.int64()), ("png", pa.binary())])
-    with pq.ParquetWriter(path, schema) as writer:
-        for first in range(0, rows, GROUP):
-            ids = range(first, min(rows, first + GROUP))
-            writer.write_table(pa.table([[*ids], [pictures[each % len(pictures)] for each in ids]], schema))
 
 
 def with_children(process: psutil.Process) -> list[psutil.Process]:
@@ -141,7 +132,7 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="score-")))
         os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)}
-        write_rows(folder / "rows.parquet", options.rows)
+        write(folder / "rows.parquet", options.rows, "png", samples(), GROUP)
         marpack = (sys.executable, "-m", "marpack")
         subprocess.run([*marpack, "build", DIGITS, "-o", folder / "digits.mar"], check=True, capture_output=True)
         command = [*marpack, "score", str(folder / "digits.mar"), "--input", str(folder / "rows.parquet"), *COLUMNS]
@@ -165,11 +156,8 @@ def main() -> int:
 
 def show_driver(folder: Path, parts: int, on_ray: list[str]) -> None:
     """Tell the CPU time that the driver takes for a part, its start included, and how fast parts come."""
-    pq.write_table(pa.table({"body": [b"x" * 20] * (parts * SMALL)}), folder / "small.parquet")
-    (folder / "noop" / "MAR-INF").mkdir(parents=True)
-    (folder / "noop" / "handler.py").write_text(NO_OP)
-    manifest = '{"runtime": "python", "model": {"modelName": "noop", "handler": "handler.py"}}'
-    (folder / "noop" / "MAR-INF" / "MANIFEST.json").write_text(manifest)
+    write(folder / "small.parquet", parts * SMALL, "body", [b"x" * 20])
+    write_no_op(folder / "noop")
     command = [sys.executable, "-m", "marpack", "score", folder / "noop", "--input", folder / "small.parquet", "--body"]
     command += ["body", "--part-rows", str(SMALL), "--output", folder / "small", "--json"]
     process = subprocess.Popen([*command, *on_ray], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -186,18 +186,8 @@ def score_settings(options: Options, progress: ScoreProgress) -> ScoreSettings:
     return ScoreSettings(max_errors=bound, isolate=options["isolate"], progress=progress)
 
 
-_RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nobody was asked
-    # ms; with the retries that a part has, they outlast the minute in which Ray finds out that a node is gone.
-    "RAY_task_actor_unavailable_retry_delay_base_ms": "5000",
-    "RAY_task_actor_unavailable_retry_max_delay_ms": "30000",
-}
-
-
 def ray_cluster(options: Options, device: Device) -> ClusterOptions:
     """Return which Ray cluster scores; raises UsageError for a device that it cannot deal out."""
-    for name, value in _RAY.items():
-        os.environ.setdefault(name, value)  # before Ray is imported
     from marpack.scoring.on_ray.cluster import ClusterOptions
 
     if ":" in device.name:

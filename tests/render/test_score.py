@@ -1,6 +1,9 @@
 """What scoring adds up to, on a page of 80 columns, and how far it is."""
 
+import io
 import re
+import sys
+import time
 from typing import Any
 
 import pytest
@@ -82,6 +85,29 @@ def test_a_bar_counts_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert capsys.readouterr().err.endswith("━━━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌ 400/800  200/s  2 fell short  0:02 left")
     bar.ended()
     assert capsys.readouterr().err == "\r\x1b[K"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_until_rows_are_answered_it_says_that_it_waits(monkeypatch: pytest.MonkeyPatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("marpack.render.progress._AFTER", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    bar = ScoreBar(shown=True)
+    bar.began(1000, 0)
+    until = time.monotonic() + 10
+    while "waiting for the first rows" not in stream.getvalue():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    bar.scored(100, 0)
+    said = stream.getvalue()
+    time.sleep(0.3)  # it would be drawn again meanwhile
+    assert stream.getvalue() == said
+    bar.ended()
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -7,8 +7,17 @@ A part's name follows from its rows, so that one which Ray asks for again replac
 back: rows go from the inputs to the actors, and from there into the output, which every node must see.
 """
 
+import os
+
 from marpack.errors import MissingExtraError
 
+for _name, _value in (
+    ("RAY_USAGE_STATS_ENABLED", "0"),  # nobody was asked
+    # ms; with the retries that a part has, they outlast the minute in which Ray finds out that a node is gone
+    ("RAY_task_actor_unavailable_retry_delay_base_ms", "5000"),
+    ("RAY_task_actor_unavailable_retry_max_delay_ms", "30000"),
+):
+    os.environ.setdefault(_name, _value)  # which Ray reads when it is imported
 try:
     import ray as _ray  # noqa: F401 - asked for before any module of this room, each of which needs it
 except ModuleNotFoundError as error:

@@ -74,8 +74,8 @@ class ActorJob(Struct, frozen=True, kw_only=True):
     folder: str  # that names of inputs are relative to
     version: str = __version__
 
-    def check(self) -> None:
-        """Raise UsageError where this node is not like the one that the run was started on."""
+    def enter(self) -> None:
+        """Go to the run's folder; raises UsageError on a node that is not like the one where the run was started."""
         if self.version != __version__:
             hint = "install the same on all nodes"
             raise UsageError(f"marpack {__version__} is installed, where the run is of {self.version}", hint=hint)
@@ -110,7 +110,7 @@ class PartScorer:
     def _score(self, rows: RowRange) -> ScoredRows:
         job = self._job
         if self._session is None:
-            job.check()
+            job.enter()
             self._session = job.model.open(job.model.located())
         output = OutputFolder(Path(job.output), job.plan)
         return score_range(self._session.pool, job.plan, output, rows, isolate=job.isolate)
