@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from marpack.api.model import Model, load
     from marpack.api.scorer import Scorer
     from marpack.api.trying import check, run
+    from marpack.api.vouching import sign, verify
     from marpack.scoring.mapping import RowMapping
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "load",
     "open",
     "run",
+    "sign",
     "unpack",
+    "verify",
 ]
 # Looked up on first use: `marpack --help` must not pay for what it does not do.
 _MODULES = {
@@ -36,6 +39,8 @@ _MODULES = {
     "check": "marpack.api.trying",
     "load": "marpack.api.model",
     "run": "marpack.api.trying",
+    "sign": "marpack.api.vouching",
+    "verify": "marpack.api.vouching",
 }
 
 

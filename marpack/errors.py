@@ -163,6 +163,27 @@ class LimitExceededError(ArchiveError):
     fix = "If you trust where it comes from, raise the limit: --max-members, --max-size or --max-ratio."
 
 
+class SignatureError(ArchiveError):
+    """Nobody vouches for the archive as it is: what is signed, or by whom, is something else.
+
+    `findings` holds every difference found; `what` sums them up.
+    """
+
+    code = "signature"
+    fix = "Do not deploy it. Get the archive and its signature again from whoever signed it."
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        findings: tuple[Finding, ...] = (),
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.findings = findings
+
+
 class ManifestError(ArchiveError):
     """MAR-INF/MANIFEST.json is missing or not what the format asks for."""
 

@@ -43,9 +43,9 @@ _COUNTS = (
     *("workers", "batch_size", "max_memory", "max_request_size", "max_response_size"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
-_TEXTS = ("name", "version", "template", "handler", "model_name", "device")
+_TEXTS = ("name", "version", "template", "handler", "model_name", "device", "key_password")
 _PATHS = (
-    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config"),
+    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config", "attest"),
     *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
 )
 _SEVERAL = ("only", "skip", "allow_unproved")

@@ -20,6 +20,7 @@ from marpack.runner import results
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput
 from marpack.torchserve.messages import Request
+from marpack.trust import results as outcomes
 
 _SHOWN = 60  # characters of an answer
 
@@ -107,6 +108,21 @@ class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):
 
     def _briefly(self) -> tuple[str, ...]:
         return _quoted(self.archive), shortened(clean(check.verdict_of(self)), 2 * _SHOWN), check.counted(self)
+
+
+class Signed(Shown, outcomes.Signed, frozen=True, kw_only=True):
+    """What `sign` made, the fields of `marpack sign --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.signature), shortened(clean(str(self.signer)), _SHOWN)
+
+
+class Verification(Shown, outcomes.Verification, frozen=True, kw_only=True):
+    """Who vouches for an archive, the fields of `marpack verify --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        checked = "not asked for a check" if self.check is None else "checked"
+        return _quoted(self.archive), shortened(clean(str(self.signer or "unsigned")), _SHOWN), checked
 
 
 class AnswerContext(Struct, frozen=True):

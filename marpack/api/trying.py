@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from marpack.api import operations
 from marpack.api.operations import Name
+from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 from marpack.torchserve.messages import MAX_BODY
 
 if TYPE_CHECKING:
     from marpack.api.results import GateReport, RunReport
+    from marpack.api.vouching import Attester, Key
     from marpack.findings import Finding
 
 
@@ -41,6 +43,9 @@ def check(
     env: Literal["current", "isolated"] = "current",
     trust_pickle: bool = False,
     metrics_config: Name | None = None,
+    attest: Name | None = None,
+    key: Key | None = None,
+    key_password: str | None = None,
     max_members: int | None = None,
     max_size: int | None = None,
     max_ratio: int | None = None,
@@ -72,6 +77,9 @@ def check(
         env: "isolated": with the archive's requirements.
         trust_pickle: Load weights that may run code of their makers.
         metrics_config: The server's setting of that name; None: the project's.
+        attest: A file for an attestation of what was found, for `verify`; the archive must be a file then.
+        key: The private key that signs it: a file in PEM form, or its bytes; None: nobody does.
+        key_password: Of that key, if it has one.
         max_members: As in `inspect`.
         max_size: Likewise.
         max_ratio: Likewise.
@@ -92,6 +100,7 @@ def check(
     from marpack.gate.check import CheckSelection
     from marpack.gate.check import check as examined
     from marpack.project.source import resolve
+    from marpack.render.output import write_whole
 
     choice = CheckSelection.of(options["only"], options["skip"])
     shape = requests.shape_of(options)
@@ -99,8 +108,29 @@ def check(
         options, device=device, compiled=compile, shape=requests.packed(shape), cache=settings.cache_of()
     )
     chosen = replace(chosen, inputs=held_inputs(requests.asked_of(inputs, shape)))
-    with Candidate(resolve(options["source"]), chosen) as candidate:
-        return results.GateReport.of(examined(candidate, choice))
+    attester = _attester(options)
+    resolved = resolve(options["source"])
+    if attester is not None:
+        attester.witness(resolved.path, no_progress)
+    with Candidate(resolved, chosen) as candidate:
+        report = results.GateReport.of(examined(candidate, choice))
+    if attester is not None:
+        write_whole(options["attest"], attester.attestation(report), option="attest")
+    return report
+
+
+def _attester(options: operations.Options) -> Attester | None:
+    """Return who attests what is found; raises UsageError for a key that cannot sign, or has nothing to."""
+    if options["attest"] is None:
+        if options["key"] is not None:
+            raise UsageError("a key signs an attestation, and none was asked for", hint="name its file: attest=")
+        return None
+    from marpack.api.vouching import Attester, private_key
+    from marpack.render.output import expect_writable
+
+    expect_writable(options["attest"], option="attest")
+    key = None if options["key"] is None else private_key(options["key"], options["key_password"])[0]
+    return Attester(key, isolated=options["env"] == "isolated")
 
 
 def run(

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha512
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -140,6 +141,17 @@ class Copier:
             place += len(block)
         self.join()
         return Checksums(crc, sha.hexdigest())
+
+
+def file_digest(path: Path, progress: Callable[[int], object] | None = None) -> str:
+    """Read a file to its end and return its SHA-256, lower-case hex; `progress` is told of bytes. Raises OSError."""
+    sha = hashlib.sha256()
+    with path.open("rb", buffering=0) as file, Copier() as copier:
+        while block := copier.read(sha, file.readinto)[1]:
+            if progress is not None:
+                progress(len(block))
+        copier.join()
+    return sha.hexdigest()
 
 
 def _write(block: memoryview, place: int, write: Write) -> None:

@@ -24,6 +24,7 @@ from marpack.cli.run_options import (
 from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from marpack.api.vouching import Attester
     from marpack.cli.options import Options
     from marpack.findings import Finding
     from marpack.gate.against import Comparison, VariantRunner
@@ -89,12 +90,14 @@ _GROUPS = {
         option("--report", metavar="FILE", help="Also write it as an HTML page."),
         option("--junit", metavar="FILE", help="Also write it as JUnit XML."),
         option("--sarif", metavar="FILE", help="Also write the findings as SARIF."),
+        option("--attest", metavar="FILE", help="Also write who found what of which file, for marpack verify."),
+        option("--key", metavar="PRIVATE", help="Sign the attestation with this key, as PEM: a file, or env:NAME."),
     ),
 }  # fmt: skip
 
 _FILES = ("report", "junit", "sarif")  # that the verdict may be written to
 _OF_THE_GATE = (
-    *("only", "skip", "allow_unproved", "stand_ins", "junit", "sarif", "report"),
+    *("only", "skip", "allow_unproved", "stand_ins", "junit", "sarif", "report", "attest", "key"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _OF_INPUTS = ("kind", "content_type", "explain", "describe")
@@ -161,11 +164,31 @@ def _gate(source: str | None, options: Options) -> int:
 
     choice = CheckSelection.of(options["only"], options["skip"])
     settings = replace(_check_options(options, options["device"], options["compile"]), inputs=_held_inputs(options))
-    for name in _FILES:
+    for name in (*_FILES, "attest"):
         expect_writable(options[name], option=f"--{name}")
-    report = _examine(source, settings, choice, quiet=options["as_json"])
+    attester = _attester(options)
+    report = _examine(source, settings, choice, attester, quiet=options["as_json"])
     _write(report, options)
+    if attester is not None and not report.interrupted:
+        from marpack.render.output import write_whole
+
+        write_whole(options["attest"], attester.attestation(report), option="--attest")
     return report.exit_code
+
+
+def _attester(options: Options) -> Attester | None:
+    """Return who attests what is found, before anything is looked for; raises UsageError for a key that cannot sign."""
+    if options["attest"] is None:
+        if options["key"] is not None:
+            raise UsageError("--key signs an attestation, and none was asked for", hint="ask for it: --attest FILE")
+        return None
+    from marpack.api.vouching import Attester
+    from marpack.cli.key_options import private_key_of
+    from marpack.render.console import show_findings, talk
+
+    key, findings = private_key_of(options["key"]) if options["key"] is not None else (None, ())
+    show_findings(findings, talk())
+    return Attester(key, isolated=options["env"] == "isolated")
 
 
 def _held_inputs(options: Options) -> tuple[Input, ...]:
@@ -175,7 +198,9 @@ def _held_inputs(options: Options) -> tuple[Input, ...]:
     return held_inputs(inputs_of(options)) if asks(options) else ()
 
 
-def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection, *, quiet: bool) -> GateReport:
+def _examine(
+    source: str | None, settings: CheckOptions, choice: CheckSelection, attester: Attester | None, *, quiet: bool
+) -> GateReport:
     from msgspec.structs import replace
 
     from marpack.cli.run_session import tell_built
@@ -187,6 +212,8 @@ def _examine(source: str | None, settings: CheckOptions, choice: CheckSelection,
 
     resolved = resolve(source, bar=byte_bar)
     tell_built(resolved)
+    if attester is not None:
+        attester.witness(resolved.path, byte_bar)
     lines = CheckLines(str(resolved.path), quiet=quiet)
     settings = replace(settings, announce=lines.announce)
     try:

@@ -89,8 +89,11 @@ class Candidate:
     @cached_property
     def target(self) -> Target:
         """Whose behaviour counts."""
-        if self.options.target is not None:
-            return self.options.target
+        return self.options.target or self.asked_target
+
+    @cached_property
+    def asked_target(self) -> Target:
+        """Whose behaviour the project or the archive asks for."""
         try:
             return target_of(self.resolved, self.archive)
         except ArchiveError:  # what is wrong with it is for the checks to say

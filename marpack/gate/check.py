@@ -1,7 +1,7 @@
 """`check`: every check in order, each after those it stands on, and the verdict they add up to."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from msgspec import Struct, to_builtins
@@ -10,6 +10,7 @@ from marpack.errors import ArchiveError, MarpackError, UsageError, did_you_mean
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import run
+from marpack.gate.compare import TOLERANCE
 from marpack.gate.verdicts import (
     LEFT_OUT,
     CheckOutcome,
@@ -192,8 +193,10 @@ class _Examination:
             device=loaded.device if loaded else None,
             verdict=verdict,
             deployable=verdict is GateVerdict.DEPLOYABLE,
+            reservations=tuple(_reservations(candidate, self._choice)),
             interrupted=self._interrupted,
             checks=tuple(self._done[each.name] for each in CHECKS),
+            samples=len(candidate.samples) if "samples" in vars(candidate) else 0,
             seconds=round(seconds, 3),
         )
 
@@ -204,6 +207,24 @@ class _Examination:
             return GateVerdict.NOT_PROVED if self._closing == [PROOF] else GateVerdict.REFUSED
         partly = any(checked.left_out for checked in self._done.values())
         return GateVerdict.PARTIAL if partly else GateVerdict.DEPLOYABLE
+
+
+def _reservations(candidate: Candidate, choice: CheckSelection) -> Iterator[str]:
+    """Yield what was asked for that makes a yes weigh less than one that `marpack check` gives by itself."""
+    options = candidate.options
+    for each in CHECKS:
+        if each.name not in choice:
+            yield f"the check {each.name} was left out"
+    for name in sorted(options.allow_unproved):
+        yield f"--allow-unproved {name} was given"
+    if options.load.trust_pickle:
+        yield "--trust-pickle was given"
+    if not options.load.compile:
+        yield "--compile off was given"
+    if options.tolerance > TOLERANCE:
+        yield f"--tolerance {options.tolerance:g} was given, in place of {TOLERANCE:g}"
+    if options.target is not None and options.target is not candidate.asked_target:
+        yield f"--target {options.target} was given, the archive is for {candidate.asked_target}"
 
 
 def _severities(candidate: Candidate) -> Mapping[str, Severity]:

@@ -76,8 +76,10 @@ class GateReport(Struct, frozen=True, kw_only=True):
     device: str | None = None
     verdict: GateVerdict
     deployable: bool  # that verdict, as a yes or a no
+    reservations: tuple[str, ...] = ()  # what was asked for that makes a yes weigh less than it might
     interrupted: bool = False
     checks: tuple[CheckResult, ...]
+    samples: int = 0  # packed and given, that were there to be asked
     seconds: float
 
     @property

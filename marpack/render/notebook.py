@@ -26,6 +26,7 @@ from marpack.render.inspection import config_lines, facts_of, read_of, risk_of, 
 from marpack.render.run import answer_in_short, duration
 from marpack.render.run_json import RunReport
 from marpack.runner.results import AnsweredInput, Result, Summary
+from marpack.trust.results import Signed, Verification
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -160,6 +161,23 @@ def _(unpacked: Unpacked) -> NotebookPage:
     return NotebookPage(
         title=unpacked.folder, facts=(("source", unpacked.source),), tables=(files,), findings=unpacked.findings
     )
+
+
+@page_of.register
+def _(signed: Signed) -> NotebookPage:
+    made = (("archive", signed.archive), ("sha256", signed.sha256), ("signer", str(signed.signer)))
+    return NotebookPage(title=signed.signature, verdict=Cell("signed", "good"), facts=made, findings=signed.findings)
+
+
+@page_of.register
+def _(verification: Verification) -> NotebookPage:
+    facts: Facts = (("sha256", verification.sha256), ("signer", str(verification.signer or "none was verified")))
+    if verification.check is not None:
+        checker = str(verification.check.signer or "nobody signed it: a claim")
+        facts = (*facts, ("checked by", checker), ("for", verification.check.target))
+    claimed = verification.signer is None and (verification.check is None or verification.check.signer is None)
+    verdict = Cell("claimed", "warn") if claimed else Cell("verified", "good")
+    return NotebookPage(title=verification.archive, verdict=verdict, facts=facts)
 
 
 @page_of.register

@@ -1,0 +1,205 @@
+"""Keys and certificates on elliptic curves, as PEM: who signed, and whether it was them."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Self
+
+from marpack.errors import MissingExtraError, SignatureError, UsageError
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509 import verification
+except ImportError as error:
+    raise MissingExtraError("cryptography", "sign", "signing and verifying") from error
+
+# The curves of the model-signing format, each with the hash that goes with its size.
+_HASHES: dict[str, hashes.HashAlgorithm] = {
+    "secp256r1": hashes.SHA256(),
+    "secp384r1": hashes.SHA384(),
+    "secp521r1": hashes.SHA512(),
+}
+_MAKE_ONE = "make one: openssl ecparam -name prime256v1 -genkey -noout -out signer.pem"
+_PUBLIC_HALF = "its public half: openssl pkey -in signer.pem -pubout -out signer.pub"
+_SIGNS_CODE = x509.oid.ExtendedKeyUsageOID.CODE_SIGNING
+
+
+class PublicKey:
+    """What verifies signatures."""
+
+    def __init__(self, key: ec.EllipticCurvePublicKey) -> None:
+        self._key = key
+
+    @classmethod
+    def from_pem(cls, pem: bytes, *, where: str) -> Self:
+        """Parse a public key. Raises UsageError naming `where`."""
+        if b"PRIVATE KEY-----" in pem:
+            what = "this is a private key, which verifies nothing and which only its owner should have"
+            raise UsageError(what, where=where, hint=_PUBLIC_HALF)
+        if b"BEGIN CERTIFICATE-----" in pem:
+            raise UsageError("this is a certificate, not a public key", where=where, hint="name it with --ca")
+        try:
+            key = serialization.load_pem_public_key(pem)
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise UsageError("this is no public key in PEM form", where=where, hint=_PUBLIC_HALF) from error
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise _no_curve(where)
+        return cls(_known(key, where))
+
+    @classmethod
+    def of(cls, certificate: x509.Certificate, *, where: str) -> Self:
+        """Return the key that a certificate is about. Raises SignatureError."""
+        key = certificate.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _HASHES:
+            raise SignatureError("the signer's certificate is not about a key on P-256, P-384 or P-521", where=where)
+        return cls(key)
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the key's PEM form as openssl writes it, lower-case hex: what `sha256sum signer.pub` prints.
+
+        Source: the model-signing format's `publicKey.hint`.
+        """
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return hashlib.sha256(self._key.public_bytes(serialization.Encoding.PEM, form)).hexdigest()
+
+    def made(self, signature: bytes, data: bytes) -> bool:
+        """Say whether this key's private half made a signature (ASN.1 DER) over these bytes."""
+        try:
+            self._key.verify(signature, data, ec.ECDSA(_HASHES[self._key.curve.name]))
+        except InvalidSignature:
+            return False
+        return True
+
+
+class PrivateKey:
+    """What signs."""
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def from_pem(cls, pem: bytes, *, where: str, password: bytes | None = None) -> Self:
+        """Parse a private key. Raises UsageError naming `where`, never the key."""
+        if b"PRIVATE KEY-----" not in pem:
+            is_public = b"PUBLIC KEY-----" in pem or b"CERTIFICATE-----" in pem
+            what = "this is the public half, which signs nothing" if is_public else "this is no private key in PEM form"
+            raise UsageError(what, where=where, hint="name the private key" if is_public else _MAKE_ONE)
+        try:
+            key = serialization.load_pem_private_key(pem, password)
+        except TypeError as error:  # a password for a key that has none, or none for one that has
+            if password is not None:
+                return cls.from_pem(pem, where=where)
+            raise UsageError("the private key has a password, and none was given", where=where) from error
+        except (ValueError, UnsupportedAlgorithm) as error:
+            what = "the private key cannot be read" if password is None else "the private key's password is another one"
+            raise UsageError(what, where=where, hint=_MAKE_ONE if password is None else "give its own") from error
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise _no_curve(where)
+        _known(key.public_key(), where)
+        return cls(key)
+
+    @property
+    def public(self) -> PublicKey:
+        """The half that others verify with."""
+        return PublicKey(self._key.public_key())
+
+    def sign(self, data: bytes) -> bytes:
+        """Return a signature over these bytes, in ASN.1 DER."""
+        return self._key.sign(data, ec.ECDSA(_HASHES[self._key.curve.name]))
+
+
+def needs_password(pem: bytes) -> bool:
+    """Say whether a private key in PEM form is encrypted."""
+    return b"BEGIN ENCRYPTED PRIVATE KEY-----" in pem or b"Proc-Type: 4,ENCRYPTED" in pem
+
+
+def _known(key: ec.EllipticCurvePublicKey, where: str) -> ec.EllipticCurvePublicKey:
+    if key.curve.name not in _HASHES:
+        raise UsageError(
+            f"the key is on the curve {key.curve.name}, the format has P-256, P-384 and P-521", where=where
+        )
+    return key
+
+
+def _no_curve(where: str) -> UsageError:
+    return UsageError("the key is none on an elliptic curve, as the format asks for", where=where, hint=_MAKE_ONE)
+
+
+def certificates_of(pem: bytes, *, where: str) -> list[x509.Certificate]:
+    """Parse certificates in PEM form. Raises UsageError if there is none."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise UsageError("there is no certificate in PEM form", where=where) from error
+
+
+def chain_of(pem: bytes, *, where: str) -> list[bytes]:
+    """Return certificates in PEM form as ASN.1 DER, in their order. Raises UsageError if there is none."""
+    return [each.public_bytes(serialization.Encoding.DER) for each in certificates_of(pem, where=where)]
+
+
+def certified_by(certificate: bytes) -> tuple[str, str]:
+    """Return a certificate's subject, and its key's fingerprint. Raises SignatureError for a key of another kind."""
+    parsed = x509.load_der_x509_certificate(certificate)
+    return _subject(parsed), PublicKey.of(parsed, where=_subject(parsed)).fingerprint
+
+
+class Authority:
+    """Who is believed when they say whose key it is: the certificates of authorities."""
+
+    def __init__(self, roots: Sequence[x509.Certificate]) -> None:
+        self._roots = tuple(roots)
+
+    @classmethod
+    def from_pem(cls, pem: bytes, *, where: str) -> Self:
+        """Parse the certificates that are believed. Raises UsageError naming `where`."""
+        return cls(certificates_of(pem, where=where))
+
+    def vouches_for(self, chain: Sequence[bytes], *, where: str) -> tuple[str, PublicKey]:
+        """Return the subject and the key of the first of these certificates (ASN.1 DER), as of now.
+
+        Now, because nothing that such a bundle holds says when it was signed. Raises SignatureError.
+        """
+        try:
+            leaf, *others = [x509.load_der_x509_certificate(each) for each in chain]
+        except ValueError as error:
+            raise SignatureError("a certificate in the signature cannot be read", where=where) from error
+        try:
+            self._verifier().verify(leaf, others)
+        except verification.VerificationError as error:
+            what = f"nobody named with --ca vouches for the signer {_subject(leaf)}: {error}"
+            raise SignatureError(
+                what, where=where, hint="expired certificates sign no longer: sign it again"
+            ) from error
+        return _subject(leaf), PublicKey.of(leaf, where=where)
+
+    def _verifier(self) -> verification.ClientVerifier:
+        signs = verification.ExtensionPolicy.permit_all().require_present(
+            x509.KeyUsage, verification.Criticality.AGNOSTIC, _expect_signing
+        )
+        signs = signs.may_be_present(x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, _expect_code_signing)
+        return (
+            verification.PolicyBuilder()
+            .store(verification.Store(list(self._roots)))
+            .time(datetime.now(UTC))
+            .extension_policies(ca_policy=verification.ExtensionPolicy.webpki_defaults_ca(), ee_policy=signs)
+            .build_client_verifier()
+        )
+
+
+def _expect_signing(_: verification.Policy, __: x509.Certificate, usage: x509.KeyUsage | None) -> None:
+    if usage is None or not usage.digital_signature:
+        raise ValueError("its key is not for signatures")
+
+
+def _expect_code_signing(_: verification.Policy, __: x509.Certificate, usage: x509.ExtendedKeyUsage | None) -> None:
+    if usage is not None and _SIGNS_CODE not in usage:
+        raise ValueError("its key is not for signing code")
+
+
+def _subject(certificate: x509.Certificate) -> str:
+    return certificate.subject.rfc4514_string() or "without a name"

@@ -1,0 +1,212 @@
+"""`marpack sign`, `marpack verify` and `marpack check --attest`, as they are typed."""
+
+import json
+import stat
+
+import pytest
+from trust import vouched
+
+from marpack.cli.main import main
+
+HANDLER = "def handle(data, context):\n    return [len(row['body']) for row in data] if data else None\n"
+
+
+@pytest.fixture
+def marpack(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def marpack(*words):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        return end.value.code, *capsys.readouterr()
+
+    return marpack
+
+
+@pytest.fixture
+def here(marpack, make_mar, tmp_path):
+    """Return the folder: an archive, its signer's keys, another's."""
+    make_mar(HANDLER)
+    vouched.keys_in(tmp_path)
+    vouched.keys_in(tmp_path, "other")
+    return tmp_path
+
+
+def test_sign_and_verify(marpack, here):
+    code, out, err = marpack("sign", "probe.mar", "--key", "signer.pem")
+    assert (code, err) == (0, "")
+    assert out.startswith("probe.mar.sig\nsigned  probe.mar, sha256:")
+    code, out, err = marpack("verify", "probe.mar", "--key", "signer.pub")
+    assert (code, err) == (0, "")
+    assert "signed  by key " in out
+    assert "marpack inspect --verify" in out
+
+
+def test_as_json(marpack, here):
+    code, out, _ = marpack("sign", "probe.mar", "--key", "signer.pem", "--json")
+    signed = json.loads(out)
+    assert (code, signed["signature"], signed["findings"]) == (0, "probe.mar.sig", [])
+    code, out, _ = marpack("verify", "probe.mar", "--key", "signer.pub", "--json")
+    verified = json.loads(out)
+    assert (code, verified["sha256"], verified["signer"]) == (0, signed["sha256"], signed["signer"])
+    with (here / "probe.mar").open("ab") as file:
+        file.write(b"x")
+    code, out, _ = marpack("verify", "probe.mar", "--key", "signer.pub", "--json")
+    failure = json.loads(out)
+    assert (code, failure["code"], failure["findings"][0]["code"]) == (3, "signature", "signed-file")
+
+
+def test_a_key_from_the_environment(marpack, here, monkeypatch):
+    monkeypatch.setenv("SIGNING_KEY", (here / "signer.pem").read_text())
+    monkeypatch.setenv("SIGNER", (here / "signer.pub").read_text())
+    assert marpack("sign", "probe.mar", "--key", "env:SIGNING_KEY")[0] == 0
+    assert marpack("verify", "probe.mar", "--key", "env:SIGNER")[0] == 0
+
+
+def test_a_key_with_a_password(marpack, here, monkeypatch):
+    (here / "locked.pem").write_bytes(vouched.private_pem(vouched.new_key(), b"secret"))
+    (here / "locked.pem").chmod(0o600)
+    code, _, err = marpack("sign", "probe.mar", "--key", "locked.pem")
+    assert code == 2
+    assert "has a password, and none was given" in err
+    monkeypatch.setenv("MARPACK_KEY_PASSWORD", "secret")
+    assert marpack("sign", "probe.mar", "--key", "locked.pem")[0] == 0
+
+
+def test_a_key_that_others_can_read(marpack, here):
+    (here / "signer.pem").chmod(0o644)
+    code, _, err = marpack("sign", "probe.mar", "--key", "signer.pem")
+    assert code == 0
+    assert "others on this machine can read the private key" in err
+    assert "chmod 600 signer.pem" in err
+
+
+def test_a_signature_that_is_there_stays(marpack, here):
+    assert marpack("sign", "probe.mar", "--key", "signer.pem")[0] == 0
+    before = (here / "probe.mar.sig").read_bytes()
+    code, _, err = marpack("sign", "probe.mar", "--key", "other.pem")
+    assert code == 2
+    assert "--force" in err
+    assert (here / "probe.mar.sig").read_bytes() == before
+    assert marpack("sign", "probe.mar", "--key", "other.pem", "--force")[0] == 0
+    assert (here / "probe.mar.sig").read_bytes() != before
+
+
+# words, exit code, what is said
+WRONG = {
+    "no key": (("sign", "probe.mar"), 2, "--key"),
+    "no archive": (("sign", "none.mar", "--key", "signer.pem"), 2, "only an archive's file can be vouched for"),
+    "a folder": (("sign", ".", "--key", "signer.pem"), 2, "pack it: marpack build"),
+    "an address": (("sign", "https://host/x.mar", "--key", "signer.pem"), 2, "on this machine"),
+    "no such key": (("sign", "probe.mar", "--key", "none.pem"), 2, "the key is not there"),
+    "the public key": (("sign", "probe.mar", "--key", "signer.pub"), 2, "the public half, which signs nothing"),
+    "no key at all": (("sign", "probe.mar", "--key", "probe.mar"), 2, "no private key in PEM form"),
+    "no variable": (("sign", "probe.mar", "--key", "env:NOT_SET_HERE"), 2, "environment variable is not set"),
+    "no output": (("sign", "probe.mar", "--key", "signer.pem", "-o", "."), 2, "a folder is in the output's place"),
+    "no certificate": (
+        ("sign", "probe.mar", "--key", "signer.pem", "--certificate", "signer.pub"),
+        2,
+        "no certificate",
+    ),
+    "no archive at all": (("sign", "signer.pub", "--key", "signer.pem"), 3, "signer.pub"),
+    "nobody": (("verify", "probe.mar"), 2, "nobody to trust"),
+    "key and authority": (("verify", "probe.mar", "--key", "signer.pub", "--ca", "x.pem"), 2, "two ways of trusting"),
+    "the private key": (("verify", "probe.mar", "--key", "signer.pem"), 2, "this is a private key"),
+    "no signature": (("verify", "probe.mar", "--key", "signer.pub"), 2, "the signature is not there"),
+    "no such signature": (("verify", "probe.mar", "--key", "signer.pub", "--signature", "x"), 2, "not there"),
+    "nobody's signature": (("verify", "probe.mar", "--signature", "probe.mar"), 2, "verified with a key"),
+    "no signature at all": (
+        ("verify", "probe.mar", "--key", "signer.pub", "--signature", "other.pub"),
+        3,
+        "no signature",
+    ),
+    "a missing archive": (("verify", "none.mar", "--key", "signer.pub"), 2, "only an archive's file"),
+    "no attestation": (("verify", "probe.mar", "--key", "signer.pub", "--require-check", "x"), 2, "attestation is not"),
+    "a bad one": (("verify", "probe.mar", "--key", "signer.pub", "--require-check", "other.pub"), 3, "no attestation"),
+    "nobody's check": (("verify", "probe.mar", "--require-check", "x"), 2, "anybody may have written the attestation"),
+    "anybody": (("verify", "probe.mar", "--key", "signer.pub", "--allow-unsigned"), 2, "is of attestations"),
+    "a checker of nothing": (("verify", "probe.mar", "--check-key", "signer.pub"), 2, "is of attestations"),
+    "everybody": (
+        ("verify", "probe.mar", "--require-check", "x", "--check-key", "signer.pub", "--allow-unsigned"),
+        2,
+        "believes anybody",
+    ),
+    "an authority that is none": (("verify", "probe.mar", "--ca", "signer.pub"), 2, "no certificate"),
+    "a key that signs nothing": (("check", "probe.mar", "--key", "signer.pem"), 2, "--attest FILE"),
+    "an attestation nowhere": (("check", "probe.mar", "--attest", "no/where.json"), 2, "there is no folder"),
+    "attested with the public key": (
+        ("check", "probe.mar", "--attest", "a.json", "--key", "signer.pub"),
+        2,
+        "the public half",
+    ),
+    "two ways attested": (("check", "probe.mar", "--attest", "a.json", "--device", "cpu,cuda"), 2, "--attest is of"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be(marpack, here, case):
+    words, expected, said = WRONG[case]
+    before = sorted(here.iterdir())
+    code, out, err = marpack(*words)
+    assert (code, out) == (expected, "")
+    assert said in " ".join(err.split())
+    assert "Traceback" not in err
+    assert sorted(here.iterdir()) == before
+
+
+def test_no_key_is_ever_printed(marpack, here):
+    secret = (here / "signer.pem").read_text().splitlines()[1]
+    for words in (
+        ("sign", "probe.mar", "--key", "signer.pem", "--json"),
+        ("verify", "probe.mar", "--key", "signer.pem"),
+        ("sign", "probe.mar", "--key", "signer.pem"),
+    ):
+        _, out, err = marpack(*words)
+        assert secret not in out + err
+
+
+def test_a_folder_is_not_attested(marpack, here, make_folder):
+    folder = make_folder(HANDLER)
+    code, _, err = marpack("check", str(folder), "--attest", "a.json")
+    assert code == 2
+    assert "only an archive's file can be vouched for" in " ".join(err.split())
+    assert not (here / "a.json").exists()
+
+
+def test_the_whole_way(marpack, here):
+    """Check, attest, sign, verify; then a check that leaves something out does not do, and another file neither."""
+    (here / "in.txt").write_text("abc")
+    (here / "in2.txt").write_text("abcd")
+    given = ("--input", "in.txt", "--input", "in2.txt", "--patience", "1")
+    code, out, _ = marpack("check", "probe.mar", *given, "--attest", "yes.json", "--key", "signer.pem")
+    assert code == 0, out
+    assert marpack("sign", "probe.mar", "--key", "other.pem")[0] == 0
+    trust = ("--key", "other.pub", "--check-key", "signer.pub")
+    code, out, err = marpack("verify", "probe.mar", *trust, "--require-check", "yes.json")
+    assert (code, err) == (0, "")
+    assert "This very file was checked, and may be deployed." in out
+    claim = json.loads(marpack("verify", "probe.mar", *trust, "--require-check", "yes.json", "--json")[1])["check"]
+    assert (claim["target"], claim["samples"]) == ("torchserve", 2)
+
+    assert marpack("check", "probe.mar", *given, "--skip", "memory", "--attest", "part.json")[0] == 0
+    code, out, err = marpack("verify", "probe.mar", "--require-check", "part.json", "--allow-unsigned")
+    assert (code, out) == (3, "")
+    assert "the check memory was left out" in err
+    assert "the check ended with partial" in err
+
+    with (here / "probe.mar").open("ab") as file:
+        file.write(b"x")
+    code, _, err = marpack("verify", "probe.mar", *trust, "--require-check", "yes.json")
+    assert code == 3
+    for said in ("neither the signature nor the check", "(signed-file)", "(checked-file)"):
+        assert said in err
+
+
+def test_a_claim_is_shown_as_one(marpack, here):
+    (here / "in.txt").write_text("abc")
+    given = ("--input", "in.txt", "--patience", "1", "--only", "loads")
+    assert marpack("check", "probe.mar", *given, "--attest", "part.json")[0] == 0
+    assert stat.S_ISREG((here / "part.json").stat().st_mode)
+    said = json.loads((here / "part.json").read_text())
+    assert said["predicate"]["result"] == "WARNED"

@@ -1,0 +1,213 @@
+import json
+
+import msgspec
+import pytest
+from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
+from in_toto_attestation.v1.statement import Statement as OfficialStatement
+from trust import vouched
+
+from marpack.archive.copying import file_digest
+from marpack.errors import SignatureError, UsageError
+from marpack.findings import Severity
+from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
+from marpack.trust.attestations import Witness, attest, require_check
+from marpack.trust.keys import PrivateKey
+from marpack.trust.statements import Envelope
+
+VERSIONS = {"marpack": "9.9", "torch": "2.6"}
+CHECKS = (
+    CheckResult(name="loads", title="it loads", verdict=Verdict.PASSED, reason="on cpu"),
+    CheckResult(name="proved", title="it answers", verdict=Verdict.PASSED, reason="2 requests"),
+    CheckResult(name="compiled", title="compiled", verdict=Verdict.SKIPPED, reason="not compiled"),
+)
+FAILED = CheckResult(name="memory", title="no leak", verdict=Verdict.FAILED, reason="it grows")
+WEIGHED = msgspec.structs.replace(FAILED, severity=Severity.WARNING)
+
+
+def report(verdict=GateVerdict.DEPLOYABLE, *more, **fields):
+    return GateReport(
+        archive="probe.mar",
+        digest=None,
+        target="torchserve",
+        device="cpu",
+        verdict=verdict,
+        deployable=verdict is GateVerdict.DEPLOYABLE,
+        checks=(*CHECKS, *more),
+        samples=2,
+        seconds=1.0,
+        **fields,
+    )
+
+
+@pytest.fixture
+def key():
+    return PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k")
+
+
+@pytest.fixture
+def archive(make_mar):
+    return make_mar("def handle(data, context): return data\n")
+
+
+@pytest.fixture
+def attested(archive, key, tmp_path):
+    """Return a function that attests a report in a file."""
+
+    def attested(said, signer=key):
+        file = tmp_path / "probe.mar.intoto.json"
+        commit = "c" * 40
+        file.write_bytes(attest(said, Witness.of(archive), signer, versions=VERSIONS, source_commit=commit))
+        return file
+
+    return attested
+
+
+def required(archive, file, key):
+    return require_check(archive, file_digest(archive), file, key)
+
+
+def refusal(archive, file, key):
+    with pytest.raises(SignatureError) as refused:
+        required(archive, file, key)
+    return refused.value
+
+
+def test_a_yes_for_this_very_file(archive, attested, key):
+    claim = required(archive, attested(report()), key.public)
+    assert claim.signer.name == key.public.fingerprint
+    assert (claim.target, claim.samples, claim.device, claim.marpack) == ("torchserve", 2, "cpu", "9.9")
+    assert claim.source_commit == "c" * 40
+
+
+def test_without_a_key_it_is_a_claim(archive, attested, key):
+    file = attested(report(), None)
+    assert required(archive, file, None).signer is None
+    assert "nobody signed it" in refusal(archive, file, key.public).what
+
+
+def test_what_somebody_signed_is_a_claim_to_whoever_has_no_key(archive, attested):
+    assert required(archive, attested(report()), None).signer is None
+
+
+def test_another_checker(archive, attested, key):
+    file = attested(report(), PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k"))
+    assert "names the key" in refusal(archive, file, key.public).what
+
+
+@pytest.mark.parametrize(
+    ("said", "result", "messages"),
+    [
+        (report(GateVerdict.REFUSED, FAILED), "FAILED", ["the check ended with refused"]),
+        (report(GateVerdict.NOT_PROVED, FAILED), "FAILED", ["the check ended with not-proved"]),
+        (
+            report(GateVerdict.PARTIAL, reservations=("the check memory was left out",)),
+            "WARNED",
+            ["the check ended with partial", "the check memory was left out"],
+        ),
+        (report(reservations=("--trust-pickle was given",)), "WARNED", ["--trust-pickle was given"]),
+        (
+            report(GateVerdict.DEPLOYABLE, WEIGHED),
+            "WARNED",
+            ["the check memory failed, and weighs as a warning only"],
+        ),
+    ],
+    ids=["refused", "not proved", "partly", "reserved", "weighed down"],
+)
+def test_what_is_no_yes(archive, attested, key, said, result, messages):
+    file = attested(said)
+    statement = json.loads(Envelope(**_fields(file)).unsigned(where="x"))
+    assert statement["predicate"]["result"] == result
+    assert [each.message for each in refusal(archive, file, key.public).findings] == messages
+
+
+def _fields(file):
+    envelope = json.loads(file.read_bytes())
+    return {"payload": envelope["payload"], "payload_type": envelope["payloadType"], "signatures": ()}
+
+
+def test_another_file(archive, attested, key, make_mar):
+    file = attested(report(GateVerdict.REFUSED, FAILED))
+    make_mar("def handle(data, context): return []\n")
+    codes = [each.code for each in refusal(archive, file, key.public).findings]
+    assert codes == ["checked-file", "check-failed"]
+
+
+def test_every_changed_byte_is_refused(archive, attested, key):
+    file = attested(report())
+    whole = file.read_bytes()
+    for place in range(len(whole) - 1):  # the last is a newline
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert refusal(archive, file, key.public).where, place
+
+
+def sealed(key, statement):
+    signer = key.public.fingerprint
+    return msgspec.json.encode(Envelope.sealed(json.dumps(statement).encode(), key, keyid=signer))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda said: said.update(predicateType="https://example.com/x"), "something else than a check"),
+        (lambda said: said["predicate"].pop("configuration"), "none that marpack check made"),
+        (lambda said: said["predicate"]["configuration"].clear(), "none that marpack check made"),
+        (lambda said: said["predicate"]["configuration"][0].pop("annotations"), "none that marpack check made"),
+        (lambda said: said["predicate"]["configuration"][0]["annotations"].pop("reservations"), "none that marpack"),
+        (lambda said: said["predicate"].update(result="WARNED"), "does not say"),
+        (lambda said: said["predicate"].update(result="passed"), "does not say"),
+        (lambda said: said["subject"].clear(), "does not say"),
+        (lambda said: said["subject"].append({"name": "x", "digest": {"sha256": "0" * 64}}), "does not say"),
+        (lambda said: said["subject"][0].update(digest={"sha1": "0"}), "does not say"),
+    ],
+)
+def test_what_the_checker_signed_but_is_something_else(archive, attested, key, change, what):
+    file = attested(report(), None)
+    statement = json.loads(file.read_bytes())
+    change(statement)
+    file.write_bytes(sealed(key, statement))
+    assert what in refusal(archive, file, key.public).what
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b'{"payload":"e30=","payloadType":"x","signatures":[]}'])
+def test_what_is_no_attestation(archive, key, tmp_path, data):
+    file = tmp_path / "a.json"
+    file.write_bytes(data)
+    for trusted in (key.public, None):
+        assert refusal(archive, file, trusted).where == str(file)
+
+
+def test_the_statement_is_one_of_in_toto(attested):
+    statement = json.loads(attested(report(GateVerdict.REFUSED, FAILED), None).read_bytes())
+    (subject,) = statement["subject"]
+    official = ResourceDescriptor(name=subject["name"], digest=subject["digest"])
+    OfficialStatement([official.pb], statement["predicateType"], statement["predicate"]).validate()
+    (configuration,) = statement["predicate"]["configuration"]
+    ResourceDescriptor(**configuration).validate()
+    assert statement["predicate"]["passedTests"] == ["loads", "proved"]
+    assert statement["predicate"]["failedTests"] == ["memory"]
+
+
+def test_the_same_report_makes_the_same_statement(attested):
+    assert attested(report(), None).read_bytes() == attested(report(), None).read_bytes()
+
+
+def test_an_archive_that_changed_while_it_was_checked(archive):
+    witness = Witness.of(archive)
+    archive.write_bytes(archive.read_bytes())
+    with pytest.raises(SignatureError, match="changed while it was checked"):
+        attest(report(), witness, None, versions=VERSIONS)
+    archive.unlink()
+    with pytest.raises(SignatureError, match="changed while it was checked"):
+        attest(report(), witness, None, versions=VERSIONS)
+
+
+def test_a_check_that_was_interrupted(archive):
+    with pytest.raises(SignatureError, match="interrupted"):
+        attest(report(GateVerdict.INTERRUPTED, interrupted=True), Witness.of(archive), None, versions=VERSIONS)
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(UsageError, match="only a file can be vouched for"):
+        Witness.of(tmp_path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        Witness.of(tmp_path / "x.mar")

@@ -1,0 +1,129 @@
+import subprocess
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from trust import vouched
+
+from marpack.errors import SignatureError, UsageError
+from marpack.trust.keys import Authority, PrivateKey, PublicKey, chain_of
+
+CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
+def test_what_a_key_signs_its_public_half_verifies_and_no_other(curve):
+    private = PrivateKey.from_pem(vouched.private_pem(vouched.new_key(curve)), where="k")
+    other = PrivateKey.from_pem(vouched.private_pem(vouched.new_key(curve)), where="k")
+    signature = private.sign(b"weights")
+    assert private.public.made(signature, b"weights")
+    assert not private.public.made(signature, b"weights!")
+    assert not other.public.made(signature, b"weights")
+    assert not private.public.made(b"no signature", b"weights")
+
+
+def test_the_fingerprint_is_what_sha256sum_prints_of_the_public_half(tmp_path):
+    private, public = vouched.keys_in(tmp_path)
+    printed = subprocess.run(["sha256sum", public], capture_output=True, text=True, check=True).stdout
+    assert PublicKey.from_pem(public.read_bytes(), where="k").fingerprint == printed.split()[0]
+    assert PrivateKey.from_pem(private.read_bytes(), where="k").public.fingerprint == printed.split()[0]
+
+
+def test_a_key_with_a_password():
+    pem = vouched.private_pem(vouched.new_key(), b"secret")
+    assert PrivateKey.from_pem(pem, where="k", password=b"secret")
+    for password, what in ((None, "has a password, and none was given"), (b"other", "password is another one")):
+        with pytest.raises(UsageError, match=what):
+            PrivateKey.from_pem(pem, where="k", password=password)
+
+
+def test_a_password_for_a_key_without_one_is_not_asked():
+    assert PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k", password=b"secret")
+
+
+@pytest.mark.parametrize(
+    ("pem", "what"),
+    [
+        (lambda: b"", "no private key in PEM form"),
+        (lambda: b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "cannot be read"),
+        (lambda: vouched.public_pem(vouched.new_key()), "the public half, which signs nothing"),
+        (lambda: vouched.private_pem(vouched.rsa_key()), "none on an elliptic curve"),
+        (lambda: vouched.private_pem(vouched.new_key(ec.SECP256K1)), "on the curve secp256k1"),
+    ],
+    ids=["empty", "garbled", "public", "rsa", "curve"],
+)
+def test_what_cannot_sign(pem, what):
+    with pytest.raises(UsageError, match=what) as refused:
+        PrivateKey.from_pem(pem(), where="signer.pem")
+    assert refused.value.where == "signer.pem"
+
+
+@pytest.mark.parametrize(
+    ("pem", "what"),
+    [
+        (lambda: b"", "no public key in PEM form"),
+        (lambda: vouched.private_pem(vouched.new_key()), "this is a private key"),
+        (lambda: vouched.public_pem(vouched.rsa_key()), "none on an elliptic curve"),
+        (lambda: vouched.public_pem(vouched.new_key(ec.SECP224R1)), "on the curve secp224r1"),
+        (lambda: b"-----BEGIN CERTIFICATE-----\n", "a certificate, not a public key"),
+    ],
+    ids=["empty", "private", "rsa", "curve", "certificate"],
+)
+def test_what_cannot_verify(pem, what):
+    with pytest.raises(UsageError, match=what):
+        PublicKey.from_pem(pem(), where="signer.pub")
+
+
+def issued(**changes):
+    """Return an authority's certificate, and the chain that it vouches for."""
+    root, middle, own = vouched.new_key(), vouched.new_key(), vouched.new_key(ec.SECP384R1)
+    top = vouched.certificate("root", root, "root", root, authority=True)
+    between = vouched.certificate("middle", middle, "root", root, authority=True)
+    leaf = vouched.certificate("Release", own, "middle", middle, **changes)
+    return top, chain_of(b"".join(map(vouched.certificate_pem, (leaf, between))), where="c"), own
+
+
+def test_an_authority_names_the_signer():
+    top, chain, own = issued()
+    name, key = Authority([top]).vouches_for(chain, where="x.sig")
+    assert (name, key.fingerprint) == (
+        "CN=Release",
+        PublicKey.from_pem(vouched.public_pem(own), where="k").fingerprint,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"until": vouched.NOW - vouched.DAY}, "nobody named with --ca vouches for the signer CN=Release"),
+        ({"signing": False}, "its key is not for signatures"),
+        ({"purpose": x509.ExtendedKeyUsageOID.SERVER_AUTH}, "its key is not for signing code"),
+    ],
+    ids=["expired", "other use", "other purpose"],
+)
+def test_a_certificate_that_does_not_do(changes, what):
+    top, chain, _ = issued(**changes)
+    with pytest.raises(SignatureError, match=what):
+        Authority([top]).vouches_for(chain, where="x.sig")
+
+
+def test_a_certificate_for_signing_code_does():
+    top, chain, _ = issued(purpose=x509.ExtendedKeyUsageOID.CODE_SIGNING)
+    assert Authority([top]).vouches_for(chain, where="x.sig")[0] == "CN=Release"
+
+
+def test_another_authority_vouches_for_nobody():
+    (_, chain, _), (other, _, _) = issued(), issued()
+    with pytest.raises(SignatureError, match="nobody named with --ca"):
+        Authority([other]).vouches_for(chain, where="x.sig")
+
+
+def test_a_chain_that_is_none():
+    top, _, _ = issued()
+    with pytest.raises(SignatureError, match="cannot be read"):
+        Authority([top]).vouches_for([b"no certificate"], where="x.sig")
+
+
+def test_a_file_without_certificates():
+    with pytest.raises(UsageError, match="no certificate"):
+        Authority.from_pem(b"", where="authority.pem")

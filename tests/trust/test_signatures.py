@@ -1,0 +1,275 @@
+import json
+import zipfile
+from pathlib import Path
+
+import jsonschema
+import model_signing
+import pytest
+from referencing import Registry, Resource
+from trust import vouched
+
+from marpack.archive.copying import file_digest
+from marpack.errors import DamagedArchiveError, NotAnArchiveError, SignatureError, UsageError
+from marpack.trust.keys import Authority, PrivateKey, PublicKey, chain_of
+from marpack.trust.signatures import Bundle, sign, verify
+from marpack.trust.statements import Envelope, Statement, from_base64
+
+DATA = Path(__file__).parents[1] / "data" / "model-signing"
+SCHEMAS = {
+    name: json.loads((DATA / "schemas" / f"{name}.schema.json").read_text())
+    for name in ("bundle", "envelope", "statement", "predicate")
+}
+HANDLER = "def handle(data, context):\n    return data\n"
+
+
+@pytest.fixture
+def keys(tmp_path):
+    private, public = vouched.keys_in(tmp_path)
+    return PrivateKey.from_pem(private.read_bytes(), where="k"), PublicKey.from_pem(public.read_bytes(), where="k")
+
+
+@pytest.fixture
+def signed(make_mar, keys):
+    """Return an archive and its signature, beside it."""
+    archive = make_mar(HANDLER, files={"weights.bin": bytes(5000)})
+    signature = archive.with_name(f"{archive.name}.sig")
+    signature.write_bytes(sign(archive, keys[0])[2])
+    return archive, signature
+
+
+def refusal(archive, signature, trusted):
+    with pytest.raises(SignatureError) as refused:
+        verify(archive, file_digest(archive), signature, trusted)
+    return refused.value
+
+
+def codes(error):
+    return [finding.code for finding in error.findings]
+
+
+def test_the_archive_and_its_signature(signed, keys):
+    archive, signature = signed
+    assert verify(archive, file_digest(archive), signature, keys[1]).name == keys[1].fingerprint
+
+
+def test_ours_is_what_the_specification_asks_for(signed):
+    bundle = json.loads(signed[1].read_bytes())
+    registry = Registry().with_resources((each["$id"], Resource.from_contents(each)) for each in SCHEMAS.values())
+    statement = json.loads(from_base64(bundle["dsseEnvelope"]["payload"], where="x"))
+    for value, name in ((bundle, "bundle"), (statement, "statement"), (statement["predicate"], "predicate")):
+        jsonschema.Draft202012Validator(SCHEMAS[name], registry=registry).validate(value)
+
+
+def test_the_official_tool_verifies_ours(signed, tmp_path):
+    judge = model_signing.verifying.Config().use_elliptic_key_verifier(public_key=tmp_path / "signer.pub")
+    judge.verify(*signed)
+    with signed[0].open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match="mismatch"):
+        judge.verify(*signed)
+
+
+def test_ours_verifies_the_official_tools(signed, keys, tmp_path):
+    signature = tmp_path / "official.sig"
+    signer = model_signing.signing.Config().use_elliptic_key_signer(private_key=tmp_path / "signer.pem")
+    signer.sign(signed[0], signature)
+    assert verify(signed[0], file_digest(signed[0]), signature, keys[1]).kind == "key"
+    with signed[0].open("ab") as file:
+        file.write(b"x")
+    assert codes(refusal(signed[0], signature, keys[1])) == ["signed-file"]
+
+
+def test_certificates_both_ways(make_mar, tmp_path):
+    root, own = vouched.new_key(), vouched.new_key()
+    top = vouched.certificate("root", root, "root", root, authority=True)
+    leaf = vouched.certificate("Release", own, "root", root)
+    (tmp_path / "own.pem").write_bytes(vouched.private_pem(own))
+    (tmp_path / "leaf.pem").write_bytes(vouched.certificate_pem(leaf))
+    (tmp_path / "root.pem").write_bytes(vouched.certificate_pem(top))
+    archive, signature, official = make_mar(HANDLER), tmp_path / "probe.mar.sig", tmp_path / "official.sig"
+    key = PrivateKey.from_pem(vouched.private_pem(own), where="k")
+    chain = chain_of(vouched.certificate_pem(leaf) + vouched.certificate_pem(top), where="c")
+    _, signer, data = sign(archive, key, chain=chain)
+    signature.write_bytes(data)
+    assert str(signer) == "certificate CN=Release"
+    theirs = model_signing.verifying.Config().use_certificate_verifier(certificate_chain=[tmp_path / "root.pem"])
+    theirs.verify(archive, signature)
+    made = model_signing.signing.Config().use_certificate_signer(
+        private_key=tmp_path / "own.pem",
+        signing_certificate=tmp_path / "leaf.pem",
+        certificate_chain=[tmp_path / "root.pem"],
+    )
+    made.sign(archive, official)
+    for each in (signature, official):
+        assert str(verify(archive, file_digest(archive), each, Authority([top]))) == "certificate CN=Release"
+    assert "made with a certificate" in refusal(archive, signature, key.public).what
+    with pytest.raises(UsageError, match="about another key"):
+        sign(archive, PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k"), chain=chain)
+
+
+@pytest.mark.parametrize("version", ["v0.3.1", "v1.0.0"])
+def test_signatures_of_old(version):
+    key = PublicKey.from_pem((DATA / "signing-key-pub.pem").read_bytes(), where="k")
+    file = DATA / version / "signme-1"
+    assert verify(file, file_digest(file), DATA / version / "model.sig", key).name == key.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("vector", "what"),
+    [
+        ("valid/key", "it is over 2 files of a folder"),
+        ("valid/certificate", "it was made with a certificate"),
+        ("valid/sigstore", "it is one of Sigstore"),
+        ("invalid/empty", "this is no signature of a model"),
+        ("invalid/missing-envelope", "missing required field `dsseEnvelope`"),
+        ("invalid/missing-verification-material", "missing required field `verificationMaterial`"),
+        ("invalid/missing-tlog-entries", "it is one of Sigstore"),
+        ("invalid-payload/wrong-predicate", "did not sign this"),
+    ],
+)
+def test_the_specifications_vectors(vector, what):
+    key = PublicKey.from_pem((DATA / "signing-key-pub.pem").read_bytes(), where="k")
+    file = DATA / "v1.0.0" / "signme-1"
+    assert what in refusal(file, DATA / f"{vector}.bundle.json", key).what
+
+
+def test_the_specifications_certificate_is_vouched_for():
+    authority = Authority.from_pem((DATA / "ca-cert.pem").read_bytes(), where="c")
+    vector = DATA / "valid" / "certificate.bundle.json"
+    signer, _ = Bundle.from_json(vector.read_bytes(), where="x").opened(authority, where="x")
+    assert signer.kind == "certificate"
+    assert "over 2 files" in refusal(DATA / "v1.0.0" / "signme-1", vector, authority).what
+
+
+def test_a_key_does_not_verify_what_a_certificate_is_asked_for(signed):
+    top = vouched.new_key()
+    authority = Authority([vouched.certificate("root", top, "root", top, authority=True)])
+    assert "made with a key, not with a certificate" in refusal(*signed, authority).what
+
+
+def test_every_changed_byte_of_the_archive_is_refused(signed, keys):
+    archive, signature = signed
+    whole = archive.read_bytes()
+    for place in range(0, len(whole), 97):
+        archive.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert "signed-file" in codes(refusal(archive, signature, keys[1])), place
+
+
+def test_every_changed_byte_of_the_signature_is_refused(signed, keys):
+    archive, signature = signed
+    whole = signature.read_bytes()
+    for place in range(len(whole) - 1):  # the last is a newline
+        signature.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert refusal(archive, signature, keys[1]).where, place
+
+
+def test_what_passes_inspect_verify_does_not_pass_here(signed, keys):
+    archive, signature = signed
+    with zipfile.ZipFile(archive, "a") as file:
+        file.comment = b"appended"
+    error = refusal(archive, signature, keys[1])
+    assert codes(error) == ["signed-file", "signed-container"]
+    assert "no member differs" in error.findings[1].message
+
+
+def test_the_members_that_differ_are_named(signed, keys, make_mar):
+    archive, signature = signed
+    make_mar(HANDLER + "\n", files={"other.bin": b"1"})
+    error = refusal(archive, signature, keys[1])
+    assert [each.message for each in error.findings[1:]] == [
+        "the member handler.py has other bytes than were signed",
+        "the member other.bin was added",
+        "the member weights.bin is gone",
+    ]
+
+
+def test_an_archive_that_opens_no_more(signed, keys):
+    archive, signature = signed
+    archive.write_bytes(archive.read_bytes()[:200])
+    assert "opens no more" in refusal(archive, signature, keys[1]).findings[1].message
+
+
+def test_another_signer(signed):
+    other = PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k")
+    assert "names the key" in refusal(*signed, other.public).what
+
+
+def resigned(keys, statement):
+    """Return a bundle over another statement, by the same key."""
+    bundle = {
+        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+        "verificationMaterial": {"publicKey": {"hint": keys[1].fingerprint}},
+    }
+    sealed = Envelope.sealed(json.dumps(statement).encode(), keys[0])
+    (signature,) = sealed.signatures
+    envelope = {"payload": sealed.payload, "payloadType": sealed.payload_type, "signatures": [{"sig": signature.sig}]}
+    return json.dumps(bundle | {"dsseEnvelope": envelope}).encode()
+
+
+def stated(signature):
+    bundle = Bundle.from_json(signature.read_bytes(), where="x")
+    return json.loads(bundle.dsse_envelope.unsigned(where="x"))
+
+
+def test_the_specifications_name_of_a_single_file_is_its_own(signed, keys):
+    archive, signature = signed
+    statement = stated(signature)
+    for name, refused in (("probe.mar", False), ("other.mar", True)):
+        statement["predicate"]["resources"][0]["name"] = name
+        signature.write_bytes(resigned(keys, statement))
+        if refused:
+            assert codes(refusal(archive, signature, keys[1])) == ["signed-name"]
+        else:
+            assert verify(archive, file_digest(archive), signature, keys[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda said: said.update(predicateType="https://example.com/x"), "something else than what a model"),
+        (lambda said: said["predicate"].pop("resources"), "cannot be read"),
+        (lambda said: said["predicate"]["resources"].clear(), "over 0 files"),
+        (lambda said: said["predicate"]["resources"][0].update(digest="0"), "cannot be read"),
+        (lambda said: said["predicate"]["serialization"].update(method="shards"), "marpack reads sha256 of files"),
+        (lambda said: said["predicate"]["serialization"].update(hash_type="blake3"), "marpack reads sha256 of files"),
+        (lambda said: said["predicate"]["resources"][0].update(algorithm="blake3"), "then holds blake3"),
+    ],
+    ids=["predicate", "missing", "none", "digest", "shards", "hash", "algorithm"],
+)
+def test_what_was_signed_but_is_something_else(signed, keys, change, what):
+    archive, signature = signed
+    statement = stated(signature)
+    change(statement)
+    signature.write_bytes(resigned(keys, statement))
+    assert what in refusal(archive, signature, keys[1]).what
+
+
+def test_annotations_of_others_are_no_lists_of_members(signed, keys):
+    archive, signature = signed
+    statement = stated(signature)
+    statement["predicate"]["resources"][0] |= {"digest": "0" * 64, "annotations": {"members": ["x"]}}
+    signature.write_bytes(resigned(keys, statement))
+    assert codes(refusal(archive, signature, keys[1])) == ["signed-file"]
+
+
+def test_the_members_go_along(signed):
+    resource = stated(signed[1])["predicate"]["resources"][0]
+    assert sorted(resource["annotations"]["members"]) == ["MAR-INF/MANIFEST.json", "handler.py", "weights.bin"]
+    assert resource["annotations"]["file"] == "probe.mar"
+    statement = Statement.from_json(json.dumps(stated(signed[1])).encode(), where="x")
+    assert statement.subject[0].name == "probe.mar"
+
+
+def test_a_damaged_archive_is_not_signed(make_mar, keys, tmp_path):
+    archive = make_mar(HANDLER, files={"weights.bin": bytes(5000)})
+    whole = bytearray(archive.read_bytes())
+    whole[1000] ^= 1
+    archive.write_bytes(whole)
+    with pytest.raises(DamagedArchiveError, match="so it is not signed"):
+        sign(archive, keys[0])
+
+
+def test_what_is_no_archive_is_not_signed(tmp_path, keys):
+    (tmp_path / "x.mar").write_bytes(b"x" * 100)
+    with pytest.raises(NotAnArchiveError):
+        sign(tmp_path / "x.mar", keys[0])
