@@ -18,6 +18,7 @@ from marpack.render.run import BenchmarkReport
 from marpack.render.run_json import RunReport
 from marpack.runner.results import Result
 from marpack.scoring.local import ScoreSummary
+from marpack.trust.results import Signed, Verification
 
 # Command, or command-option → the structs that its JSON may be.
 REPORTS: dict[str, tuple[type, ...]] = {
@@ -30,7 +31,9 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "run-jsonl": (Result, Failure),  # of each line
     "run-repeat": (BenchmarkReport, Failure),
     "score": (ScoreSummary, Failure),
+    "sign": (Signed, Failure),
     "unpack": (Unpacked, Failure),
+    "verify": (Verification, Failure),
 }
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 _NULL = {"type": "null"}

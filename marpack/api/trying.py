@@ -111,7 +111,7 @@ def check(
     attester = _attester(options)
     resolved = resolve(options["source"])
     if attester is not None:
-        attester.witness(resolved.path, no_progress)
+        attester.look_at(resolved.path, no_progress)
     with Candidate(resolved, chosen) as candidate:
         report = results.GateReport.of(examined(candidate, choice))
     if attester is not None:

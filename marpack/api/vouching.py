@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marpack.findings import Finding
     from marpack.gate.verdicts import GateReport
     from marpack.trust import results as outcomes
-    from marpack.trust.attestations import Witness
+    from marpack.trust.attestations import FileState
     from marpack.trust.keys import Authority, PrivateKey, PublicKey
     from marpack.trust.verifying import Trust
 
@@ -223,23 +223,23 @@ class Attester:
     """Whoever attests what a check finds of a file: looks at it before, and again before they sign."""
 
     def __init__(self, key: PrivateKey | None, *, isolated: bool) -> None:
-        from marpack.trust.attestations import Witness, attest
+        from marpack.trust.attestations import FileState, attest
 
         self._key = key
         self._isolated = isolated
-        self._look, self._attest = Witness.of, attest
-        self._witness: Witness | None = None
+        self._look, self._attest = FileState.of, attest
+        self._before: FileState | None = None
 
-    def witness(self, archive: Path, bar: Bar) -> None:
+    def look_at(self, archive: Path, bar: Bar) -> None:
         """Look at the file that is about to be checked. Raises UsageError for what is none."""
         with bar("hashing", _file(str(archive)).stat().st_size) as progress:
-            self._witness = self._look(archive, progress)
+            self._before = self._look(archive, progress)
 
     def attestation(self, report: GateReport) -> bytes:
         """Return what a check of that file found, signed if there is a key; see `marpack.trust.attestations.attest`."""
-        if self._witness is None:
+        if self._before is None:
             raise UsageError("nothing is attested of a file that was not looked at before it was checked")
-        return self._attest(report, self._witness, self._key, versions=_versions(isolated=self._isolated))
+        return self._attest(report, self._before, self._key, versions=_versions(isolated=self._isolated))
 
 
 def _versions(*, isolated: bool) -> dict[str, str]:

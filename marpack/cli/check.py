@@ -213,7 +213,7 @@ def _examine(
     resolved = resolve(source, bar=byte_bar)
     tell_built(resolved)
     if attester is not None:
-        attester.witness(resolved.path, byte_bar)
+        attester.look_at(resolved.path, byte_bar)
     lines = CheckLines(str(resolved.path), quiet=quiet)
     settings = replace(settings, announce=lines.announce)
     try:

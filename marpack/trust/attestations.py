@@ -18,14 +18,14 @@ from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.trust.keys import PrivateKey, PublicKey
 from marpack.trust.results import CheckClaim, Signer
-from marpack.trust.statements import Envelope, Statement, Subject, read_bounded
+from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, read_bounded
 from marpack.version import __version__
 
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 _PASSED, _WARNED, _FAILED = "PASSED", "WARNED", "FAILED"  # the predicate's results
 
 
-class Witness(Struct, frozen=True):
+class FileState(Struct, frozen=True):
     """A file as it was before it was checked."""
 
     path: Path
@@ -93,7 +93,7 @@ class _TestResult(Struct, frozen=True, kw_only=True):
 
 def attest(
     report: GateReport,
-    witness: Witness,
+    before: FileState,
     key: PrivateKey | None,
     *,
     versions: dict[str, str],
@@ -102,15 +102,15 @@ def attest(
     """Return an attestation's bytes: an envelope with a key, else the statement alone.
 
     Args:
-        report: Of the check that ran between the witness and now.
-        witness: The file, from before.
+        report: Of the check that ran between then and now.
+        before: The file, as it was before.
         key: Signs; None: nobody does.
         versions: Distribution → version, of what answered.
         source_commit: What the archive was built from, if it says so.
 
     Raises SignatureError if the file changed meanwhile, or the check was interrupted.
     """
-    witness.confirm()
+    before.confirm()
     if report.interrupted:
         raise SignatureError("the check was interrupted, so nothing is attested", where=report.archive)
     circumstances = _Circumstances(
@@ -127,7 +127,7 @@ def attest(
         source_commit=source_commit,
     )
     statement = Statement(
-        subject=(Subject(witness.path.name, {"sha256": witness.sha256}),),
+        subject=(ResourceDescriptor(before.path.name, {"sha256": before.sha256}),),
         predicate_type=PREDICATE_TYPE,
         predicate={
             "result": _result(report),

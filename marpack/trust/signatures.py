@@ -25,8 +25,8 @@ from marpack.trust.keys import Authority, PrivateKey, PublicKey, certified_by
 from marpack.trust.results import Signer
 from marpack.trust.statements import (
     Envelope,
+    ResourceDescriptor,
     Statement,
-    Subject,
     from_base64,
     read_bounded,
     signed_by_another,
@@ -147,7 +147,7 @@ def sign(
         }
     statement = Statement(
         # The digest of the digests of all resources: of one, here.
-        subject=(Subject(path.name, {"sha256": hashlib.sha256(bytes.fromhex(sha256)).hexdigest()}),),
+        subject=(ResourceDescriptor(path.name, {"sha256": hashlib.sha256(bytes.fromhex(sha256)).hexdigest()}),),
         predicate_type=PREDICATE_TYPE,
         predicate={
             "resources": [resource],

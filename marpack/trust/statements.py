@@ -19,7 +19,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 _MAX_FILE = 64 << 20  # bytes of a signature or an attestation: 65,536 members with their digests have a tenth of it
 
 
-class Subject(Struct, frozen=True):
+class ResourceDescriptor(Struct, frozen=True):
     """What a statement is about."""
 
     name: str
@@ -29,7 +29,7 @@ class Subject(Struct, frozen=True):
 class Statement(Struct, frozen=True, kw_only=True, rename={"type": "_type", "predicate_type": "predicateType"}):
     """Somebody says something about something."""
 
-    subject: tuple[Subject, ...]
+    subject: tuple[ResourceDescriptor, ...]
     predicate_type: str
     predicate: dict[str, Any]  # Any: JSON, as its type has it
     type: str = STATEMENT_TYPE

@@ -24,7 +24,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = {"console", "sh", "python"}
 PARSED = {"yaml": yaml.safe_load, "json": json.loads, "toml": tomllib.loads}
 KNOWN = RUN | set(PARSED) | {"bash", "text", "ini", "dockerfile"}
-ELSEWHERE = {"pip", "make", "torchserve", "curl", "kubectl", "gsutil", "gcloud", "aws", "docker", "python", "git"}
+ELSEWHERE = {
+    *("pip", "make", "torchserve", "curl", "kubectl", "gsutil", "gcloud", "aws", "docker", "python", "git"),
+    "model_signing",
+}
 PYTHON = f'exec {quote(sys.executable)} "$@"'
 MARPACK = f"""case $1 in
 run | check | score) exec {{}} "$@" ;;

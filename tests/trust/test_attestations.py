@@ -10,7 +10,7 @@ from marpack.archive.copying import file_digest
 from marpack.errors import SignatureError, UsageError
 from marpack.findings import Severity
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
-from marpack.trust.attestations import Witness, attest, require_check
+from marpack.trust.attestations import FileState, attest, require_check
 from marpack.trust.keys import PrivateKey
 from marpack.trust.statements import Envelope
 
@@ -56,7 +56,7 @@ def attested(archive, key, tmp_path):
     def attested(said, signer=key):
         file = tmp_path / "probe.mar.intoto.json"
         commit = "c" * 40
-        file.write_bytes(attest(said, Witness.of(archive), signer, versions=VERSIONS, source_commit=commit))
+        file.write_bytes(attest(said, FileState.of(archive), signer, versions=VERSIONS, source_commit=commit))
         return file
 
     return attested
@@ -192,22 +192,22 @@ def test_the_same_report_makes_the_same_statement(attested):
 
 
 def test_an_archive_that_changed_while_it_was_checked(archive):
-    witness = Witness.of(archive)
+    before = FileState.of(archive)
     archive.write_bytes(archive.read_bytes())
     with pytest.raises(SignatureError, match="changed while it was checked"):
-        attest(report(), witness, None, versions=VERSIONS)
+        attest(report(), before, None, versions=VERSIONS)
     archive.unlink()
     with pytest.raises(SignatureError, match="changed while it was checked"):
-        attest(report(), witness, None, versions=VERSIONS)
+        attest(report(), before, None, versions=VERSIONS)
 
 
 def test_a_check_that_was_interrupted(archive):
     with pytest.raises(SignatureError, match="interrupted"):
-        attest(report(GateVerdict.INTERRUPTED, interrupted=True), Witness.of(archive), None, versions=VERSIONS)
+        attest(report(GateVerdict.INTERRUPTED, interrupted=True), FileState.of(archive), None, versions=VERSIONS)
 
 
 def test_what_is_no_file(tmp_path):
     with pytest.raises(UsageError, match="only a file can be vouched for"):
-        Witness.of(tmp_path)
+        FileState.of(tmp_path)
     with pytest.raises(UsageError, match="cannot be read"):
-        Witness.of(tmp_path / "x.mar")
+        FileState.of(tmp_path / "x.mar")

@@ -10,9 +10,11 @@ from trust import vouched
 from marpack.errors import SignatureError, UsageError
 from marpack.trust import statements
 from marpack.trust.keys import PrivateKey
-from marpack.trust.statements import Envelope, Statement, Subject, from_base64, read_bounded, to_base64
+from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, from_base64, read_bounded, to_base64
 
-SAID = Statement(subject=(Subject("m.mar", {"sha256": "0" * 64}),), predicate_type="t", predicate={"b": 1, "a": [2]})
+SAID = Statement(
+    subject=(ResourceDescriptor("m.mar", {"sha256": "0" * 64}),), predicate_type="t", predicate={"b": 1, "a": [2]}
+)
 
 
 @pytest.fixture
