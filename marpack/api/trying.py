@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from marpack.api.results import GateReport, RunReport
     from marpack.api.vouching import Attester, Key
     from marpack.findings import Finding
+    from marpack.gate.candidate import CheckOptions
 
 
 def check(
@@ -93,44 +94,45 @@ def check(
 
     """
     options = operations.valid(locals())
-    from msgspec.structs import replace
-
-    from marpack.api import requests, results, settings
-    from marpack.gate.candidate import Candidate, held_inputs
+    from marpack.api import results
+    from marpack.gate.candidate import Candidate
     from marpack.gate.check import CheckSelection
     from marpack.gate.check import check as examined
     from marpack.project.source import resolve
-    from marpack.render.output import write_whole
 
     choice = CheckSelection.of(options["only"], options["skip"])
-    shape = requests.shape_of(options)
-    chosen = settings.check_options(
-        options, device=device, compiled=compile, shape=requests.packed(shape), cache=settings.cache_of()
-    )
-    chosen = replace(chosen, inputs=held_inputs(requests.asked_of(inputs, shape)))
+    chosen = _check_options(options)
     attester = _attester(options)
     resolved = resolve(options["source"])
-    if attester is not None:
-        attester.look_at(resolved.path, no_progress)
+    attester.look_at(resolved.path, no_progress)
     with Candidate(resolved, chosen) as candidate:
         report = results.GateReport.of(examined(candidate, choice))
-    if attester is not None:
-        write_whole(options["attest"], attester.attestation(report), option="attest")
+    attester.write(report)
     return report
 
 
-def _attester(options: operations.Options) -> Attester | None:
-    """Return who attests what is found; raises UsageError for a key that cannot sign, or has nothing to."""
-    if options["attest"] is None:
-        if options["key"] is not None:
-            raise UsageError("a key signs an attestation, and none was asked for", hint="name its file: attest=")
-        return None
-    from marpack.api.vouching import Attester, private_key
-    from marpack.render.output import expect_writable
+def _check_options(options: operations.Options) -> CheckOptions:
+    from msgspec.structs import replace
 
-    expect_writable(options["attest"], option="attest")
+    from marpack.api import requests, settings
+    from marpack.gate.candidate import held_inputs
+
+    shape = requests.shape_of(options)
+    chosen = settings.check_options(
+        options,
+        device=options["device"],
+        compiled=options["compile"],
+        shape=requests.packed(shape),
+        cache=settings.cache_of(),
+    )
+    return replace(chosen, inputs=held_inputs(requests.asked_of(options["inputs"], shape)))
+
+
+def _attester(options: operations.Options) -> Attester:
+    from marpack.api.vouching import Attester, private_key
+
     key = None if options["key"] is None else private_key(options["key"], options["key_password"])[0]
-    return Attester(key, isolated=options["env"] == "isolated")
+    return Attester(options["attest"], key, option="attest", isolated=options["env"] == "isolated")
 
 
 def run(

@@ -220,26 +220,40 @@ def verified(path: Path, trust: Trust, bar: Bar) -> outcomes.Verification:
 
 
 class Attester:
-    """Whoever attests what a check finds of a file: looks at it before, and again before they sign."""
+    """Whoever attests what a check finds of a file: looks at it before, and again when they write it down."""
 
-    def __init__(self, key: PrivateKey | None, *, isolated: bool) -> None:
-        from marpack.trust.attestations import FileState, attest
+    def __init__(self, file: str | None, key: PrivateKey | None, *, option: str, isolated: bool) -> None:
+        """Take note of the file to write; with None, nobody attests anything. Raises UsageError."""
+        from marpack.render.output import expect_writable
 
-        self._key = key
+        if file is None and key is not None:
+            hint = "name its file: --attest FILE"
+            raise UsageError("a key signs an attestation, and none was asked for", hint=hint)
+        expect_writable(file, option=option)
+        self._file, self._key, self._option = file, key, option
         self._isolated = isolated
-        self._look, self._attest = FileState.of, attest
         self._before: FileState | None = None
 
     def look_at(self, archive: Path, bar: Bar) -> None:
         """Look at the file that is about to be checked. Raises UsageError for what is none."""
-        with bar("hashing", _file(str(archive)).stat().st_size) as progress:
-            self._before = self._look(archive, progress)
+        if self._file is not None:
+            from marpack.trust.attestations import FileState
 
-    def attestation(self, report: GateReport) -> bytes:
-        """Return what a check of that file found, signed if there is a key; see `marpack.trust.attestations.attest`."""
-        if self._before is None:
-            raise UsageError("nothing is attested of a file that was not looked at before it was checked")
-        return self._attest(report, self._before, self._key, versions=_versions(isolated=self._isolated))
+            with bar("hashing", _file(str(archive)).stat().st_size) as progress:
+                self._before = FileState.of(archive, progress)
+
+    def write(self, report: GateReport) -> None:
+        """Write what was found of that file, whole or not at all, and nothing of a check that was interrupted.
+
+        Raises SignatureError if the file changed meanwhile, UsageError if nothing can be written there.
+        """
+        if self._file is None or self._before is None or report.interrupted:
+            return
+        from marpack.render.output import write_whole
+        from marpack.trust.attestations import attest
+
+        data = attest(report, self._before, self._key, versions=_versions(isolated=self._isolated))
+        write_whole(self._file, data, option=self._option)
 
 
 def _versions(*, isolated: bool) -> dict[str, str]:

@@ -164,31 +164,24 @@ def _gate(source: str | None, options: Options) -> int:
 
     choice = CheckSelection.of(options["only"], options["skip"])
     settings = replace(_check_options(options, options["device"], options["compile"]), inputs=_held_inputs(options))
-    for name in (*_FILES, "attest"):
+    for name in _FILES:
         expect_writable(options[name], option=f"--{name}")
     attester = _attester(options)
     report = _examine(source, settings, choice, attester, quiet=options["as_json"])
     _write(report, options)
-    if attester is not None and not report.interrupted:
-        from marpack.render.output import write_whole
-
-        write_whole(options["attest"], attester.attestation(report), option="--attest")
+    attester.write(report)
     return report.exit_code
 
 
-def _attester(options: Options) -> Attester | None:
+def _attester(options: Options) -> Attester:
     """Return who attests what is found, before anything is looked for; raises UsageError for a key that cannot sign."""
-    if options["attest"] is None:
-        if options["key"] is not None:
-            raise UsageError("--key signs an attestation, and none was asked for", hint="ask for it: --attest FILE")
-        return None
     from marpack.api.vouching import Attester
     from marpack.cli.key_options import private_key_of
     from marpack.render.console import show_findings, talk
 
     key, findings = private_key_of(options["key"]) if options["key"] is not None else (None, ())
     show_findings(findings, talk())
-    return Attester(key, isolated=options["env"] == "isolated")
+    return Attester(options["attest"], key, option="--attest", isolated=options["env"] == "isolated")
 
 
 def _held_inputs(options: Options) -> tuple[Input, ...]:
@@ -199,7 +192,7 @@ def _held_inputs(options: Options) -> tuple[Input, ...]:
 
 
 def _examine(
-    source: str | None, settings: CheckOptions, choice: CheckSelection, attester: Attester | None, *, quiet: bool
+    source: str | None, settings: CheckOptions, choice: CheckSelection, attester: Attester, *, quiet: bool
 ) -> GateReport:
     from msgspec.structs import replace
 
@@ -212,8 +205,7 @@ def _examine(
 
     resolved = resolve(source, bar=byte_bar)
     tell_built(resolved)
-    if attester is not None:
-        attester.look_at(resolved.path, byte_bar)
+    attester.look_at(resolved.path, byte_bar)
     lines = CheckLines(str(resolved.path), quiet=quiet)
     settings = replace(settings, announce=lines.announce)
     try:
