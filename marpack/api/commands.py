@@ -73,6 +73,7 @@ def build(
     archive_format: Literal["default", "zip-store", "tgz", "no-archive"] | None = None,
     force: bool = False,
     strict: bool = False,
+    source_commit: str | None = None,
     model_name: str | None = None,
     version: str | None = None,
     handler: str | None = None,
@@ -92,6 +93,7 @@ def build(
         archive_format: A .mar, a .tar.gz or a plain folder; None: the project's.
         force: With the arguments below: replace an existing output (a project's always is).
         strict: Whether warnings stop the build, too.
+        source_commit: The commit that the sources are of, 40 or 64 hexadecimal digits; it is recorded, never looked up.
         model_name: Name of the model and of its archive.
         version: The model's version.
         handler: A built-in, "file.py" or "file.py:function".

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ _COUNTS = (
     *("workers", "batch_size", "max_memory", "max_request_size", "max_response_size"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
-_TEXTS = ("name", "version", "template", "handler", "model_name", "device", "key_password")
+_TEXTS = ("name", "version", "template", "handler", "model_name", "device", "source_commit", "key_password")
 _PATHS = (
     *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config", "attest"),
     *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
@@ -179,6 +180,22 @@ def unpacked(source: str, folder: Path, limits: Limits, bar: Bar, *, only: tuple
 
 def planned(project: str | None, options: Options) -> PlanResult:
     """Return the plan of a project, or of the original archiver's flags, among the options under their names."""
+    from msgspec.structs import replace
+
+    commit = _commit(options["source_commit"])
+    found = _planned(project, options)
+    return replace(found, plan=replace(found.plan, source_commit=commit))
+
+
+def _commit(text: str | None) -> str | None:
+    """Return a commit as git spells it. Raises UsageError for what is none."""
+    if text is None or re.fullmatch(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}", text):
+        return text and text.lower()
+    what = "this is no commit: one has 40 hexadecimal digits, or 64"
+    raise UsageError(what, where=f"--source-commit {shortened(text)}".strip(), hint="git rev-parse HEAD prints it")
+
+
+def _planned(project: str | None, options: Options) -> PlanResult:
     from marpack.project.flags import Flags
     from marpack.project.plan import Format
 

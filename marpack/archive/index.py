@@ -5,7 +5,7 @@ import zlib
 from typing import Annotated, Any, Self
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
@@ -25,12 +25,22 @@ class Member(Struct, frozen=True):
     sha256: Sha256  # of the uncompressed bytes, lower-case hex
 
 
+class Metadata(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the author says of the model."""
+
+    license: str | None = None  # an SPDX expression
+    authors: tuple[str, ...] = ()  # "Name" or "Name <name@host>"
+    description: str | None = None
+    homepage: str | None = None  # an http or https address
+
+
 class Index(Struct, frozen=True, kw_only=True):
     """Every member but this file itself, with what the archive was made for and by."""
 
     members: tuple[Member, ...]  # in the archive's order
     samples: tuple[dict[str, Any], ...] = ()  # Any: requests and expected answers, JSON as the project has them
-    provenance: dict[str, str] = {}  # "builder": "marpack 0.1.0"
+    provenance: dict[str, str] = {}  # "builder": "marpack 0.1.0", "source_commit": the author's word for it
+    metadata: Metadata | UnsetType = UNSET  # left out where nothing is said: what says nothing keeps its bytes
     target: str = "torchserve"  # whose behaviour the author asked for: torchserve or marpack
     format: int = FORMAT
 

@@ -36,6 +36,7 @@ class LikeArgparse(click.Command):
 @click.option("--archive-format", type=click.Choice(_FORMATS), help="A .mar, a .tar.gz or a plain folder.")
 @click.option("-f", "--force", is_flag=True, help="With flags: replace an existing output (a project's always is).")
 @click.option("--strict", is_flag=True, help="Warnings stop the build, too.")
+@click.option("--source-commit", metavar="SHA", help="Record the commit that the sources are of.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--model-name", metavar="NAME", help="Name of the model and of its archive.")
 @click.option("-v", "--version", metavar="TEXT", help="The model's version.")

@@ -61,7 +61,7 @@ class Diff(Struct, frozen=True, kw_only=True):
     after: str
     same: bool
     manifest: tuple[FieldDifference, ...] = ()
-    # in MAR-INF/marpack.json beside the members: provenance, target, samples
+    # in MAR-INF/marpack.json beside the members: provenance, metadata, target, samples
     recorded: tuple[FieldDifference, ...] = ()
     members: tuple[FieldDifference, ...] = ()
     config: tuple[FieldDifference, ...] = ()
@@ -266,7 +266,8 @@ def _recorded(index: Index) -> dict[str, Any]:  # Any: JSON
     samples = [msgspec.json.encode(sample, order="sorted").decode() for sample in index.samples]
     numbered = {f"samples.{number}": sample for number, sample in enumerate(samples)}
     provenance = {f"provenance.{key}": value for key, value in index.provenance.items()}
-    return {**provenance, "target": index.target, **numbered} if index.members else {}
+    said = dict(flat(msgspec.to_builtins(index.metadata), "metadata")) if index.metadata else {}
+    return {**provenance, **said, "target": index.target, **numbered} if index.members else {}
 
 
 def _config(archive: Archive) -> dict[str, Any]:  # Any: JSON

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from marpack.archive.index import Metadata
 from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding
 from marpack.inspection.pickles import PickleScan
@@ -95,6 +96,7 @@ class Inspection(Struct, frozen=True, kw_only=True):
     digest: str | None  # of MAR-INF/marpack.json; None for an archive that has none
     manifest: dict[str, Any]  # Any: the file as it stands
     provenance: dict[str, str] = {}
+    metadata: Metadata | None = None  # what the author says of the model
     target: str | None = None  # torchserve or marpack
     samples: int = 0  # packed for `marpack check`
     members: tuple[MemberFacts, ...]

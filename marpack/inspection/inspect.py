@@ -141,6 +141,7 @@ def inspect(
         digest=signed.digest,
         manifest=msgspec.json.decode(manifest.to_json()),
         provenance=index.provenance,
+        metadata=index.metadata or None,
         target=index.target if signed.index else None,
         samples=len(index.samples),
         members=tuple(_members(archive, index, sums)),

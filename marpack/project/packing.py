@@ -155,10 +155,12 @@ def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
         with opened(member.source, progress) as source:
             entries.append(writer.add(member.name, source, source.size, aligned=member.role is Role.WEIGHTS))
     entries.append(_add(writer, MANIFEST_NAME, plan.manifest.to_json()))
+    commit = {"source_commit": plan.source_commit} if plan.source_commit else {}
     index = Index(
         members=tuple(entries),
         samples=plan.samples,
-        provenance={"builder": f"marpack {__version__}"},
+        provenance={"builder": f"marpack {__version__}", **commit},
+        metadata=plan.metadata,
         target=plan.target,
     ).to_json()
     _add(writer, INDEX_NAME, index)

@@ -4,8 +4,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from marpack.archive.index import Metadata
 from marpack.archive.manifest import Manifest
 
 
@@ -44,6 +45,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     replace: bool = False  # an existing output may be replaced
     samples: tuple[dict[str, Any], ...] = ()  # Any: user's expectations, JSON as it stands; listed in marpack.json
     target: str = "torchserve"  # recorded in marpack.json
+    metadata: Metadata | UnsetType = UNSET  # likewise
+    source_commit: str | None = None  # likewise: 40 or 64 lower-case hexadecimal digits
 
 
 class Built(Struct, frozen=True, kw_only=True):

@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 import yaml
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from marpack.archive.index import Metadata
 from marpack.archive.manifest import Manifest
 from marpack.errors import ProjectError
 from marpack.inspection.syntax import Broken, parse
+from marpack.project import metadata
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document
 from marpack.project.members import EntryPoint, MemberCollector, add_entries, tree
@@ -137,6 +139,7 @@ def plan_project(
         replace=replace,
         samples=samples,
         target=project.target.value,
+        metadata=_metadata(project, gathering),
     )
     return finalize_plan(
         plan, gathering.findings, _places(project) | gathering.places, strict=strict, check=check, modules=modules
@@ -228,6 +231,14 @@ def _check_expectation(project: Project, index: int, gathering: MemberCollector)
     expected, key = project.samples[index].expect, f"samples[{index}].expect"
     for inner, message in mistakes(expected) if expected is not None else ():
         gathering.error("samples", message, project.place(f"{key}.{inner}"))
+
+
+def _metadata(project: Project, gathering: MemberCollector) -> Metadata | UnsetType:
+    """Return what the author says of the model; what cannot be recorded is reported."""
+    wrong = list(metadata.mistakes(project.metadata))
+    for key, message, hint in wrong:
+        gathering.error("metadata", message, project.place(f"metadata.{key}"), hint)
+    return UNSET if wrong else metadata.recorded(project.metadata)
 
 
 def _manifest(project: Project, created_on: str | None) -> Manifest:

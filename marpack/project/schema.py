@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, field
 
 from marpack.project.checks import Severities
+from marpack.project.metadata import ProjectMetadata
 from marpack.torchserve.targets import Target
 
 FILE_NAME = "marpack.yaml"
@@ -79,6 +80,9 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     config: Annotated[
         dict[str, Any] | str | None, Meta(description="The model's configuration itself, or a path to a YAML file.")
     ] = None
+    metadata: Annotated[
+        ProjectMetadata, Meta(description="Licence, authors, description and homepage, recorded in the archive.")
+    ] = ProjectMetadata()
     samples: Annotated[list[SampleSpec], Meta(description="Inputs with the answers they must get.")] = []
     stand_ins: Annotated[
         bool | Literal["auto"],

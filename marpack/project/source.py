@@ -101,7 +101,8 @@ def _resolve_project(project: Project, bar: Bar) -> ResolvedSource:
 def is_stale(plan: Plan) -> bool:
     """Say whether the plan's output is missing, damaged, or differs from what the plan would write.
 
-    `createdOn` does not count. Large files count as changed when they are no older than the archive.
+    `createdOn` and the commit, which only a build can be given, do not count. Large files count as changed when they
+    are no older than the archive.
     """
     try:
         written = plan.output.stat().st_mtime_ns
@@ -113,7 +114,7 @@ def is_stale(plan: Plan) -> bool:
         return True
     if _undated(manifest) != _undated(plan.manifest):
         return True
-    if (index.samples, index.target) != (plan.samples, plan.target):
+    if (index.samples, index.target, index.metadata) != (plan.samples, plan.target, plan.metadata):
         return True
     members = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
     if members.keys() != {member.name for member in plan.members}:

@@ -6,6 +6,7 @@ from itertools import islice
 import click
 from rich.filesize import decimal
 
+from marpack.archive.index import Metadata
 from marpack.findings import Finding
 from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, WeightsFacts
 from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict
@@ -94,6 +95,7 @@ def summary_of(facts: Inspection) -> Iterator[tuple[str, str]]:
         yield "bytes", _verified(facts)
     if text := _origin(facts):
         yield "made", text
+    yield from _author_says(facts.metadata or Metadata())
     yield "entry", _entry(facts.handler)
     if labels := facts.labels:
         more = ", …" if labels.count > len(labels.first) else ""
@@ -101,6 +103,19 @@ def summary_of(facts: Inspection) -> Iterator[tuple[str, str]]:
     if facts.requirements:
         more = f" and {len(facts.requirements) - _SHOWN} more" if len(facts.requirements) > _SHOWN else ""
         yield "needs", ", ".join(facts.requirements[:_SHOWN]) + more
+
+
+def _author_says(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    """Yield what the author says of the model, which nobody has checked."""
+    if metadata.description:
+        yield "about", " ".join(metadata.description.split())
+    if metadata.license:
+        yield "rights", metadata.license
+    if metadata.authors:
+        more = f" and {len(metadata.authors) - _SHOWN} more" if len(metadata.authors) > _SHOWN else ""
+        yield "author", ", ".join(metadata.authors[:_SHOWN]) + more
+    if metadata.homepage:
+        yield "page", metadata.homepage
 
 
 def _verified(facts: Inspection) -> str:
@@ -120,6 +135,7 @@ def _origin(facts: Inspection) -> str:
     )
     parts = [
         by and f"by {by}",
+        (commit := facts.provenance.get("source_commit")) and f"from commit {commit}",
         manifest.get("createdOn") and f"on {manifest['createdOn']}",
         facts.target and f"for {facts.target}",
         f"runtime {manifest.get('runtime')}",

@@ -4,9 +4,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from marpack.archive.index import Index, Member, archive_digest, content_digest
+from marpack.archive.index import Index, Member, Metadata, archive_digest, content_digest
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 
@@ -30,6 +31,14 @@ INDICES = st.builds(
     members=MEMBERS.map(tuple),
     samples=st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=3).map(tuple),
     provenance=st.dictionaries(st.text(), st.text(), max_size=3),
+    metadata=st.just(UNSET)
+    | st.builds(
+        Metadata,
+        license=st.none() | st.text(),
+        authors=st.lists(st.text(), max_size=2).map(tuple),
+        description=st.none() | st.text(),
+        homepage=st.none() | st.text(),
+    ),
     target=st.sampled_from(["torchserve", "marpack"]),
     format=st.just(1),
 )
@@ -56,6 +65,11 @@ def test_json_is_readable_and_ends_in_a_newline() -> None:
         "samples": [],
         "target": "torchserve",
     }
+
+
+def test_of_metadata_only_what_is_said_is_written() -> None:
+    written = json.loads(Index(members=(), metadata=Metadata(license="MIT", authors=("A",))).to_json())
+    assert written["metadata"] == {"license": "MIT", "authors": ["A"]}
 
 
 def test_digest_is_the_sha256_of_the_bytes() -> None:

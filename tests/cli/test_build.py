@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from marpack.archive.reader import open_archive
 from marpack.cli.main import main
+from marpack.version import __version__
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 FLAGS = ["--model-name", "m", "--version", "1.0", "--handler", "handler.py", "--serialized-file", "digits.pt"]
@@ -92,6 +93,40 @@ def test_a_note_is_told_in_one_line(digits: Path, build: Build) -> None:
     assert err.startswith("  note marpack.yaml:13: config.pt2.compile.enable:")
     assert err.endswith("so nothing is compiled (pt2-off)\n")
     assert err.count("\n") == 1
+
+
+def provenance(path: str = "digits.mar") -> dict[str, str]:
+    with open_archive(path) as archive, archive.open("MAR-INF/marpack.json") as file:
+        found: dict[str, str] = json.loads(file.read())["provenance"]
+    return found
+
+
+@pytest.mark.parametrize("commit", ["A" * 40, "0123456789abcdef" * 4])
+def test_a_commit_is_recorded_and_the_same_bytes_come_again(digits: Path, build: Build, commit: str) -> None:
+    assert build("--source-commit", commit).code == 0
+    first = Path("digits.mar").read_bytes()
+    assert provenance() == {"builder": f"marpack {__version__}", "source_commit": commit.lower()}
+    build("--source-commit", commit.upper())
+    assert Path("digits.mar").read_bytes() == first
+    build()
+    assert provenance() == {"builder": f"marpack {__version__}"}
+
+
+def test_a_commit_goes_with_the_original_flags_too(digits: Path, build: Build) -> None:
+    assert build(*FLAGS, "--extra-files", "model.py", "--source-commit", "b" * 40).code == 0
+    assert provenance("m.mar")["source_commit"] == "b" * 40
+
+
+@pytest.mark.parametrize(
+    "commit",
+    ["", "HEAD", "main", "abc1234", "a" * 39, "a" * 41, "g" * 40, f" {'a' * 40}", f"{'a' * 40}\n", "٣" * 40],
+)
+def test_what_is_no_commit_stops_the_build(digits: Path, build: Build, commit: str) -> None:
+    outcome = build("--source-commit", commit)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "this is no commit: one has 40 hexadecimal digits, or 64" in " ".join(outcome.err.split())
+    assert "git rev-parse HEAD prints it" in outcome.err
+    assert not Path("digits.mar").exists()
 
 
 def test_json_is_all_that_stdout_holds(digits: Path, build: Build) -> None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from marpack.archive.reader import open_archive
 from marpack.errors import NoProjectError, ProjectError, UsageError
@@ -73,6 +74,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "config": lambda folder: edit(folder, "marpack.yaml", "batchSize: 2", "batchSize: 4"),
     "version": lambda folder: edit(folder, "marpack.yaml", "'1.0'", "'1.1'"),
     "target": lambda folder: edit(folder, "marpack.yaml", "samples:", "target: marpack\nsamples:"),
+    "metadata": lambda folder: edit(folder, "marpack.yaml", "samples:", "metadata: {license: MIT}\nsamples:"),
     "expectation": lambda folder: edit(folder, "marpack.yaml", "s.png}", "s.png, expect: {status: 200}}"),
     "sample": lambda folder: (folder / "s.png").write_bytes(b"gnp"),
     "a file in a tree": lambda folder: (folder / "data/y.json").write_text("{}"),
@@ -115,6 +117,11 @@ def test_of_over_a_megabyte_the_time_tells_and_not_the_content(project: Path, si
 
 def test_a_date_in_the_manifest_makes_nothing_stale(project: Path) -> None:
     pack(plan_project(load_project(project), created_on="01/01/2026 00:00:00").plan)
+    assert not built(project)
+
+
+def test_a_commit_that_only_a_build_was_given_makes_nothing_stale(project: Path) -> None:
+    pack(replace(plan_project(load_project(project)).plan, source_commit="a" * 40))
     assert not built(project)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 import pytest
 
+from marpack.archive.index import Metadata
 from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import (
@@ -57,6 +58,23 @@ def pickle(where: str, verdict: PickleVerdict = TRUST, names: int = 1) -> Pickle
     return PickleFacts(
         where=where, verdict=verdict, globals=imported, opcodes=1, weights_only=False, runs_no_code=False
     )
+
+
+def test_what_the_author_says_is_shown_and_told_from_what_is_known() -> None:
+    said = Metadata(
+        license="MIT",
+        authors=tuple(f"author {number}" for number in range(10)),
+        description="Tells digits\napart.\x1b[31m",
+        homepage="https://example.org",
+    )
+    assert told("about", metadata=said) == ["Tells digits apart.\\x1b[31m"]
+    assert told("rights", metadata=said) == ["MIT"]
+    assert told("author", metadata=said)[0].startswith("author 0, author 1")
+    assert "and 2 more" in "".join(shown(metadata=said))
+    assert told("page", metadata=said) == ["https://example.org"]
+    assert [told(label, metadata=Metadata()) for label in ("about", "rights", "author", "page")] == [[]] * 4
+    origin = " ".join(told("made", provenance={"builder": "marpack 1", "source_commit": "a" * 40}))
+    assert origin.startswith(f"by marpack 1, from commit {'a' * 40}")
 
 
 PAGE = """\

@@ -305,6 +305,7 @@ def _values(proposal: Proposal) -> dict[str, Any]:  # Any: what the template fil
             "model": " ".join(template.model.split()),
             "built_in": proposal.built_in,
             "config_file": proposal.config,
+            "metadata": {},
             "batch_size": 4 if is_toy and template.name != "text_classifier" else 1,
             "samples": proposal.samples.listed,
             "stand_ins": proposal.samples.stand_ins,

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.index import Index, index_of
+from marpack.archive.index import Index, Metadata, index_of
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import MODEL_NAME
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.findings import Finding, Severity
+from marpack.project import metadata
 from marpack.project.members import LEFT_BEHIND, EntryPoint
 from marpack.project.planning import SAMPLES
 from marpack.project.scaffold.placing import Source
@@ -48,7 +49,7 @@ def reclaim(archive: Archive) -> Reclaimed:
     places |= {member: _sample_place(member) for member in archive.entries if member.startswith(SAMPLES)}
     files: dict[str, Source] = {FILE_NAME: render(f"{FILE_NAME}.j2", project)}
     files |= {place: partial(archive.open, member) for member, place in places.items()}
-    findings = tuple(_losses(manifest, archive, project))
+    findings = (*_losses(manifest, archive, project), *_unsaid(index))
     return Reclaimed(name=name, files=files, members=frozenset(places), findings=findings)
 
 
@@ -69,6 +70,7 @@ def _project(manifest: Manifest, index: Index, places: dict[str, str], archive: 
         "target": index.target if index.target != "torchserve" else None,
         "files": [],
         "config_file": _named(model.config_file, places),
+        "metadata": msgspec.to_builtins(metadata.sound(index.metadata or Metadata())),
         "samples": [_sample(sample) for sample in index.samples if sample.get("input") in archive.entries],
     }
 
@@ -151,6 +153,17 @@ def _losses(manifest: Manifest, archive: Archive, project: dict[str, Any]) -> It
     others = [name for name in others if name not in {MANIFEST_NAME, INDEX_NAME} and not name.startswith(SAMPLES)]
     if others:
         yield _lost(f"{', '.join(others[:3])} under {_META} is left out: the server ignores it")
+
+
+def _unsaid(index: Index) -> Iterator[Finding]:
+    """Yield what is recorded beside the members that a project cannot say."""
+    said = index.metadata or Metadata()
+    kept = metadata.sound(said)
+    lost = [name for name in Metadata.__struct_fields__ if getattr(kept, name) != getattr(said, name)]
+    if lost:
+        yield _lost(f"the {' and '.join(lost)} in {INDEX_NAME} cannot be said in {FILE_NAME}")
+    if commit := index.provenance.get("source_commit"):
+        yield _lost(f"the archive was built from commit {commit}: build --source-commit says so again")
 
 
 def _lost(message: str) -> Finding:

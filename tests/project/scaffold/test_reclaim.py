@@ -122,6 +122,17 @@ def test_what_cannot_be_carried_over_is_said(tmp_path):
         assert piece in losses
 
 
+def test_what_is_recorded_and_no_project_can_say_is_said(tmp_path, make_folder):
+    source = make_folder(HANDLER)
+    index = {"members": [], "provenance": {"source_commit": "a" * 40}}
+    (source / "MAR-INF" / "marpack.json").write_text(json.dumps(index | {"metadata": {"license": "?", "authors": []}}))
+    assert reclaimed(source, tmp_path / "out") == [
+        "the license in MAR-INF/marpack.json cannot be said in marpack.yaml",
+        f"the archive was built from commit {'a' * 40}: build --source-commit says so again",
+    ]
+    assert marpack.build(tmp_path / "out").members
+
+
 def test_expectations_survive(tmp_path):
     (tmp_path / "in" / "samples").mkdir(parents=True)
     expected: dict[str, Any] = {"status": 200, "json": {"0": {"min": 0.5}, "yes": [1, None]}, "text": "a\nb: #c"}

@@ -1,0 +1,230 @@
+"""`metadata:` of marpack.yaml: what is taken, what is said of what is not, and where it is found again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import UNSET
+
+import marpack
+from marpack.archive.index import Metadata, index_of
+from marpack.archive.reader import open_archive
+from marpack.errors import ProjectError
+from marpack.project.load import load_project
+from marpack.project.metadata import Contact, ProjectMetadata, contact, is_web_address, mistakes, recorded, sound
+from marpack.project.planning import plan_project
+
+Make = Callable[..., Path]
+HANDLER = {"handler.py": "def handle(data, context):\n    return [1 for _ in data or []]\n"}
+HEAD = "name: tiny\nversion: '1.0'\nhandler: handler.py\n"
+FULL = (
+    HEAD + "metadata:\n  license: apache-2.0 or licenseref-Ours\n  authors: [Ada <ada@example.org>, ' The team ']\n"
+    "  description: >\n    Tells digits\n    apart.\n  homepage: https://example.org/m?v=1#top\n"
+)
+SAID = Metadata(
+    license="Apache-2.0 OR LicenseRef-Ours",
+    authors=("Ada <ada@example.org>", "The team"),
+    description="Tells digits apart.",
+    homepage="https://example.org/m?v=1#top",
+)
+LICENSE_HINT = "take an identifier of spdx.org/licenses, join several with AND or OR, or name your own LicenseRef-NAME"
+# What stands under metadata, in YAML → where, message, hint.
+WRONG = {
+    "{licence: MIT}": ("metadata.licence", "there is no key licence", "did you mean license?"),
+    "{author: [A]}": ("metadata.author", "there is no key author", "did you mean authors?"),
+    "{url: x}": ("metadata.url", "there is no key url", "known keys: license, authors, description, homepage"),
+    "": ("metadata", "metadata is empty", "give it a value, or take the line out"),
+    "MIT": (
+        "metadata",
+        "metadata must be a mapping of license, authors, description, homepage, not 'MIT'",
+        None,
+    ),
+    "{license: }": ("metadata.license", "metadata.license is empty", "give it a value, or take the line out"),
+    "{license: ' '}": ("metadata.license", "metadata.license is empty", "give it a value, or take it out"),
+    "{license: [MIT]}": ("metadata.license", "metadata.license must be text, not a list", None),
+    "{license: Apache 2.0}": (
+        "metadata.license",
+        "'Apache 2.0' is no SPDX licence expression",
+        "did you mean Apache-2.0?",
+    ),
+    "{license: proprietary}": (
+        "metadata.license",
+        "'proprietary' is no SPDX licence expression",
+        LICENSE_HINT,
+    ),
+    "{license: MIT AND}": ("metadata.license", "'MIT AND' is no SPDX licence expression", "did you mean MIT?"),
+    "{license: LicenseRef-a b}": (
+        "metadata.license",
+        "'LicenseRef-a b' is no SPDX licence expression",
+        LICENSE_HINT,
+    ),
+    "{license: MIT" + " OR MIT" * 50 + "}": (
+        "metadata.license",
+        "metadata.license has 353 characters, and 256 is the most",
+        "say it shorter",
+    ),
+    '{license: "MIT\\nOR MIT"}': (
+        "metadata.license",
+        "metadata.license holds a line break or another character that is no text",
+        "write it as plain text",
+    ),
+    "{authors: Ada}": ("metadata.authors", "metadata.authors must be a list, not 'Ada'", None),
+    "{authors: [Ada, '']}": ("metadata.authors[1]", "metadata.authors[1] is empty", "give it a value, or take it out"),
+    "{authors: [Ada <ada>]}": (
+        "metadata.authors[0]",
+        "'Ada <ada>' is no author",
+        "write Name, or Name <name@host>",
+    ),
+    "{authors: [Ada <a@b> and others]}": (
+        "metadata.authors[0]",
+        "'Ada <a@b> and others' is no author",
+        "write Name, or Name <name@host>",
+    ),
+    '{authors: ["Ada\\e[31m"]}': (
+        "metadata.authors[0]",
+        "metadata.authors[0] holds a line break or another character that is no text",
+        "write it as plain text",
+    ),
+    "{authors: [" + "A, " * 257 + "]}": (
+        "metadata.authors",
+        "there are 257 authors, and 256 is the most",
+        "name a team",
+    ),
+    '{description: "a bell \\a"}': (
+        "metadata.description",
+        "metadata.description holds a line break or another character that is no text",
+        "write it as plain text",
+    ),
+    "{description: " + "x" * 4097 + "}": (
+        "metadata.description",
+        "metadata.description has 4,097 characters, and 4,096 is the most",
+        "say it shorter",
+    ),
+    "{homepage: example.org}": (
+        "metadata.homepage",
+        "'example.org' is no address of a page",
+        "write it whole: https://example.com/model",
+    ),
+    "{homepage: 'javascript:alert(1)'}": (
+        "metadata.homepage",
+        "'javascript:alert(1)' is no address of a page",
+        "write it whole: https://example.com/model",
+    ),
+    "{homepage: 'https://me:secret@example.org'}": (
+        "metadata.homepage",
+        "the homepage holds a user or a password, which everybody would read",
+        "take it out of the address",
+    ),
+}
+
+
+def refused(folder: Path) -> list[tuple[str | None, str, str | None]]:
+    with pytest.raises(ProjectError) as caught:
+        plan_project(load_project(folder), check=False)
+    return [((f.where or "").partition(": ")[2], f.message, f.hint) for f in caught.value.findings]
+
+
+@pytest.mark.parametrize("written", WRONG)
+def test_what_is_wrong_is_said_where_it_stands(make_project: Make, written: str) -> None:
+    folder = make_project(HEAD + f"metadata: {written}\n", **HANDLER)
+    assert refused(folder) == [WRONG[written]]
+    assert not (folder / "tiny.mar").exists()
+
+
+def test_every_mistake_is_said_at_once_with_its_line(make_project: Make) -> None:
+    folder = make_project(HEAD + "metadata:\n  license: BSD\n  authors:\n    - A\n    - <>\n  homepage: x\n", **HANDLER)
+    with pytest.raises(ProjectError) as caught:
+        plan_project(load_project(folder), check=False)
+    places = [(f.where or "").removeprefix(f"{folder}/") for f in caught.value.findings]
+    assert places == [
+        "marpack.yaml:8: metadata.authors[1]",
+        "marpack.yaml:5: metadata.license",
+        "marpack.yaml:9: metadata.homepage",
+    ]
+
+
+def test_it_is_recorded_as_spdx_spells_it(make_project: Make) -> None:
+    assert recorded(load_project(make_project(FULL, **HANDLER)).metadata) == SAID
+
+
+@pytest.mark.parametrize("nothing", ["", "metadata: {}\n", "metadata: {authors: []}\n"])
+def test_where_nothing_is_said_the_bytes_are_those_of_before(make_project: Make, nothing: str) -> None:
+    folder = make_project(HEAD + nothing, **HANDLER)
+    assert plan_project(load_project(folder), check=False).plan.metadata is UNSET
+    with open_archive(marpack.build(folder).path) as archive, archive.open("MAR-INF/marpack.json") as file:
+        assert list(json.loads(file.read())) == ["format", "members", "provenance", "samples", "target"]
+
+
+def test_an_archive_says_it_and_a_project_made_of_it_says_it_again(make_project: Make, tmp_path: Path) -> None:
+    first = marpack.build(make_project(FULL, **HANDLER))
+    with open_archive(first.path) as archive:
+        index = index_of(archive)
+        assert index is not None
+        assert index.metadata == SAID
+    assert marpack.inspect(first.path).metadata == SAID
+    assert marpack.init(tmp_path / "again", from_=first.path).findings == ()
+    assert marpack.build(tmp_path / "again").digest == first.digest
+
+
+def test_what_others_recorded_and_no_project_can_say_is_left_out() -> None:
+    theirs = Metadata(license="BSD", authors=("A", "\x1b"), description="fine", homepage="ftp://x")
+    assert sound(theirs) == Metadata(description="fine")
+    assert sound(SAID) == SAID
+
+
+def test_a_diff_tells_what_is_said_otherwise(make_project: Make, tmp_path: Path) -> None:
+    folder = make_project(FULL, **HANDLER)
+    marpack.build(folder, output=tmp_path / "a.mar")
+    (folder / "marpack.yaml").write_text(FULL.replace("apache-2.0 or licenseref-Ours", "MIT").replace("Ada", "Bob"))
+    marpack.build(folder, output=tmp_path / "b.mar", source_commit="A" * 40)
+    found = marpack.diff(tmp_path / "a.mar", tmp_path / "b.mar").recorded
+    assert [(each.name, each.before, each.after) for each in found] == [
+        ("metadata.license", "Apache-2.0 OR LicenseRef-Ours", "MIT"),
+        ("metadata.authors", ("Ada <ada@example.org>", "The team"), ("Bob <ada@example.org>", "The team")),
+        ("provenance.source_commit", None, "a" * 40),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "parts"),
+    [
+        ("Ada", Contact("Ada")),
+        ("Ada Lovelace <ada@example.org>", Contact("Ada Lovelace", "ada@example.org")),
+        ("<ada@example.org>", Contact("", "ada@example.org")),
+        ("Ada <ada@b@c>", None),
+        ("Ada <a da@b>", None),
+        ("Ada <@b>", None),
+        ("Ada <ada@b", None),
+        ("ada@b>", None),
+        ("A> <a@b>", None),
+        (" ", None),
+    ],
+)
+def test_an_author_is_a_name_an_address_or_both(written: str, parts: Contact | None) -> None:
+    assert contact(written) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("https://example.org", True),
+        ("HTTP://example.org:8080/a?b=c#d%20e", True),
+        ("https://münchen.example/ß", True),
+        ("https://", False),
+        ("https:///path", False),
+        ("//example.org", False),
+        ("https://example.org/a b", False),
+        ("https://example.org/%zz", False),
+        ("https://example.org:99999", False),
+        ("https://example.org/#a#b", False),
+        ("https://example.org/\x01", False),
+        ("https://[::1", False),
+    ],
+)
+def test_a_homepage_is_an_address_that_a_browser_takes(text: str, fits: bool) -> None:
+    assert is_web_address(text) is fits
+
+
+def test_a_description_may_have_lines() -> None:
+    assert list(mistakes(ProjectMetadata(description="One.\n\n\tTwo, with a zero-width\u200djoiner.\n"))) == []
