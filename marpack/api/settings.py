@@ -124,7 +124,7 @@ def row_mapping(options: Options) -> RowMapping:
 
 
 def score_plan(options: Options, *, compiled: bool) -> ScorePlan:
-    """Return what is read, asked and written, having looked at every table; the archive's digest is filled in later.
+    """Return what is read, asked and written, having looked at every table; the content digest is filled in later.
 
     Raises UsageError for tables, columns and folders that are not there or cannot be what is asked for.
     """
@@ -199,7 +199,7 @@ def ray_cluster(options: Options, device: Device) -> ClusterOptions:
 
 def actor_model(options: Options, prepared: PreparedModel) -> ActorModel:
     """Return how actors load an archive that was opened here."""
-    from marpack.archive.index import content_digest
+    from marpack.archive.index import content_identity
     from marpack.scoring.on_ray.actors import ActorModel
 
     load = prepared.load
@@ -208,7 +208,7 @@ def actor_model(options: Options, prepared: PreparedModel) -> ActorModel:
     settled = {"metrics_config": metrics, "target": load.target, "compile": load.compile}
     return ActorModel(
         path=str(prepared.resolved.path.absolute()),
-        digest=content_digest(prepared.archive),
+        digest=content_identity(prepared.archive),
         open=partial(_open_for_actor, {**given, **settled}),
         cache=_cache_folder,
     )

@@ -1,4 +1,4 @@
-"""MAR-INF/marpack.json: what an archive holds, by name, size and SHA-256; its own SHA-256 is the archive's digest."""
+"""MAR-INF/marpack.json: what an archive holds, by name, size and SHA-256; its own SHA-256 is the content digest."""
 
 import hashlib
 import zlib
@@ -69,8 +69,8 @@ class Index(Struct, frozen=True, kw_only=True):
         return msgspec.json.format(msgspec.json.encode(self, order="sorted"), indent=2) + b"\n"
 
 
-def archive_digest(index: bytes) -> str:
-    """Return the archive's digest, `sha256:<hex>`, from the bytes of its MAR-INF/marpack.json."""
+def index_digest(index: bytes) -> str:
+    """Return the archive's content digest, `sha256:<hex>`, from the bytes of its MAR-INF/marpack.json."""
     return f"sha256:{hashlib.sha256(index).hexdigest()}"
 
 
@@ -88,18 +88,18 @@ def index_of(archive: Archive) -> Index | None:
     return None if data is None else Index.from_json(data)
 
 
-def digest_of(archive: Archive) -> str | None:
-    """Return an archive's digest, None where it has no index. Raises DamagedArchiveError."""
+def content_digest(archive: Archive) -> str | None:
+    """Return an archive's content digest, None where it has no index. Raises DamagedArchiveError."""
     data = index_bytes(archive)
-    return None if data is None else archive_digest(data)
+    return None if data is None else index_digest(data)
 
 
-def content_digest(archive: Archive) -> str:
-    """Return what tells an archive from others: its digest or, where it has no index, one of its members.
+def content_identity(archive: Archive) -> str:
+    """Return what tells an archive from others: its content digest or, where it has no index, one of its members.
 
     Raises DamagedArchiveError.
     """
-    digest = digest_of(archive)
+    digest = content_digest(archive)
     if digest is not None:
         return digest
     content = hashlib.sha256()

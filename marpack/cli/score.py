@@ -137,13 +137,13 @@ def _streams_of_its_own() -> Iterator[None]:
 def _open_output(
     plan: ScorePlan, options: Options, archive: Archive, stack: ExitStack
 ) -> tuple[ScorePlan, OutputFolder]:
-    """Return the plan with its archive's digest, and the folder that the stack will close."""
+    """Return the plan with its archive's content digest, and the folder that the stack will close."""
     from msgspec.structs import replace
 
-    from marpack.archive.index import content_digest
+    from marpack.archive.index import content_identity
     from marpack.scoring.parts import OutputFolder
 
-    plan = replace(plan, archive=content_digest(archive))
+    plan = replace(plan, archive=content_identity(archive))
     folder = OutputFolder.open(options["output"], plan, resume=options["resume"])
     return plan, stack.enter_context(folder)
 

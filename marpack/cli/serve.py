@@ -63,7 +63,7 @@ _GROUPS = {
         *MODEL,
         option("--envelope", type=ENVELOPES, help="The server's service_envelope setting [none]."),
         option("--require-safe", is_flag=True, help="Load no archive whose pickles ask for trust."),
-        option("--require-digest", "digests", multiple=True, metavar="DIGEST", help="Load only what has this digest."),
+        option("--require-digest", "digests", multiple=True, metavar="DIGEST", help="Load only this content digest."),
     ),
     "Talk": (
         option("--log-requests", is_flag=True, help="A line a request."),

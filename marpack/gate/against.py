@@ -31,7 +31,7 @@ class Variant(Struct, frozen=True, kw_only=True):
 
     name: str  # "a.mar", "cpu", "compiled"
     archive: str
-    digest: str | None
+    content_digest: str | None
     handler: str
     device: str | None
     milliseconds: float = 0.0  # per input, the median
@@ -158,7 +158,7 @@ class VariantRunner:
         return Variant(
             name=self._names[index],
             archive=str(session.resolved.path),
-            digest=session.digest,
+            content_digest=session.content_digest,
             handler=session.loaded.handler,
             device=session.loaded.device,
             milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
-from marpack.archive.index import digest_of
+from marpack.archive.index import content_digest
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, UsageError
@@ -100,10 +100,10 @@ class Candidate:
             return Target.TORCHSERVE
 
     @cached_property
-    def digest(self) -> str | None:
-        """The archive's digest, if it has one that can be read."""
+    def content_digest(self) -> str | None:
+        """The archive's content digest, if it has one that can be read."""
         try:
-            return digest_of(self.archive)
+            return content_digest(self.archive)
         except ArchiveError:
             return None
 

@@ -185,7 +185,7 @@ class _Examination:
         return GateReport(
             archive=candidate.source,
             project=str(candidate.resolved.project.folder) if candidate.resolved.project else None,
-            digest=candidate.digest if opened else None,
+            content_digest=candidate.content_digest if opened else None,
             target=candidate.target,
             unserved=_unserved(candidate) if opened else None,
             model=_model(candidate),

@@ -68,7 +68,7 @@ class GateReport(Struct, frozen=True, kw_only=True):
 
     archive: str
     project: str | None = None  # the folder it was built from, if SOURCE is a project
-    digest: str | None
+    content_digest: str | None
     target: str
     unserved: str | None = None  # the suffix of its weights, if TorchServe has no loader for them
     model: str | None = None  # name and version

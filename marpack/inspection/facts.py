@@ -93,7 +93,7 @@ class Inspection(Struct, frozen=True, kw_only=True):
 
     source: str
     form: ArchiveForm
-    digest: str | None  # of MAR-INF/marpack.json; None for an archive that has none
+    content_digest: str | None  # SHA-256 of MAR-INF/marpack.json; None for an archive that has none
     manifest: dict[str, Any]  # Any: the file as it stands
     provenance: dict[str, str] = {}
     metadata: Metadata | None = None  # what the author says of the model

@@ -138,7 +138,7 @@ def inspect(
     return Inspection(
         source=archive.source,
         form=archive.form,
-        digest=signed.digest,
+        content_digest=signed.content_digest,
         manifest=msgspec.json.decode(manifest.to_json()),
         provenance=index.provenance,
         metadata=index.metadata or None,

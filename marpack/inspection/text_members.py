@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from marpack.archive.index import Index, archive_digest, index_bytes
+from marpack.archive.index import Index, index_bytes, index_digest
 from marpack.archive.protocol import INDEX_NAME, Archive, Method
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
@@ -26,7 +26,7 @@ _PLAIN = (str, int, float, bool, type(None))
 class Signed(Struct, frozen=True):
     """What MAR-INF/marpack.json says, if there is one."""
 
-    digest: str | None = None  # the archive's
+    content_digest: str | None = None  # the archive's
     index: Index | None = None
     problem: Finding | None = None
 
@@ -36,7 +36,7 @@ def signed_index(archive: Archive) -> Signed:
     data = index_bytes(archive)
     if data is None:
         return Signed()
-    digest = archive_digest(data)
+    digest = index_digest(data)
     try:
         return Signed(digest, Index.from_json(data))
     except DamagedArchiveError as error:

@@ -11,7 +11,7 @@ from stat import S_ISREG
 from typing import BinaryIO
 
 from marpack.archive.copying import Copier
-from marpack.archive.index import Index, Member, archive_digest
+from marpack.archive.index import Index, Member, index_digest
 from marpack.archive.names import check_member_names
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress
 from marpack.archive.staging import staged_file, staged_folder
@@ -126,7 +126,7 @@ def pack(plan: Plan, progress: Progress | None = None) -> Built:
     return Built(
         path=plan.output,
         size=_disk_size(plan.output),
-        digest=digest,
+        content_digest=digest,
         members=len(plan.members) + 2,
         seconds=time.perf_counter() - started,
     )
@@ -149,7 +149,7 @@ def _tar_writer(plan: Plan, copier: Copier, file: BinaryIO) -> Writer:
 
 
 def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
-    """Write every member, weights first and what describes them last; return the archive's digest."""
+    """Write every member, weights first and what describes them last; return its content digest."""
     entries = []
     for member in sorted(plan.members, key=_place):
         with opened(member.source, progress) as source:
@@ -165,7 +165,7 @@ def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
     ).to_json()
     _add(writer, INDEX_NAME, index)
     writer.finish()
-    return archive_digest(index)
+    return index_digest(index)
 
 
 def _add(writer: Writer, name: str, content: bytes) -> Member:

@@ -54,6 +54,6 @@ class Built(Struct, frozen=True, kw_only=True):
 
     path: Path
     size: int  # bytes on disk
-    digest: str  # "sha256:…" of MAR-INF/marpack.json: the archive's digest
+    content_digest: str  # "sha256:…" of MAR-INF/marpack.json
     members: int
     seconds: float

@@ -26,7 +26,7 @@ class BuildReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str
     format: Format
     size: int  # bytes on disk
-    digest: str  # "sha256:…"
+    content_digest: str  # "sha256:…"
     members: int
     seconds: float
     modules: tuple[str, ...] = ()  # members packed only because the handler or model file imports them
@@ -37,7 +37,7 @@ def built_lines(built: Built, modules: Iterable[str]) -> Iterator[str]:
     """Yield path, size, digest and time, and what was packed by itself."""
     yield fact("built", click.style(clean(str(built.path)), bold=True))
     yield fact("size", f"{decimal(built.size)} in {built.members} members")
-    yield fact("digest", built.digest)
+    yield fact("digest", built.content_digest)
     yield fact("time", _duration(built.seconds))
     names = ", ".join(modules)
     if names:

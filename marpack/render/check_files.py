@@ -16,7 +16,15 @@ from marpack.project.scaffold.template import templates
 from marpack.render.check import counted, hinted_once, said, verdict_of
 from marpack.version import __version__
 
-_FACTS = {name: name for name in ("model", "digest", "project", "target")} | {"handler": "loaded", "device": "device"}
+# Label → the report's field.
+_FACTS = {
+    "model": "model",
+    "content digest": "content_digest",
+    "project": "project",
+    "target": "target",
+    "handler": "loaded",
+    "device": "device",
+}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PLACE = re.compile(r"(?P<path>.*?)(?::(?P<line>[1-9]\d*))?(?:: .*)?", re.DOTALL)
 _NOT_XML = re.compile("[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

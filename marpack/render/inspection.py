@@ -90,7 +90,7 @@ def _summary(facts: Inspection, width: int) -> Iterator[str]:
 
 def summary_of(facts: Inspection) -> Iterator[tuple[str, str]]:
     """Yield what is known of an archive as a whole, each with its label."""
-    yield "digest", facts.digest or "none: this archive has no MAR-INF/marpack.json"
+    yield "digest", facts.content_digest or "none: this archive has no MAR-INF/marpack.json"
     if facts.verified:
         yield "bytes", _verified(facts)
     if text := _origin(facts):
@@ -122,10 +122,8 @@ def _verified(facts: Inspection) -> str:
     verified = facts.verified
     if verified is None or not verified.intact:
         return "NOT what was packed: see the findings"
-    against = (
-        "the digests and CRCs recorded in it" if verified.signed_off else "the CRCs recorded in it; it has no digests"
-    )
-    return f"all {decimal(verified.bytes)} read, as {against}"
+    against = "as its digests say" if verified.signed_off else "as its CRCs say, without digests"
+    return f"all {decimal(verified.bytes)} read, {against}; whose it is: marpack verify"
 
 
 def _origin(facts: Inspection) -> str:

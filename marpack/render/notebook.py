@@ -134,7 +134,7 @@ def page_of(result: object) -> NotebookPage:
 @page_of.register
 def _(report: BuildReport) -> NotebookPage:
     size = f"{decimal(report.size)} in {report.members} members"
-    facts = (("size", size), ("digest", report.digest), ("time", duration(1000 * report.seconds)))
+    facts = (("size", size), ("content digest", report.content_digest), ("time", duration(1000 * report.seconds)))
     also = (("also", f"{', '.join(report.modules)} (imported, so packed)"),) if report.modules else ()
     return NotebookPage(title=report.path, verdict=Cell("built", "good"), facts=facts + also, findings=report.findings)
 
@@ -249,11 +249,11 @@ def _differing_rows(parts: Sequence[FieldDifference], describe: Describe) -> Ite
 
 @page_of.register
 def _(report: GateReport) -> NotebookPage:
-    named = ("model", "digest", "project", "target", "loaded", "device")
+    named = ("model", "content_digest", "project", "target", "loaded", "device")
     return NotebookPage(
         title=report.archive,
         verdict=Cell(f"{verdict_of(report)}: {counted(report)}", f"verdict {report.verdict}"),
-        facts=tuple((name, value) for name in named if (value := getattr(report, name))),
+        facts=tuple((name.replace("_", " "), value) for name in named if (value := getattr(report, name))),
         report=replace(report, checks=tuple(each for each in report.checks if not each.left_out)),
     )
 

@@ -17,7 +17,7 @@ class RunHead(Struct, frozen=True, kw_only=True):
     """What is known before the first answer."""
 
     archive: str
-    digest: str | None
+    content_digest: str | None
     target: str
     loaded: Loaded
     load_logs: str
@@ -37,7 +37,7 @@ def head_of(session: Session, findings: Iterable[Finding]) -> RunHead:
     """Return what is known of a loaded model, and what was noticed on the way."""
     return RunHead(
         archive=str(session.resolved.path),
-        digest=session.digest,
+        content_digest=session.content_digest,
         target=session.load.target,
         loaded=session.loaded,
         load_logs=session.pool.load_logs,

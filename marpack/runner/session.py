@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
-from marpack.archive.index import digest_of, index_of
+from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError
@@ -95,9 +95,9 @@ class Session:
         return cls(resolved, archive, load, pool, loaded)
 
     @property
-    def digest(self) -> str | None:
-        """The archive's digest, if marpack wrote it."""
-        return digest_of(self.archive)
+    def content_digest(self) -> str | None:
+        """The archive's content digest, if marpack wrote it."""
+        return content_digest(self.archive)
 
     def __enter__(self) -> Self:
         return self

@@ -36,7 +36,7 @@ class InputIdentity(Struct, frozen=True):
 class RunIdentity(Struct, frozen=True):
     """What all parts of one run have in common."""
 
-    archive: str  # its digest
+    archive: str  # its content digest
     options: dict[str, str]  # those that answers depend on, as words
     inputs: str  # a digest of all identities
     input_count: int
@@ -45,7 +45,7 @@ class RunIdentity(Struct, frozen=True):
 class ScorePlan(Struct, frozen=True, kw_only=True):
     """One run: what is read, asked and written."""
 
-    archive: str  # its digest
+    archive: str  # its content digest
     mapping: RowMapping
     inputs: tuple[TableInput, ...]
     kept: tuple[Any, ...] = ()  # Any: pyarrow's fields, of the columns that are copied

@@ -129,7 +129,7 @@ class Door(Struct, frozen=True, kw_only=True):
         """Look into an archive, none of which is run; return what was found. Raises ArchiveError for one to refuse."""
         if self.digests and archive.form is ArchiveForm.FOLDER:
             hint = "pack it, and serve the archive: marpack build"
-            raise ArchiveError("a model folder can change after its digest was taken", where=archive.source, hint=hint)
+            raise ArchiveError("a model folder can change once it was looked at", where=archive.source, hint=hint)
         facts = inspect(archive, verify=bool(self.digests), parse_config=False)
         if self.digests:
             self._expect_digest(facts)
@@ -138,16 +138,21 @@ class Door(Struct, frozen=True, kw_only=True):
         return facts.findings
 
     def _expect_digest(self, facts: Inspection) -> None:
-        """Refuse an archive of another digest, and one that only claims the digest: its index lists other bytes."""
-        if facts.digest is None:
-            what, hint = f"it has no digest: there is no {INDEX_NAME} in it", "build it with marpack, or pack it again"
+        """Refuse an archive of another content digest, and one that only claims it: its index lists other bytes."""
+        if facts.content_digest is None:
+            what, hint = (
+                f"it has no content digest: there is no {INDEX_NAME} in it",
+                "build it with marpack, or pack it again",
+            )
             raise ArchiveError(what, where=facts.source, hint=hint)
-        if facts.digest not in self.digests:
+        if facts.content_digest not in self.digests:
             hint = "--require-digest allows it; if it should be another archive, fetch that again"
-            raise ArchiveError(f"its digest is {facts.digest}, which is not allowed", where=facts.source, hint=hint)
+            raise ArchiveError(
+                f"its content digest is {facts.content_digest}, which is not allowed", where=facts.source, hint=hint
+            )
         if facts.verified is None or not facts.verified.intact:
             found = [finding for finding in facts.findings if finding.code in UNFIT]
-            raise _refused("its members are not those of its digest", found, facts)
+            raise _refused("its members are not those of its content digest", found, facts)
 
 
 def _expect_safe(facts: Inspection) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from marpack.archive.index import digest_of
+from marpack.archive.index import content_digest
 from marpack.errors import MarpackError
 from marpack.runner.watching import Watch
 from marpack.serving.models import ModelPlan, ServedModel
@@ -52,8 +52,8 @@ class Reloader:
         """Return the model that answers from now on."""
         try:
             plan = await asyncio.to_thread(each.again)
-            digest = digest_of(plan.prepared.archive)
-            if digest is not None and digest == self._tried.get(model.name, digest_of(model.prepared.archive)):
+            digest = content_digest(plan.prepared.archive)
+            if digest is not None and digest == self._tried.get(model.name, content_digest(model.prepared.archive)):
                 plan.prepared.archive.close()  # it was a log, say, that lies beside the project's files
                 return model
             self._tried[model.name] = digest

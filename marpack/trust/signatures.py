@@ -143,7 +143,7 @@ def sign(
             "name": _ITSELF,
             "algorithm": "sha256",
             "digest": sha256,
-            "annotations": {"file": path.name, "contentDigest": content_digest(archive), "members": members},
+            "annotations": {"file": path.name, "members": members, **_content_digest(archive)},
         }
     statement = Statement(
         # The digest of the digests of all resources: of one, here.
@@ -171,6 +171,11 @@ def _presented(key: PrivateKey, chain: Sequence[bytes]) -> tuple[Signer, _Materi
         raise UsageError("the first certificate is about another key than the one that signs", hint=hint)
     certificates = tuple(_Certificate(to_base64(each)) for each in chain)
     return Signer("certificate", subject), _Material(chain=_Chain(certificates))
+
+
+def _content_digest(archive: Archive) -> dict[str, str]:
+    digest = content_digest(archive)
+    return {} if digest is None else {"contentDigest": digest}
 
 
 def _sound_members(archive: Archive, progress: Progress | None) -> dict[str, str]:

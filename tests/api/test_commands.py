@@ -66,7 +66,7 @@ def test_a_project_is_made_and_built_and_unpacked(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "tiny" / "MAR-INF" / "MANIFEST.json").is_file()
     again = marpack.init(from_=Path(built.path), folder="again")
     assert (again.template, again.name) == (None, "tiny")
-    assert marpack.build("again", archive_format="tgz").digest == built.digest
+    assert marpack.build("again", archive_format="tgz").content_digest == built.content_digest
 
 
 def test_an_archive_is_built_of_the_original_archivers_arguments(project: Path) -> None:

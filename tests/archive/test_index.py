@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from marpack.archive.index import Index, Member, Metadata, archive_digest, content_digest
+from marpack.archive.index import Index, Member, Metadata, content_identity, index_digest
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 
@@ -73,7 +73,7 @@ def test_of_metadata_only_what_is_said_is_written() -> None:
 
 
 def test_digest_is_the_sha256_of_the_bytes() -> None:
-    assert archive_digest(b"{}") == "sha256:" + hashlib.sha256(b"{}").hexdigest()
+    assert index_digest(b"{}") == "sha256:" + hashlib.sha256(b"{}").hexdigest()
 
 
 def test_unknown_keys_of_a_later_version_are_ignored() -> None:
@@ -113,7 +113,7 @@ def test_what_is_no_index_is_refused_by_its_place(data: bytes) -> None:
 def test_an_archive_without_an_index_is_known_by_its_members(make_mar, make_folder) -> None:
     def digest(make, *args: str, **files: str) -> str:
         with open_archive(make(*args, files=files)) as archive:
-            return content_digest(archive)
+            return content_identity(archive)
 
     first = digest(make_mar, "1", a="x", b="y")
     assert first.startswith("members:")
@@ -126,4 +126,4 @@ def test_an_archive_without_an_index_is_known_by_its_members(make_mar, make_fold
 def test_an_archive_with_an_index_is_known_by_its_digest(make_mar) -> None:
     data = Index(members=()).to_json()
     with open_archive(make_mar("1", files={"MAR-INF/marpack.json": data})) as archive:
-        assert content_digest(archive) == archive_digest(data)
+        assert content_identity(archive) == index_digest(data)

@@ -67,7 +67,7 @@ def append(name: str, text: str) -> None:
 
 def digest(path: str | Path) -> str:
     with open_archive(path) as archive:
-        return archive.digest
+        return archive.content_digest
 
 
 # --- what it does ---
@@ -137,7 +137,7 @@ def test_json_is_all_that_stdout_holds(digits: Path, build: Build) -> None:
     assert result["path"] == "digits.mar"
     assert result["format"] == "default"
     assert result["size"] == Path("digits.mar").stat().st_size
-    assert result["digest"].startswith("sha256:")
+    assert result["content_digest"].startswith("sha256:")
     assert result["members"] == 18
     assert result["seconds"] > 0
     assert [finding["code"] for finding in result["findings"]] == ["glob-without-match"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from serving.commands import ECHO, serving
 
-from marpack.archive.index import digest_of
+from marpack.archive.index import content_digest
 from marpack.archive.reader import open_archive
 from marpack.cli.main import main
 
@@ -320,7 +320,7 @@ def test_what_must_be_safe_or_signed_off_is_not_loaded_otherwise(refused, make_m
 
     plain = make_mar(ECHO)
     code, said = refused(str(plain), "--require-digest", "sha256:00")
-    assert (code, "it has no digest" in said) == (3, True)
+    assert (code, "it has no content digest" in said) == (3, True)
     trusting = make_mar(ECHO, name="t", files={"weights.pt": pickle.dumps(Path())}, serializedFile="weights.pt")
     code, said = refused(str(trusting), "--require-safe")
     assert (code, "it is not safe to load" in said) == (3, True)
@@ -334,7 +334,7 @@ def test_what_must_be_safe_or_signed_off_is_not_loaded_otherwise(refused, make_m
 
 def index_digest(path):
     with open_archive(path) as archive:
-        return digest_of(archive)
+        return content_digest(archive)
 
 
 def test_a_handler_that_does_not_load_is_told_and_tried_again(make_mar, tmp_path):

@@ -28,11 +28,11 @@ class Saying:
 
 def session(name: str, *answers: tuple[Any, float]) -> Any:
     loaded, resolved = SimpleNamespace(handler=f"{name}:handle", device="cpu"), SimpleNamespace(path=f"{name}.mar")
-    return SimpleNamespace(pool=Saying(*answers), loaded=loaded, resolved=resolved, digest=f"sha256:{name}")
+    return SimpleNamespace(pool=Saying(*answers), loaded=loaded, resolved=resolved, content_digest=f"sha256:{name}")
 
 
 def side(session: str, name: str, milliseconds: float) -> Variant:
-    told = {"archive": f"{session}.mar", "digest": f"sha256:{session}", "handler": f"{session}:handle"}
+    told = {"archive": f"{session}.mar", "content_digest": f"sha256:{session}", "handler": f"{session}:handle"}
     return Variant(name=name, device="cpu", milliseconds=milliseconds, **told)
 
 

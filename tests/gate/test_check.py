@@ -192,7 +192,7 @@ def test_an_interrupted_check_tells_what_is_done(tmp_path: Path, name: str):
     assert [checked.verdict for checked in report.checks[:place]].count(Verdict.FAILED) == 0
     assert {checked.reason for checked in report.checks[place:]} == {"interrupted"}
     assert (report.interrupted, report.deployable, report.exit_code) == (True, False, ExitCode.INTERRUPTED)
-    assert report.digest is not None
+    assert report.content_digest is not None
     assert listener.told == list(report.checks)
 
 

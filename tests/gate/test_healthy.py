@@ -62,7 +62,7 @@ def test_the_archive_that_the_others_are_broken_from_is_checked_whole(tmp_path: 
     reasons = {checked.name: checked.reason for checked in report.checks}
     assert re.fullmatch(r"handler\.Handler, in (\d{1,3} ms|\d+\.\d\d s)", reasons.pop("loads"))
     assert re.fullmatch(r"\d+ requests, [+-]\d+\.\d MiB", reasons.pop("memory"))
-    assert reasons == REASONS | {"digests": f"8 members, {report.digest}"}
+    assert reasons == REASONS | {"digests": f"8 members, {report.content_digest}"}
 
 
 def test_other_forms_of_an_archive_pass(tmp_path: Path):

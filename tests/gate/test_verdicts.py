@@ -46,7 +46,12 @@ def done(verdict: Verdict, reason: str = "", **values: Any) -> CheckResult:
 
 
 def report(*checks: CheckResult, interrupted: bool = False) -> GateReport:
-    given: dict[str, Any] = {"archive": "a.mar", "digest": None, "target": "torchserve", "verdict": GateVerdict.REFUSED}
+    given: dict[str, Any] = {
+        "archive": "a.mar",
+        "content_digest": None,
+        "target": "torchserve",
+        "verdict": GateVerdict.REFUSED,
+    }
     return GateReport(checks=checks, seconds=1.0, interrupted=interrupted, deployable=False, **given)
 
 

@@ -92,7 +92,7 @@ def test_every_form_shows_the_same_facts(output: str, form: Format, build: Build
 
     assert sum(read) == sum(member.size for member in facts.members)
     assert facts.manifest["model"]["modelName"] == "net"
-    assert facts.digest is not None
+    assert facts.content_digest is not None
     assert facts.provenance["builder"].startswith("marpack")
     assert facts.target == "torchserve"
     assert {member.name for member in facts.members} >= {"net.pt", "handler.py", "MAR-INF/MANIFEST.json"}
@@ -119,13 +119,13 @@ def test_the_digest_is_that_of_the_index(build: Build) -> None:
     with zipfile.ZipFile(path) as file:
         expected = hashlib.sha256(file.read("MAR-INF/marpack.json")).hexdigest()
 
-    assert look(path).digest == f"sha256:{expected}"
+    assert look(path).content_digest == f"sha256:{expected}"
 
 
 def test_an_archive_of_the_original_archiver_has_no_digest(make_mar: Callable[..., Path]) -> None:
     facts = look(make_mar("def handle(data, context): return data\n"), verify=True)
 
-    assert facts.digest is None
+    assert facts.content_digest is None
     assert facts.target is None
     assert facts.handler.function == "handle"
     assert facts.verified.intact

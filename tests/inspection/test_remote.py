@@ -69,7 +69,7 @@ def test_it_tells_the_same_as_of_the_local_file(small: Path, serve: Any) -> None
     with open_archive(f"{serve.url}/net.mar") as archive:
         remote = inspect(archive)
 
-    assert remote.digest == local.digest
+    assert remote.content_digest == local.content_digest
     assert remote.members == local.members
     assert remote.weights == local.weights
     assert remote.pickles.pickles == local.pickles.pickles

@@ -23,7 +23,7 @@ def test_builds_a_project_from_its_folder_or_its_file(make_project: Make) -> Non
     built = pack(plan_project(load_project(folder)).plan, counted.append)
     assert (built.path, built.members, sum(counted)) == (folder / "tiny.mar", 3, len(FUNCTION))
     again = marpack.build(str(folder / "marpack.yaml"), output=folder / "dist" / "again.mar")
-    assert again.digest == built.digest
+    assert again.content_digest == built.content_digest
     with open_archive(again.path) as archive:
         assert archive.manifest.model.handler == "handler.py"
 

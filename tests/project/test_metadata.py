@@ -164,7 +164,7 @@ def test_an_archive_says_it_and_a_project_made_of_it_says_it_again(make_project:
         assert index.metadata == SAID
     assert marpack.inspect(first.path).metadata == SAID
     assert marpack.init(tmp_path / "again", from_=first.path).findings == ()
-    assert marpack.build(tmp_path / "again").digest == first.digest
+    assert marpack.build(tmp_path / "again").content_digest == first.content_digest
 
 
 def test_what_others_recorded_and_no_project_can_say_is_left_out() -> None:

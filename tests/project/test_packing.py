@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from marpack.archive.index import Index, archive_digest
+from marpack.archive.index import Index, index_digest
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import BuildError, OutputExistsError, UnsafeArchiveError
 from marpack.project.packing import pack, plan_size
@@ -102,7 +102,7 @@ def test_the_index_lists_every_other_member_and_its_sha256_is_the_digest(make_pl
     assert [(each.name, each.size, each.sha256) for each in index.members] == [
         (name, len(found[name]), hashlib.sha256(found[name]).hexdigest()) for name in ORDER[:-1]
     ]
-    assert built.digest == archive_digest(data) == f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert built.content_digest == index_digest(data) == f"sha256:{hashlib.sha256(data).hexdigest()}"
     assert (index.samples, index.target) == (({"input": "seven.png"},), "marpack")
     assert index.provenance == {"builder": f"marpack {__version__}"}
 
@@ -118,7 +118,7 @@ def test_weights_come_first_on_a_page_and_the_index_at_the_end(make_plan: MakePl
 
 
 def test_a_digest_is_that_of_the_content_whatever_the_form(make_plan: MakePlan) -> None:
-    assert len({pack(make_plan(form, replace=True)).digest for form in FORMATS}) == 1
+    assert len({pack(make_plan(form, replace=True)).content_digest for form in FORMATS}) == 1
 
 
 @pytest.mark.parametrize("form", [Format.DEFAULT, Format.TGZ])
@@ -184,7 +184,7 @@ def test_any_plan_is_read_back_the_same_in_every_form(
             format=form,
         )
         try:
-            digests.add(pack(plan).digest)
+            digests.add(pack(plan).content_digest)
         except UnsafeArchiveError:  # a file where another member needs a folder
             assert not plan.output.exists()
             return

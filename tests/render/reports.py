@@ -36,7 +36,7 @@ CHECKS = (
 def report(**changes: Any) -> GateReport:
     values: dict[str, Any] = {
         "archive": "my model.mar",
-        "digest": "sha256:00",
+        "content_digest": "sha256:00",
         "target": "torchserve",
         "model": f"probe {NASTY}",
         "verdict": GateVerdict.REFUSED,

@@ -17,7 +17,7 @@ from marpack.render.layout import fact
     ("seconds", "text"), [(0.0004, "0 ms"), (0.25, "250 ms"), (0.9994, "999 ms"), (1.0, "1.00 s"), (12.345, "12.35 s")]
 )
 def test_what_was_built(seconds: float, text: str):
-    built = Built(path=Path("net.mar"), size=1500, digest="sha256:12", members=3, seconds=seconds)
+    built = Built(path=Path("net.mar"), size=1500, content_digest="sha256:12", members=3, seconds=seconds)
     lines = [click.unstyle(line) for line in built_lines(built, ())]
     assert lines == ["built   net.mar", "size    1.5 kB in 3 members", "digest  sha256:12", f"time    {text}"]
     first, *_, spent = built_lines(built, ())
@@ -40,7 +40,7 @@ def test_a_note_costs_one_line_and_a_warning_says_what_to_do(capsys: pytest.Capt
 
 
 def test_the_json_of_a_build_leaves_out_what_there_is_none_of():
-    told = {"path": "x", "format": Format.DEFAULT, "size": 0, "digest": "d", "members": 1, "seconds": 0.5}
+    told = {"path": "x", "format": Format.DEFAULT, "size": 0, "content_digest": "d", "members": 1, "seconds": 0.5}
     assert to_builtins(BuildReport(**told)) == told | {"format": "default"}
     assert to_builtins(BuildReport(**told, modules=("a.py",)))["modules"] == ("a.py",)
 

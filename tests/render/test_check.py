@@ -189,7 +189,7 @@ def test_a_line_per_input_compared(
 
 
 def side(name: str, milliseconds: float) -> Variant:
-    return Variant(name=name, archive=name, digest=None, handler="h", device="cpu", milliseconds=milliseconds)
+    return Variant(name=name, archive=name, content_digest=None, handler="h", device="cpu", milliseconds=milliseconds)
 
 
 @pytest.mark.parametrize(

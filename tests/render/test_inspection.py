@@ -32,7 +32,7 @@ def facts(model: dict[str, Any] | None = None, **values: Any) -> Inspection:
     given: dict[str, Any] = {
         "source": "net.mar",
         "form": ArchiveForm.MAR,
-        "digest": "sha256:12",
+        "content_digest": "sha256:12",
         "manifest": {"runtime": "python", "model": {"modelName": "net", "handler": "h.py", **(model or {})}},
         "handler": HandlerFacts(entry_point="h.py", file="h.py", function="handle"),
         "members": (),
@@ -81,7 +81,7 @@ PAGE = """\
 net 1.0
   source net.mar
   digest sha256:12
-  bytes  all 2.0 kB read, as the digests and CRCs recorded in it
+  bytes  all 2.0 kB read, as its digests say; whose it is: marpack verify
   made   by marpack 1, on today, for torchserve, runtime python, with 2 samples
   entry  h.py: function handle
   labels 2: cat, dog
@@ -224,8 +224,11 @@ def test_where_requests_enter(handler: dict[str, Any], text: str):
 @pytest.mark.parametrize(
     ("verified", "text"),
     [
-        ({"intact": True, "signed_off": True}, "all 5 bytes read, as the digests and CRCs recorded in it"),
-        ({"intact": True, "signed_off": False}, "all 5 bytes read, as the CRCs recorded in it; it has no digests"),
+        ({"intact": True, "signed_off": True}, "all 5 bytes read, as its digests say; whose it is: marpack verify"),
+        (
+            {"intact": True, "signed_off": False},
+            "all 5 bytes read, as its CRCs say, without digests; whose it is: marpack verify",
+        ),
         ({"intact": False, "signed_off": True}, "NOT what was packed: see the findings"),
     ],
 )
@@ -247,7 +250,7 @@ def test_labels(labels: LabelFacts, text: str):
 
 
 def test_an_archive_without_digests_says_so():
-    assert told("digest", digest=None) == ["none: this archive has no MAR-INF/marpack.json"]
+    assert told("digest", content_digest=None) == ["none: this archive has no MAR-INF/marpack.json"]
 
 
 @pytest.mark.parametrize(("count", "text"), [(8, "p6, p7"), (9, "p6, p7 and 1 more"), (20, "p6, p7 and 12 more")])

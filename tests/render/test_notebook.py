@@ -63,7 +63,7 @@ def build(text: str) -> str:
             path=text,
             format=Format.DEFAULT,
             size=1,
-            digest=text,
+            content_digest=text,
             members=1,
             seconds=1.0,
             modules=(text,),
@@ -112,7 +112,7 @@ def inspect(text: str) -> str:
     facts = Inspection(
         source=text,
         form=ArchiveForm.MAR,
-        digest=text,
+        content_digest=text,
         manifest={"model": {"modelName": text, "modelVersion": text}, "runtime": text, "createdOn": text},
         provenance={"builder": text},
         members=(MemberFacts(name=text, size=2, compressed_size=1, method=Method.STORED, sha256=text),) * MANY,
@@ -162,7 +162,7 @@ def check(text: str) -> str:
         GateReport(
             archive=text,
             project=text,
-            digest=text,
+            content_digest=text,
             target=text,
             model=text,
             loaded=text,
@@ -208,7 +208,7 @@ def run(text: str) -> str:
     return notebook.shown(
         RunReport(
             archive=text,
-            digest=text,
+            content_digest=text,
             target=text,
             loaded=Loaded(handler=text, stages={}, device=text),
             load_logs=text,
@@ -364,7 +364,7 @@ def test_a_check_that_nobody_asked_for_is_not_shown() -> None:
     page = notebook.shown(
         GateReport(
             archive="x",
-            digest=None,
+            content_digest=None,
             target="torchserve",
             verdict=GateVerdict.PARTIAL,
             deployable=False,

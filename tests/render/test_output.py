@@ -77,7 +77,11 @@ def result(name: str) -> Result:
 
 
 HEAD = RunHead(
-    archive="a.mar", digest=None, target="torchserve", loaded=Loaded(handler="h", device="cpu", stages={}), load_logs=""
+    archive="a.mar",
+    content_digest=None,
+    target="torchserve",
+    loaded=Loaded(handler="h", device="cpu", stages={}),
+    load_logs="",
 )
 SUMMARY = Summary(inputs=2, answered=2, short=0, seconds=1.0, throughput=2.0, stages={}, restarts=0, peak_memory=None)
 

@@ -186,7 +186,7 @@ def asked(value: bytes = b"", content_type: str = "text/plain") -> Input:
 
 def loaded(archive: Path, **values: Any) -> RunHead:
     ready = Loaded(handler="handler:handle", stages={}, **values)
-    return RunHead(archive=str(archive), digest=None, target="torchserve", loaded=ready, load_logs="")
+    return RunHead(archive=str(archive), content_digest=None, target="torchserve", loaded=ready, load_logs="")
 
 
 def written(archive: Path, *shown: tuple[Input, Result], head: RunHead | None = None, **ends: Any) -> str:
@@ -212,16 +212,16 @@ def test_the_page_names_what_was_run_and_where(mar: Path):
     facts = facts_of(written(mar))
     told = {
         "file": str(mar),
-        "digest": "none",
+        "content digest": "none",
         "target": "torchserve",
         "handler": "handler:handle",
         "device": "unknown",
     }
     assert dict(list(facts.items())[:5]) == told
     assert {"python", "system", "processor", "marpack", "torch", "numpy"} <= set(facts)
-    head = replace(loaded(mar, device="cuda:0"), digest="sha256:12")
+    head = replace(loaded(mar, device="cuda:0"), content_digest="sha256:12")
     facts = facts_of(written(mar, head=head))
-    assert (facts["digest"], facts["device"]) == ("sha256:12", "cuda:0")
+    assert (facts["content digest"], facts["device"]) == ("sha256:12", "cuda:0")
 
 
 @pytest.mark.parametrize(("load", "text"), [({"initialize": 1234.0}, "<dd>1.23 s</dd>"), ({}, None)])

@@ -117,7 +117,7 @@ def test_an_archive_is_opened_then_loaded_then_let_go_of(make_mar):
         )
         assert listener.told == ["opened probe.mar", "torchserve m {'batchSize': 2}", "loading", "start", "loaded"]
         assert session.load.required == ("lru-dict", "timm")
-        assert (session.loaded.handler, session.digest, session.load.target) == ("h", None, Target.TORCHSERVE)
+        assert (session.loaded.handler, session.content_digest, session.load.target) == ("h", None, Target.TORCHSERVE)
         with suppress(KeyError), session:
             if failure is not None:
                 raise failure

@@ -21,7 +21,7 @@ import pytest
 from scoring.small_tables import InProcessPool, plan_of, table, written
 
 from marpack import RowMapping, Scorer
-from marpack.archive.index import content_digest
+from marpack.archive.index import content_identity
 from marpack.archive.reader import open_archive
 from marpack.errors import UsageError
 from marpack.scoring.local import RowRange, score_range
@@ -377,7 +377,7 @@ class TestActor:
         from marpack.scoring.on_ray.actors import ActorModel
 
         with open_archive(mar) as archive:
-            digest = content_digest(archive)
+            digest = content_identity(archive)
         data = Path(mar).read_bytes()
         sent = tuple(connected.put(piece) for piece in (data[:100], data[100:]))
         model = ActorModel(path="gone.mar", digest=digest, open=str, cache=lambda: tmp_path / "cache", pieces=sent)

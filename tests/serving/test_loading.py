@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from serving.served import pack, served, wait_until
 
-from marpack.archive.index import Index, Member, archive_digest
+from marpack.archive.index import Index, Member, index_digest
 from marpack.archive.protocol import INDEX_NAME
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, UsageError
@@ -39,7 +39,7 @@ def signed(path: Path, *, lies: str = "") -> str:
         sizes = {name: archive.getinfo(name).file_size for name in names}
         data = Index(members=tuple(Member(name, sizes[name], sums[name]) for name in names)).to_json()
         archive.writestr(INDEX_NAME, data)
-    return archive_digest(data)
+    return index_digest(data)
 
 
 def admit(door: Door, path: Path) -> tuple[str, ...]:
@@ -66,14 +66,14 @@ def test_another_digest_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     digest = signed(path)
     error = refusal(Door(digests=frozenset({"sha256:" + "1" * 64})), path)
-    assert error.what == f"its digest is {digest}, which is not allowed"
+    assert error.what == f"its content digest is {digest}, which is not allowed"
 
 
 def test_a_digest_that_is_only_claimed_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     digest = signed(path, lies="handler.py")
     error = refusal(Door(digests=frozenset({digest})), path)
-    assert error.what.startswith("its members are not those of its digest: its SHA-256 is ")
+    assert error.what.startswith("its members are not those of its content digest: its SHA-256 is ")
     assert error.where == f"{path}!handler.py"
 
 
@@ -87,7 +87,7 @@ def test_a_member_beside_those_of_the_digest_is_refused(tmp_path: Path) -> None:
 
 def test_an_archive_without_an_index_has_no_digest(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
-    assert "it has no digest" in refusal(Door(digests=frozenset({"sha256:x"})), path).what
+    assert "it has no content digest" in refusal(Door(digests=frozenset({"sha256:x"})), path).what
 
 
 def test_a_folder_has_no_digest_that_lasts(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_plan_takes_another_name(tmp_path: Path) -> None:
 
 def test_what_the_door_refuses_is_not_laid_out(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
-    with pytest.raises(ArchiveError, match="it has no digest"):
+    with pytest.raises(ArchiveError, match="it has no content digest"):
         plan(path, door=Door(digests=frozenset({"sha256:x"})))
 
 

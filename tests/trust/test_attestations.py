@@ -27,7 +27,7 @@ WEIGHED = msgspec.structs.replace(FAILED, severity=Severity.WARNING)
 def report(verdict=GateVerdict.DEPLOYABLE, *more, **fields):
     return GateReport(
         archive="probe.mar",
-        digest=None,
+        content_digest=None,
         target="torchserve",
         device="cpu",
         verdict=verdict,

@@ -47,7 +47,7 @@ def python_api() -> str:
         ),
         (
             '```python\nfrom pathlib import Path\n\nimport marpack\n\nbuilt = marpack.build("examples/digits")\n'
-            "print(built.path, built.digest[:14])\n\n"
+            "print(built.path, built.content_digest[:14])\n\n"
             "print(marpack.check(built.path).deployable)\n\n"
             "with marpack.load(built.path) as model:\n"
             '    answer = model.predict(Path("examples/digits/samples/seven.png"))\n'

@@ -27,7 +27,9 @@ def run(candidate: Candidate) -> CheckOutcome:
     if problems:
         return failed(*problems)
     count = counted(len(sums), "member")
-    return passed(f"{count}, {candidate.digest}" if indexed else f"{count}; it lists no digests to hold them against")
+    return passed(
+        f"{count}, {candidate.content_digest}" if indexed else f"{count}; it lists no digests to hold them against"
+    )
 
 
 def _against_index(candidate: Candidate, archive: Archive, sums: dict[str, str | Finding]) -> Iterator[Finding]:

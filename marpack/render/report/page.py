@@ -115,7 +115,7 @@ class HtmlReport:
 
     def _facts(self) -> list[tuple[str, str]]:
         head = self._head
-        facts = [("file", head.archive), ("digest", head.digest or "none"), ("target", head.target)]
+        facts = [("file", head.archive), ("content digest", head.content_digest or "none"), ("target", head.target)]
         return [*facts, ("handler", head.loaded.handler), ("device", head.loaded.device or "unknown")]
 
     def _write(self, template: str, **values: Any) -> None:  # Any: what a template shows

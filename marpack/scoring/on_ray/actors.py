@@ -11,7 +11,7 @@ import pyarrow as pa
 import ray
 from msgspec import Struct
 
-from marpack.archive.index import content_digest
+from marpack.archive.index import content_identity
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_file
 from marpack.errors import ArchiveError, MarpackError, OutputError, UsageError
@@ -51,7 +51,7 @@ def _has_digest(path: Path, digest: str) -> bool:
     with suppress(ArchiveError, OSError):
         if path.exists():
             with open_archive(path) as archive:
-                return content_digest(archive) == digest
+                return content_identity(archive) == digest
     return False
 
 

@@ -41,7 +41,7 @@ def test_our_own_archives_come_back_byte_for_byte(tmp_path, name, form):
     losses = reclaimed(Path(first.path), tmp_path / "out")
     second = marpack.build(tmp_path / "out", output=tmp_path / f"second{form}")
     assert losses == []
-    assert second.digest == first.digest
+    assert second.content_digest == first.content_digest
     assert Path(second.path).read_bytes() == Path(first.path).read_bytes()
 
 
@@ -143,7 +143,7 @@ def test_expectations_survive(tmp_path):
     (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
     first = marpack.build(tmp_path / "in")
     reclaimed(Path(first.path), tmp_path / "out")
-    assert marpack.build(tmp_path / "out").digest == first.digest
+    assert marpack.build(tmp_path / "out").content_digest == first.content_digest
 
 
 def test_an_archive_that_is_damaged_leaves_nothing(tmp_path, make_mar):
