@@ -149,6 +149,7 @@ def inspect(
     source: Name | None = None,
     *,
     verify: bool = False,
+    sbom: Name | None = None,
     max_members: int | None = None,
     max_size: int | None = None,
     max_ratio: int | None = None,
@@ -159,6 +160,7 @@ def inspect(
     Args:
         source: A .mar, a .tar.gz, a model folder, an address (https, s3) or a project; None: the current folder's.
         verify: Read every byte: recompute all digests and CRCs.
+        sbom: A file to write what is in it to, as a CycloneDX 1.6 SBOM.
         max_members: Take that many members; None: 65536.
         max_size: Take that many bytes unpacked; None: 256 GiB.
         max_ratio: Take what expands that many times; None: 100.
@@ -169,11 +171,21 @@ def inspect(
         ArchiveError: what is no archive, or none that can be opened safely.
 
     """
-    name = operations.valid(locals())["source"]
+    options = operations.valid(locals())
     from marpack.api import results
+    from marpack.render.output import expect_writable
 
+    expect_writable(options["sbom"], option="sbom")
     limits = operations.chosen_limits(max_members, max_size, max_ratio)
-    seen = operations.inspected(name, limits, no_progress, verify=verify, parse_config=True, max_opcodes=max_opcodes)
+    seen = operations.inspected(
+        options["source"],
+        limits,
+        no_progress,
+        verify=verify,
+        parse_config=True,
+        max_opcodes=max_opcodes,
+        sbom=options["sbom"],
+    )
     return results.Inspection.of(seen)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from marpack.archive.extraction import Unpacked
-    from marpack.archive.protocol import Bar, Limits
+    from marpack.archive.protocol import Archive, Bar, Limits
     from marpack.findings import Finding
     from marpack.inspection.diff import Diff
     from marpack.inspection.facts import Inspection
@@ -46,7 +46,7 @@ _COUNTS = (
 )
 _TEXTS = ("name", "version", "template", "handler", "model_name", "device", "source_commit", "key_password")
 _PATHS = (
-    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config", "attest"),
+    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config", "attest", "sbom"),
     *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
 )
 _SEVERAL = ("only", "skip", "allow_unproved")
@@ -129,18 +129,39 @@ def archive_of(source: str | None, bar: Bar) -> str | Path:
 
 
 def inspected(
-    source: str | None, limits: Limits, bar: Bar, *, verify: bool, parse_config: bool, max_opcodes: int | None
+    source: str | None,
+    limits: Limits,
+    bar: Bar,
+    *,
+    verify: bool,
+    parse_config: bool,
+    max_opcodes: int | None,
+    sbom: str | None = None,
 ) -> Inspection:
-    """Return what is in an archive; nothing of it is run."""
+    """Return what is in an archive, nothing of which is run; write it into the file `sbom`, too, if one is named."""
     from marpack.archive.protocol import total_size
     from marpack.archive.reader import open_archive
     from marpack.inspection.inspect import inspect
 
-    with (
-        open_archive(archive_of(source, bar), limits=limits) as archive,
-        bar("verifying", total_size(archive) if verify else 0) as progress,
-    ):
-        return inspect(archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress)
+    with open_archive(archive_of(source, bar), limits=limits) as archive:
+        with bar("verifying", total_size(archive) if verify else 0) as progress:
+            facts = inspect(
+                archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress
+            )
+        if sbom is not None:
+            _write_sbom(archive, facts, sbom, bar)
+    return facts
+
+
+def _write_sbom(archive: Archive, facts: Inspection, sbom: str, bar: Bar) -> None:
+    """Write what is in an archive as CycloneDX."""
+    from marpack.render.output import write_whole
+    from marpack.trust import sbom as bill
+
+    bill.spare(archive, Path(sbom))
+    with bar("hashing", bill.unhashed_bytes(archive, facts)) as progress:
+        found = bill.collect(archive, facts, progress)
+    write_whole(sbom, bill.sbom(found), option="--sbom")
 
 
 def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool) -> Diff:

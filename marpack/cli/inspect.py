@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("source", required=False, shell_complete=sources)
 @click.option("--verify", is_flag=True, help="Read every byte: recompute all digests and CRCs.")
+@click.option("--sbom", metavar="FILE", help="Also write what is in it as a CycloneDX 1.6 SBOM.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @limit_options
 @opcode_option
@@ -28,6 +29,7 @@ def inspect(
     source: str | None,
     *,
     verify: bool,
+    sbom: str | None,
     as_json: bool,
     max_opcodes: int | None,
     **limits: int | None,
@@ -38,6 +40,7 @@ def inspect(
     Examples:
       marpack inspect digits.mar                       who made it, what it holds, is it safe
       marpack inspect https://host/digits.mar --json   an archive elsewhere, not fetched whole
+      marpack inspect digits.mar --sbom digits.cdx.json  and what is in it, for other tools
 
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder; without one, the project
     in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged, hostile or changed.
@@ -45,10 +48,18 @@ def inspect(
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
         from marpack.api.operations import chosen_limits, inspected
+        from marpack.render.output import expect_writable
         from marpack.render.progress import byte_bar
 
+        expect_writable(sbom, option="--sbom")
         facts = inspected(
-            source, chosen_limits(**limits), byte_bar, verify=verify, parse_config=as_json, max_opcodes=max_opcodes
+            source,
+            chosen_limits(**limits),
+            byte_bar,
+            verify=verify,
+            parse_config=as_json,
+            max_opcodes=max_opcodes,
+            sbom=sbom,
         )
     finally:
         gc.enable()

@@ -101,14 +101,18 @@ def contact(author: str) -> Contact | None:
 
 
 def is_web_address(text: str) -> bool:
-    """Say whether a text is the address of a page: http or https, a host, and nothing that must be escaped."""
-    if not _ADDRESS.fullmatch(text) or _ESCAPE.search(text) or text.count("#") > 1:
+    """Say whether a text is the address of a page: http or https, a host, no password, nothing that must be escaped."""
+    if not _ADDRESS.fullmatch(text) or _ESCAPE.search(text) or text.count("#") > 1 or _holds_user(text):
         return False
     try:
         parts = urlsplit(text)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def _holds_user(address: str) -> bool:
+    return "@" in re.split(r"[/?#]", address.partition("://")[2])[0]
 
 
 def _texts(given: ProjectMetadata) -> Iterator[tuple[str, str]]:
@@ -142,8 +146,8 @@ def _wrong(key: str, text: str) -> tuple[str, str | None] | None:
         )
     if key.startswith("authors") and contact(text) is None:
         return f"{shown} is no author", "write Name, or Name <name@host>"
+    if key == "homepage" and _holds_user(text):
+        return "the homepage holds a user or a password, which everybody would read", "take it out of the address"
     if key == "homepage" and not is_web_address(text):
         return f"{shown} is no address of a page", "write it whole: https://example.com/model"
-    if key == "homepage" and "@" in urlsplit(text).netloc:
-        return "the homepage holds a user or a password, which everybody would read", "take it out of the address"
     return None

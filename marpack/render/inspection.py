@@ -122,7 +122,7 @@ def _verified(facts: Inspection) -> str:
     verified = facts.verified
     if verified is None or not verified.intact:
         return "NOT what was packed: see the findings"
-    against = "as its digests say" if verified.signed_off else "as its CRCs say, without digests"
+    against = "as its digests say" if verified.signed_off else "as its CRCs say"
     return f"all {decimal(verified.bytes)} read, {against}; whose it is: marpack verify"
 
 

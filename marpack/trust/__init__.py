@@ -1,1 +1,1 @@
-"""Who vouches for an archive: signatures over its file, and attestations of what was checked of it."""
+"""What a receiver needs to trust an archive: whose it is, that it was checked, and what is in it."""

@@ -142,6 +142,55 @@ def test_json_is_the_result_and_nothing_else(mar: Path, look: Look) -> None:
     assert json.loads(outcome.out)["manifest"]["model"]["modelName"] == "probe"
 
 
+def test_an_sbom_is_written_beside_the_page_or_the_json(mar: Path, look: Look, tmp_path: Path) -> None:
+    plain = look(mar)
+    shown = look(mar, "--sbom", tmp_path / "one.json")
+    assert (shown.code, shown.err, shown.out) == (0, "", plain.out)
+    assert json.loads(look(mar, "--json", "--sbom", tmp_path / "two.json").out) == json.loads(look(mar, "--json").out)
+    made = json.loads((tmp_path / "one.json").read_bytes())
+    assert made["metadata"]["component"]["name"] == "probe"
+    assert (tmp_path / "two.json").read_bytes() == (tmp_path / "one.json").read_bytes()
+
+
+def test_an_archive_that_falls_short_gets_its_sbom_all_the_same(make_mar: MakeMar, look: Look, tmp_path: Path) -> None:
+    mar = make_mar(HANDLER, files={"vocab.pkl": b"cposix\nsystem\n(S'id'\ntR."})
+    assert look(mar, "--sbom", tmp_path / "sbom.json").code == 1
+    assert (tmp_path / "sbom.json").is_file()
+
+
+# What is named as FILE → exit code, and a part of the sentence.
+NO_SBOM: dict[str, tuple[Callable[[Path, Path], str | Path], int, str]] = {
+    "no name": (lambda _folder, _mar: "", 2, "it has no name"),
+    "a folder": (lambda folder, _mar: folder, 2, "it is a folder"),
+    "in no folder": (lambda folder, _mar: folder / "none" / "x.json", 2, "there is no folder"),
+    "below a file": (lambda _folder, mar: mar / "x.json", 2, "there is no folder"),
+    "the archive": (lambda _folder, mar: mar, 2, "would be written into the archive"),
+    "a name too long": (lambda folder, _mar: folder / ("x" * 300), 2, "cannot be written"),
+    "a full device": (lambda _folder, _mar: "/dev/full", 2, "No space left"),
+}
+
+
+@pytest.mark.parametrize("name", NO_SBOM)
+def test_an_sbom_that_cannot_be_written_is_a_sentence(name: str, mar: Path, look: Look, tmp_path: Path) -> None:
+    make, code, text = NO_SBOM[name]
+    before = mar.read_bytes()
+    outcome = look(mar, "--sbom", make(tmp_path, mar))
+    assert (outcome.code, outcome.out) == (code, "")
+    assert text in " ".join(outcome.err.split())
+    assert "--sbom" in outcome.err or str(mar.name) in outcome.err
+    assert mar.read_bytes() == before
+
+
+def test_a_damaged_archive_gets_no_sbom(mar: Path, look: Look, tmp_path: Path) -> None:
+    content = bytearray(mar.read_bytes())
+    content[content.index(b"class Own")] ^= 1
+    mar.write_bytes(content)
+    outcome = look(mar, "--sbom", tmp_path / "sbom.json")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "gets no SBOM" in outcome.err
+    assert not (tmp_path / "sbom.json").exists()
+
+
 def test_verify_says_that_every_byte_was_read(mar: Path, look: Look) -> None:
     assert "read, as the CRCs" in " ".join(look(mar, "--verify").out.split())
 
@@ -245,11 +294,17 @@ def fresh(*arguments: str | Path, **environment: str) -> subprocess.CompletedPro
 
 
 def test_nothing_heavy_is_imported(mar: Path) -> None:
-    for option in ((), ("--json",), ("--verify",)):
+    for option in ((), ("--json",), ("--verify",), ("--sbom", os.devnull)):
         done = fresh("-X", "importtime", "-m", "marpack", "inspect", mar, *option)
         imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
         assert done.returncode == 0
         assert not imported & {"torch", "onnxruntime", "numpy", "jinja2", "fsspec", "onnx", "safetensors", "picklescan"}
+
+
+def test_an_sbom_goes_into_a_pipe_too(mar: Path) -> None:
+    done = fresh("-m", "marpack", "inspect", mar, "--sbom", "/dev/stderr")
+    assert json.loads(done.stderr)["bomFormat"] == "CycloneDX"
+    assert "probe 1.0" in done.stdout
 
 
 def test_a_closed_pipe_is_no_traceback(mar: Path) -> None:

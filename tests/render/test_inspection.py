@@ -227,7 +227,7 @@ def test_where_requests_enter(handler: dict[str, Any], text: str):
         ({"intact": True, "signed_off": True}, "all 5 bytes read, as its digests say; whose it is: marpack verify"),
         (
             {"intact": True, "signed_off": False},
-            "all 5 bytes read, as its CRCs say, without digests; whose it is: marpack verify",
+            "all 5 bytes read, as its CRCs say; whose it is: marpack verify",
         ),
         ({"intact": False, "signed_off": True}, "NOT what was packed: see the findings"),
     ],

@@ -1,0 +1,309 @@
+"""What is in an archive as a CycloneDX 1.6 bill of materials: the model, its files, and what it requires.
+
+The same archive gives the same bytes: no time, no path, no random number stands in it.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+from msgspec.structs import replace
+from packaging.requirements import InvalidRequirement, Requirement
+
+from marpack.archive.index import Metadata
+from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Progress
+from marpack.errors import DamagedArchiveError, UsageError
+from marpack.inspection.facts import Inspection, MemberFacts, WeightsFacts
+from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
+from marpack.inspection.text_members import is_elsewhere, read_text
+from marpack.inspection.verify import UNFIT, member_digest
+from marpack.json_text import to_json
+from marpack.project.metadata import canonical_license, contact, is_web_address
+from marpack.torchserve.labels import LABELS_NAME
+from marpack.version import __version__
+from marpack.weights.onnx import Port
+
+_NAMESPACE = UUID("7b0a1f0e-4c1d-5d0f-9a63-6a2f6e1c8d51")
+_MODEL = "model"  # the reference of what the document is about
+_MAX_REQUIREMENTS = 1 << 20  # bytes of one file
+_BLOCK = 1 << 20  # bytes
+_Json = dict[str, Any]  # Any: JSON
+
+
+class Materials(Struct, frozen=True, kw_only=True):
+    """All that the document says."""
+
+    facts: Inspection  # with the digest of every member, as far as it can be had without fetching them
+    requirements: tuple[tuple[str, Line], ...] = ()  # with the file that each stands in
+    sha256: str | None = None  # of the archive's file; None for a folder and for one elsewhere
+
+
+def unhashed_bytes(archive: Archive, facts: Inspection) -> int:
+    """Return how many bytes `collect` is going to read, nearly all of them to be hashed."""
+    missing = sum(member.size for member in facts.members if _is_missing(archive, member))
+    file = _file_of(archive)
+    return missing + (file.stat().st_size if file else 0)
+
+
+def collect(archive: Archive, facts: Inspection, progress: Progress | None = None) -> Materials:
+    """Add to what a look found what only reading tells: digests that are not recorded, requirements, the file's own.
+
+    Args:
+        archive: Still open. Of one elsewhere no member is fetched to be hashed.
+        facts: What `inspect` found.
+        progress: Is called with the number of bytes just hashed, again and again.
+
+    Raises DamagedArchiveError for an archive that is not what was built, since nothing true could be said of it.
+    """
+    if any(finding.code in UNFIT for finding in facts.findings):
+        what = "the archive is not what was built, so it gets no SBOM"
+        raise DamagedArchiveError(what, where=facts.source, hint="marpack inspect says what is wrong with it")
+    members = tuple(_hashed(archive, member, facts.digest, progress) for member in facts.members)
+    file = _file_of(archive)
+    return Materials(
+        facts=replace(facts, members=members),
+        requirements=tuple(_requirements(archive)),
+        sha256=_file_digest(file, progress) if file else None,
+    )
+
+
+def spare(archive: Archive, output: Path) -> None:
+    """Raise UsageError for an output that would replace the archive, or become part of it."""
+    if is_elsewhere(archive):
+        return
+    source, place = Path(os.path.realpath(archive.source)), Path(os.path.realpath(output))
+    if source == place or source in place.parents:
+        raise UsageError("the SBOM would be written into the archive", where=str(output), hint="name another file")
+
+
+def sbom(found: Materials) -> bytes:
+    """Return the document: JSON in UTF-8, its keys sorted, the same for the same materials."""
+    libraries = [_library(file, line) for file, line in found.requirements if _names(line)]
+    document: _Json = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "tools": {"components": [{"type": "application", "name": "marpack", "version": __version__}]},
+            "component": _model(found),
+        },
+        "components": libraries,
+        "dependencies": [{"ref": _MODEL, "dependsOn": [library["bom-ref"] for library in libraries]}],
+        # Every file is listed; what the requirements bring along, and what the server's image holds, is not.
+        "compositions": [
+            {"aggregate": "complete", "assemblies": [_MODEL]},
+            {"aggregate": "incomplete", "dependencies": [_MODEL]},
+        ],
+    }
+    serial = uuid5(_NAMESPACE, hashlib.sha256(to_json(document)).hexdigest())
+    return to_json(document | {"serialNumber": f"urn:uuid:{serial}"}, indent=True) + b"\n"
+
+
+def _file_of(archive: Archive) -> Path | None:
+    return None if is_elsewhere(archive) or archive.form is ArchiveForm.FOLDER else Path(archive.source)
+
+
+def _is_missing(archive: Archive, member: MemberFacts) -> bool:
+    return member.sha256 is None and member.name != INDEX_NAME and not is_elsewhere(archive)
+
+
+def _hashed(archive: Archive, member: MemberFacts, digest: str | None, progress: Progress | None) -> MemberFacts:
+    """Return a member with its digest, if it had none and can be read here."""
+    if member.name == INDEX_NAME and digest:
+        return replace(member, sha256=digest.removeprefix("sha256:"))
+    if not _is_missing(archive, member):
+        return member
+    return replace(member, sha256=member_digest(archive, member.name, progress))
+
+
+def _file_digest(path: Path, progress: Progress | None) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb", buffering=0) as file:
+            before = os.fstat(file.fileno())
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                if progress is not None:
+                    progress(len(block))
+            after = path.stat()
+    except OSError as error:
+        raise DamagedArchiveError(f"the archive cannot be read: {error.strerror}", where=str(path)) from error
+    if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
+        raise DamagedArchiveError("the archive was changed while it was read", where=str(path), hint="try again")
+    return digest.hexdigest()
+
+
+def _requirements(archive: Archive) -> Iterator[tuple[str, Line]]:
+    """Yield what the archive requires, and the lines that do not say what."""
+
+    def read(name: str) -> bytes | None:
+        data = read_text(archive, name)
+        return data if data is not None and len(data) <= _MAX_REQUIREMENTS else None
+
+    first = archive.manifest.model.requirements_file
+    for file, line in read_requirements(first, read) if first else ():
+        is_read = line.sort is LineKind.INCLUDE and read(beside(file, line.text)) is not None
+        if not is_read and line.sort not in (LineKind.OPTION, LineKind.CONSTRAINT):
+            yield file, line
+
+
+def _names(line: Line) -> bool:
+    return line.sort is LineKind.REQUIREMENT and bool(line.name)
+
+
+def _model(found: Materials) -> _Json:
+    facts, model = found.facts, found.facts.manifest["model"]
+    name, version = model["modelName"], model.get("modelVersion")
+    component: _Json = {
+        "type": "machine-learning-model",
+        "bom-ref": _MODEL,
+        "name": name,
+        "purl": _purl("generic", name, version),
+        "components": list(_members(facts)),
+        "properties": _properties(_facts_of(found)),
+        **_said(facts.metadata or Metadata()),
+    }
+    if version:
+        component["version"] = version
+    if found.sha256:
+        component["hashes"] = _hashes(found.sha256)
+    weights = next((item for item in facts.weights if item.member == model.get("serializedFile")), None)
+    if weights and (parameters := _parameters(weights)):
+        component["modelCard"] = {"modelParameters": parameters}
+    return component
+
+
+def _facts_of(found: Materials) -> Iterator[tuple[str, str | None]]:
+    facts = found.facts
+    yield "content_digest", facts.digest
+    yield "builder", facts.provenance.get("builder")
+    yield "source_commit", facts.provenance.get("source_commit")
+    yield "target", facts.target
+    yield "handler", facts.handler.entry_point
+    if found.sha256 is None:
+        yield "hash", "left out: the archive is a folder, or was not fetched whole"
+    for file, line in found.requirements:
+        if not _names(line):  # its text may hold a password, and paths of whoever wrote it
+            yield "requirement_not_listed", f"{file}:{line.number}"
+
+
+def _said(metadata: Metadata) -> _Json:
+    """Return what the author says of the model; in archives made elsewhere it may be anything."""
+    said: _Json = {}
+    if metadata.license:
+        said["licenses"] = [_license(metadata.license)]
+    if metadata.authors:
+        said["authors"] = [_author(author) for author in metadata.authors]
+    if metadata.description:
+        said["description"] = metadata.description
+    if metadata.homepage and is_web_address(metadata.homepage):
+        said["externalReferences"] = [{"type": "website", "url": _ascii(metadata.homepage)}]
+    return said
+
+
+def _license(text: str) -> _Json:
+    known = canonical_license(text)
+    if known is None or (known.startswith("LicenseRef-") and " " not in known):
+        return {"license": {"name": known or text}}
+    return {"expression": known} if set(known) & set(" (+") else {"license": {"id": known}}
+
+
+def _author(text: str) -> _Json:
+    parts = contact(text)
+    if parts is None:
+        return {"name": text}
+    named = {"name": parts.name} if parts.name else {}
+    return named | ({"email": parts.email} if parts.email else {})
+
+
+def _members(facts: Inspection) -> Iterator[_Json]:
+    weights = {item.member: item for item in facts.weights}
+    for member in facts.members:
+        component: _Json = {"type": "file", "bom-ref": f"member:{member.name}", "name": member.name}
+        if member.name == LABELS_NAME:
+            component |= {"type": "data", "data": [{"type": "definition", "name": LABELS_NAME}]}
+        if member.sha256:
+            component["hashes"] = _hashes(member.sha256)
+        found = weights.get(member.name)
+        properties = [("size", str(member.size)), *(_weighed(found) if found else ())]
+        yield component | {"properties": _properties(properties)}
+
+
+def _weighed(weights: WeightsFacts) -> Iterator[tuple[str, str | None]]:
+    yield "format", weights.kind.value
+    if weights.tensors:
+        yield "parameters", str(weights.parameters)
+        yield "tensors", str(weights.tensors)
+        yield "dtypes", ", ".join(f"{dtype} ({count})" for dtype, count in weights.dtypes.items())
+
+
+def _parameters(weights: WeightsFacts) -> _Json:
+    """Return the model card's inputs and outputs, as the weights themselves describe them."""
+    inputs, outputs = [_port(port) for port in weights.inputs], [_port(port) for port in weights.outputs]
+    forward = next((method for method in weights.methods if method.name == "forward"), None)
+    if forward and not inputs:
+        arguments, _, result = forward.signature.rpartition(" -> ")
+        inputs, outputs = [arguments.removeprefix("(").removesuffix(")")], [result]
+    described = {"inputs": inputs, "outputs": outputs}
+    return {key: [{"format": text} for text in texts if text] for key, texts in described.items() if any(texts)}
+
+
+def _port(port: Port) -> str:
+    shape = "" if port.shape is None else f" [{', '.join(map(str, port.shape))}]"
+    return f"{port.name}: {port.dtype or 'unknown'}{shape}"
+
+
+def _library(file: str, line: Line) -> _Json:
+    """Return one requirement; only a version that it pins is one."""
+    component: _Json = {"type": "library", "bom-ref": f"requirement:{file}:{line.number}", "name": line.name}
+    try:
+        requirement = Requirement(line.text)
+    except InvalidRequirement:  # an address by itself, which names what it brings
+        return component | _distribution(line.text)
+    if requirement.url:
+        return component | _distribution(requirement.url)
+    version = _pinned(requirement)
+    component |= {
+        "purl": _purl("pypi", line.name or "", version),
+        "properties": _properties([("requirement", line.text)]),
+    }
+    return component | ({"version": version} if version else {})
+
+
+def _distribution(address: str) -> _Json:
+    """Return where a distribution comes from, without what may be secret in the address."""
+    kind = "vcs" if "+" in address.partition("://")[0] else "distribution"
+    try:
+        parts = urlsplit(address.partition("+")[2] if kind == "vcs" else address)
+        host = parts.netloc.rpartition("@")[2]
+        shown = urlunsplit(parts._replace(netloc=host, query="", fragment=""))
+    except ValueError:
+        return {}
+    return {"externalReferences": [{"type": kind, "url": _ascii(shown)}]} if is_web_address(shown) else {}
+
+
+def _pinned(requirement: Requirement) -> str | None:
+    pins = {each.version for each in requirement.specifier if each.operator in ("==", "===")}
+    return pins.pop() if len(pins) == 1 and not any("*" in pin for pin in pins) else None
+
+
+def _purl(kind: str, name: str, version: str | None) -> str:
+    return f"pkg:{kind}/{quote(name, safe='')}" + (f"@{quote(version, safe='')}" if version else "")
+
+
+def _hashes(sha256: str) -> list[_Json]:
+    return [{"alg": "SHA-256", "content": sha256}]
+
+
+def _properties(facts: Iterator[tuple[str, str | None]] | list[tuple[str, str | None]]) -> list[_Json]:
+    return [{"name": f"marpack:{name}", "value": value} for name, value in facts if value]
+
+
+def _ascii(address: str) -> str:
+    return quote(address, safe="%/:?#&=+,;@!$'()*~")

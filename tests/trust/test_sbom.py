@@ -1,0 +1,426 @@
+"""The SBOM: valid by the specification's own schema, every reference there, the same bytes twice, and no secrets."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from fsspec.implementations.memory import MemoryFileSystem
+
+import marpack
+from marpack.archive.protocol import total_size
+from marpack.archive.reader import open_archive
+from marpack.archive.remote import RemoteFile, open_remote
+from marpack.errors import DamagedArchiveError, MarpackError, UsageError
+from marpack.inspection.inspect import inspect
+from marpack.trust.sbom import collect, unhashed_bytes
+from marpack.version import __version__
+
+MakeMar = Callable[..., Path]
+Json = dict[str, Any]
+Far = Callable[[Path], tuple[str, list[RemoteFile]]]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/marpack.yaml"))
+HANDLER = "def handle(data, context):\n    return data\n"
+FORMS: dict[str, Any] = {".mar": "default", ".tar.gz": "tgz", "": "no-archive"}
+VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
+# What any archive may say of itself in its index.
+ODD = {
+    "license": "my own <terms>",
+    "authors": ["Ada <ada@b> x", "<a@b>", "Bob <bob@example.org>", "\u202e"],
+    "description": "a\x00b",
+    "homepage": "javascript:alert(1)",
+}
+
+
+def document(source: Path | str, folder: Path, **options: Any) -> Json:
+    """Return the SBOM of an archive, held to the schema and to what the schema does not see."""
+    output = folder / "sbom.json"
+    marpack.inspect(source, sbom=output, **options)
+    text = output.read_bytes()
+    assert VALIDATOR.validate_str(text.decode()) is None
+    made: Json = json.loads(text)
+    check_references(made)
+    return made
+
+
+def components(made: Json) -> Iterator[Json]:
+    waiting = [made["metadata"]["component"], *made["components"]]
+    for component in waiting:  # grows while it is walked
+        yield component
+        waiting.extend(component.get("components", ()))
+
+
+def check_references(made: Json) -> None:
+    known = [component["bom-ref"] for component in components(made)]
+    assert len(set(known)) == len(known)
+    named = [made["dependencies"][0]["ref"], *made["dependencies"][0]["dependsOn"]]
+    for part in made["compositions"]:
+        named += [*part.get("assemblies", ()), *part.get("dependencies", ())]
+    assert set(named) <= set(known)
+
+
+def test_the_judge_says_no_to_what_is_none() -> None:
+    assert VALIDATOR.validate_str('{"bomFormat": "CycloneDX", "specVersion": "1.6", "components": [{}]}') is not None
+
+
+def test_the_check_of_references_sees_what_the_schema_does_not() -> None:
+    component = {"bom-ref": "model", "components": [{"bom-ref": "a"}, {"bom-ref": "a"}]}
+    made = {"metadata": {"component": component}, "components": [], "compositions": []}
+    with pytest.raises(AssertionError):
+        check_references(made | {"dependencies": [{"ref": "model", "dependsOn": []}]})
+    del component["components"]
+    with pytest.raises(AssertionError):
+        check_references(made | {"dependencies": [{"ref": "model", "dependsOn": ["gone"]}]})
+
+
+def members(made: Json) -> dict[str, Json]:
+    return {part["name"]: part for part in made["metadata"]["component"]["components"]}
+
+
+def libraries(made: Json) -> dict[str, Json]:
+    return {part["bom-ref"].rpartition(":")[2]: part for part in made["components"]}
+
+
+def properties(component: Json) -> dict[str, str]:
+    return {item["name"].removeprefix("marpack:"): item["value"] for item in component.get("properties", ())}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_every_example_it_is_valid_and_hashes_what_is_there(tmp_path: Path, name: str) -> None:
+    shutil.copytree(EXAMPLES / name, tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    path = Path(marpack.build(tmp_path / "in", source_commit="c" * 40).path)
+    made = document(path, tmp_path)
+    model = made["metadata"]["component"]
+    assert model["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}]
+    assert properties(model)["source_commit"] == "c" * 40
+    with zipfile.ZipFile(path) as archive:
+        found = {each: hashlib.sha256(archive.read(each)).hexdigest() for each in archive.namelist()}
+    assert {each: part["hashes"][0]["content"] for each, part in members(made).items()} == found
+
+
+def test_it_says_who_made_the_model_and_what_its_weights_are(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "onnx", tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    with (tmp_path / "in" / "marpack.yaml").open("a") as file:
+        file.write(
+            "metadata: {license: mit, authors: [Ada <ada@b.org>, Team], description: wine, homepage: 'https://ü.example/ä'}\n"
+        )
+    made = document(tmp_path / "in", tmp_path)
+    model = made["metadata"]["component"]
+    assert (model["type"], model["name"], model["version"]) == ("machine-learning-model", "wine", "1.0")
+    assert model["purl"] == "pkg:generic/wine@1.0"
+    assert model["licenses"] == [{"license": {"id": "MIT"}}]
+    assert model["authors"] == [{"name": "Ada", "email": "ada@b.org"}, {"name": "Team"}]
+    assert model["description"] == "wine"
+    assert model["externalReferences"] == [{"type": "website", "url": "https://%C3%BC.example/%C3%A4"}]
+    assert model["modelCard"]["modelParameters"] == {
+        "inputs": [{"format": "analyses: float32 [batch, 13]"}],
+        "outputs": [{"format": "probabilities: float32 [batch, 3]"}],
+    }
+    assert properties(members(made)["wine.onnx"]) == {
+        "size": "2059", "format": "ONNX", "parameters": "301", "tensors": "6", "dtypes": "float32 (6)",
+    }  # fmt: skip
+    assert members(made)["index_to_name.json"]["type"] == "data"
+    assert made["metadata"]["tools"]["components"][0]["version"] == __version__
+
+
+def test_torchscript_says_its_arguments(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "digits", tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
+    card = document(tmp_path / "in", tmp_path)["metadata"]["component"]["modelCard"]["modelParameters"]
+    assert card == {"inputs": [{"format": "scans: Tensor"}], "outputs": [{"format": "Tensor"}]}
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("apache-2.0", {"license": {"id": "Apache-2.0"}}),
+        ("LicenseRef-Ours", {"license": {"name": "LicenseRef-Ours"}}),
+        ("MIT OR LicenseRef-Ours", {"expression": "MIT OR LicenseRef-Ours"}),
+        ("LicenseRef-Ours AND MIT", {"expression": "LicenseRef-Ours AND MIT"}),
+        ("(MIT)", {"expression": "(MIT)"}),
+        ("Apache-2.0+", {"expression": "Apache-2.0+"}),
+        ("GPL-2.0-only WITH Classpath-exception-2.0", {"expression": "GPL-2.0-only WITH Classpath-exception-2.0"}),
+        ("A OR B", {"license": {"name": "A OR B"}}),
+    ],
+)
+def test_a_licence_stands_where_the_specification_wants_it(
+    tmp_path: Path, make_folder: MakeMar, said: str, written: Json
+) -> None:
+    source = make_folder(HANDLER)
+    indexed(source, {"license": said})
+    assert document(source, tmp_path)["metadata"]["component"]["licenses"] == [written]
+
+
+def indexed(folder: Path, metadata: Json) -> None:
+    """Give a model folder an index."""
+    listed = []
+    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        data = path.read_bytes()
+        name = path.relative_to(folder).as_posix()
+        listed.append({"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+    index = {"members": listed, "metadata": metadata}
+    (folder / "MAR-INF" / "marpack.json").write_text(json.dumps(index))
+
+
+def test_whatever_an_archive_says_of_itself_it_is_valid(tmp_path: Path, make_folder: MakeMar) -> None:
+    source = make_folder(HANDLER, name="ab")
+    indexed(source, ODD)
+    model = document(source, tmp_path)["metadata"]["component"]
+    assert model["licenses"] == [{"license": {"name": "my own <terms>"}}]
+    assert model["authors"] == [
+        {"name": "Ada <ada@b> x"}, {"email": "a@b"}, {"name": "Bob", "email": "bob@example.org"}, {"name": "\u202e"},
+    ]  # fmt: skip
+    assert "externalReferences" not in model
+    assert "hashes" not in model
+    assert "left out" in properties(model)["hash"]
+
+
+def test_odd_names_stay_apart(tmp_path: Path, make_mar: MakeMar) -> None:
+    files = {
+        "ä b/ü.txt": "1",
+        "日本.bin": b"2",
+        "model": "3",
+        "urn:cdx:x": "4",
+        "member:model": "5",
+        "<a>&\"'.txt": "6",
+    }
+    source = make_mar(HANDLER, files=files)
+    made = document(source, tmp_path)
+    assert {*files, "handler.py", "MAR-INF/MANIFEST.json"} == set(members(made))
+    digest = hashlib.sha256(b"2").hexdigest()
+    assert members(made)["日本.bin"]["hashes"][0]["content"] == digest
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü@1?x#y", "pkg:pypi/x", "\x1b[31m\u202e"])
+def test_a_model_may_have_any_name(tmp_path: Path, name: str) -> None:
+    manifest = {"runtime": "python", "model": {"modelName": name, "modelVersion": "1/2 ü", "handler": "handler.py"}}
+    with zipfile.ZipFile(tmp_path / "x.mar", "w") as archive:
+        archive.writestr("handler.py", HANDLER)
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+    model = document(tmp_path / "x.mar", tmp_path)["metadata"]["component"]
+    assert model["name"] == name
+    assert model["purl"].isascii()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_archive_gives_the_same_bytes_wherever_it_lies(tmp_path: Path, form: str) -> None:
+    first = marpack.build(EXAMPLES / "function_handler", output=tmp_path / f"iris{form}", archive_format=FORMS[form])
+    made = document(first.path, tmp_path)
+    shutil.move(first.path, tmp_path / f"other{form}")
+    assert document(tmp_path / f"other{form}", tmp_path) == made
+    before = (tmp_path / "sbom.json").read_bytes()
+    marpack.inspect(tmp_path / f"other{form}", sbom=tmp_path / "again.json", verify=True)
+    assert (tmp_path / "again.json").read_bytes() == before
+    assert ("hashes" in made["metadata"]["component"]) is bool(form)
+
+
+REQUIREMENTS = """\
+# a comment
+torch==2.6.0+cpu
+numpy>=1.26,<3
+Pillow[webp] == 10.3 ; python_version < "3.13"
+torch==2.5.1; python_version < "3.9"
+one==1.*
+two==1.0,==2.0
+three===odd/version
+--extra-index-url https://me:hunter2@index.example/simple
+-r more.txt
+-r gone.txt
+-c constraints.txt
+wheel @ https://me:hunter2@host.example/wheel-1.0-py3-none-any.whl?token=hunter2#sha256=00
+git+https://hunter2@host.example/repo.git@v1#egg=named
+git+ssh://git@host.example/other.git#egg=reached
+-e git+https://host.example/unnamed.git
+https://host.example:bad/x#egg=port
+./local.whl
+what is this hunter2
+plain --hash=sha256:00
+"""
+
+
+def test_requirements_are_components_and_what_names_none_is_said(tmp_path: Path, make_mar: MakeMar) -> None:
+    files = {"requirements.txt": REQUIREMENTS, "more.txt": "scipy==1.15\n-r requirements.txt\n"}
+    made = document(make_mar(HANDLER, files=files, requirementsFile="requirements.txt"), tmp_path)
+    found = [(part["name"], part.get("version"), part.get("purl")) for part in made["components"]]
+    assert found == [
+        ("torch", "2.6.0+cpu", "pkg:pypi/torch@2.6.0%2Bcpu"),
+        ("numpy", None, "pkg:pypi/numpy"),
+        ("pillow", "10.3", "pkg:pypi/pillow@10.3"),
+        ("torch", "2.5.1", "pkg:pypi/torch@2.5.1"),
+        ("one", None, "pkg:pypi/one"),
+        ("two", None, "pkg:pypi/two"),
+        ("three", "odd/version", "pkg:pypi/three@odd%2Fversion"),
+        ("wheel", None, None),
+        ("named", None, None),
+        ("reached", None, None),
+        ("unnamed", None, None),
+        ("port", None, None),
+        ("plain", None, "pkg:pypi/plain"),
+        ("scipy", "1.15", "pkg:pypi/scipy@1.15"),
+    ]
+    assert made["dependencies"][0]["dependsOn"] == [part["bom-ref"] for part in made["components"]]
+    by_name = {part["name"]: part for part in made["components"]}
+    assert properties(by_name["numpy"]) == {"requirement": "numpy>=1.26,<3"}
+    assert properties(by_name["pillow"]) == {"requirement": 'Pillow[webp] == 10.3 ; python_version < "3.13"'}
+    assert by_name["wheel"]["externalReferences"] == [
+        {"type": "distribution", "url": "https://host.example/wheel-1.0-py3-none-any.whl"}
+    ]
+    assert by_name["named"]["externalReferences"] == [{"type": "vcs", "url": "https://host.example/repo.git@v1"}]
+    assert "externalReferences" not in by_name["reached"]
+    assert "externalReferences" not in by_name["port"]
+    said = made["metadata"]["component"]["properties"]
+    listed = [item["value"] for item in said if item["name"] == "marpack:requirement_not_listed"]
+    assert listed == ["requirements.txt:11", "requirements.txt:18", "requirements.txt:19"]
+    assert "hunter2" not in (tmp_path / "sbom.json").read_text()
+
+
+def test_no_requirements_are_no_components(tmp_path: Path, make_mar: MakeMar) -> None:
+    made = document(make_mar(HANDLER, requirementsFile="gone.txt", files={"gone.txt": ""}), tmp_path)
+    assert made["components"] == []
+    assert made["dependencies"] == [{"ref": "model", "dependsOn": []}]
+
+
+def test_only_what_has_no_digest_is_read(make_mar: MakeMar, tmp_path: Path) -> None:
+    counted: list[int] = []
+    path = Path(marpack.build(EXAMPLES / "function_handler", output=tmp_path / "iris.mar").path)
+    with open_archive(path) as archive:
+        facts = inspect(archive)
+        assert unhashed_bytes(archive, facts) == path.stat().st_size
+        collect(archive, facts, counted.append)
+    assert sum(counted) == path.stat().st_size
+    with open_archive(make_mar(HANDLER)) as archive:
+        assert unhashed_bytes(archive, inspect(archive)) == total_size(archive) + Path(archive.source).stat().st_size
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
+    """Return what puts an archive elsewhere, and lists the remote files that were opened."""
+    opened: list[RemoteFile] = []
+
+    def noted(address: str) -> RemoteFile:
+        opened.append(open_remote(address))
+        return opened[-1]
+
+    def put(path: Path) -> tuple[str, list[RemoteFile]]:
+        MemoryFileSystem().pipe(f"/{path.name}", path.read_bytes())
+        return f"memory://{path.name}", opened
+
+    monkeypatch.setattr("marpack.archive.remote.open_remote", noted)
+    yield put
+    MemoryFileSystem.store.clear()
+
+
+def test_of_an_archive_elsewhere_only_what_a_look_takes_is_fetched(tmp_path: Path, far: Far) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "handler.py").write_text(HANDLER)
+    (project / "big.bin").write_bytes(os.urandom(1 << 20))
+    (project / "marpack.yaml").write_text("name: far\nversion: '1'\nhandler: handler.py\nfiles: [big.bin]\n")
+    path = Path(marpack.build(project, output=tmp_path / "far.mar").path)
+    address, opened = far(path)
+    here, there = document(path, tmp_path), document(address, tmp_path)
+    assert members(there) == members(here)
+    assert "hashes" not in there["metadata"]["component"]
+    assert "left out" in properties(there["metadata"]["component"])["hash"]
+    assert [file.fetched < 1 << 19 for file in opened] == [True]
+    assert "memory:" not in (tmp_path / "sbom.json").read_text()
+
+
+def test_elsewhere_and_without_an_index_nothing_is_fetched_for_a_hash(
+    tmp_path: Path, make_mar: MakeMar, far: Far
+) -> None:
+    address, opened = far(make_mar(HANDLER, files={"big.bin": os.urandom(1 << 20)}))
+    assert not any("hashes" in part for part in components(document(address, tmp_path)))
+    assert [file.fetched < 1 << 19 for file in opened] == [True]
+
+
+def damaged(folder: Path) -> Path:
+    path = Path(marpack.build(EXAMPLES / "function_handler", output=folder / "iris.mar").path)
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(folder / "bad.mar", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name) + b"#" * (name == "handler.py"))
+    return folder / "bad.mar"
+
+
+def test_an_archive_that_is_not_what_was_built_gets_none(tmp_path: Path) -> None:
+    with pytest.raises(DamagedArchiveError, match="gets no SBOM") as caught:
+        marpack.inspect(damaged(tmp_path), sbom=tmp_path / "sbom.json")
+    assert caught.value.hint == "marpack inspect says what is wrong with it"
+    assert not (tmp_path / "sbom.json").exists()
+
+
+def test_a_member_that_cannot_be_read_leaves_none(tmp_path: Path, make_mar: MakeMar) -> None:
+    path = make_mar(HANDLER, files={"words.txt": "x" * 100})
+    data = bytearray(path.read_bytes())
+    data[data.index(b"x" * 100) + 50] = ord("y")
+    path.write_bytes(data)
+    with pytest.raises(DamagedArchiveError):
+        marpack.inspect(path, sbom=tmp_path / "sbom.json")
+    assert not (tmp_path / "sbom.json").exists()
+
+
+def test_an_archive_that_changes_meanwhile_gets_none(tmp_path: Path, make_mar: MakeMar) -> None:
+    path, times = make_mar(HANDLER), count(1)
+    with open_archive(path) as archive, pytest.raises(DamagedArchiveError, match="changed while it was read"):
+        collect(archive, inspect(archive), lambda _: os.utime(path, ns=(0, next(times))))
+
+
+WRONG_OUTPUTS: dict[str, Callable[[Path, Path], Path]] = {
+    "the archive itself": lambda _folder, source: source,
+    "the archive by another way": lambda folder, source: folder / "x" / ".." / source.name,
+    "a link to it": lambda folder, source: link(folder / "link", source),
+    "a folder": lambda folder, _source: folder,
+    "in no folder": lambda folder, _source: folder / "none" / "sbom.json",
+}
+
+
+def link(path: Path, to: Path) -> Path:
+    path.symlink_to(to)
+    return path
+
+
+@pytest.mark.parametrize("output", WRONG_OUTPUTS.values(), ids=WRONG_OUTPUTS)
+def test_an_output_that_cannot_be_is_refused_and_nothing_is_lost(
+    tmp_path: Path, make_mar: MakeMar, output: Callable[[Path, Path], Path]
+) -> None:
+    source = make_mar(HANDLER)
+    (tmp_path / "x").mkdir()
+    before = source.read_bytes()
+    with pytest.raises(UsageError) as caught:
+        marpack.inspect(source, sbom=output(tmp_path, source))
+    assert str(tmp_path) in str(caught.value)
+    assert source.read_bytes() == before
+
+
+def test_a_model_folder_stays_what_it_was(make_folder: MakeMar) -> None:
+    source = make_folder(HANDLER)
+    with pytest.raises(UsageError, match="into the archive"):
+        marpack.inspect(source, sbom=source / "sbom.json")
+    assert not (source / "sbom.json").exists()
+
+
+def test_an_sbom_that_is_there_stays_when_none_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "sbom.json").write_text("old")
+    with pytest.raises(MarpackError):
+        marpack.inspect(damaged(tmp_path), sbom=tmp_path / "sbom.json")
+    assert (tmp_path / "sbom.json").read_text() == "old"
+
+
+def test_neither_torch_nor_the_judge_is_imported(tmp_path: Path, make_mar: MakeMar) -> None:
+    code = (
+        "import marpack, sys; marpack.inspect(sys.argv[1], sbom=sys.argv[2]);"
+        "print({'torch', 'cyclonedx', 'onnxruntime', 'cryptography'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, str(make_mar(HANDLER)), str(tmp_path / "sbom.json")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
