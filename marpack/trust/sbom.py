@@ -6,6 +6,7 @@ The same archive gives the same bytes: no time, no path, no random number stands
 import hashlib
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -31,6 +32,7 @@ from marpack.weights.onnx import Port
 _NAMESPACE = UUID("7b0a1f0e-4c1d-5d0f-9a63-6a2f6e1c8d51")
 _MODEL = "model"  # the reference of what the document is about
 _MAX_REQUIREMENTS = 1 << 20  # bytes of one file
+_MAX_LINES = 5_000  # requirements: no environment has as many, and each becomes a component
 _BLOCK = 1 << 20  # bytes
 _Json = dict[str, Any]  # Any: JSON
 
@@ -67,7 +69,7 @@ def collect(archive: Archive, facts: Inspection, progress: Progress | None = Non
     file = _file_of(archive)
     return Materials(
         facts=replace(facts, members=members),
-        requirements=tuple(_requirements(archive)),
+        requirements=_few(_requirements(archive)),
         sha256=_file_digest(file, progress) if file else None,
     )
 
@@ -147,10 +149,18 @@ def _requirements(archive: Archive) -> Iterator[tuple[str, Line]]:
         return data if data is not None and len(data) <= _MAX_REQUIREMENTS else None
 
     first = archive.manifest.model.requirements_file
+    if first and read(first) is None:
+        yield first, Line(0, LineKind.INCLUDE, first)
     for file, line in read_requirements(first, read) if first else ():
         is_read = line.sort is LineKind.INCLUDE and read(beside(file, line.text)) is not None
         if not is_read and line.sort not in (LineKind.OPTION, LineKind.CONSTRAINT):
             yield file, line
+
+
+def _few(lines: Iterator[tuple[str, Line]]) -> tuple[tuple[str, Line], ...]:
+    """Return no more than there may be; the first one too many only says where they go on."""
+    taken = tuple(islice(lines, _MAX_LINES))
+    return (*taken, *((file, replace(line, sort=LineKind.WRONG)) for file, line in islice(lines, 1)))
 
 
 def _names(line: Line) -> bool:
@@ -190,7 +200,7 @@ def _facts_of(found: Materials) -> Iterator[tuple[str, str | None]]:
         yield "hash", "left out: the archive is a folder, or was not fetched whole"
     for file, line in found.requirements:
         if not _names(line):  # its text may hold a password, and paths of whoever wrote it
-            yield "requirement_not_listed", f"{file}:{line.number}"
+            yield "requirement_not_listed", f"{file}:{line.number}" if line.number else file
 
 
 def _said(metadata: Metadata) -> _Json:

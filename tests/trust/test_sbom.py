@@ -101,6 +101,7 @@ def test_of_every_example_it_is_valid_and_hashes_what_is_there(tmp_path: Path, n
     shutil.copytree(EXAMPLES / name, tmp_path / "in", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
     path = Path(marpack.build(tmp_path / "in", source_commit="c" * 40).path)
     made = document(path, tmp_path)
+    assert (made["specVersion"], made["version"]) == ("1.6", 1)
     model = made["metadata"]["component"]
     assert model["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}]
     assert properties(model)["source_commit"] == "c" * 40
@@ -288,6 +289,30 @@ def test_no_requirements_are_no_components(tmp_path: Path, make_mar: MakeMar) ->
     made = document(make_mar(HANDLER, requirementsFile="gone.txt", files={"gone.txt": ""}), tmp_path)
     assert made["components"] == []
     assert made["dependencies"] == [{"ref": "model", "dependsOn": []}]
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(1 << 20, True), ((1 << 20) + 1, False)])
+def test_a_list_of_requirements_too_large_to_read_is_said_to_be(
+    tmp_path: Path, make_mar: MakeMar, size: int, is_read: bool
+) -> None:
+    files = {"long.txt": "numpy\n".ljust(size, "#")}
+    made = document(make_mar(HANDLER, requirementsFile="long.txt", files=files), tmp_path)
+    assert [part["name"] for part in made["components"]] == ["numpy"] * is_read
+    assert properties(made["metadata"]["component"]).get("requirement_not_listed") == (None if is_read else "long.txt")
+
+
+def test_of_requirements_beyond_all_measure_the_first_are_listed(tmp_path: Path, make_mar: MakeMar) -> None:
+    source = make_mar(HANDLER, requirementsFile="r.txt", files={"r.txt": "a\n" * 5_005})
+    marpack.inspect(source, sbom=tmp_path / "sbom.json")  # the judge compares each component with all the others
+    made = json.loads((tmp_path / "sbom.json").read_bytes())
+    assert len(made["components"]) == 5_000
+    assert properties(made["metadata"]["component"])["requirement_not_listed"] == "r.txt:5001"
+
+
+def test_each_archive_has_a_serial_number_of_its_own(tmp_path: Path, make_mar: MakeMar) -> None:
+    numbers = [document(make_mar(text), tmp_path)["serialNumber"] for text in (HANDLER, f"{HANDLER}\n")]
+    assert numbers[0].startswith("urn:uuid:")
+    assert numbers[0] != numbers[1]
 
 
 def test_only_what_has_no_digest_is_read(make_mar: MakeMar, tmp_path: Path) -> None:
