@@ -226,5 +226,23 @@ def test_a_homepage_is_an_address_that_a_browser_takes(text: str, fits: bool) ->
     assert is_web_address(text) is fits
 
 
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (ProjectMetadata(license="LicenseRef-" + "a" * 245), 0),
+        (ProjectMetadata(license="LicenseRef-" + "a" * 246), 1),
+        (ProjectMetadata(authors=["A" * 256, *["B"] * 255]), 0),
+        (ProjectMetadata(authors=["A" * 257]), 1),
+        (ProjectMetadata(authors=["B"] * 257), 1),
+        (ProjectMetadata(description=f" {'x' * 4096} "), 0),
+        (ProjectMetadata(description="x" * 4097), 1),
+        (ProjectMetadata(homepage="https://a/".ljust(2048, "b")), 0),
+        (ProjectMetadata(homepage="https://a/".ljust(2049, "b")), 1),
+    ],
+)
+def test_each_text_has_its_length(given: ProjectMetadata, wrong: int) -> None:
+    assert len(list(mistakes(given))) == wrong
+
+
 def test_a_description_may_have_lines() -> None:
     assert list(mistakes(ProjectMetadata(description="One.\n\n\tTwo, with a zero-width\u200djoiner.\n"))) == []
