@@ -48,10 +48,12 @@ def inspect(
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
         from marpack.api.operations import chosen_limits, inspected
-        from marpack.render.output import expect_writable
         from marpack.render.progress import byte_bar
 
-        expect_writable(sbom, option="--sbom")
+        if sbom is not None:  # no other look waits for what writes files
+            from marpack.render.output import expect_writable
+
+            expect_writable(sbom, option="--sbom")
         facts = inspected(
             source,
             chosen_limits(**limits),
