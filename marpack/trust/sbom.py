@@ -49,7 +49,7 @@ def unhashed_bytes(archive: Archive, facts: Inspection) -> int:
     """Return how many bytes `collect` is going to read, nearly all of them to be hashed."""
     missing = sum(member.size for member in facts.members if _is_missing(archive, member))
     file = _file_of(archive)
-    return missing + (file.stat().st_size if file else 0)
+    return missing + (file.stat().st_size if file and file.is_file() else 0)
 
 
 def collect(archive: Archive, facts: Inspection, progress: Progress | None = None) -> Materials:

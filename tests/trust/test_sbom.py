@@ -402,6 +402,16 @@ def test_an_archive_that_changes_meanwhile_gets_none(tmp_path: Path, make_mar: M
         collect(archive, inspect(archive), lambda _: os.utime(path, ns=(0, next(times))))
 
 
+def test_an_archive_that_goes_meanwhile_gets_none(make_mar: MakeMar) -> None:
+    path = make_mar(HANDLER)
+    with open_archive(path) as archive:
+        facts = inspect(archive)
+        path.unlink()
+        assert unhashed_bytes(archive, facts) == total_size(archive)
+        with pytest.raises(DamagedArchiveError, match="cannot be read: No such file"):
+            collect(archive, facts)
+
+
 WRONG_OUTPUTS: dict[str, Callable[[Path, Path], Path]] = {
     "the archive itself": lambda _folder, source: source,
     "the archive by another way": lambda folder, source: folder / "x" / ".." / source.name,
