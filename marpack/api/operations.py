@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from marpack.archive.extraction import Unpacked
-    from marpack.archive.protocol import Archive, Bar, Limits
+    from marpack.archive.protocol import Bar, Limits
     from marpack.findings import Finding
     from marpack.inspection.diff import Diff
     from marpack.inspection.facts import Inspection
@@ -142,26 +142,19 @@ def inspected(
     from marpack.archive.protocol import total_size
     from marpack.archive.reader import open_archive
     from marpack.inspection.inspect import inspect
+    from marpack.inspection.text_members import is_elsewhere
 
     with open_archive(archive_of(source, bar), limits=limits) as archive:
+        verify = verify or (sbom is not None and not is_elsewhere(archive))  # whose hashes are not to be hearsay
         with bar("verifying", total_size(archive) if verify else 0) as progress:
             facts = inspect(
                 archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress
             )
         if sbom is not None:
-            _write_sbom(archive, facts, sbom, bar)
+            from marpack.api.vouching import write_sbom
+
+            write_sbom(archive, facts, sbom, bar)
     return facts
-
-
-def _write_sbom(archive: Archive, facts: Inspection, sbom: str, bar: Bar) -> None:
-    """Write what is in an archive as CycloneDX."""
-    from marpack.render.output import write_whole
-    from marpack.trust import sbom as bill
-
-    bill.spare(archive, Path(sbom))
-    with bar("hashing", bill.unhashed_bytes(archive, facts)) as progress:
-        found = bill.collect(archive, facts, progress)
-    write_whole(sbom, bill.sbom(found), option="--sbom")
 
 
 def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool) -> Diff:

@@ -14,9 +14,10 @@ from marpack.version import __version__
 
 if TYPE_CHECKING:
     from marpack.api.results import Signed, Verification
-    from marpack.archive.protocol import Bar
+    from marpack.archive.protocol import Archive, Bar
     from marpack.findings import Finding
     from marpack.gate.verdicts import GateReport
+    from marpack.inspection.facts import Inspection
     from marpack.trust import results as outcomes
     from marpack.trust.attestations import FileState
     from marpack.trust.keys import Authority, PrivateKey, PublicKey
@@ -265,6 +266,18 @@ def _versions(*, isolated: bool) -> dict[str, str]:
     if isolated:
         return own
     return own | {"python": platform.python_version(), "torch": version("torch"), "onnxruntime": version("onnxruntime")}
+
+
+def write_sbom(archive: Archive, facts: Inspection, sbom: str, bar: Bar) -> None:
+    """Write what is in an archive as CycloneDX; see `marpack.trust.sbom`."""
+    from marpack.render.output import write_whole
+    from marpack.trust import sbom as bill
+
+    bill.spare(archive, Path(sbom))
+    file = bill.file_of(archive)
+    with bar("hashing", file.stat().st_size if file and file.is_file() else 0) as progress:
+        found = bill.collect(archive, facts, progress)
+    write_whole(sbom, bill.sbom(found), option="--sbom")
 
 
 def _file(archive: str) -> Path:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.cache import Cache
-from marpack.archive.index import content_digest
+from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, UsageError
@@ -106,6 +106,15 @@ class Candidate:
             return content_digest(self.archive)
         except ArchiveError:
             return None
+
+    @cached_property
+    def source_commit(self) -> str | None:
+        """The commit that the archive says it was built from."""
+        try:
+            index = index_of(self.archive)
+        except ArchiveError:
+            return None
+        return index.provenance.get("source_commit") if index else None
 
     @cached_property
     def inspection(self) -> Inspection:

@@ -188,6 +188,7 @@ class _Examination:
             content_digest=candidate.content_digest if opened else None,
             target=candidate.target,
             unserved=_unserved(candidate) if opened else None,
+            source_commit=candidate.source_commit if opened else None,
             model=_model(candidate),
             loaded=loaded.handler if loaded else None,
             device=loaded.device if loaded else None,

@@ -71,6 +71,7 @@ class GateReport(Struct, frozen=True, kw_only=True):
     content_digest: str | None
     target: str
     unserved: str | None = None  # the suffix of its weights, if TorchServe has no loader for them
+    source_commit: str | None = None  # that it was built from, if it says so
     model: str | None = None  # name and version
     loaded: str | None = None  # the handler's entry point
     device: str | None = None

@@ -91,14 +91,7 @@ class _TestResult(Struct, frozen=True, kw_only=True):
     configuration: tuple[_Configuration, ...]
 
 
-def attest(
-    report: GateReport,
-    before: FileState,
-    key: PrivateKey | None,
-    *,
-    versions: dict[str, str],
-    source_commit: str | None = None,
-) -> bytes:
+def attest(report: GateReport, before: FileState, key: PrivateKey | None, *, versions: dict[str, str]) -> bytes:
     """Return an attestation's bytes: an envelope with a key, else the statement alone.
 
     Args:
@@ -106,7 +99,6 @@ def attest(
         before: The file, as it was before.
         key: Signs; None: nobody does.
         versions: Distribution → version, of what answered.
-        source_commit: What the archive was built from, if it says so.
 
     Raises SignatureError if the file changed meanwhile, or the check was interrupted.
     """
@@ -124,7 +116,7 @@ def attest(
         caveats=tuple(report.caveats),
         checks=tuple(_Checked(each.name, each.verdict, each.reason) for each in report.checks),
         versions=versions,
-        source_commit=source_commit,
+        source_commit=report.source_commit,
     )
     statement = Statement(
         subject=(ResourceDescriptor(before.path.name, {"sha256": before.sha256}),),

@@ -16,13 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
+from marpack.archive.copying import file_digest
 from marpack.archive.index import Metadata
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Progress
 from marpack.errors import DamagedArchiveError, UsageError
-from marpack.inspection.facts import Inspection, MemberFacts, WeightsFacts
+from marpack.inspection.facts import Inspection, WeightsFacts
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
 from marpack.inspection.text_members import is_elsewhere, read_text
-from marpack.inspection.verify import UNFIT, member_digest
+from marpack.inspection.verify import UNFIT
 from marpack.json_text import to_json
 from marpack.project.metadata import canonical_license, contact, is_web_address
 from marpack.torchserve.labels import LABELS_NAME
@@ -33,31 +34,23 @@ _NAMESPACE = UUID("7b0a1f0e-4c1d-5d0f-9a63-6a2f6e1c8d51")
 _MODEL = "model"  # the reference of what the document is about
 _MAX_REQUIREMENTS = 1 << 20  # bytes of one file
 _MAX_LINES = 5_000  # requirements: no environment has as many, and each becomes a component
-_BLOCK = 1 << 20  # bytes
 _Json = dict[str, Any]  # Any: JSON
 
 
 class Materials(Struct, frozen=True, kw_only=True):
     """All that the document says."""
 
-    facts: Inspection  # with the digest of every member, as far as it can be had without fetching them
+    facts: Inspection
     requirements: tuple[tuple[str, Line], ...] = ()  # with the file that each stands in
     sha256: str | None = None  # of the archive's file; None for a folder and for one elsewhere
 
 
-def unhashed_bytes(archive: Archive, facts: Inspection) -> int:
-    """Return how many bytes `collect` is going to read, nearly all of them to be hashed."""
-    missing = sum(member.size for member in facts.members if _is_missing(archive, member))
-    file = _file_of(archive)
-    return missing + (file.stat().st_size if file and file.is_file() else 0)
-
-
 def collect(archive: Archive, facts: Inspection, progress: Progress | None = None) -> Materials:
-    """Add to what a look found what only reading tells: digests that are not recorded, requirements, the file's own.
+    """Add to what a look found what it leaves out: requirements, and the digest of the archive's own file.
 
     Args:
-        archive: Still open. Of one elsewhere no member is fetched to be hashed.
-        facts: What `inspect` found.
+        archive: Still open.
+        facts: What `inspect` found; it read every byte, unless the archive is elsewhere.
         progress: Is called with the number of bytes just hashed, again and again.
 
     Raises DamagedArchiveError for an archive that is not what was built, since nothing true could be said of it.
@@ -65,10 +58,9 @@ def collect(archive: Archive, facts: Inspection, progress: Progress | None = Non
     if any(finding.code in UNFIT for finding in facts.findings):
         what = "the archive is not what was built, so it gets no SBOM"
         raise DamagedArchiveError(what, where=facts.source, hint="marpack inspect says what is wrong with it")
-    members = tuple(_hashed(archive, member, facts.digest, progress) for member in facts.members)
-    file = _file_of(archive)
+    file = file_of(archive)
     return Materials(
-        facts=replace(facts, members=members),
+        facts=facts,
         requirements=_few(_requirements(archive)),
         sha256=_file_digest(file, progress) if file else None,
     )
@@ -107,38 +99,16 @@ def sbom(found: Materials) -> bytes:
     return to_json(document | {"serialNumber": f"urn:uuid:{serial}"}, indent=True) + b"\n"
 
 
-def _file_of(archive: Archive) -> Path | None:
+def file_of(archive: Archive) -> Path | None:
+    """Return the one file that an archive is; None for a folder, and for what is elsewhere."""
     return None if is_elsewhere(archive) or archive.form is ArchiveForm.FOLDER else Path(archive.source)
 
 
-def _is_missing(archive: Archive, member: MemberFacts) -> bool:
-    return member.sha256 is None and member.name != INDEX_NAME and not is_elsewhere(archive)
-
-
-def _hashed(archive: Archive, member: MemberFacts, digest: str | None, progress: Progress | None) -> MemberFacts:
-    """Return a member with its digest, if it had none and can be read here."""
-    if member.name == INDEX_NAME and digest:
-        return replace(member, sha256=digest.removeprefix("sha256:"))
-    if not _is_missing(archive, member):
-        return member
-    return replace(member, sha256=member_digest(archive, member.name, progress))
-
-
 def _file_digest(path: Path, progress: Progress | None) -> str:
-    digest = hashlib.sha256()
     try:
-        with path.open("rb", buffering=0) as file:
-            before = os.fstat(file.fileno())
-            while block := file.read(_BLOCK):
-                digest.update(block)
-                if progress is not None:
-                    progress(len(block))
-            after = path.stat()
+        return file_digest(path, progress)
     except OSError as error:
         raise DamagedArchiveError(f"the archive cannot be read: {error.strerror}", where=str(path)) from error
-    if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
-        raise DamagedArchiveError("the archive was changed while it was read", where=str(path), hint="try again")
-    return digest.hexdigest()
 
 
 def _requirements(archive: Archive) -> Iterator[tuple[str, Line]]:
@@ -191,7 +161,7 @@ def _model(found: Materials) -> _Json:
 
 def _facts_of(found: Materials) -> Iterator[tuple[str, str | None]]:
     facts = found.facts
-    yield "content_digest", facts.digest
+    yield "content_digest", facts.content_digest
     yield "builder", facts.provenance.get("builder")
     yield "source_commit", facts.provenance.get("source_commit")
     yield "target", facts.target
@@ -238,8 +208,11 @@ def _members(facts: Inspection) -> Iterator[_Json]:
         component: _Json = {"type": "file", "bom-ref": f"member:{member.name}", "name": member.name}
         if member.name == LABELS_NAME:
             component |= {"type": "data", "data": [{"type": "definition", "name": LABELS_NAME}]}
-        if member.sha256:
-            component["hashes"] = _hashes(member.sha256)
+        digest = member.sha256
+        if member.name == INDEX_NAME and facts.content_digest:
+            digest = facts.content_digest.removeprefix("sha256:")
+        if digest:
+            component["hashes"] = _hashes(digest)
         found = weights.get(member.name)
         properties = [("size", str(member.size)), *(_weighed(found) if found else ())]
         yield component | {"properties": _properties(properties)}
