@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from marpack.version import __version__
 
 if TYPE_CHECKING:
-    from marpack.api.commands import build, diff, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
+    from marpack.api.commands import build, diff, export, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
     from marpack.api.model import Model, load
     from marpack.api.scorer import Scorer
     from marpack.api.trying import check, run
@@ -22,6 +22,7 @@ __all__ = [
     "build",
     "check",
     "diff",
+    "export",
     "init",
     "inspect",
     "load",

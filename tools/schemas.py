@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from marpack.archive.extraction import Unpacked
+from marpack.exporting.export import Exported
 from marpack.gate.against import Comparison
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
@@ -25,6 +26,7 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "build": (BuildReport, Failure),
     "check": (GateReport, Comparison, Failure),
     "diff": (Diff, Failure),
+    "export": (Exported, Failure),
     "init": (InitReport, Failure),
     "inspect": (Inspection, Failure),
     "run": (RunReport, Failure),

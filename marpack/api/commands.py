@@ -13,7 +13,7 @@ from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
-    from marpack.api.results import BuildReport, Diff, InitReport, Inspection, Unpacked
+    from marpack.api.results import BuildReport, Diff, Exported, InitReport, Inspection, Unpacked
     from marpack.archive.protocol import Archive
 
 _FILES = ("weights", "model_file", "labels")
@@ -256,3 +256,48 @@ def unpack(
     return results.Unpacked.of(
         operations.unpacked(name, folder, limits, no_progress, only=options["only"], force=force)
     )
+
+
+def export(
+    source: Name | None = None,
+    *,
+    to: str,
+    output: Name | None = None,
+    force: bool = False,
+    device: Literal["cpu", "cuda"] = "cpu",
+    wheel: Name | None = None,
+    lock: Name | None = None,
+    no_lock: bool = False,
+    image: str | None = None,
+    storage_uri: str | None = None,
+    role: str | None = None,
+) -> Exported:
+    """Write the folder that another platform deploys: the archive, and what it needs around it.
+
+    Args:
+        source: A .mar, a .tar.gz or a project; None: the current folder's.
+        to: "docker", "kserve", "sagemaker" or "ray-serve".
+        output: The new folder; None: `<name>-<to>`, in the current folder.
+        force: Whether a folder that an export has written is replaced.
+        device: Whose torch is installed.
+        wheel: A wheel of marpack; None: made from the installed files.
+        lock: A requirements.lock that an export before has written.
+        no_lock: Whether pip is left unasked for the requirements' hashes.
+        image: The image's name, with its registry.
+        storage_uri: Where the platform finds the archive.
+        role: The ARN of the role that SageMaker acts in.
+
+    Returns:
+        The folder, its files, what does not carry over, and the commands that come next.
+
+    Raises:
+        UsageError: an option that cannot be.
+        OutputExistsError: a folder that is there.
+        ArchiveError: what is no archive, or none that can be opened safely.
+        OutputError: the files cannot be written.
+
+    """
+    options = operations.valid(locals())
+    from marpack.api import results
+
+    return results.Exported.of(operations.exported(options["source"], options, no_progress))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from marpack.archive.extraction import Unpacked
     from marpack.archive.protocol import Bar, Limits
+    from marpack.exporting.export import Exported
     from marpack.findings import Finding
     from marpack.inspection.diff import Diff
     from marpack.inspection.facts import Inspection
@@ -44,9 +45,35 @@ _COUNTS = (
     *("workers", "batch_size", "max_memory", "max_request_size", "max_response_size"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
-_TEXTS = ("name", "version", "template", "handler", "model_name", "device", "source_commit", "key_password")
+_TEXTS = (
+    "name",
+    "version",
+    "template",
+    "handler",
+    "model_name",
+    "device",
+    "source_commit",
+    "key_password",
+    "to",
+    "image",
+    "storage_uri",
+    "role",
+)
 _PATHS = (
-    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config", "attest", "sbom"),
+    *(
+        "source",
+        "project",
+        "folder",
+        "directory",
+        "from_",
+        "output",
+        "export_path",
+        "metrics_config",
+        "attest",
+        "sbom",
+        "wheel",
+        "lock",
+    ),
     *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
 )
 _SEVERAL = ("only", "skip", "allow_unproved")
@@ -190,6 +217,20 @@ def unpacked(source: str, folder: Path, limits: Limits, bar: Bar, *, only: tuple
         raise UsageError("there is no such file or folder", where=source, hint=hint)
     with open_archive(source, limits=limits) as archive:
         return unpack(archive, folder, only=only, replace=force, bar=bar)
+
+
+def exported(source: str | None, options: Options, bar: Bar) -> Exported:
+    """Write what another platform deploys."""
+    from marpack.exporting.export import export
+    from marpack.exporting.plan import ExportOptions
+    from marpack.project.source import resolve
+
+    given: dict[str, Any] = {name: Path(options[name]) for name in ("wheel", "lock") if options[name]}  # Any: by name
+    given |= {name: options[name] for name in ("device", "image", "storage_uri", "role") if options[name]}
+    asked = ExportOptions(resolve=not options["no_lock"], **given)
+    folder = Path(options["output"]) if options["output"] else None
+    found = resolve(source, bar=bar)
+    return export(found.path, options["to"], folder, asked, replace=options["force"], bar=bar)
 
 
 def planned(project: str | None, options: Options) -> PlanResult:

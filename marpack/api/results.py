@@ -10,6 +10,7 @@ from rich.filesize import decimal
 
 from marpack.archive import extraction
 from marpack.errors import shortened
+from marpack.exporting import export
 from marpack.gate import verdicts
 from marpack.inspection import diff, facts
 from marpack.json_text import to_json
@@ -101,6 +102,13 @@ class Unpacked(Shown, extraction.Unpacked, frozen=True, kw_only=True):
 
     def _briefly(self) -> tuple[str, ...]:
         return _quoted(self.folder), _counted(len(self.files), "file"), decimal(self.bytes)
+
+
+class Exported(Shown, export.Exported, frozen=True, kw_only=True):
+    """What `export` wrote, the fields of `marpack export --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.folder), _counted(len(self.files), "file"), _counted(len(self.findings), "finding")
 
 
 class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):

@@ -55,22 +55,23 @@ def staged_file(target: Path, *, replace: bool, durable: bool = False, sweep: bo
 
 
 @contextmanager
-def staged_folder(target: Path, *, replace: bool) -> Iterator[Path]:
+def staged_folder(target: Path, *, replace: bool, marker: str = MANIFEST_NAME) -> Iterator[Path]:
     """Give an empty folder that becomes `target` when the block ends, and is gone when the block fails.
 
-    Only a model folder (or an empty one) is ever replaced, so that a wrong path costs nobody their files.
+    Only a folder that holds the file `marker` (or nothing) is ever replaced, a model folder unless another is named, so
+    that a wrong path costs nobody their files.
 
     Raises OutputExistsError if there is something that may not be replaced, OSError if nothing can be written there.
     """
     target = Path(os.path.realpath(target))
-    _refuse_folder(target, replace=replace)
+    _refuse_folder(target, marker, replace=replace)
     with _parents(target.parent):
         _sweep(target)
         temporary = _beside(target)
         with _held(temporary):
             try:
                 yield temporary
-                _refuse_folder(target, replace=replace)
+                _refuse_folder(target, marker, replace=replace)
                 _move_folder(temporary, target)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)  # what cannot be removed now, the next build tries again
@@ -87,7 +88,7 @@ def _refuse_file(target: Path, *, replace: bool) -> None:
         raise OutputExistsError("the output exists already", where=str(target), hint="pass --force to replace it")
 
 
-def _refuse_folder(target: Path, *, replace: bool) -> None:
+def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
@@ -96,9 +97,9 @@ def _refuse_folder(target: Path, *, replace: bool) -> None:
         raise OutputExistsError(
             "the output folder exists already", where=str(target), hint="pass --force to replace it"
         )
-    if any(target.iterdir()) and not (target / MANIFEST_NAME).is_file():
+    if any(target.iterdir()) and not (target / marker).is_file():
         raise OutputExistsError(
-            f"the output folder holds other files and no {MANIFEST_NAME}, so it is not replaced",
+            f"the output folder holds other files and no {marker}, so it is not replaced",
             where=str(target),
             hint="choose another output, or remove that folder yourself",
         )

@@ -33,6 +33,7 @@ COMMANDS = {
     "check": ("marpack.cli.check:check", "Say whether an archive may be deployed."),
     "score": ("marpack.cli.score:score", "Answer the rows of tables, as new tables."),
     "serve": ("marpack.cli.serve:serve", "Answer over HTTP, where a TorchServe stood."),
+    "export": ("marpack.cli.export:export", "Write what another platform deploys."),
     "sign": ("marpack.cli.sign:sign", "Sign an archive's file with your key."),
     "verify": ("marpack.cli.verify:verify", "Make sure whose an archive is, and that it was checked."),
     "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
@@ -44,7 +45,7 @@ GROUPS = {
     "Look into it": ("inspect", "diff", "unpack"),
     "Try it": ("run", "check"),
     "Use it": ("score", "serve"),
-    "Hand it over": ("sign", "verify"),
+    "Hand it over": ("export", "sign", "verify"),
     "Your shell": ("completion",),
 }
 _WIDEST = max(map(len, COMMANDS))

@@ -1,0 +1,165 @@
+"""An archive → the folder that a platform deploys, which appears whole or not at all."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+from msgspec import Struct
+
+from marpack.archive.protocol import Bar, no_progress
+from marpack.archive.reader import open_archive
+from marpack.archive.staging import staged_folder
+from marpack.errors import OutputError, OutputExistsError, UsageError, did_you_mean
+from marpack.exporting.findings import common_findings
+from marpack.exporting.plan import Export, ExportOptions, read_export
+from marpack.findings import Finding
+from marpack.version import __version__
+
+MARKER = "marpack-export.json"  # which a folder has that --force may replace
+_BUFFER = 1 << 20  # bytes
+_FILE, _FOLDER = 0o644, 0o755  # modes, whatever the umask
+# What --to takes → the module that knows what goes there: an `ExportTarget`.
+TARGETS = {
+    "docker": "marpack.exporting.docker",
+}
+
+Content = bytes | Path  # a file's bytes, or the file to copy
+Progress = Callable[[int], object]
+
+
+class ExportTarget(Protocol):
+    """What a module of `TARGETS` offers."""
+
+    def files(self, export: Export) -> Mapping[str, Content]:
+        """Return the folder's files, README.md among them, by their names in it, with "/"."""
+
+    def findings(self, export: Export) -> Iterable[Finding]:
+        """Yield what of the archive does not carry over."""
+
+    def commands(self, export: Export) -> tuple[str, str, str]:
+        """Return the three commands of its README, from building to the first answer."""
+
+
+class ExportedFile(Struct, frozen=True):
+    """One file of the folder."""
+
+    name: str  # with "/"
+    size: int  # bytes
+    sha256: str  # lower-case hex
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    """What was written."""
+
+    archive: str
+    target: str  # what --to said
+    folder: str
+    files: tuple[ExportedFile, ...]  # by name
+    findings: tuple[Finding, ...] = ()  # what does not carry over
+    commands: tuple[str, ...] = ()  # what comes next, in the folder
+
+
+class Marker(Struct, frozen=True, kw_only=True):
+    """MARKER: what the folder was made of, and every other file in it."""
+
+    marpack: str  # the version that wrote it
+    target: str
+    model: str
+    digest: str | None  # of the archive's MAR-INF/marpack.json
+    files: tuple[ExportedFile, ...]
+
+
+def export(
+    source: Path, to: str, folder: Path | None, options: ExportOptions, *, replace: bool = False, bar: Bar = no_progress
+) -> Exported:
+    """Write the folder that a platform deploys; nothing of the archive is run.
+
+    Args:
+        source: A .mar or a .tar.gz.
+        to: A key of `TARGETS`.
+        folder: Where it goes; None: one of the model's name and `to`, in the current folder.
+        options: What the images and texts are to say.
+        replace: Replace a folder that an export has written, if nothing else was put into it.
+        bar: Shows how far the copying is.
+
+    Raises UsageError, OutputExistsError, OutputError; ArchiveError for what is no archive.
+    """
+    target = _target(to)
+    with open_archive(source) as archive:
+        planned = read_export(archive, source, options)
+    files = target.files(planned)
+    place = folder or Path(f"{planned.slug}-{to}")
+    _refuse_strangers(place)
+    empty = place.is_dir() and not any(place.iterdir())
+    try:
+        with (
+            staged_folder(place, replace=replace or empty, marker=MARKER) as staged,
+            bar("exporting", sum(map(_size, files.values()))) as progress,
+        ):
+            written = tuple(_write(staged, name, files[name], progress) for name in sorted(files))
+            marker = Marker(marpack=__version__, target=to, model=planned.name, digest=planned.digest, files=written)
+            _write(staged, MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n", None)
+            _set_modes(staged)
+    except OSError as error:
+        raise OutputError(f"the export cannot be written: {error.strerror}", where=str(place)) from error
+    return Exported(
+        archive=str(source),
+        target=to,
+        folder=str(place),
+        files=written,
+        findings=(*common_findings(planned), *target.findings(planned)),
+        commands=target.commands(planned),
+    )
+
+
+def _target(to: str) -> ExportTarget:
+    if to not in TARGETS:
+        hint = did_you_mean(to, TARGETS) or f"one of {', '.join(TARGETS)}"
+        raise UsageError(f"'{to}' is nothing that an archive is exported to", where="--to", hint=hint)
+    return cast("ExportTarget", import_module(TARGETS[to]))  # a module offers the Protocol's functions
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """Raise OutputExistsError for an export that somebody has put other files into: they would be lost."""
+    try:
+        marker = msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
+    except (OSError, msgspec.DecodeError):  # no export: `staged_folder` says so
+        return
+    ours = {MARKER, *(file.name for file in marker.files)}
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    other = next((name for name in found if name not in ours), None)
+    if other is not None:
+        raise OutputExistsError(
+            f"the export's folder holds {other}, which no export has written, so it is not replaced",
+            where=str(folder),
+            hint="choose another output, or move that file away",
+        )
+
+
+def _size(content: Content) -> int:
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
+
+
+def _write(folder: Path, name: str, content: Content, progress: Progress | None) -> ExportedFile:
+    """Write one file, hashed while it is copied."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+        return ExportedFile(name, len(content), hashlib.sha256(content).hexdigest())
+    digest, size = hashlib.sha256(), 0
+    with content.open("rb") as source, path.open("wb") as copy:
+        while data := source.read(_BUFFER):
+            digest.update(data)
+            size += copy.write(data)
+            if progress is not None:
+                progress(len(data))
+    return ExportedFile(name, size, digest.hexdigest())
+
+
+def _set_modes(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(_FOLDER if path.is_dir() else _FILE)

@@ -1,0 +1,106 @@
+"""What an export starts from: an archive's facts, read without running it, and what was asked for."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from marpack.archive.protocol import Archive, ArchiveForm
+from marpack.errors import UsageError
+from marpack.exporting.requirements import Requirements, requirements_of
+from marpack.inspection.facts import Inspection
+from marpack.inspection.inspect import inspect
+from marpack.inspection.pickles import PickleVerdict
+from marpack.serving.settings import ModelSettings
+from marpack.torchserve.targets import Target
+
+_SUFFIXES = {ArchiveForm.MAR: ".mar", ArchiveForm.TGZ: ".tar.gz"}
+_MAX_SOURCE = 1 << 20  # bytes of a Python file that is searched
+_NAME = 53  # characters: what Kubernetes leaves of its 63 to those who add a suffix
+
+
+class ExportOptions(Struct, frozen=True, kw_only=True):
+    """What the command line asks for."""
+
+    device: str = "cpu"  # cpu or cuda
+    wheel: Path | None = None  # marpack's own; None: made from the installed files
+    lock: Path | None = None  # requirements with hashes, as an export before has written them
+    resolve: bool = True  # ask pip for those hashes where there is no lock
+    image: str | None = None  # the image's name, with its registry
+    storage_uri: str | None = None  # where the archive lies for the platform: s3://…, gs://…, oci://…
+    role: str | None = None  # the ARN of the role that SageMaker acts in
+
+
+class Export(Struct, frozen=True, kw_only=True):
+    """An archive to be exported; every text in it is somebody else's until a template has quoted it."""
+
+    archive: Path
+    file: str  # the archive's name in the folder: letters, digits, dashes; .mar or .tar.gz
+    slug: str  # the model's name as Kubernetes and SageMaker take it
+    name: str  # the model's
+    version: str | None
+    handler: str  # the manifest's: "handler.py:function", "image_classifier"
+    envelope: str | None
+    target: Target  # whose behaviour the author asked for
+    digest: str | None  # of the archive's MAR-INF/marpack.json
+    requirements: Requirements
+    config: dict[str, Any]  # Any: the model config, whatever YAML the author wrote
+    settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server would have them
+    needs_trust: bool  # its weights load with --trust-pickle alone
+    words: frozenset[str]  # every name in the Python files of the archive
+    options: ExportOptions
+
+
+def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
+    """Return what an archive is exported as.
+
+    Raises UsageError for a model folder, ArchiveError for what is no archive that can be opened safely.
+    """
+    if archive.form not in _SUFFIXES:
+        hint = "pack it first: marpack build, or marpack init --from DIR"
+        raise UsageError("a model folder is not exported: only an archive has one digest", where=str(path), hint=hint)
+    facts = inspect(archive)
+    model = archive.manifest.model
+    slug = slug_of(model.name)
+    config = _config(facts)
+    return Export(
+        archive=path,
+        file=slug + _SUFFIXES[archive.form],
+        slug=slug,
+        name=model.name,
+        version=model.version,
+        handler=model.handler,
+        envelope=model.envelope,
+        target=Target.MARPACK if facts.target == Target.MARPACK else Target.TORCHSERVE,
+        digest=facts.digest,
+        requirements=requirements_of(archive),
+        config=config,
+        settings=ModelSettings().tuned(config),
+        needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
+        words=_words(archive),
+        options=options,
+    )
+
+
+def slug_of(name: str) -> str:
+    """Return a name as Kubernetes and SageMaker both take it: small letters, digits and dashes, 53 at most."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_NAME].strip("-")
+    if slug[:1].isdigit():
+        slug = f"model-{slug}"[:_NAME].strip("-")
+    return slug or "model"
+
+
+def _config(facts: Inspection) -> dict[str, Any]:  # Any: as above
+    value = facts.config.value if facts.config else None
+    return {key: each for key, each in value.items() if isinstance(key, str)} if isinstance(value, dict) else {}
+
+
+def _words(archive: Archive) -> frozenset[str]:
+    """Return every name that stands in a Python file of the archive: what its handler may ask the server for."""
+    found: set[str] = set()
+    for name, entry in archive.entries.items():
+        if name.endswith(".py") and entry.size <= _MAX_SOURCE:
+            with archive.open(name) as file:
+                found.update(re.findall(r"[a-z_]\w+", file.read().decode("utf-8", "replace")))
+    return frozenset(found)
