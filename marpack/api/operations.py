@@ -225,12 +225,22 @@ def exported(source: str | None, options: Options, bar: Bar) -> Exported:
     from marpack.exporting.plan import ExportOptions
     from marpack.project.source import resolve
 
-    given: dict[str, Any] = {name: Path(options[name]) for name in ("wheel", "lock") if options[name]}  # Any: by name
-    given |= {name: options[name] for name in ("device", "image", "storage_uri", "role") if options[name]}
-    asked = ExportOptions(resolve=not options["no_lock"], **given)
-    folder = Path(options["output"]) if options["output"] else None
+    asked = ExportOptions(
+        device=options["device"],
+        wheel=_path(options["wheel"]),
+        lock=_path(options["lock"]),
+        resolve=not options["no_lock"],
+        image=options["image"],
+        storage_uri=options["storage_uri"],
+        role=options["role"],
+    )
+    folder = _path(options["output"])
     found = resolve(source, bar=bar)
     return export(found.path, options["to"], folder, asked, replace=options["force"], bar=bar)
+
+
+def _path(named: str | None) -> Path | None:
+    return None if named is None else Path(named)
 
 
 def planned(project: str | None, options: Options) -> PlanResult:

@@ -9,9 +9,12 @@ import click
 from marpack.cli.completion import sources
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from marpack.archive.protocol import Progress
     from marpack.exporting.export import Exported
 
-TO = ("docker",)  # as `marpack.exporting.export.TARGETS` has them
+TO = ("docker", "kserve", "sagemaker")  # as `marpack.exporting.export.TARGETS` has them
 
 
 @click.command()
@@ -39,9 +42,15 @@ def export(source: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     run. The same archive, options and versions give the same bytes. What does not carry over is told as findings.
     """
     from marpack.api.operations import exported
-    from marpack.render.progress import byte_bar
 
-    _show(exported(source, options, byte_bar), as_json=as_json)
+    _show(exported(source, options, _bar), as_json=as_json)
+
+
+def _bar(what: str, total: int) -> AbstractContextManager[Progress | None]:
+    """Show bytes, or that something goes on where nobody can count any."""
+    from marpack.render.progress import byte_bar, waiting
+
+    return byte_bar(what, total) if total else waiting(what)
 
 
 def _show(written: Exported, *, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """An archive → the folder that a platform deploys, which appears whole or not at all."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import Protocol, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace as replaced
 
 from marpack.archive.protocol import Bar, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_folder
 from marpack.errors import OutputError, OutputExistsError, UsageError, did_you_mean
-from marpack.exporting.findings import common_findings
+from marpack.exporting.findings import OPTIONS, common_findings
+from marpack.exporting.image import image_findings, prepare_image
 from marpack.exporting.plan import Export, ExportOptions, read_export
 from marpack.findings import Finding
 from marpack.version import __version__
@@ -24,7 +27,23 @@ _FILE, _FOLDER = 0o644, 0o755  # modes, whatever the umask
 # What --to takes → the module that knows what goes there: an `ExportTarget`.
 TARGETS = {
     "docker": "marpack.exporting.docker",
+    "kserve": "marpack.exporting.kserve",
+    "sagemaker": "marpack.exporting.sagemaker",
 }
+_IMAGES = frozenset({"docker", "kserve", "sagemaker"})  # that run an image of ours
+# An option that stands for a name → the targets that use it.
+_USED_BY = {"image": _IMAGES, "storage_uri": frozenset({"kserve", "sagemaker"}), "role": frozenset({"sagemaker"})}
+_FORMS = {
+    "image": r"[a-z0-9]+[\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?",
+    "storage_uri": r"(s3|gs|oci|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
+    "role": r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+",
+}
+_EXAMPLES = {
+    "image": "write it as docker does: registry.example.com/team/digits:1.0",
+    "storage_uri": "write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci://…, https://…",
+    "role": "write its ARN: arn:aws:iam::123456789012:role/sagemaker",
+}
+DEVICES = ("cpu", "cuda")
 
 Content = bytes | Path  # a file's bytes, or the file to copy
 Progress = Callable[[int], object]
@@ -88,8 +107,12 @@ def export(
     Raises UsageError, OutputExistsError, OutputError; ArchiveError for what is no archive.
     """
     target = _target(to)
+    _check(options, to)
     with open_archive(source) as archive:
         planned = read_export(archive, source, options)
+    if to in _IMAGES:
+        with bar("asking pip for the requirements' hashes", 0):
+            planned = replaced(planned, image=prepare_image(planned))
     files = target.files(planned)
     place = folder or Path(f"{planned.slug}-{to}")
     _refuse_strangers(place)
@@ -110,7 +133,7 @@ def export(
         target=to,
         folder=str(place),
         files=written,
-        findings=(*common_findings(planned), *target.findings(planned)),
+        findings=(*common_findings(planned), *image_findings(planned), *target.findings(planned)),
         commands=target.commands(planned),
     )
 
@@ -120,6 +143,22 @@ def _target(to: str) -> ExportTarget:
         hint = did_you_mean(to, TARGETS) or f"one of {', '.join(TARGETS)}"
         raise UsageError(f"'{to}' is nothing that an archive is exported to", where="--to", hint=hint)
     return cast("ExportTarget", import_module(TARGETS[to]))  # a module offers the Protocol's functions
+
+
+def _check(options: ExportOptions, to: str) -> None:
+    """Raise UsageError for an option that says nothing to a target, or is not what it says."""
+    if options.device not in DEVICES:
+        hint = f"one of {', '.join(DEVICES)}"
+        raise UsageError(f"'{options.device}' is no device that an image is made for", where="--device", hint=hint)
+    for name, targets in _USED_BY.items():
+        value, flag = getattr(options, name), OPTIONS[name]
+        if value is None:
+            continue
+        if to not in targets:
+            hint = f"leave it out, or export to {' or '.join(sorted(targets))}"
+            raise UsageError(f"{to} has no use for it", where=f"{flag} {value}", hint=hint)
+        if not re.fullmatch(_FORMS[name], value):
+            raise UsageError(f"this is not what {flag} takes", where=f"{flag} {value}", hint=_EXAMPLES[name])
 
 
 def _refuse_strangers(folder: Path) -> None:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from marpack.archive.protocol import Archive, ArchiveForm
 from marpack.errors import UsageError
+from marpack.exporting.lock import Lock
 from marpack.exporting.requirements import Requirements, requirements_of
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
@@ -32,6 +33,15 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     role: str | None = None  # the ARN of the role that SageMaker acts in
 
 
+class Image(Struct, frozen=True, kw_only=True):
+    """What an image installs."""
+
+    wheel: tuple[str, bytes]  # marpack's: its name and its bytes
+    requirements: tuple[str, ...]  # torch's, then the archive's
+    index: str | None  # where torch comes from; None: where all else does
+    lock: Lock
+
+
 class Export(Struct, frozen=True, kw_only=True):
     """An archive to be exported; every text in it is somebody else's until a template has quoted it."""
 
@@ -50,6 +60,7 @@ class Export(Struct, frozen=True, kw_only=True):
     needs_trust: bool  # its weights load with --trust-pickle alone
     words: frozenset[str]  # every name in the Python files of the archive
     options: ExportOptions
+    image: Image | None = None  # of targets that have one of their own
 
 
 def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:

@@ -11,6 +11,7 @@ class Requirements(Struct, frozen=True):
     """The lines of requirements.txt and of what it includes."""
 
     lines: tuple[str, ...] = ()  # each one requirement, without options
+    file: str = ""  # requirements.txt's name in the archive
     left_out: tuple[str, ...] = ()  # files of the archive, options of pip's, what pip would not take
 
 
@@ -23,4 +24,4 @@ def requirements_of(archive: Archive) -> Requirements:
     lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT]
     carried = (LineKind.REQUIREMENT, LineKind.INCLUDE)
     left_out = [line.text for _, line in read if line.sort not in carried]
-    return Requirements(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(left_out)))
+    return Requirements(tuple(dict.fromkeys(lines)), first, tuple(dict.fromkeys(left_out)))

@@ -12,7 +12,7 @@ from marpack.project.scaffold.template import templates
 _WIDE = 1 << 20  # columns: no line is ever folded
 
 
-def render(name: str, **values: Any) -> bytes:  # Any: what the templates ask for
+def render(name: str, /, **values: Any) -> bytes:  # Any: what the templates ask for
     """Return the text that a template below `export/` makes of some values; one that is missing is an error.
 
     Its filters say in which language a value lands: `yaml`, `python`, `shell`, `json`, `code` (of Markdown).

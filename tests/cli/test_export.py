@@ -1,8 +1,133 @@
 """marpack export: the command, its output and its exit codes."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import MakeMar
+
+import marpack
 from marpack.cli.export import TO
-from marpack.exporting.export import TARGETS
+from marpack.cli.main import main
+from marpack.exporting.export import MARKER, TARGETS
+
+ECHO = "def handle(data, context):\n    return data\n"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(("export", *words))
+        out, err = capfdbinary.readouterr()
+        return int(end.value.code or 0), out.decode(), err.decode()
+
+    return run
 
 
 def test_the_command_knows_the_targets_without_importing_them():
     assert set(TO) == set(TARGETS)
+
+
+def test_the_folder_is_named_after_model_and_target_and_the_next_commands_are_told(run: Run, make_mar: MakeMar):
+    make_mar(ECHO, name="My_Net")
+    code, out, err = run("My_Net.mar", "--to", "docker", "--no-lock")
+    assert code == 0
+    assert "my-net-docker" in out
+    assert [line.strip() for line in out.splitlines()[-3:]] == [
+        "docker build -t marpack-my-net .",
+        "docker run --rm -d -p 8080:8080 marpack-my-net",
+        "curl http://127.0.0.1:8080/predictions/My_Net -T FILE",
+    ]
+    assert "(export-requirements-unhashed)" in err
+    assert (Path("my-net-docker") / "Dockerfile").is_file()
+
+
+def test_the_result_as_json(run: Run, make_mar: MakeMar):
+    make_mar(ECHO)
+    code, out, err = run("probe.mar", "--to", "sagemaker", "--no-lock", "-o", "out", "--json")
+    result = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (result["archive"], result["target"], result["folder"]) == ("probe.mar", "sagemaker", "out")
+    on_disk = {path.relative_to("out").as_posix(): path.stat().st_size for path in Path("out").rglob("*.*")}
+    assert {file["name"]: file["size"] for file in result["files"]}.items() <= {
+        **on_disk,
+        "image/Dockerfile": Path("out/image/Dockerfile").stat().st_size,
+    }.items()
+    assert {finding["code"] for finding in result["findings"]} == {"export-requirements-unhashed", "export-placeholder"}
+    assert len(result["commands"]) == 3
+
+
+def test_python_says_the_same(run: Run, make_mar: MakeMar):
+    path = make_mar(ECHO)
+    _, out, _ = run("probe.mar", "--to", "docker", "--no-lock", "--json")
+    done = marpack.export("probe.mar", to="docker", no_lock=True, force=True)
+    assert done.to_dict() == json.loads(out)
+    assert repr(done).startswith("Exported('probe-docker', ")
+    assert marpack.export(path, to="kserve", output=Path("k"), no_lock=True).folder == "k"
+
+
+WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "no target": (("probe.mar",), 2, "Missing option '--to'"),
+    "no such target": (("probe.mar", "--to", "heroku"), 2, "'heroku' is not one of"),
+    "no archive": (("nothing.mar", "--to", "docker"), 2, "no such file or folder"),
+    "no project": (("--to", "docker"), 2, "neither a project"),
+    "an address": (("https://example.org/x.mar", "--to", "docker"), 2, "not from an address"),
+    "no zip": (("text.mar", "--to", "docker"), 3, ""),
+    "weights": (("net.pt", "--to", "docker"), 2, "a file of weights"),
+    "a model folder": (("folder", "--to", "docker"), 2, "a model folder is not exported"),
+    "a device": (("probe.mar", "--to", "docker", "--device", "tpu"), 2, "'tpu' is not one of"),
+    "an output that is a file": (("probe.mar", "--to", "docker", "-o", "text.mar", "--force"), 2, "a file is in"),
+    "an output within a file": (("probe.mar", "--to", "docker", "-o", "text.mar/out"), 1, "cannot be written"),
+    "an output of others": (("probe.mar", "--to", "docker", "-o", "mine", "--force"), 2, f"no {MARKER}"),
+    "the folder one is in": (("probe.mar", "--to", "docker", "-o", ".", "--force"), 2, f"no {MARKER}"),
+    "a wheel": (("probe.mar", "--to", "docker", "--wheel", "text.mar"), 2, "this is no wheel"),
+    "a lock": (("probe.mar", "--to", "docker", "--lock", "text.mar"), 2, "pins no package by its hash"),
+    "an image": (("probe.mar", "--to", "docker", "--image", "A b"), 2, "not what --image takes"),
+    "storage for docker": (("probe.mar", "--to", "docker", "--storage-uri", "s3://x"), 2, "docker has no use for it"),
+    "a role": (("probe.mar", "--to", "sagemaker", "--role", "me"), 2, "not what --role takes"),
+    "two archives": (("probe.mar", "probe.mar", "--to", "docker"), 2, "unexpected extra argument"),
+    "no such option": (("probe.mar", "--to", "docker", "--tag", "x"), 2, "No such option"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_goes_wrong_is_told_and_leaves_nothing(
+    case: str, run: Run, make_mar: MakeMar, make_folder: MakeMar, tmp_path: Path
+):
+    make_mar(ECHO)
+    make_folder(ECHO).rename(tmp_path / "folder")
+    (tmp_path / "text.mar").write_text("hello\n")
+    (tmp_path / "net.pt").write_text("hello\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    before = sorted(tmp_path.rglob("*"))
+    words, code, said = WRONG[case]
+    ended, out, err = run(*words, *([] if "--lock" in words else ["--no-lock"]))
+    assert (ended, out) == (code, "")
+    assert said in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_project_is_built_first(run: Run, tmp_path: Path):
+    assert marpack.init(tmp_path / "shop", template="function")
+    code, out, _ = run("shop", "--to", "kserve", "--no-lock")
+    assert code == 0
+    assert "shop-kserve" in out
+    assert (tmp_path / "shop-kserve" / "model" / "shop.mar").read_bytes() == (
+        tmp_path / "shop" / "shop.mar"
+    ).read_bytes()
+
+
+def test_a_second_export_needs_force(run: Run, make_mar: MakeMar):
+    make_mar(ECHO)
+    assert run("probe.mar", "--to", "docker", "--no-lock")[0] == 0
+    code, _, err = run("probe.mar", "--to", "docker", "--no-lock")
+    assert code == 2
+    assert "pass --force to replace it" in err
+    assert run("probe.mar", "--to", "docker", "--no-lock", "--force")[0] == 0

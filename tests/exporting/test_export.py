@@ -1,0 +1,328 @@
+"""An export as a folder: the same bytes again, all of it or nothing, and nothing of anybody else's replaced."""
+
+import hashlib
+import json
+import shlex
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import MakeMar
+from exporting.exports import ECHO, HOSTILE, exported, texts
+
+from marpack.errors import ArchiveError, OutputError, OutputExistsError, UsageError
+from marpack.exporting import findings as common
+from marpack.exporting import image, kserve, sagemaker
+from marpack.exporting.export import MARKER, TARGETS
+from marpack.exporting.plan import slug_of
+from marpack.exporting.texts import as_code
+from marpack.inspection.lint.codes import Code
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): (path.stat().st_mode & 0o777, path.read_bytes()) for path in files}
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_second_export_has_the_same_bytes_and_names_no_place(to: str, make_mar: MakeMar, tmp_path: Path):
+    archive = make_mar(ECHO)
+    exported(archive, to, tmp_path / "one")
+    exported(archive, to, tmp_path / "two" / "deep")
+    first, second = contents(tmp_path / "one"), contents(tmp_path / "two" / "deep")
+    assert first == second
+    assert {mode for mode, _ in first.values()} == {0o644}
+    assert not [name for name, (_, data) in first.items() if str(tmp_path).encode() in data]
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_the_folder_stands_alone_and_its_readme_has_three_commands(to: str, make_mar: MakeMar, tmp_path: Path):
+    done = exported(make_mar(ECHO), to)
+    readme = (Path(done.folder) / "README.md").read_text()
+    block = readme.partition("```sh\n")[2].partition("```")[0]
+    assert tuple(block.splitlines()) == done.commands
+    assert len(done.commands) == 3
+    marker = json.loads((Path(done.folder) / MARKER).read_bytes())
+    on_disk = {name: hashlib.sha256(data).hexdigest() for name, (_, data) in contents(Path(done.folder)).items()}
+    assert {file["name"]: file["sha256"] for file in marker["files"]} | {MARKER: on_disk[MARKER]} == on_disk
+    assert {file.name: file.sha256 for file in done.files} | {MARKER: on_disk[MARKER]} == on_disk
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_hostile_name_breaks_out_of_no_language(to: str, make_mar: MakeMar, tmp_path: Path):
+    archive = make_mar(ECHO, modelName=HOSTILE, modelVersion=HOSTILE, envelope=HOSTILE, description=HOSTILE)
+    done = exported(archive, to)
+    for name, text in texts(Path(done.folder)).items():
+        if name.endswith(".yaml"):
+            (document,) = yaml.safe_load_all(text)
+            assert "evil" not in document
+            assert "evil" not in document["metadata"]
+        elif name.endswith(".py"):
+            compile(text, name, "exec")
+        elif name.endswith("Dockerfile"):
+            assert {line.split()[0] for line in text.splitlines()} <= DOCKER
+        elif name.endswith(".sh"):
+            subprocess.run(["sh", "-n", "-c", text], check=True)
+        if not name.endswith((".md", ".json")):
+            assert "rm -rf" not in text, name
+    for command in done.commands:
+        words = shlex.split(command, comments=True)
+        assert "rm" not in words
+        assert "\n" not in command
+
+
+DOCKER = {"#", "FROM", "ENV", "WORKDIR", "COPY", "ARG", "RUN", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT"}
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("digits", "digits"),
+        ("My_Model v2", "my-model-v2"),
+        ("../../etc", "etc"),
+        ("", "model"),
+        ("日本", "model"),
+        ("7segments", "model-7segments"),
+        ("-a-", "a"),
+        ("x" * 80, "x" * 53),
+        ("9" * 80, "model-" + "9" * 47),
+        ("a" * 52 + "-b", "a" * 52),
+    ],
+)
+def test_a_name_as_platforms_take_it(name: str, slug: str):
+    assert slug_of(name) == slug
+
+
+@pytest.mark.parametrize("text", ["a", "a`b", "``", "a\nb", "", "`x```y"])
+def test_inline_code_ends_where_it_should(text: str):
+    code = as_code(text)
+    fence = code[: len(code) - len(code.lstrip("`"))]
+    assert code.endswith(fence)
+    inner = code[len(fence) : -len(fence)]
+    assert fence not in inner
+    assert "\n" not in code
+
+
+def test_force_replaces_an_export_and_nothing_else(make_mar: MakeMar, tmp_path: Path):
+    archive, folder = make_mar(ECHO), tmp_path / "out"
+    folder.mkdir()
+    exported(archive, "docker", folder)  # an empty one is as good as none
+    with pytest.raises(OutputExistsError) as there:
+        exported(archive, "docker", folder)
+    assert there.value.hint == "pass --force to replace it"
+    exported(archive, "kserve", folder, replace=True)
+    assert (folder / "serving-runtime.yaml").exists()
+    assert not (folder / "Dockerfile").exists()
+    (folder / "image" / "mine.txt").write_text("hours of work")
+    with pytest.raises(OutputExistsError, match=r"holds image/mine\.txt, which no export has written"):
+        exported(archive, "kserve", folder, replace=True)
+    assert (folder / "image" / "mine.txt").read_text() == "hours of work"
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_an_archive_within_the_export_that_is_replaced(to: str, make_mar: MakeMar, tmp_path: Path):
+    done = exported(make_mar(ECHO), to, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    (inside,) = [file.name for file in done.files if file.name.endswith(".mar")]
+    wheel = tmp_path / "marpack-0.1.0-py3-none-any.whl"
+    exported(tmp_path / "out" / inside, to, tmp_path / "out", replace=True, wheel=wheel)
+    assert contents(tmp_path / "out") == before
+
+
+def other_files(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "thesis.tex").write_text("x")
+
+
+def a_model_folder(folder: Path) -> None:
+    (folder / "out" / "MAR-INF").mkdir(parents=True)
+    (folder / "out" / "MAR-INF" / "MANIFEST.json").write_text("{}")
+
+
+def a_marker_of_somebody_else(folder: Path) -> None:
+    other_files(folder)
+    (folder / "out" / MARKER).write_text(
+        '{"marpack": "0.1.0", "target": "x", "model": "m", "digest": null, "files": []}'
+    )
+
+
+def a_file(folder: Path) -> None:
+    (folder / "out").write_text("x")
+
+
+@pytest.mark.parametrize("make", [other_files, a_model_folder, a_marker_of_somebody_else, a_file])
+def test_what_no_export_has_written_is_never_replaced(make: Any, make_mar: MakeMar, tmp_path: Path):
+    make(tmp_path)
+    before = contents(tmp_path) if (tmp_path / "out").is_dir() else {}
+    with pytest.raises(OutputExistsError):
+        exported(make_mar(ECHO), "docker", tmp_path / "out", replace=True)
+    assert before.items() <= contents(tmp_path).items()
+    assert not list(tmp_path.glob(".*marpack-tmp"))
+
+
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no such target": ("dockr", {}, "'dockr' is nothing that an archive is exported to"),
+    "no such device": ("docker", {"device": "tpu"}, "'tpu' is no device that an image is made for"),
+    "an image of capitals": ("docker", {"image": "Digits"}, "not what --image takes"),
+    "an image that is an option": ("docker", {"image": "--privileged"}, "not what --image takes"),
+    "an image of two words": ("docker", {"image": "a b"}, "not what --image takes"),
+    "an image with a command": ("kserve", {"image": "a;id"}, "not what --image takes"),
+    "no image": ("kserve", {"image": ""}, "not what --image takes"),
+    "storage for docker": ("docker", {"storage_uri": "s3://b/x.mar"}, "docker has no use for it"),
+    "a path for storage": ("kserve", {"storage_uri": "/tmp/x.mar"}, "not what --storage-uri takes"),
+    "storage with a quote": ("kserve", {"storage_uri": "s3://b/'x"}, "not what --storage-uri takes"),
+    "storage with a line": ("kserve", {"storage_uri": "s3://b/x\n- a"}, "not what --storage-uri takes"),
+    "an unknown scheme": ("sagemaker", {"storage_uri": "ftp://b/x"}, "not what --storage-uri takes"),
+    "a role for kserve": ("kserve", {"role": "arn:aws:iam::123456789012:role/r"}, "kserve has no use for it"),
+    "a role that is a name": ("sagemaker", {"role": "admin"}, "not what --role takes"),
+    "no wheel": ("docker", {"wheel": "nothing.whl"}, "no wheel"),
+    "a wheel that is not there": ("docker", {"wheel": "marpack-1.0-py3-none-any.whl"}, "cannot be read"),
+    "a wheel that is a text": ("docker", {"wheel": "text"}, "this is no wheel"),
+    "a wheel of another": ("docker", {"wheel": "other"}, "something else than marpack"),
+    "a wheel in name only": ("docker", {"wheel": "empty"}, "something else than marpack"),
+    "no lock": ("docker", {"lock": "nothing.lock"}, "the lock cannot be read"),
+    "a lock that is a folder": ("docker", {"lock": "."}, "the lock cannot be read"),
+    "a lock without hashes": ("docker", {"lock": "unhashed"}, "pins no package by its hash"),
+    "a lock of binary": ("docker", {"lock": "binary"}, "the lock is no text"),
+    "a lock without torch": ("docker", {"lock": "short"}, "the lock has no torch"),
+    "an empty lock": ("docker", {"lock": "nil"}, "the lock has no torch"),
+}
+HASH = "0" * 64
+
+
+@pytest.fixture
+def odd_files(tmp_path: Path) -> dict[str, Path]:
+    import zipfile
+
+    folder = tmp_path / "odd"
+    (folder / "a").mkdir(parents=True)
+    files = {
+        "text": folder / "marpack-0.1.0-py3-none-any.whl",
+        "other": folder / "shop-0.1.0-py3-none-any.whl",
+        "empty": folder / "a" / "marpack-0.1.0-py3-none-any.whl",
+        "unhashed": folder / "unhashed",
+        "binary": folder / "binary",
+        "short": folder / "short",
+        "nil": folder / "nil",
+    }
+    files["text"].write_text("hello")
+    for name in ("other", "empty"):
+        with zipfile.ZipFile(files[name], "w") as wheel:
+            wheel.writestr("shop/__init__.py", "")
+    files["unhashed"].write_text("# mine\ntorch==2.13.0\n")
+    files["binary"].write_bytes(b"\xff\xfe\x00")
+    files["short"].write_text(f"numpy==2.0 --hash=sha256:{HASH}\n")
+    files["nil"].write_text("")
+    return files
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    case: str, make_mar: MakeMar, odd_files: dict[str, Path], tmp_path: Path
+):
+    to, options, said = WRONG[case]
+    for name in options.keys() & {"wheel", "lock"}:
+        options = {name: odd_files.get(options[name], tmp_path / options[name])}
+    with pytest.raises(UsageError, match=said) as caught:
+        exported(make_mar(ECHO), to, tmp_path / "out", **options)
+    assert caught.value.where or caught.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_that_is_no_archive(make_folder: MakeMar, tmp_path: Path):
+    (tmp_path / "x.mar").write_text("x")
+    with pytest.raises(ArchiveError):
+        exported(tmp_path / "x.mar", "docker", tmp_path / "out")
+    with pytest.raises(UsageError, match="a model folder is not exported"):
+        exported(make_folder(ECHO), "docker", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written(make_mar: MakeMar, tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError, match="the export cannot be written"):
+        exported(make_mar(ECHO), "docker", tmp_path / "file" / "out")
+
+
+def test_an_archive_as_tar_keeps_its_form(make_folder: MakeMar, tmp_path: Path):
+    folder = make_folder(ECHO)
+    with tarfile.open(tmp_path / "probe.tar.gz", "w:gz") as archive:
+        archive.add(folder, "probe")
+    done = exported(tmp_path / "probe.tar.gz", "docker", tmp_path / "out")
+    assert "model/probe.tar.gz" in {file.name for file in done.files}
+
+
+FOUND: dict[str, tuple[str, dict[str, Any], set[str]]] = {
+    "nothing": (ECHO, {}, set()),
+    "a status": ("def handle(d, c):\n    c.set_response_status(404, 'Gone fishing')\n", {}, {"export-reason-phrase"}),
+    "headers": ("def handle(d, c):\n    c.set_response_header(0, 'x', 'y')\n", {}, {"export-response-headers"}),
+    "streams": (
+        "from ts.handler_utils.utils import send_intermediate_predict_response\n",
+        {},
+        {"export-streaming"},
+    ),
+    "metrics": ("def handle(d, c):\n    c.metrics.add_counter('Asked', 1)\n", {}, {"export-metrics"}),
+    "GPUs": (ECHO, {"deviceType": "gpu"}, {"export-no-gpu"}),
+    "some GPUs": (ECHO, {"deviceIds": [0, 1]}, {"export-no-gpu"}),
+    "a queue": (ECHO, {"jobQueueSize": 5}, {"export-queue"}),
+    "slow answers": (ECHO, {"responseTimeout": 90}, {"export-slow-answers"}),
+    "batches": (ECHO, {"batchSize": 8}, {"export-batches"}),
+    "a file of requirements": (ECHO, {"requirements": "./wheels/x.whl\nnumpy\n"}, {"export-requirement-left-out"}),
+    "an index of requirements": (ECHO, {"requirements": "-i https://x\n"}, {"export-requirement-left-out"}),
+    "an envelope": (ECHO, {"envelope": "json"}, {"export-own-envelope"}),
+    "a pickle": (ECHO, {"pickle": b"cos\nsystem\n(S'id'\ntR."}, {"export-needs-trust"}),
+}
+EVERYWHERE = {"export-requirements-unhashed", "export-placeholder"}
+HERE = {
+    "docker": {"export-no-gpu", "export-requirement-left-out", "export-needs-trust"},
+    "kserve": {
+        *("export-no-gpu", "export-requirement-left-out", "export-needs-trust", "export-reason-phrase"),
+        *("export-streaming", "export-queue", "export-batches", "export-own-envelope"),
+    },
+    "sagemaker": {
+        *("export-no-gpu", "export-requirement-left-out", "export-needs-trust", "export-reason-phrase"),
+        *("export-streaming", "export-queue", "export-response-headers", "export-metrics", "export-slow-answers"),
+    },
+}
+
+
+@pytest.mark.parametrize("to", HERE)
+@pytest.mark.parametrize("case", FOUND)
+def test_what_does_not_carry_over(case: str, to: str, make_mar: MakeMar, tmp_path: Path):
+    handler, given, codes = FOUND[case]
+    config = {key: value for key, value in given.items() if key not in {"requirements", "envelope", "pickle"}}
+    files: dict[str, str | bytes] = {"config.yaml": yaml.safe_dump(config)} if config else {}
+    model = {"configFile": "config.yaml"} if config else {}
+    if "requirements" in given:
+        files["requirements.txt"] = given["requirements"]
+        model["requirementsFile"] = "requirements.txt"
+    if "pickle" in given:
+        files["extra.pkl"] = given["pickle"]
+    if "envelope" in given:
+        model["envelope"] = given["envelope"]
+    done = exported(make_mar(handler, files=files, **model), to)
+    assert {finding.code for finding in done.findings} - EVERYWHERE == codes & HERE[to]
+    assert all(finding.hint for finding in done.findings)
+
+
+def test_names_that_are_given_leave_no_placeholder(make_mar: MakeMar, tmp_path: Path):
+    given = {
+        "image": "r.example:5000/a/b:1",
+        "storage_uri": "s3://b/m.tar.gz",
+        "role": "arn:aws:iam::123456789012:role/r",
+    }
+    done = exported(make_mar(ECHO), "sagemaker", **given)
+    assert "export-placeholder" not in {finding.code for finding in done.findings}
+    assert not [name for name, text in texts(Path(done.folder)).items() if "YOUR-" in text or "REGION" in text]
+    assert all(any(value in text for text in texts(Path(done.folder)).values()) for value in given.values())
+
+
+@pytest.mark.parametrize("module", [common, image, kserve, sagemaker], ids=lambda module: module.__name__)
+def test_every_finding_stands_in_the_guide(module: Any):
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "export.md").read_text()
+    codes = [value for value in vars(module).values() if isinstance(value, Code)]
+    assert codes
+    assert not [code.name for code in codes if f"| `{code.name}` |" not in guide]
