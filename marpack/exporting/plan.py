@@ -9,10 +9,11 @@ from msgspec import Struct
 from marpack.archive.protocol import Archive, ArchiveForm
 from marpack.errors import UsageError
 from marpack.exporting.lock import Lock
-from marpack.exporting.requirements import Requirements, requirements_of
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
+from marpack.inspection.requirements import LineKind, read_requirements
+from marpack.inspection.text_members import read_text
 from marpack.serving.settings import ModelSettings
 from marpack.torchserve.targets import Target
 
@@ -40,6 +41,14 @@ class Image(Struct, frozen=True, kw_only=True):
     requirements: tuple[str, ...]  # torch's, then the archive's
     index: str | None  # where torch comes from; None: where all else does
     lock: Lock
+
+
+class Requirements(Struct, frozen=True):
+    """The lines of requirements.txt and of what it includes."""
+
+    lines: tuple[str, ...] = ()  # each one requirement, without options
+    file: str = ""  # requirements.txt's name in the archive
+    left_out: tuple[str, ...] = ()  # files of the archive, options of pip's, what pip would not take
 
 
 class Export(Struct, frozen=True, kw_only=True):
@@ -85,13 +94,25 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         envelope=model.envelope,
         target=Target.MARPACK if facts.target == Target.MARPACK else Target.TORCHSERVE,
         digest=facts.digest,
-        requirements=requirements_of(archive),
+        requirements=_requirements_of(archive),
         config=config,
         settings=ModelSettings().tuned(config),
         needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
         words=_words(archive),
         options=options,
     )
+
+
+def _requirements_of(archive: Archive) -> Requirements:
+    """Return the requirements of an archive; what is no requirement by itself is told apart."""
+    first = archive.manifest.model.requirements_file
+    if not first:
+        return Requirements()
+    read = list(read_requirements(first, lambda name: read_text(archive, name)))
+    lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT]
+    carried = (LineKind.REQUIREMENT, LineKind.INCLUDE)
+    left_out = [line.text for _, line in read if line.sort not in carried]
+    return Requirements(tuple(dict.fromkeys(lines)), first, tuple(dict.fromkeys(left_out)))
 
 
 def slug_of(name: str) -> str:

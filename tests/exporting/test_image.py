@@ -9,14 +9,17 @@ import subprocess
 import sys
 import tarfile
 import time
+import urllib.error
 import urllib.request
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
+from conftest import MakeMar
+from exporting.exports import exported
 
 from marpack.exporting.export import export
 from marpack.exporting.lock import make_lock
@@ -26,6 +29,10 @@ from marpack.exporting.wheel import wheel
 pytestmark = pytest.mark.nightly  # a venv gets all that marpack needs, torch among it: a minute or more
 ROOT = Path(__file__).parents[2]
 START = 120  # seconds
+SERVICES = {"v1": "inference-service.yaml", "v2": "inference-service-v2.yaml"}
+ROUTES = {"v1": "/v1/models/probe:predict", "v2": "/v2/models/probe/infer"}
+TENSOR = {"name": "x", "shape": [2], "datatype": "INT64", "data": [1, 2]}
+REQUESTS = {"v1": {"instances": [{"x": 1}, {"x": 2}]}, "v2": {"inputs": [TENSOR]}}
 SAMPLE = ROOT / "examples" / "digits" / "samples" / "seven.png"
 
 
@@ -107,25 +114,30 @@ def free_port() -> str:
         return str(sock.getsockname()[1])
 
 
-def ask(url: str, body: bytes, kind: str) -> Any:
+def ask(url: str, body: bytes, kind: str) -> str:
     request = urllib.request.Request(url, body, {"Content-Type": kind, "Host": "model.default.svc.cluster.local"})
     with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+        return str(answer.read(), "utf-8")
+
+
+def answer_here(archive: Path, sample: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "marpack", "run", str(archive), *words, "--input", str(sample), "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    body: str = json.loads(done.stdout)["results"][0]["body"]
+    return body
 
 
 @pytest.fixture(scope="module")
-def expected(archive: Path) -> Any:
-    command = [sys.executable, "-m", "marpack", "run", str(archive), "--input", str(SAMPLE), "--json"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)["results"][0]["body"]["json"]
+def expected(archive: Path) -> str:
+    return answer_here(archive, SAMPLE)
 
 
-def test_the_image_by_itself(image: Path, expected: Any):
+def test_the_image_by_itself(image: Path, expected: str):
     with container(image, folders=str(image / "opt" / "model")) as address:
         assert ask(f"{address}/predictions/digits", SAMPLE.read_bytes(), "image/png") == expected
 
 
-def test_as_sagemaker_starts_it(image: Path, archive: Path, expected: Any, tmp_path: Path):
+def test_as_sagemaker_starts_it(image: Path, archive: Path, expected: str, tmp_path: Path):
     with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as model:
         model.add(archive, archive.name)
     with tarfile.open(tmp_path / "model.tar.gz") as model:
@@ -138,20 +150,29 @@ def test_as_sagemaker_starts_it(image: Path, archive: Path, expected: Any, tmp_p
             urllib.request.urlopen(urllib.request.Request(f"{address}/models/digits", method="DELETE"), timeout=10)
 
 
-def test_as_kserve_starts_it(image: Path, archive: Path, expected: Any, tmp_path: Path):
-    import base64
+def test_as_kserve_starts_it(image: Path, archive: Path, expected: str, tmp_path: Path):
+    (tmp_path / "digits.mar").write_bytes(archive.read_bytes())
+    with container(image, "--model-name", "my-digits", folders=str(tmp_path)) as address:
+        assert ask(f"{address}/v1/models/my-digits:predict", SAMPLE.read_bytes(), "image/png") == expected
+        with urllib.request.urlopen(f"{address}/v1/models/my-digits", timeout=10) as answer:
+            assert json.load(answer)["ready"]
 
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "digits.mar").write_bytes(archive.read_bytes())
-    words = ("--model-name", "my-digits", "--envelope", "kserve", "--batch-size", "1")
-    data = {"instances": [{"data": base64.b64encode(SAMPLE.read_bytes()).decode()}]}
-    with container(image, *words, folders=str(tmp_path / "models")) as address:
-        answer = ask(f"{address}/v1/models/my-digits:predict", json.dumps(data).encode(), "application/json")
-        assert answer == {"predictions": [expected]}
-        assert json.load(urllib.request.urlopen(f"{address}/v1/models/my-digits", timeout=10))["ready"] in (
-            True,
-            "True",
-        )
+
+@pytest.mark.parametrize("protocol", ["v1", "v2"])
+def test_as_kserve_starts_it_with_its_envelope(protocol: str, image: Path, make_mar: MakeMar, tmp_path: Path):
+    archive = make_mar("def handle(data, context):\n    return data\n")
+    exported(archive, "kserve")
+    service = yaml.safe_load((tmp_path / "kserve" / SERVICES[protocol]).read_text())
+    arguments = service["spec"]["predictor"]["model"]["args"]
+    (tmp_path / "request.json").write_text(json.dumps(REQUESTS[protocol]))
+    there = answer_here(archive, tmp_path / "request.json", *arguments)
+    with container(image, "--model-name", "probe", *arguments, folders=str(tmp_path)) as address:
+        answer = ask(f"{address}{ROUTES[protocol]}", (tmp_path / "request.json").read_bytes(), "application/json")
+    assert without_id(answer) == without_id(there)
+
+
+def without_id(answer: str) -> dict[str, object]:
+    return {key: value for key, value in json.loads(answer).items() if key != "id"}
 
 
 def test_nothing_of_the_checkout_was_used(image: Path):
