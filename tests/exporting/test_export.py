@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import tarfile
@@ -31,7 +32,11 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_second_export_has_the_same_bytes_and_names_no_place(to: str, make_mar: MakeMar, tmp_path: Path):
     archive = make_mar(ECHO)
     exported(archive, to, tmp_path / "one")
-    exported(archive, to, tmp_path / "two" / "deep")
+    before = os.umask(0o077)
+    try:
+        exported(archive, to, tmp_path / "two" / "deep")
+    finally:
+        os.umask(before)
     first, second = contents(tmp_path / "one"), contents(tmp_path / "two" / "deep")
     assert first == second
     assert {mode for mode, _ in first.values()} == {0o644}
