@@ -47,8 +47,7 @@ def test_a_second_export_has_the_same_bytes_and_names_no_place(to: str, make_mar
 def test_the_folder_stands_alone_and_its_readme_has_three_commands(to: str, make_mar: MakeMar, tmp_path: Path):
     done = exported(make_mar(ECHO), to)
     readme = (Path(done.folder) / "README.md").read_text()
-    block = readme.partition("```sh\n")[2].partition("```")[0]
-    assert tuple(block.splitlines()) == done.commands
+    assert "\n".join(done.commands) in readme
     assert len(done.commands) == 3
     marker = json.loads((Path(done.folder) / MARKER).read_bytes())
     on_disk = {name: hashlib.sha256(data).hexdigest() for name, (_, data) in contents(Path(done.folder)).items()}
@@ -64,7 +63,7 @@ def test_a_hostile_name_breaks_out_of_no_language(to: str, make_mar: MakeMar, tm
         if name.endswith(".yaml"):
             (document,) = yaml.safe_load_all(text)
             assert "evil" not in document
-            assert "evil" not in document["metadata"]
+            assert "evil" not in document.get("metadata", {})
         elif name.endswith(".py"):
             compile(text, name, "exec")
         elif name.endswith("Dockerfile"):
