@@ -8,9 +8,12 @@ import importlib
 import logging
 import os
 import resource
+import select
 import signal
 import socket
 import sys
+import threading
+import time
 from typing import NoReturn
 
 from marpack.torchserve.messages import Dying, FromWorker, Load, LoadFailed, Pipe, Predict, ToWorker
@@ -34,6 +37,9 @@ _PRELOADED = (
 )
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_FAREWELL = (
+    3.0  # seconds for what a handler is at when its parent is gone: more than a parent gives that asks it to end
+)
 
 
 def main(descriptor: int, marker: bytes, max_memory: int) -> int:
@@ -85,15 +91,29 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter) -> int:
     return 0
 
 
-def end_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, however that ends and whatever the handler is at; 0: do not."""
+def end_with(parent: int, descriptor: int) -> None:
+    """Have this process end with its parent, however that ends and whatever the handler is at.
+
+    Args:
+        parent: Its id, for the kernel to see to it; 0: it cannot, and a thread does as soon as the handler lets it.
+        descriptor: The socket whose other end the parent has.
+    """
     if not parent or sys.platform != "linux":
+        threading.Thread(target=_end_without, args=(descriptor,), daemon=True).start()
         return
     import ctypes  # noqa: PLC0415 - only where it is called
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before it could be told of
         os._exit(1)
+
+
+def _end_without(descriptor: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, 0)  # not for what arrives: until the other end is closed
+    poll.poll()
+    time.sleep(_FAREWELL)
+    os._exit(1)
 
 
 def preload() -> None:
@@ -110,7 +130,7 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[4]))
+    end_with(int(sys.argv[4]), int(sys.argv[1]))
     if sys.argv[5:] == ["preload"]:
         preload()
     end(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))

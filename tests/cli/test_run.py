@@ -337,8 +337,14 @@ def test_an_interrupted_run_keeps_what_is_answered_and_leaves_no_process(mar: st
             os.kill(int(child), 0)
 
 
+IN_A_THREAD = (
+    "import sys, threading, marpack; threading.Thread(target=lambda: marpack.load(sys.argv[1]).predict()).start()"
+)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
-def test_a_worker_ends_with_a_run_that_is_killed_whatever_it_is_at(make_mar, tmp_path: Path):
+@pytest.mark.parametrize("words", [(*COMMAND, "run", "--data", "a"), (sys.executable, "-c", IN_A_THREAD)])
+def test_a_worker_ends_with_a_run_that_is_killed_whatever_it_is_at(make_mar, tmp_path: Path, words: tuple[str, ...]):
     place = tmp_path / "pid"
     endless = f"""
         import os, time
@@ -350,7 +356,7 @@ def test_a_worker_ends_with_a_run_that_is_killed_whatever_it_is_at(make_mar, tmp
             while time.monotonic() < until: pass
     """
     mar = str(make_mar(textwrap.dedent(endless)))
-    with subprocess.Popen([*COMMAND, "run", mar, "--data", "a"], stderr=subprocess.DEVNULL) as run:
+    with subprocess.Popen([*words, mar], stderr=subprocess.DEVNULL) as run:
         until = time.monotonic() + 60
         while not place.exists():
             assert time.monotonic() < until
@@ -365,8 +371,8 @@ def test_a_worker_ends_with_a_run_that_is_killed_whatever_it_is_at(make_mar, tmp
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
 @pytest.mark.parametrize(("parent", "code"), [("0", 7), ("os.getppid()", 7), ("os.getpid()", 1)])
 def test_a_worker_whose_parent_is_gone_already_ends(parent: str, code: int):
-    source = f"import os; from marpack.worker.__main__ import end_with; end_with({parent}); os._exit(7)"
-    assert subprocess.run([sys.executable, "-c", source]).returncode == code
+    source = f"import os; from marpack.worker.__main__ import end_with; end_with({parent}, 0); os._exit(7)"
+    assert subprocess.run([sys.executable, "-c", source], stdin=subprocess.DEVNULL).returncode == code
 
 
 def test_an_envelope_is_the_servers_setting_not_the_manifests(make_mar):
