@@ -9,6 +9,7 @@ from marpack.version import __version__
 if TYPE_CHECKING:
     from marpack.api.commands import build, diff, export, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
     from marpack.api.model import Model, load
+    from marpack.api.requests import RawRequest
     from marpack.api.scorer import Scorer
     from marpack.api.trying import check, run
     from marpack.api.vouching import sign, verify
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Model",
+    "RawRequest",
     "RowMapping",
     "Scorer",
     "__version__",
@@ -35,6 +37,7 @@ __all__ = [
 # Looked up on first use: `marpack --help` must not pay for what it does not do.
 _MODULES = {
     "Model": "marpack.api.model",
+    "RawRequest": "marpack.api.requests",
     "RowMapping": "marpack.scoring.mapping",
     "Scorer": "marpack.api.scorer",
     "check": "marpack.api.trying",

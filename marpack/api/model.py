@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from marpack.api.answering import ModelFacts
 from marpack.api.operations import Name, valid
-from marpack.api.requests import asked, asked_by_form, several, shape_of
+from marpack.api.requests import RawRequest, asked, asked_by_client, asked_by_form, several, shape_of
 from marpack.api.results import Answer
 from marpack.api.settings import session_of
 from marpack.errors import UsageError
@@ -110,6 +110,19 @@ class Model:
         requests = [self._asked(data, self._plain) for data in several(batch)]
         return self._answered(requests, batch_size=max(1, len(requests)))
 
+    def answer(self, requests: Iterable[RawRequest]) -> list[Answer]:
+        """Answer requests as a server has them in hand, in one call of the handler: for who puts a model behind HTTP.
+
+        What the frontend refuses, such as a form cut short, costs only itself. So does one that makes the batch fail:
+        the requests of such a batch are asked again, one by one.
+
+        Raises UsageError for what is no RawRequest, and LoadError or WorkerError for a worker that died and could not
+        be started again.
+        """
+        batch, limit = request_id(next(self._numbers)), self._plain.max_request_size
+        inputs = [asked_by_client(each, next(self._numbers), batch, limit) for each in several(requests)]
+        return self._answered(inputs, isolate=True)
+
     def predict_many(
         self,
         inputs: Iterable[Any],  # Any: as above
@@ -160,9 +173,9 @@ class Model:
         number = next(self._numbers)
         return asked(shape, request_id(number), number, data, where=where)
 
-    def _answered(self, requests: list[Input], *, batch_size: int = 1) -> list[Answer]:
+    def _answered(self, requests: list[Input], *, batch_size: int = 1, isolate: bool = False) -> list[Answer]:
         with self._turn:
-            answered = list(answered_inputs(self._session.pool, requests, batch_size=batch_size))
+            answered = list(answered_inputs(self._session.pool, requests, batch_size=batch_size, isolate=isolate))
         return [self._facts.answer(each) for each in answered]
 
     def close(self) -> None:

@@ -16,8 +16,10 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from marpack.errors import UsageError, first_line, located, shortened
-from marpack.runner.inputs import Input, RequestDefaults, as_utf8, type_of
-from marpack.torchserve.messages import Part, Trouble
+from marpack.runner.inputs import Input, RequestDefaults, as_utf8, refused, request_id, type_of
+from marpack.torchserve.frontend.forms import receive
+from marpack.torchserve.frontend.headers import FormError
+from marpack.torchserve.messages import Part, Request, Trouble
 
 _NAME = 256  # characters: a longer text is no file's name that somebody meant
 _NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has
@@ -31,6 +33,15 @@ class Asked(Input, frozen=True):
     """A request for a Python value, and what is to be said beside its answer."""
 
     note: Trouble | None = None
+
+
+class RawRequest(Struct, frozen=True):
+    """A request as a server has it in hand: what an HTTP client sent, its body not taken apart."""
+
+    headers: tuple[tuple[str, str], ...]  # handlers look names up as they stand here: Content-Type
+    body: bytes = b""
+    explain: bool = False  # sent to /explanations
+    url_path: str = ""  # what follows the version in the path
 
 
 class Payload(Struct, frozen=True):
@@ -101,6 +112,24 @@ def asked(shape: RequestDefaults, name: str, number: int, data: Any, *, where: s
     kind = given.content_type if shape.content_type is None else shape.content_type
     made = shape.input(name, number, kind, given.content)
     return made if given.note is None else Asked(**asdict(made), note=given.note)
+
+
+def asked_by_client(request: object, number: int, batch: str, limit: int) -> Input:
+    """Return the n-th request, of a batch, as a server hands it on that takes bodies of `limit` bytes.
+
+    Raises UsageError for what is no RawRequest.
+    """
+    if not isinstance(request, RawRequest):
+        hint = "make one of its headers and its body: marpack.RawRequest(headers, body)"
+        raise UsageError(f"this is no RawRequest, but of type {_kind(request)}", where="requests", hint=hint)
+    name, explain = request_id(number), request.explain
+    try:
+        made = receive(
+            request.headers, request.body, request_id=name, url_path=request.url_path, explain=explain, limit=limit
+        )
+    except FormError as error:
+        return refused(name, error, Request(id=name, parts=(), explain=explain), batch)
+    return Input(name, made, batch)
 
 
 def asked_by_form(shape: RequestDefaults, name: str, number: int, form: Mapping[str, Any]) -> Input:  # Any: as above

@@ -68,6 +68,50 @@ def test_what_the_servers_frontend_refuses_is_answered_as_there(project: Path) -
         assert (broken.status, broken.troubles[0].kind) == (500, "refused-form")
 
 
+RAW = """
+import os, signal
+def handle(data, context):
+    if data is None: return
+    texts = [row.get("body") or row.get("data") or row["k"].decode() for row in data]
+    if "bad" in texts: raise ValueError("no")
+    if "die" in texts: os.kill(os.getpid(), signal.SIGKILL)
+    return [f"{text} of {len(texts)} {context.get_request_header(n, 'Content-Type')}" for n, text in enumerate(texts)]
+"""
+TEXT = (("Content-Type", "text/plain"),)
+
+
+def test_raw_requests_are_answered_together_and_a_bad_one_costs_only_itself(project: Path) -> None:
+    (project / "handler.py").write_text(RAW)
+    form = "multipart/form-data; boundary=b"
+    part = b'--b\r\nContent-Disposition: form-data; name="k"\r\n\r\nv\r\n--b--'
+    requests = [
+        marpack.RawRequest(TEXT, b"a"),
+        marpack.RawRequest((("Content-Type", form),), part),
+        marpack.RawRequest(TEXT, b"x" * 300),
+        marpack.RawRequest((("Content-Type", form),), part.replace(b"name=", b"nome=")),
+        marpack.RawRequest((("content-type", "text/plain"),), b"b"),
+    ]
+    with marpack.load(project, max_request_size=200) as model:
+        answers = model.answer(requests)
+        assert [each.status for each in answers] == [200, 200, 413, 500, 200]
+        assert [answers[n].raw for n in (0, 1, 4)] == [b"a of 3 text/plain", f"v of 3 {form}".encode(), b"b of 3 None"]
+        for text, status in ((b"bad", 503), (b"die", 507)):
+            answers = model.answer([requests[0], marpack.RawRequest(TEXT, text), requests[1]])
+            assert [each.status for each in answers] == [200, status, 200]
+            assert answers[0].raw == b"a of 1 text/plain"
+        assert model.answer([]) == []
+        with pytest.raises(UsageError, match="this is no RawRequest, but of type bytes"):
+            model.answer([b"a"])  # type: ignore[list-item]
+
+
+def test_raw_requests_tell_their_route(project: Path) -> None:
+    rows = "[[c.get_request_header(n, k) for k in ('explain', 'url_path')] for n in (0, 1)]"
+    (project / "handler.py").write_text(f"def handle(data, c):\n    if data: return {rows}\n")
+    with marpack.load(project) as model:
+        plain, explained = model.answer([marpack.RawRequest(()), marpack.RawRequest((), explain=True, url_path="a/b")])
+    assert (plain.json(), explained.json()) == (["False", ""], ["True", "a/b"])
+
+
 def test_errors_are_of_the_rooted_tree(project: Path) -> None:
     (project / "handler.py").write_text("def handle(data, context): raise ValueError('no')\n")
     with pytest.raises(LoadError, match="ValueError: no"):

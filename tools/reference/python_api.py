@@ -64,6 +64,7 @@ def python_api() -> str:
     for name in ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load"):
         parts += function(f"marpack.{name}", getattr(marpack, name))
     parts += klass("marpack.Model", marpack.Model)
+    parts += fields("marpack.RawRequest", marpack.RawRequest)
     parts += called("marpack.Scorer", marpack.Scorer)
     parts += fields("marpack.RowMapping", marpack.RowMapping)
     parts += ["## What is sent", SENT, "## What they return", RETURNED]
