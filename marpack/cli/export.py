@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from marpack.archive.protocol import Progress
     from marpack.exporting.export import Exported
 
-TO = ("docker", "kserve", "sagemaker")  # as `marpack.exporting.export.TARGETS` has them
+TO = ("docker", "kserve", "sagemaker", "ray-serve")  # as `marpack.exporting.export.TARGETS` has them
 
 
 @click.command()
@@ -37,6 +37,7 @@ def export(source: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     Examples:
       marpack export digits.mar --to docker                a Dockerfile, and all that goes in
       marpack export . --to docker --device cuda -o gpu    of the project here
+      marpack export digits.mar --to ray-serve             an application of Ray Serve
 
     SOURCE is a .mar, a .tar.gz or a project folder; without one, the project in this folder. Nothing of the archive is
     run. The same archive, options and versions give the same bytes. What does not carry over is told as findings.

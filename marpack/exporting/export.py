@@ -29,6 +29,7 @@ TARGETS = {
     "docker": "marpack.exporting.docker",
     "kserve": "marpack.exporting.kserve",
     "sagemaker": "marpack.exporting.sagemaker",
+    "ray-serve": "marpack.exporting.ray_serve",
 }
 _IMAGES = frozenset({"docker", "kserve", "sagemaker"})  # that run an image of ours
 # An option that stands for a name → the targets that use it.
@@ -168,8 +169,9 @@ def _refuse_strangers(folder: Path) -> None:
     except (OSError, msgspec.DecodeError):  # no export: `staged_folder` says so
         return
     ours = {MARKER, *(file.name for file in marker.files)}
-    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-    other = next((name for name in found if name not in ours), None)
+    found = sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    names = (path.as_posix() for path in found if "__pycache__" not in path.parts)  # which running it leaves
+    other = next((name for name in names if name not in ours), None)
     if other is not None:
         raise OutputExistsError(
             f"the export's folder holds {other}, which no export has written, so it is not replaced",

@@ -52,9 +52,11 @@ METRICS = Code(
     "Log what has to be counted there.",
 )
 _STATUS = frozenset({"set_response_status", "set_all_response_status"})
-_HEADERS = frozenset({"set_response_header", "set_response_headers"})
+SETS_HEADERS = frozenset({"set_response_header", "set_response_headers"})
 _STREAMS = frozenset({"send_intermediate_predict_response"})
-_METRICS = frozenset({"add_counter", "add_time", "add_size", "add_percent", "add_error", "add_metric", "get_metric"})
+COUNTS_METRICS = frozenset(
+    {"add_counter", "add_time", "add_size", "add_percent", "add_error", "add_metric", "get_metric"}
+)
 _GPU_KEYS = ("deviceIds", "parallelType", "torchrun")
 OPTIONS = {"image": "--image", "storage_uri": "--storage-uri", "role": "--role"}  # that stand for names
 
@@ -72,13 +74,19 @@ def common_findings(export: Export) -> Iterator[Finding]:
         yield NO_GPU.warning("its model config asks for GPUs", where)
 
 
-def front_findings(export: Export) -> Iterator[Finding]:
-    """Yield what does not pass a platform's front."""
+def handler_findings(export: Export) -> Iterator[Finding]:
+    """Yield what of a handler's doing reaches no client, whichever HTTP server is not marpack's."""
     where = str(export.archive)
     if export.words & _STATUS:
         yield REASON_PHRASE.note("its handler sets a status, whose reason phrase does not arrive", where)
     if export.words & _STREAMS:
         yield STREAMING.warning("its handler streams, and answers arrive whole", where)
+
+
+def front_findings(export: Export) -> Iterator[Finding]:
+    """Yield what does not pass a platform's front."""
+    where = str(export.archive)
+    yield from handler_findings(export)
     if "jobQueueSize" in export.config:
         yield QUEUE.note(f"its jobQueueSize of {export.settings.queue_size} is not the only queue there", where)
 
@@ -87,9 +95,9 @@ def sagemaker_findings(export: Export) -> Iterator[Finding]:
     """Yield what does not pass SageMaker's front."""
     where = str(export.archive)
     yield from front_findings(export)
-    if export.words & _HEADERS:
+    if export.words & SETS_HEADERS:
         yield HEADERS.warning("its handler sets response headers, most of which do not arrive", where)
-    if export.words & _METRICS:
+    if export.words & COUNTS_METRICS:
         yield METRICS.note("its handler counts metrics that SageMaker does not fetch", where)
 
 

@@ -1,0 +1,309 @@
+"""The ray-serve folder on a real Ray, as AWS's containers start it: answers are those of `marpack run`."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+import marpack
+from marpack.runner.inputs import type_of
+
+pytestmark = pytest.mark.nightly  # a cluster, and an application of Ray Serve for every example
+if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
+    pytest.importorskip("ray.serve", exc_type=ImportError)
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/marpack.yaml"))
+SERVE = (sys.executable, "-c", "from ray.serve.scripts import cli; cli()")
+BOUNDARY = "0f1e2d3c"
+PROBE = """
+import os, signal, time
+
+if os.path.exists("@STOP@"):
+    raise ValueError("it loads no more")
+
+def handle(data, context):
+    if data is None:
+        return None
+    texts = [row.get("body") or "" for row in data]
+    if "kill" in texts:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "bad" in texts:
+        raise ValueError("it is bad")
+    if "endless" in texts:
+        while True:
+            pass
+    for row, text in enumerate(texts):
+        if text.startswith("status "):
+            context.set_response_status(int(text[7:]), "Own phrase", row)
+        context.set_response_header(row, "X-Own", context.get_request_header(row, "X-My-Key") or "none")
+        context.set_response_content_type(row, "text/plain; charset=utf-8")
+        time.sleep(0.5 if text == "slow" else 0)
+    explained = context.get_request_header(0, "explain")
+    return [f"{text}: {len(data)} together, explain={explained}" for text in texts]
+"""
+STREAMED = """
+from ts.handler_utils.utils import send_intermediate_predict_response
+
+def handle(data, context):
+    if data:
+        send_intermediate_predict_response(["one "], context.request_ids, "", 200, context)
+        raise ValueError("in the middle")
+"""
+
+
+class Answered(NamedTuple):
+    status: int
+    content_type: str | None
+    body: bytes
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class RayServe:
+    """Ray Serve on a cluster that looks for code in one folder, as in AWS's containers."""
+
+    def __init__(self, cluster: Any, model: Path) -> None:
+        self.cluster = cluster
+        self.model = model
+        self.port = free_port()
+        self.stop = model.with_name("stop")  # while it is there, the probe cannot be loaded
+        self.command("start", "--http-host", "127.0.0.1", "--http-port", str(self.port))
+
+    def command(self, word: str, *words: str) -> None:
+        line = [*SERVE, word, "--address", self.cluster.address, *words]
+        done = subprocess.run(line, cwd=self.model, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def deploy(self, archive: Path, **options: Any) -> None:
+        """Put the export of an archive in the place of what was there, and wait until it is asked."""
+        marpack.export(archive, to="ray-serve", output=self.model, force=True, **options)
+        self.command("run", "--non-blocking", "config.yaml")
+        name = (self.model / "config.yaml").read_text().partition('name: "')[2].partition('"')[0]
+        until = time.monotonic() + 120
+        while self.routes().get("/") != name:
+            assert time.monotonic() < until, "the application does not come up"
+            time.sleep(0.2)
+
+    def routes(self) -> dict[str, str]:
+        with suppress(urllib.error.URLError, ConnectionError):
+            answer = self.ask(None, path="/-/routes")
+            routes: dict[str, str] = json.loads(answer.body) if answer.status == 200 else {}
+            return routes
+        return {}
+
+    def ask(
+        self,
+        body: bytes | None,
+        content_type: str = "text/plain",
+        path: str = "/",
+        timeout: float = 240,
+        **further: str,
+    ) -> Answered:
+        """Return the answer to a request with the two headers that AWS's adapter hands on."""
+        headers = {"Accept": "application/json", **further} | ({} if body is None else {"Content-Type": content_type})
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return Answered(answer.status, answer.headers.get("Content-Type"), answer.read())
+        except urllib.error.HTTPError as error:
+            return Answered(error.status or 0, error.headers.get("Content-Type"), error.read())
+
+    def ask_together(self, *texts: str) -> list[Answered]:
+        answers: dict[str, Answered] = {}
+        asking = [threading.Thread(target=lambda t: answers.update({t: self.ask(t.encode())}), args=[t]) for t in texts]
+        for each in asking:
+            each.start()
+        for each in asking:
+            each.join()
+        return [answers[text] for text in texts]
+
+    def worker(self) -> psutil.Process:
+        """Return the process of the one replica's model."""
+        raylets = [node.process.pid for node in self.cluster.head_node.all_processes["raylet"]]
+        children = [each for pid in raylets for each in psutil.Process(pid).children(recursive=True)]
+        [found] = [each for each in children if "marpack.worker" in command_line(each)]
+        return found
+
+
+def command_line(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
+@contextmanager
+def folder_for_ray() -> Iterator[Path]:
+    """A folder of a short name for what Ray writes, as its sockets need that; in it, code is looked for in model."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("PYTHONPATH", os.pathsep.join((f"{folder}/model", str(REPOSITORY))))
+        patch.setenv("OMP_NUM_THREADS", "1")  # here as in a replica: sums depend on how they are split
+        patch.delenv("RAY_ADDRESS", raising=False)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[RayServe]:
+    import ray.cluster_utils
+
+    with folder_for_ray() as folder:
+        (folder / "model").mkdir()
+        cluster = ray.cluster_utils.Cluster()
+        cluster.add_node(include_dashboard=False, num_cpus=4, num_gpus=0, object_store_memory=80 << 20)
+        try:
+            yield RayServe(cluster, folder / "model")
+        finally:
+            cluster.shutdown()
+
+
+def form(sample: Path) -> bytes:
+    """Return a form with one file."""
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="data"; filename="{sample.name}"\r\n'
+    kind = f"Content-Type: {type_of(sample.name, sample.read_bytes())}\r\n\r\n"
+    return (head + kind).encode() + sample.read_bytes() + f"\r\n--{BOUNDARY}--\r\n".encode()
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_answers_as_in_a_run(serve: RayServe, example: str, tmp_path: Path) -> None:
+    folder = REPOSITORY / "examples" / example
+    archive = Path(marpack.build(folder, output=tmp_path / f"{example}.mar").path)
+    samples = sorted((folder / "samples").iterdir())
+    serve.deploy(archive)
+    with marpack.load(archive) as model:
+        expected = [model.predict(sample) for sample in samples]
+        expected += [
+            model.predict(b"\xffnone of it", content_type="text/plain"),
+            model.predict(form={"data": samples[0]}),
+        ]
+    answers = [serve.ask(sample.read_bytes(), type_of(sample.name, sample.read_bytes())) for sample in samples]
+    answers += [serve.ask(b"\xffnone of it"), serve.ask(form(samples[0]), f"multipart/form-data; boundary={BOUNDARY}")]
+    assert answers == [(each.status, each.content_type, each.raw) for each in expected]
+    assert 200 in {answer.status for answer in answers}
+
+
+@pytest.fixture
+def probe(serve: RayServe, make_mar: Callable[..., Path]) -> RayServe:
+    config = "batchSize: 4\nmaxBatchDelay: 400\n"
+    handler = PROBE.replace("@STOP@", str(serve.stop))
+    serve.deploy(make_mar(handler, name="probe", files={"c.yaml": config}, configFile="c.yaml"))
+    return serve
+
+
+def test_a_batch_is_answered_and_what_fails_in_it_costs_no_other(probe: RayServe) -> None:
+    answers = probe.ask_together("a", "b", "c", "d")
+    assert [each.body for each in answers] == [f"{text}: 4 together, explain=False".encode() for text in "abcd"]
+    assert {each.content_type for each in answers} == {"text/plain; charset=utf-8"}
+    assert [each.status for each in probe.ask_together("a", "bad", "c", "d")] == [200, 503, 200, 200]
+    assert [each.status for each in probe.ask_together("a", "kill", "c", "d")] == [200, 507, 200, 200]
+    explained = probe.ask(b"e", path="/explanations/probe")
+    assert explained.body == b"e: 1 together, explain=True"
+    assert [probe.ask(f"status {code}".encode()).status for code in (418, 201, 599, 999)] == [418, 201, 599, 500]
+
+
+def test_a_client_that_goes_costs_no_other(probe: RayServe) -> None:
+    def leave_early() -> None:
+        with suppress(TimeoutError):
+            probe.ask(b"slow", timeout=0.6)
+
+    leaving = threading.Thread(target=leave_early)
+    leaving.start()
+    answers = probe.ask_together("a", "b")
+    leaving.join()
+    assert [each.body for each in answers] == [f"{text}: 3 together, explain=False".encode() for text in "ab"]
+
+
+def test_headers_have_the_names_that_handlers_look_for(probe: RayServe) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{probe.port}/", b"a", {"x-my-key": "k", "Content-Type": "text/plain"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.headers["X-Own"] == "k"
+
+
+def test_a_worker_ends_with_its_replica_and_another_takes_over(probe: RayServe) -> None:
+    probe.ask(b"a")
+    worker = probe.worker()
+    asking = threading.Thread(target=probe.ask, args=[b"endless"])
+    asking.start()
+    time.sleep(1.0)  # until the handler is at it
+    worker.parent().kill()
+    worker.wait(30)
+    asking.join()
+    assert probe.ask(b"a").status == 200
+
+
+def test_a_replica_whose_model_loads_no_more_is_replaced(probe: RayServe) -> None:
+    probe.ask(b"a")
+    replica = probe.worker().parent()
+    probe.stop.touch()
+    assert probe.ask(b"kill").status == 500
+    probe.stop.unlink()
+    replica.wait(60)
+    assert probe.ask(b"a").status == 200
+
+
+def test_an_answer_that_breaks_off_does_so_for_the_client(serve: RayServe, make_mar: Callable[..., Path]) -> None:
+    serve.deploy(make_mar(STREAMED, name="streamed"))
+    with pytest.raises(http.client.IncompleteRead) as cut:
+        serve.ask(b"a")
+    assert cut.value.partial == b"one "
+
+
+def test_the_readmes_command_runs_it(tmp_path: Path) -> None:
+    digits = REPOSITORY / "examples" / "digits"
+    archive = Path(marpack.build(digits, output=tmp_path / "digits.mar").path)
+    written = marpack.export(archive, to="ray-serve", output=tmp_path / "out")
+    assert written.commands[1] == "serve run config.yaml"
+    config, port = tmp_path / "out" / "config.yaml", free_port()
+    config.write_text(config.read_text() + f"http_options:\n  port: {port}\n")  # another Ray may have the usual one
+    url, picture = f"http://127.0.0.1:{port}/", (digits / "samples" / "seven.png").read_bytes()
+    request = urllib.request.Request(url, picture, {"Content-Type": "image/png"})
+    with folder_for_ray(), running(*SERVE, "run", "config.yaml", cwd=config.parent):
+        assert b'"7"' in answer_to(request, time.monotonic() + 120)
+
+
+def answer_to(request: urllib.request.Request, until: float) -> bytes:
+    while time.monotonic() < until:
+        with suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(request, timeout=60) as answer:
+            body: bytes = answer.read()
+            return body
+        time.sleep(0.5)
+    raise AssertionError("nothing answers")
+
+
+@contextmanager
+def running(*line: str, cwd: Path) -> Iterator[None]:
+    """Keep a process until the block ends, and see to it that nothing of it is left."""
+    with subprocess.Popen(line, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            started = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            process.kill()
+            for each in started:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
