@@ -157,7 +157,8 @@ def folder_for_ray() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("PYTHONPATH", os.pathsep.join((f"{folder}/model", str(REPOSITORY))))
+        places = (f"{folder}/model", os.environ.get("PYTHONPATH"), str(REPOSITORY))
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, places)))
         patch.setenv("OMP_NUM_THREADS", "1")  # here as in a replica: sums depend on how they are split
         patch.delenv("RAY_ADDRESS", raising=False)
         yield Path(folder)
