@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import marpack
+from marpack.errors import UsageError
 from marpack.version import __version__
 
 HANDLER = "def handle(data, context):\n    return data\n"
@@ -87,6 +88,23 @@ def test_requirements_are_marpacks_rays_and_the_archives(make_mar: MakeMar, tmp_
     lines = files["code/requirements.txt"].decode().splitlines()
     assert lines == ["--find-links .", f"marpack=={__version__}", "ray[serve]>=2.54", "numpy>=1.26"]
     assert f"code/marpack-{__version__}-py3-none-any.whl" in files
+
+
+@pytest.mark.parametrize(
+    "options", [{"image": "a:1"}, {"storage_uri": "s3://a/b"}, {"wheel": "no.whl"}, {"to": "rayserve"}]
+)
+def test_what_says_nothing_here_is_refused(make_mar: MakeMar, tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        marpack.export(make_mar(HANDLER), **{"to": "ray-serve", "output": tmp_path / "out", **options})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_was_run_is_replaced(make_mar: MakeMar, tmp_path: Path) -> None:
+    archive = make_mar(HANDLER)
+    before = exported(archive, tmp_path / "out")
+    (tmp_path / "out" / "__pycache__").mkdir()
+    (tmp_path / "out" / "__pycache__" / "deployment.cpython-313.pyc").touch()
+    assert exported(archive, tmp_path / "out", force=True) == before
 
 
 HOSTILE = [
