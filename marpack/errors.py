@@ -205,6 +205,13 @@ class OutputError(MarpackError):
     fix = "Make room or give permission there, or name another place."
 
 
+class RegistryError(MarpackError):
+    """A registry could not be reached, broke off, or does not let one in."""
+
+    code = "registry"
+    fix = "Check the address and the login (docker login HOST), and try it again."
+
+
 class TableError(MarpackError):
     """A table could not be read to its end (truncated, changed meanwhile, gone)."""
 

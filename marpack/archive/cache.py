@@ -114,7 +114,7 @@ class Cache:
         Raises whatever `extract` raises, with nothing left behind; ExtractionError if the cache cannot be written.
         """
         try:
-            self._prepare()
+            self.prepare()
             with _locked(self.root / f"{key}.lock"):
                 cached = self.find(key) or self._repair(key, extract) or self._extract(key, extract, size)
         except OSError as error:
@@ -178,8 +178,8 @@ class Cache:
         new.write_bytes(msgspec.json.encode(stamp))
         new.replace(self._stamp_path(key))
 
-    def _prepare(self) -> None:
-        """Make the root, and refuse one that somebody else could put files into."""
+    def prepare(self) -> None:
+        """Make the root; raises ExtractionError for one that somebody else could put files into."""
         for folder in (each for each in (*reversed(self.root.parents), self.root) if not each.exists()):
             folder.mkdir(mode=0o700, exist_ok=True)
         open_folder = _open_folder(self.root)

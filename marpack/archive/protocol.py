@@ -16,6 +16,7 @@ Progress = Callable[[int], object]  # takes the number of bytes just read or wri
 Bar = Callable[[str, int], AbstractContextManager[Progress | None]]
 MANIFEST_NAME = "MAR-INF/MANIFEST.json"
 INDEX_NAME = "MAR-INF/marpack.json"
+REGISTRY = "oci://"  # what the address of an archive in a registry begins with
 _MIB = 1 << 20
 _GIB = 1 << 30
 
@@ -23,6 +24,11 @@ _GIB = 1 << 30
 def no_progress(_what: str, _total: int) -> AbstractContextManager[None]:
     """Show nothing: the bar of those who watch no terminal."""
     return nullcontext()
+
+
+def is_in_registry(source: str) -> bool:
+    """Say whether a SOURCE is the address of an archive in a registry."""
+    return source[: len(REGISTRY)].lower() == REGISTRY
 
 
 class ArchiveForm(StrEnum):

@@ -5,23 +5,40 @@ from pathlib import Path
 
 from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
-from marpack.archive.protocol import Archive, Limits
+from marpack.archive.protocol import Archive, Bar, Limits, is_in_registry, no_progress
 from marpack.archive.zip_reader import ZipArchive
 from marpack.errors import NotAnArchiveError, located
 
 _GZIP = b"\x1f\x8b"
 
 
-def open_archive(source: str | Path, *, limits: Limits | None = None, cache: Cache | None = None) -> Archive:
+def open_archive(
+    source: str | Path,
+    *,
+    limits: Limits | None = None,
+    cache: Cache | None = None,
+    whole: bool = False,
+    bar: Bar = no_progress,
+) -> Archive:
     """Open a .mar, a .tar.gz or a model folder; what is in it is checked, nothing of it is run or written.
 
     Args:
-        source: The path, or the address of a .mar elsewhere (https, s3, …), of which only what is asked for is fetched.
+        source: The path, or an address (https, s3, oci, …), of which only what is asked for is fetched if that can be.
         limits: What is refused for its mere size.
-        cache: Where `materialize` extracts to; this user's by default.
+        cache: Where `materialize` extracts to, and what registries hold is fetched to; this user's by default.
+        whole: Of a registry: fetch all bytes, and hold them against the digest.
+        bar: Shows how far such a fetch is.
 
     Raises NotAnArchiveError, DamagedArchiveError, UnsafeArchiveError or LimitExceededError, naming source and member.
     """
+    if isinstance(source, str) and is_in_registry(source):
+        from marpack.archive.oci.source import find_readable  # noqa: PLC0415 - as for other addresses
+
+        limits, cache = limits or Limits(), cache or Cache()
+        found = find_readable(source, limits=limits, cache=cache, whole=whole, bar=bar)
+        if not isinstance(found, Path):
+            return found
+        source = found
     if isinstance(source, str) and "://" in source:
         return _open_address(source, limits or Limits(), cache or Cache())
     with located(str(source)):

@@ -12,7 +12,7 @@ from marpack.archive.extraction import extract_member, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.member import open_member
 from marpack.archive.names import quoted
-from marpack.archive.protocol import ArchiveForm, Entry, Limits, Method, Progress, total_size
+from marpack.archive.protocol import ArchiveForm, Entry, Limits, Method, Progress, is_in_registry, total_size
 from marpack.archive.server_rules import common_root, read_manifest, refused
 from marpack.archive.zip_directory import Directory, ZipMember, read_directory
 from marpack.findings import Finding
@@ -95,7 +95,8 @@ def _oddities(source: str, directory: Directory, root: str) -> tuple[Finding, ..
     found = []
     if root:
         found.append(refused("mar-root-folder", source, quoted(root)))
-    if not source.removesuffix("?…").endswith(".mar"):  # an address is shown without its query
+    named = is_in_registry(source) or source.removesuffix("?…").endswith(".mar")  # addresses are shown without a query
+    if not named:
         found.append(refused("archive-suffix", source, "a zip"))
     if directory.streamed_zip64:
         names = ", ".join(map(quoted, directory.streamed_zip64[:3]))

@@ -1,0 +1,279 @@
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from registries import Asked, FakeRegistry, Reply, sha256
+
+from marpack.archive.http_opener import WaitBudget
+from marpack.archive.oci.blobs import BlobPart, RegistryBlob, copy_verified, upload
+from marpack.archive.oci.manifests import Descriptor, described
+from marpack.archive.oci.reference import Reference
+from marpack.archive.oci.session import CutError, RegistrySession
+from marpack.errors import DamagedArchiveError, MarpackError, RegistryError
+
+DATA = bytes(range(256)) * 1000
+SIZE = len(DATA)
+
+
+class Scripted:
+    """A source whose every attempt is written down: where it begins, how many bytes come before it breaks off."""
+
+    where = "there"
+
+    def __init__(self, *attempts: tuple[int, int, str], data: bytes = DATA, size: int | None = None) -> None:
+        self.attempts = list(attempts)
+        self.asked: list[tuple[int, str]] = []
+        self._data = data
+        self._size = size
+
+    @contextmanager
+    def part(self, start: int, version: str) -> Iterator[BlobPart]:
+        self.asked.append((start, version))
+        begins, count, etag = self.attempts.pop(0)
+        stream = io.BytesIO(self._data[begins : begins + count])
+        yield BlobPart(begins, self._size, etag, stream.read)
+
+
+def copied(source: Scripted, **options: object) -> bytes:
+    output, seen = io.BytesIO(), [0]
+
+    def progress(count: int) -> None:
+        seen[0] += count
+
+    copy_verified(source, sha256(DATA), SIZE, output, progress=progress, pauses=(0, 0), **options)  # type: ignore[arg-type]
+    assert seen[0] == SIZE
+    return output.getvalue()
+
+
+FINE = {
+    "at once": ([(0, SIZE, "")], [(0, "")]),
+    "gone on with": ([(0, 100, '"1"'), (100, SIZE, '"1"')], [(0, ""), (100, '"1"')]),
+    "from the beginning again": ([(0, 100, '"1"'), (0, SIZE, '"2"')], [(0, ""), (100, '"1"')]),
+    "gone on with twice": ([(0, 100, ""), (100, 0, ""), (100, SIZE, "")], [(0, ""), (100, ""), (100, "")]),
+}
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_bytes_arrive(name: str):
+    attempts, asked = FINE[name]
+    source = Scripted(*attempts)
+    assert copied(source) == DATA
+    assert source.asked == asked
+
+
+WRONG: dict[str, tuple[Callable[[], Scripted], type[MarpackError], str]] = {
+    "another byte": (partial(Scripted, (0, SIZE, ""), data=DATA[:-1] + b"x"), DamagedArchiveError, "other bytes"),
+    "a byte more": (
+        partial(Scripted, (0, SIZE + 1, ""), data=DATA + b"x"),
+        DamagedArchiveError,
+        "more than the 256,000",
+    ),
+    "another size": (
+        partial(Scripted, (0, SIZE, ""), size=7),
+        DamagedArchiveError,
+        "it has 7 bytes, the manifest says",
+    ),
+    "never more": (partial(Scripted, *[(0, 99, "")] * 3), RegistryError, "99 of 256,000 bytes had come"),
+    "mixed": (partial(Scripted, (0, 9, ""), (9, SIZE, ""), data=b"x" + DATA[1:]), DamagedArchiveError, "other bytes"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_other_bytes_are_refused(name: str):
+    make, kind, message = WRONG[name]
+    with pytest.raises(kind) as caught:
+        copied(make())
+    assert message in str(caught.value)
+    assert caught.value.where == "there"
+
+
+def test_attempts_that_bring_much_count_as_the_first_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("marpack.archive.oci.blobs._WORTH", 1000)
+    attempts = [(start, 1000, "") for start in range(0, SIZE, 1000)]
+    assert copied(Scripted(*attempts)) == DATA
+
+
+@pytest.fixture
+def session(fake: FakeRegistry) -> Iterator[RegistrySession]:
+    with RegistrySession(Reference.parse(f"oci://{fake.host}/team/digits:1.0")) as session:
+        yield session
+
+
+def fetched(session: RegistrySession, digest: str = sha256(DATA), size: int = SIZE) -> bytes:
+    output = io.BytesIO()
+    copy_verified(RegistryBlob(session, digest), digest, size, output)
+    return output.getvalue()
+
+
+def once(reply: Reply) -> Callable[[Asked], Reply | None]:
+    """Return the rule that answers the first request for a blob, and no other."""
+    left = [reply]
+    return lambda asked: left.pop() if left and "/blobs/" in asked.path else None
+
+
+def test_a_cut_connection_is_gone_on_with(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    fake.blobs[sha256(DATA)] = DATA
+    fake.rules = [
+        once(Reply(200, DATA, {"ETag": '"1"'}, cut=1000)),
+        once(Reply(206, DATA[1000:], {"Content-Range": f"bytes 1000-{SIZE - 1}/{SIZE}"})),
+    ]
+    assert fetched(session) == DATA
+    assert [(asked.headers.get("Range"), asked.headers.get("If-Range")) for asked in fake.asked] == [
+        (None, None),
+        ("bytes=1000-", '"1"'),
+    ]
+    assert len(pauses) == 1
+
+
+def test_a_weak_version_is_no_condition(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    fake.blobs[sha256(DATA)] = DATA
+    fake.rules = [once(Reply(200, DATA, {"ETag": 'W/"1"'}, cut=1000))]
+    assert fetched(session) == DATA
+    assert "If-Range" not in fake.asked[1].headers
+
+
+def test_a_blob_that_changed_begins_again(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    fake.blobs[sha256(DATA)] = DATA  # of another version than the first answer's: it is sent whole
+    fake.rules = [once(Reply(200, b"x" * SIZE, {"ETag": '"old"'}, cut=1000))]
+    assert fetched(session) == DATA
+
+
+def test_without_ranges_it_begins_again(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    fake.rules = [once(Reply(200, DATA, cut=1000)), once(Reply(200, DATA))]
+    assert fetched(session) == DATA
+
+
+def test_without_ranges_it_ends_where_it_always_breaks_off(
+    fake: FakeRegistry, session: RegistrySession, pauses: list[float]
+):
+    fake.rules = [lambda asked: Reply(200, DATA, cut=1000)]
+    with pytest.raises(RegistryError, match=r"1,000 of 256,000 bytes had come, and no attempt brought more"):
+        fetched(session)
+    assert len(fake.asked) == 5
+
+
+LIES = {
+    "other bytes": (Reply(200, DATA[:-1] + b"x"), "other bytes than it names"),
+    "fewer": (Reply(200, DATA[:-1]), "it has 255,999 bytes, the manifest says 256,000"),
+    "more": (Reply(200, DATA + b"x"), "it has 256,001 bytes"),
+    "endless": (Reply(200, DATA * 2, {"Content-Length": "999999999999999999999999"}), "more than the 256,000"),
+    "empty": (Reply(200, b""), "it has 0 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_refused_at_once(name: str, fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    reply, message = LIES[name]
+    fake.rules = [lambda asked: reply]
+    with pytest.raises(DamagedArchiveError) as caught:
+        fetched(session)
+    assert message in caught.value.what
+    assert len(fake.asked) == 1
+
+
+PLACES = {
+    "elsewhere": {"Content-Range": f"bytes 5-{SIZE - 1}/{SIZE}"},
+    "nowhere": {},
+    "nonsense": {"Content-Range": "bytes */7"},
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_another_range_is_refused(name: str, fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    fake.rules = [once(Reply(200, DATA, cut=1000)), lambda asked: Reply(206, DATA[1000:], PLACES[name])]
+    with pytest.raises(DamagedArchiveError, match="another part of the blob than it was asked for"):
+        fetched(session)
+
+
+def test_a_range_of_another_whole_is_refused(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    whole = {"Content-Range": "bytes 1000-5/7"}
+    fake.rules = [once(Reply(200, DATA, cut=1000)), lambda asked: Reply(206, DATA[1000:], whole)]
+    with pytest.raises(DamagedArchiveError, match="it has 7 bytes"):
+        fetched(session)
+
+
+def test_a_trickle_is_not_waited_for(fake: FakeRegistry, session: RegistrySession, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("marpack.archive.oci.blobs.WaitBudget", lambda: WaitBudget(0.1))
+    fake.rules = [lambda asked: Reply(200, DATA, wait=0.01)]
+    with pytest.raises(RegistryError, match="it is too slow"):
+        fetched(session)
+
+
+def test_nothing_at_all_is_not_waited_for(
+    fake: FakeRegistry, session: RegistrySession, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+):
+    monkeypatch.setattr("marpack.archive.oci.session.TIMEOUT", 0.05)
+    fake.rules = [lambda asked: Reply(200, DATA, wait=0.5)]
+    with pytest.raises(RegistryError, match="broke off"):
+        fetched(session)
+
+
+def test_a_range_alone(fake: FakeRegistry, session: RegistrySession):
+    fake.blobs[sha256(DATA)] = DATA
+    blob = RegistryBlob(session, sha256(DATA))
+    assert blob.ranged(5, 9) == DATA[5:9]
+    fake.rules = [lambda asked: Reply(200, DATA)]
+    assert blob.ranged(5, 9) is None
+    fake.rules = [lambda asked: Reply(206, DATA[5:8], {"Content-Range": f"bytes 5-7/{SIZE}"})]
+    with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+        blob.ranged(5, 9)
+
+
+BLOB = described(DATA, "application/x")
+
+
+def sent(session: RegistrySession, blob: Descriptor = BLOB) -> bool:
+    return upload(session, blob, lambda: io.BytesIO(DATA))
+
+
+def test_what_is_there_is_not_sent_again(fake: FakeRegistry, session: RegistrySession):
+    assert sent(session)
+    assert fake.blobs == {sha256(DATA): DATA}
+    fake.forget()
+    assert not sent(session)
+    assert [asked.method for asked in fake.asked] == ["HEAD"]
+
+
+@pytest.mark.parametrize("place", ["/v2/elsewhere/blobs/uploads/1?state=2", "http://{host}/v2/x/blobs/uploads/1"])
+def test_a_blob_goes_where_it_is_said(place: str, fake: FakeRegistry, session: RegistrySession):
+    location = place.format(host=fake.host)
+    fake.rules = [lambda asked: Reply(202, headers={"Location": location}) if asked.method == "POST" else None]
+    assert sent(session)
+    mark = "&" if "?" in place else "?"
+    assert fake.paths("PUT") == [
+        f"/{location.partition('/v2/')[1].strip('/')}/{location.partition('/v2/')[2]}{mark}digest={sha256(DATA)}"
+    ]
+
+
+def test_an_upload_that_breaks_off_is_sent_again(fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
+    failing = [1]
+
+    def cut(asked: Asked) -> Reply | None:
+        if asked.method == "PUT" and failing and failing.pop():
+            raise ConnectionResetError
+        return None
+
+    fake.rules = [cut]
+    fake._server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    assert sent(session)
+    assert fake.blobs == {sha256(DATA): DATA}
+    assert len(pauses) == 1
+
+
+def test_other_bytes_than_announced_are_refused(fake: FakeRegistry, session: RegistrySession):
+    digest = f"sha256:{hashlib.sha256(b'').hexdigest()}"
+    with pytest.raises(RegistryError, match="what arrived there is not what was announced"):
+        sent(session, Descriptor(media_type="x", digest=digest, size=SIZE))
+
+
+def test_a_registry_that_says_no_place(fake: FakeRegistry, session: RegistrySession):
+    fake.rules = [lambda asked: Reply(202) if asked.method == "POST" else None]
+    with pytest.raises(RegistryError, match="does not say where to send"):
+        sent(session)
+
+
+def test_a_cut_is_an_error_of_registries():
+    assert issubclass(CutError, RegistryError)
