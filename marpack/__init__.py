@@ -9,6 +9,7 @@ from marpack.version import __version__
 if TYPE_CHECKING:
     from marpack.api.commands import build, diff, export, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
     from marpack.api.model import Model, load
+    from marpack.api.registry import pull, push
     from marpack.api.requests import RawRequest
     from marpack.api.scorer import Scorer
     from marpack.api.trying import check, run
@@ -29,6 +30,8 @@ __all__ = [
     "inspect",
     "load",
     "open",
+    "pull",
+    "push",
     "run",
     "sign",
     "unpack",
@@ -42,6 +45,8 @@ _MODULES = {
     "Scorer": "marpack.api.scorer",
     "check": "marpack.api.trying",
     "load": "marpack.api.model",
+    "pull": "marpack.api.registry",
+    "push": "marpack.api.registry",
     "run": "marpack.api.trying",
     "sign": "marpack.api.vouching",
     "verify": "marpack.api.vouching",

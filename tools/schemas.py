@@ -8,6 +8,7 @@ import msgspec
 
 from marpack.archive.extraction import Unpacked
 from marpack.exporting.export import Exported
+from marpack.archive.transfers import PullReport, PushReport
 from marpack.gate.against import Comparison
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
@@ -29,6 +30,8 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "export": (Exported, Failure),
     "init": (InitReport, Failure),
     "inspect": (Inspection, Failure),
+    "pull": (PullReport, Failure),
+    "push": (PushReport, Failure),
     "run": (RunReport, Failure),
     "run-jsonl": (Result, Failure),  # of each line
     "run-repeat": (BenchmarkReport, Failure),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from marpack.errors import UsageError, did_you_mean, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from msgspec import Struct
+
+    from marpack.archive.cache import Cache
     from marpack.archive.extraction import Unpacked
-    from marpack.archive.protocol import Bar, Limits
+    from marpack.archive.protocol import Archive, Bar, Limits
     from marpack.exporting.export import Exported
     from marpack.findings import Finding
     from marpack.inspection.diff import Diff
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     Options = Mapping[str, Any]  # Any: each option has its own type
 
+_Report = TypeVar("_Report", bound="Struct")
 Name = str | os.PathLike[str]  # of a file or a folder, or an address
 # What describes a project to be, and says nothing where the project is an archive's.
 _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
@@ -46,34 +50,12 @@ _COUNTS = (
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _TEXTS = (
-    "name",
-    "version",
-    "template",
-    "handler",
-    "model_name",
-    "device",
-    "source_commit",
-    "key_password",
-    "to",
-    "image",
-    "storage_uri",
-    "role",
+    *("name", "version", "template", "handler", "model_name", "device", "source_commit", "key_password"),
+    *("reference", "to", "image", "storage_uri", "role"),
 )
 _PATHS = (
-    *(
-        "source",
-        "project",
-        "folder",
-        "directory",
-        "from_",
-        "output",
-        "export_path",
-        "metrics_config",
-        "attest",
-        "sbom",
-        "wheel",
-        "lock",
-    ),
+    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config"),
+    *("attest", "sbom", "wheel", "lock"),
     *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
 )
 _SEVERAL = ("only", "skip", "allow_unproved")
@@ -155,6 +137,21 @@ def archive_of(source: str | None, bar: Bar) -> str | Path:
     return resolve(source, bar=bar).path
 
 
+def _opened(source: str | None, limits: Limits, bar: Bar, *, whole: bool) -> Archive:
+    """Open the archive that a SOURCE stands for; one of a registry as a whole, if every byte is to be held to it."""
+    from marpack.archive.reader import open_archive
+
+    return open_archive(archive_of(source, bar), limits=limits, cache=cache_of(bar), whole=whole, bar=bar)
+
+
+def cache_of(bar: Bar) -> Cache:
+    """Return the cache of what was fetched and extracted: this user's, unless the environment names another."""
+    from marpack.archive.cache import Cache
+
+    folder = os.environ.get("MARPACK_CACHE_DIR")
+    return Cache(Path(folder) if folder else None, bar=bar)
+
+
 def inspected(
     source: str | None,
     limits: Limits,
@@ -167,11 +164,10 @@ def inspected(
 ) -> Inspection:
     """Return what is in an archive, nothing of which is run; write it into the file `sbom`, too, if one is named."""
     from marpack.archive.protocol import total_size
-    from marpack.archive.reader import open_archive
     from marpack.inspection.inspect import inspect
     from marpack.inspection.text_members import is_elsewhere
 
-    with open_archive(archive_of(source, bar), limits=limits) as archive:
+    with _opened(source, limits, bar, whole=verify or sbom is not None) as archive:
         verify = verify or (sbom is not None and not is_elsewhere(archive))  # whose hashes are not to be hearsay
         with bar("verifying", total_size(archive) if verify else 0) as progress:
             facts = inspect(
@@ -181,27 +177,40 @@ def inspected(
             from marpack.api.vouching import write_sbom
 
             write_sbom(archive, facts, sbom, bar)
-    return facts
+    return _as_named(facts, source=source)
+
+
+def _as_named(report: _Report, **sources: str | None) -> _Report:
+    """Return a report that names archives of registries as they were named, wherever they lie here."""
+    from msgspec.structs import replace
+
+    from marpack.archive.protocol import is_in_registry
+
+    elsewhere = {field: name for field, name in sources.items() if name is not None and is_in_registry(name)}
+    return replace(report, **elsewhere) if elsewhere else report
 
 
 def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool) -> Diff:
     """Return what differs between two archives."""
     from marpack.archive.protocol import total_size
-    from marpack.archive.reader import open_archive
     from marpack.inspection.diff import diff
 
-    first, second = archive_of(before, bar), archive_of(after, bar)
     with (
-        open_archive(first, limits=limits) as old,
-        open_archive(second, limits=limits) as new,
+        _opened(before, limits, bar, whole=verify) as old,
+        _opened(after, limits, bar, whole=verify) as new,
         bar("comparing", total_size(old) + total_size(new) if verify else 0) as progress,
     ):
-        return diff(old, new, verify=verify, progress=progress)
+        found = diff(old, new, verify=verify, progress=progress)
+    return _as_named(found, before=before, after=after)
 
 
 def folder_named_after(source: str) -> Path | None:
     """Return the folder that an archive is unpacked into: of its name, in the current one; None where it has none."""
+    from marpack.archive.protocol import is_in_registry
+
     name = source.partition("?")[0].rstrip("/").rpartition("/")[2]
+    if is_in_registry(source):  # a file cannot be named after its tag everywhere
+        name = name.partition("@")[0].partition(":")[0]
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     return None if name in ("", ".", "..") else Path(name)
@@ -210,13 +219,13 @@ def folder_named_after(source: str) -> Path | None:
 def unpacked(source: str, folder: Path, limits: Limits, bar: Bar, *, only: tuple[str, ...], force: bool) -> Unpacked:
     """Extract an archive into a new folder, or nothing of it."""
     from marpack.archive.extraction import unpack
-    from marpack.archive.reader import open_archive
 
     if "://" not in source and not os.path.lexists(source):
         hint = "name a .mar, a .tar.gz or a model folder"
         raise UsageError("there is no such file or folder", where=source, hint=hint)
-    with open_archive(source, limits=limits) as archive:
-        return unpack(archive, folder, only=only, replace=force, bar=bar)
+    with _opened(source, limits, bar, whole=True) as archive:
+        report = unpack(archive, folder, only=only, replace=force, bar=bar)
+    return _as_named(report, source=source)
 
 
 def exported(source: str | None, options: Options, bar: Bar) -> Exported:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from rich.filesize import decimal
 
-from marpack.archive import extraction
+from marpack.archive import extraction, transfers
 from marpack.errors import shortened
 from marpack.exporting import export
 from marpack.gate import verdicts
@@ -109,6 +109,20 @@ class Exported(Shown, export.Exported, frozen=True, kw_only=True):
 
     def _briefly(self) -> tuple[str, ...]:
         return _quoted(self.folder), _counted(len(self.files), "file"), _counted(len(self.findings), "finding")
+
+
+class PushReport(Shown, transfers.PushReport, frozen=True, kw_only=True):
+    """What `push` sent, the fields of `marpack push --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.reference), decimal(self.size), f"{len(self.attached)} attached"
+
+
+class PullReport(Shown, transfers.PullReport, frozen=True, kw_only=True):
+    """What `pull` fetched, the fields of `marpack pull --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        return _quoted(self.file), decimal(self.size), f"{len(self.attached)} attached"
 
 
 class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):

@@ -271,10 +271,9 @@ def _environments() -> Path:
 
 def cache_of(bar: Bar = no_progress) -> Cache:
     """Return the cache of extracted archives: this user's, unless the environment names another."""
-    from marpack.archive.cache import Cache
+    from marpack.api import operations
 
-    folder = os.environ.get("MARPACK_CACHE_DIR")
-    return Cache(Path(folder) if folder else None, bar=bar)
+    return operations.cache_of(bar)
 
 
 def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], object]) -> Session:
@@ -283,16 +282,18 @@ def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], obje
     `on_findings` is told what is noticed on the way. Raises UsageError, ProjectError, ArchiveError, LoadError and
     WorkerError.
     """
+    from marpack.project.source import resolve
     from marpack.torchserve.targets import Target
 
     device, env = Device.parse(options["device"]), options.get("env", "current")
-    kept = pool_settings(options, device)
+    kept, cache = pool_settings(options, device), cache_of()
     session = Session.open(
         options["source"],
         options=load_of(options, device, compiled=options.get("compile", True)),
         target=Target(options["target"]) if options["target"] else None,
         settings=isolated_pool(kept) if env == "isolated" else kept,
-        cache=cache_of(),
+        cache=cache,
+        resolver=partial(resolve, cache=cache),
         listener=Noticing(on_findings, env=env),
     )
     odd = misplaced(device.name, session.loaded.device)

@@ -103,7 +103,7 @@ def check(
     choice = CheckSelection.of(options["only"], options["skip"])
     chosen = _check_options(options)
     attester = _attester(options)
-    resolved = resolve(options["source"])
+    resolved = resolve(options["source"], cache=chosen.cache, maximum=chosen.limits.total)
     attester.look_at(resolved.path, no_progress)
     with Candidate(resolved, chosen) as candidate:
         report = results.GateReport.of(examined(candidate, choice))

@@ -203,7 +203,7 @@ def _examine(
     from marpack.render.check import CheckLines
     from marpack.render.progress import byte_bar
 
-    resolved = resolve(source, bar=byte_bar)
+    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total)
     tell_built(resolved)
     attester.look_at(resolved.path, byte_bar)
     lines = CheckLines(str(resolved.path), quiet=quiet)

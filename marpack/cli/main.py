@@ -37,6 +37,8 @@ COMMANDS = {
     "sign": ("marpack.cli.sign:sign", "Sign an archive's file with your key."),
     "verify": ("marpack.cli.verify:verify", "Make sure whose an archive is, and that it was checked."),
     "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
+    "push": ("marpack.cli.push:push", "Send an archive to an OCI registry."),
+    "pull": ("marpack.cli.pull:pull", "Fetch an archive from an OCI registry."),
     "completion": ("marpack.cli.completion:completion", "Print the script that completes marpack in a shell."),
 }
 # What one does with them → commands, in the order one meets them.
@@ -45,7 +47,7 @@ GROUPS = {
     "Look into it": ("inspect", "diff", "unpack"),
     "Try it": ("run", "check"),
     "Use it": ("score", "serve"),
-    "Hand it over": ("export", "sign", "verify"),
+    "Hand it over": ("sign", "verify", "push", "pull", "export"),
     "Your shell": ("completion",),
 }
 _WIDEST = max(map(len, COMMANDS))

@@ -113,7 +113,7 @@ def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], Reso
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    return partial(resolve, bar=byte_bar)
+    return partial(resolve, bar=byte_bar, cache=cache_of())
 
 
 def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
@@ -160,8 +160,10 @@ def cache_of() -> Cache:
 
 
 def tell_built(resolved: ResolvedSource) -> None:
-    """Say on stderr what was built just now."""
-    if resolved.built is not None:
-        from marpack.render.console import plain, talk
+    """Say on stderr what was built just now, or which archive of a registry it is."""
+    if resolved.built is None and resolved.reference is None:
+        return
+    from marpack.render.console import plain, talk
 
-        talk().print(f"[dim]built {plain(str(resolved.built.path))}[/]")
+    made = f"built {resolved.built.path}" if resolved.built is not None else f"this is {resolved.reference}"
+    talk().print(f"[dim]{plain(made)}[/]")

@@ -138,7 +138,7 @@ def start_models(
 
 def _plan(named: NamedSource, loader: ModelLoader) -> ModelPlan:
     """Return how a source is served, its archive built first where it is a project's."""
-    resolved = resolve(named.source, bar=byte_bar)
+    resolved = resolve(named.source, bar=byte_bar, cache=cache_of())
     tell_built(resolved)
     show_findings(resolved.findings, talk())
     return loader.plan(resolved, name=named.name)

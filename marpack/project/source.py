@@ -16,13 +16,14 @@ from msgspec import Struct
 
 from marpack.archive.index import Member, index_of
 from marpack.archive.manifest import Manifest
-from marpack.archive.protocol import MANIFEST_NAME, no_progress
+from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, NoProjectError, UsageError
 from marpack.project.output_path import plain_refusals
 from marpack.weights.kind import SUFFIXES
 
 if TYPE_CHECKING:
+    from marpack.archive.cache import Cache
     from marpack.archive.protocol import Bar
     from marpack.findings import Finding
     from marpack.project.plan import Built, Plan, PlannedMember
@@ -39,21 +40,30 @@ class ResolvedSource(Struct, frozen=True, kw_only=True):
     project: Project | None = None  # the project it was built from, where SOURCE is one
     built: Built | None = None  # what was built just now; None if the archive was up to date
     findings: tuple[Finding, ...] = ()  # warnings of that build
+    reference: str | None = None  # by digest, where it was fetched from a registry
 
 
 @plain_refusals()
-def resolve(source: str | None, *, bar: Bar = no_progress) -> ResolvedSource:
+def resolve(
+    source: str | None, *, bar: Bar = no_progress, cache: Cache | None = None, maximum: int | None = None
+) -> ResolvedSource:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder or a project folder; None for the project in the current folder.
-        bar: Shows how far a build is.
+        source: A .mar, a .tar.gz, a model folder, a project folder, or oci://HOST/REPOSITORY:TAG, which is fetched
+            into the cache; None for the project in the current folder.
+        bar: Shows how far a build is, or a fetch.
+        cache: Where archives of registries are kept; None: this user's.
+        maximum: Bytes that such an archive may have; None: as many as any.
 
-    Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built.
+    Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built, RegistryError and
+    ArchiveError for an archive of a registry.
     """
+    if source is not None and is_in_registry(source):
+        return _resolve_reference(source, bar, cache, maximum)
     path = Path(source if source is not None else ".")
     if source is not None and "://" in source and not path.exists():
-        hint = f"fetch it first (curl -LO {source}); marpack inspect and marpack diff look at archives elsewhere"
+        hint = f"fetch it first (curl -LO {source}); marpack inspect and diff look at archives elsewhere, too"
         raise UsageError("an archive is run and checked from a file, not from an address", where=source, hint=hint)
     if path.is_file() and path.suffix in _WEIGHTS:
         hint = f"build one: marpack init --weights {path} begins a project around it"
@@ -74,6 +84,15 @@ def resolve(source: str | None, *, bar: Bar = no_progress) -> ResolvedSource:
         where=str(path),
         hint="name an archive, or go to the project's folder",
     )
+
+
+def _resolve_reference(source: str, bar: Bar, cache: Cache | None, maximum: int | None) -> ResolvedSource:
+    from marpack.archive.cache import Cache  # noqa: PLC0415 - as the docstring says
+    from marpack.archive.oci.source import fetch_archive  # noqa: PLC0415 - as above
+
+    most = Limits().total if maximum is None else maximum
+    found = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
+    return ResolvedSource(path=found.path, reference=found.reference)
 
 
 def is_archive(path: Path) -> bool:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rich.filesize import decimal
 
 from marpack.archive.extraction import Unpacked
+from marpack.archive.transfers import Attachment, PullReport, PushReport
 from marpack.findings import Finding
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff, FieldDifference
@@ -178,6 +179,23 @@ def _(verification: Verification) -> NotebookPage:
     claimed = verification.signer is None and (verification.check is None or verification.check.signer is None)
     verdict = Cell("claimed", "warn") if claimed else Cell("verified", "good")
     return NotebookPage(title=verification.archive, verdict=verdict, facts=facts)
+
+
+@page_of.register
+def _(report: PushReport) -> NotebookPage:
+    made = (("source", report.source), ("archive", report.archive), ("size", decimal(report.size)))
+    return NotebookPage(title=report.reference, facts=made, tables=_beside(report.attached))
+
+
+@page_of.register
+def _(report: PullReport) -> NotebookPage:
+    made = (("from", report.reference), ("archive", report.archive), ("size", decimal(report.size)))
+    return NotebookPage(title=report.file, facts=made, tables=_beside(report.attached))
+
+
+def _beside(attached: Sequence[Attachment]) -> tuple[Table, ...]:
+    rows = ((Cell(each.kind.name.lower(), "dim"), Cell(each.file, "mono")) for each in attached)
+    return (_table(rows, len(attached), title="beside"),) if attached else ()
 
 
 @page_of.register

@@ -56,12 +56,13 @@ def python_api() -> str:
         (
             "What they return is frozen, has `to_dict()` in the shape that the command writes with `--json`"
             " (schemas: [build](../schemas/build.json), [check](../schemas/check.json), [diff](../schemas/diff.json),"
-            " [init](../schemas/init.json), [inspect](../schemas/inspect.json), [run](../schemas/run.json),"
+            " [init](../schemas/init.json), [inspect](../schemas/inspect.json), [pull](../schemas/pull.json),"
+            " [push](../schemas/push.json), [run](../schemas/run.json),"
             " [unpack](../schemas/unpack.json)), and shows itself in a notebook: the tables of the commands, and each"
             " answer with its picture, class bars, boxes or mask. `examples/notebook.ipynb` has ten cells of it."
         ),
     ]
-    for name in ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load"):
+    for name in ("init", "build", "open", "inspect", "diff", "unpack", "check", "run", "load", "push", "pull"):
         parts += function(f"marpack.{name}", getattr(marpack, name))
     parts += klass("marpack.Model", marpack.Model)
     parts += fields("marpack.RawRequest", marpack.RawRequest)

@@ -36,7 +36,10 @@ Body = Callable[[], Any]  # Any: bytes, or what has `read` and a length; made an
 
 
 class CutError(RegistryError):
-    """A connection broke off, which another attempt may mend."""
+    """A connection to a registry broke off."""
+
+    code = "connection"
+    fix = "Try it again."
 
 
 class _Problem(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from marpack.archive.protocol import Bar, Limits, no_progress
 from marpack.archive.remote import FetchedRange, RemoteFile
 from marpack.archive.staging import staged_file
 from marpack.archive.zip_reader import ZipArchive
-from marpack.errors import ExtractionError, RegistryError, located
+from marpack.errors import ExtractionError, located
 
 _IN_USE = 24 * 3600  # seconds after it was last asked for, within which somebody may still work with a file
 _BY_RANGE = ".mar"  # the form whose directory says where everything is
@@ -70,8 +70,8 @@ def find_readable(address: str, *, limits: Limits, cache: Cache, whole: bool, ba
         return _fetched(session, remote, cache, maximum=limits.total, bar=bar).path
 
 
-class _NoRangesError(RegistryError):
-    """The registry sends no parts of blobs."""
+class _NoRangesError(Exception):
+    """The registry sends no parts of blobs: what it holds is fetched whole instead."""
 
 
 class _BlobRanges:
@@ -87,7 +87,7 @@ class _BlobRanges:
     def part(self, start: int, stop: int) -> FetchedRange:
         data = self._blob.ranged(start, stop) if start < stop else None
         if data is None:
-            raise _NoRangesError("the registry sends no parts of blobs", where=self._blob.where)
+            raise _NoRangesError
         return FetchedRange(data, start, self._layer.size, self._layer.digest)
 
 

@@ -1,0 +1,37 @@
+"""What `marpack push` and `marpack pull` show."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.filesize import decimal
+
+from marpack.archive.transfers import Attachment, PullReport, PushReport
+from marpack.render.layout import clean, fact
+
+
+def push_lines(report: PushReport) -> Iterator[str]:
+    """Yield where an archive went, by which digests, and with what beside it."""
+    yield fact("pushed", click.style(clean(report.reference), bold=True))
+    yield fact("archive", f"{report.archive} {click.style('(as sha256sum prints it)', dim=True)}")
+    had = "the registry had all of it" if not report.sent else f"{decimal(report.sent)} sent"
+    yield fact("size", f"{decimal(report.size)}, {had}")
+    if report.model_image:
+        yield fact("image", f"/models/{clean(Path(report.source).name)}, for linux/amd64 and linux/arm64")
+    yield from _attached(report.attached)
+
+
+def pull_lines(report: PullReport) -> Iterator[str]:
+    """Yield which file came, of which digests, and with what beside it."""
+    yield fact("pulled", click.style(clean(report.file), bold=True))
+    yield fact("from", clean(report.reference))
+    yield fact("archive", f"{report.archive} {click.style('(as sha256sum prints it)', dim=True)}")
+    yield fact("size", decimal(report.size))
+    yield from _attached(report.attached)
+    if report.left:
+        yield fact("left", ", ".join(sorted({clean(kind) for kind in report.left})))
+
+
+def _attached(attachments: tuple[Attachment, ...]) -> Iterator[str]:
+    for each in attachments:
+        yield fact("beside", f"{clean(each.file)} {click.style(f'({each.kind.name.lower()})', dim=True)}")

@@ -1,0 +1,290 @@
+"""`marpack push`, `marpack pull` and SOURCE in a registry, as one calls them."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from registries import FakeRegistry, Reply, log_in, sha256
+
+import marpack as api
+from marpack.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+SBOM = '{"bomFormat": "CycloneDX", "specVersion": "1.6"}'
+Marpack = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def marpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path) -> Marpack:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
+
+    def marpack(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        code = end.value.code
+        assert isinstance(code, int)
+        return code, *capsys.readouterr()
+
+    return marpack
+
+
+@pytest.fixture
+def mar(make_mar) -> Path:
+    return make_mar("x = 1\n", name="digits", files={"w.bin": bytes(100_000)})
+
+
+@pytest.fixture
+def pushed(fake: FakeRegistry, marpack: Marpack, mar: Path) -> str:
+    """Push an archive with an SBOM, and give its address."""
+    address = f"oci://{fake.host}/team/digits:1.0"
+    Path("digits.mar.cdx.json").write_text(SBOM)
+    assert marpack("push", "digits.mar", address)[0] == 0
+    Path("digits.mar.cdx.json").unlink()
+    fake.forget()
+    return address
+
+
+def schema(name: str, document: Any) -> None:
+    jsonschema.validate(document, json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text()))
+
+
+def test_what_was_pushed_is_shown(marpack: Marpack, registry: str, mar: Path):
+    Path("digits.mar.cdx.json").write_text(SBOM)
+    code, out, err = marpack("push", "digits.mar", f"oci://{registry}/shown/digits:1.0")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"pushed  oci://{registry}/shown/digits:1.0@sha256:")
+    assert f"archive {sha256(mar.read_bytes())} (as sha256sum prints it)\n" in out
+    assert "beside  digits.mar.cdx.json (sbom)\n" in out
+    assert "the registry had all of it" in marpack("push", "digits.mar", f"oci://{registry}/shown/digits:1.0")[1]
+    code, out, err = marpack("pull", f"oci://{registry}/shown/digits:1.0", "-o", "here/")
+    assert (code, err) == (0, "")
+    assert out.startswith("pulled  here/digits.mar\n")
+    assert Path("here/digits.mar").read_bytes() == mar.read_bytes()
+    assert Path("here/digits.mar.cdx.json").read_text() == SBOM
+
+
+def test_the_results_as_json(marpack: Marpack, fake: FakeRegistry, mar: Path):
+    address = f"oci://{fake.host}/team/digits:1.0"
+    Path("digits.mar.cdx.json").write_text(SBOM)
+    code, out, err = marpack("push", "digits.mar", address, "--json")
+    sent = json.loads(out)
+    assert (code, err) == (0, "")
+    assert sent["source"] == "digits.mar"
+    schema("push", sent)
+    code, out, err = marpack("pull", address, "-o", "here/", "--json")
+    came = json.loads(out)
+    assert (code, err) == (0, "")
+    assert came["digest"] == sent["digest"]
+    assert came["attached"][0]["file"] == "here/digits.mar.cdx.json"
+    schema("pull", came)
+
+
+def test_the_functions_do_the_same(marpack: Marpack, fake: FakeRegistry, mar: Path):
+    address = f"oci://{fake.host}/team/digits:1.0"
+    Path("x.json").write_text(SBOM)
+    sent = api.push(mar, address, attach=[Path("x.json")])
+    came = api.pull(address, output=Path("here.mar"))
+    assert repr(sent).startswith("PushReport('…")
+    assert repr(sent).endswith(f"{sent.digest[-9:]}', 100.4 kB, 1 attached)")
+    assert repr(came).startswith("PullReport('here.mar', ")
+    assert came.digest == sent.digest
+    for result in (sent, came):
+        assert "x.json" in result._repr_html_() or "here.mar.cdx.json" in result._repr_html_()
+    assert api.pull(address, output="here.mar", force=True, no_attached=True).attached == ()
+    assert api.push(mar, f"{address}-image", model_image=True).model_image
+
+
+def test_an_image_for_kserve(marpack: Marpack, fake: FakeRegistry, mar: Path):
+    Path("digits.mar.cdx.json").write_text(SBOM)  # lies there, and stays
+    code, out, _ = marpack("push", "digits.mar", f"oci://{fake.host}/team/digits:img", "--model-image")
+    assert code == 0
+    assert "image   /models/digits.mar, for linux/amd64 and linux/arm64\n" in out
+    assert "beside" not in out
+
+
+def test_what_lies_beside_is_left_where_that_is_asked_for(marpack: Marpack, fake: FakeRegistry, mar: Path):
+    Path("digits.mar.sig").write_text("no signature")
+    address = f"oci://{fake.host}/team/digits:1.0"
+    code, _, err = marpack("push", "digits.mar", address)
+    assert code == 2
+    assert "where: --attach digits.mar.sig" in err
+    assert marpack("push", "digits.mar", address, "--no-attach")[0] == 0
+
+
+SHA = "sha256:" + "0" * 64
+# What is wrong: words behind `marpack` (HOST is the registry's), exit code, and what is said of it.
+WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "no file": (("push", "none.mar", "oci://HOST/a:1"), 2, "there is no such file"),
+    "a folder": (("push", ".", "oci://HOST/a:1"), 2, "a model folder cannot be pushed"),
+    "no archive": (("push", "text.mar", "oci://HOST/a:1"), 3, "text.mar"),
+    "cut short": (("push", "cut.mar", "oci://HOST/a:1"), 3, "cut.mar"),
+    "another suffix": (("push", "digits.zip", "oci://HOST/a:1"), 2, "an archive of this form is named ….mar"),
+    "no address": (("push", "digits.mar"), 2, "Missing argument"),
+    "no scheme": (("push", "digits.mar", "HOST/a:1"), 2, "a registry's address begins with oci://"),
+    "another scheme": (("push", "digits.mar", "https://HOST/a:1"), 2, "a registry's address begins with oci://"),
+    "no tag": (("push", "digits.mar", "oci://HOST/a"), 2, "neither a tag nor a digest"),
+    "a digest": (("push", "digits.mar", f"oci://HOST/a@{SHA}"), 2, "only a tag can be set"),
+    "capitals": (("push", "digits.mar", "oci://HOST/Digits:1"), 2, "in lower case"),
+    "a password": (("push", "digits.mar", "oci://ann:secret@HOST/a:1"), 2, "the address names a user"),
+    "nobody there": (("push", "digits.mar", "oci://127.0.0.1:1/a:1"), 1, "127.0.0.1:1 cannot be reached"),
+    "nothing attached": (("push", "digits.mar", "oci://HOST/a:1", "--attach", "none"), 2, "it cannot be read"),
+    "odd attachment": (
+        ("push", "digits.mar", "oci://HOST/a:1", "--attach", "text.mar"),
+        2,
+        "no signature, attestation",
+    ),
+    "both": (("push", "digits.mar", "oci://HOST/a:1", "--model-image", "--attach", "x.json"), 2, "not beside a model"),
+    "unknown option": (("push", "digits.mar", "oci://HOST/a:1", "--tls"), 2, "No such option"),
+    "an address of a file": (("push", "oci://HOST/team/digits:1.0", "oci://HOST/a:1"), 2, "there is no such file"),
+    "pull nothing": (("pull",), 2, "Missing argument"),
+    "pull no scheme": (("pull", "HOST/team/digits:1.0"), 2, "a registry's address begins with oci://"),
+    "pull a file": (("pull", "digits.mar"), 2, "a registry's address begins with oci://"),
+    "no such tag": (("pull", "oci://HOST/team/digits:2.0"), 1, "there is no such thing in the registry"),
+    "no such digest": (("pull", f"oci://HOST/team/digits@{SHA}"), 1, "there is no such thing in the registry"),
+    "no digest": (("pull", "oci://HOST/team/digits@sha256:12"), 2, "is no digest"),
+    "pull from nobody": (("pull", "oci://127.0.0.1:1/a:1"), 1, "127.0.0.1:1 cannot be reached"),
+    "it is there": (("pull", "oci://HOST/team/digits:1.0"), 2, "the output exists already"),
+    "a wrong suffix": (("pull", "oci://HOST/team/digits:1.0", "-o", "x.zip"), 2, "must end in .mar"),
+    "below a file": (("pull", "oci://HOST/team/digits:1.0", "-o", "text.mar/x.mar"), 1, "cannot be written"),
+    "too large": (("pull", "oci://HOST/team/digits:1.0", "-o", "x/", "--max-size", "9"), 3, "--max-size raises it"),
+    "no size": (("pull", "oci://HOST/team/digits:1.0", "--max-size", "many"), 2, "is not a size"),
+    "an index": (("pull", "oci://HOST/team/index:1", "-o", "x/"), 3, "an index of several manifests"),
+    "another artifact": (("pull", "oci://HOST/team/helm:1", "-o", "x/"), 3, "this holds no archive"),
+    "a web page": (("pull", "oci://HOST/team/page:1", "-o", "x/"), 3, "no OCI registry answers there"),
+    "a lie": (("pull", "oci://HOST/team/lie:1", "-o", "x/"), 3, "other bytes than it names"),
+    "wants credentials": (("pull", "oci://HOST/team/private:1", "-o", "x/"), 1, "none are known for HOST"),
+    "inspect no tag": (("inspect", "oci://HOST/team/digits"), 2, "neither a tag nor a digest"),
+    "inspect nothing": (("inspect", "oci://HOST/team/digits:3"), 1, "there is no such thing in the registry"),
+    "inspect a lie": (("inspect", "oci://HOST/team/lie:1", "--verify"), 3, "other bytes than it names"),
+    "run a lie": (("run", "oci://HOST/team/lie:1", "--input", "x.json"), 3, "other bytes than it names"),
+    "unpack a lie": (("unpack", "oci://HOST/team/lie:1"), 3, "other bytes than it names"),
+    "check too large": (("check", "oci://HOST/team/digits:1.0", "--max-size", "9"), 3, "--max-size raises it"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said(name: str, marpack: Marpack, fake: FakeRegistry, pushed: str, mar: Path):
+    words, code, message = WRONG[name]
+    Path("text.mar").write_text("no archive")
+    Path("cut.mar").write_bytes(mar.read_bytes()[:-100])
+    Path("digits.zip").write_bytes(mar.read_bytes())
+    Path("x.json").write_text(SBOM)
+    with_lies(fake)
+    before = sorted(Path().rglob("*"))
+    ended, out, err = marpack(*(word.replace("HOST", fake.host) for word in words))
+    assert (ended, out) == (code, "")
+    assert message.replace("HOST", fake.host) in " ".join(err.split())
+    assert "hint:" in err or "Usage:" in err
+    assert "secret" not in err
+    assert [path for path in sorted(Path().rglob("*")) if "cache" not in path.parts] == [
+        path for path in before if "cache" not in path.parts
+    ]
+    assert not list(Path("cache").rglob("*.mar"))
+    assert not [path for path in fake.paths("PUT") if path.endswith("/a/manifests/1")]
+
+
+def with_lies(fake: FakeRegistry) -> None:
+    """Let a registry answer for what is not as it should be."""
+    true = fake.manifests["1.0"]
+    digest = json.loads(true)["layers"][0]["digest"]
+    answers = {
+        "index": b'{"mediaType": "application/vnd.oci.image.index.v1+json"}',
+        "helm": json.dumps({**json.loads(true), "artifactType": "application/vnd.cncf.helm"}).encode(),
+        "page": b"<html>",
+        "lie": true,
+    }
+    fake.rules = [
+        lambda asked: (
+            Reply(200, answers[asked.path.split("/")[3]])
+            if asked.path.endswith("/manifests/1") and asked.path.split("/")[3] in answers
+            else None
+        ),
+        lambda asked: (
+            Reply(200, fake.blobs[digest][:-1] + b"x")
+            if asked.method == "GET" and "/lie/blobs/" in asked.path
+            else None
+        ),
+        lambda asked: (
+            Reply(401, headers={"Www-Authenticate": 'Basic realm="x"'}) if "/private/" in asked.path else None
+        ),
+    ]
+
+
+def test_an_error_as_json(marpack: Marpack, fake: FakeRegistry):
+    code, out, err = marpack("pull", f"oci://{fake.host}/team/digits:1.0", "--json")
+    failure = json.loads(out)
+    assert code == 1
+    assert failure["code"] == "registry"
+    schema("pull", failure)
+    assert "error:" in err
+
+
+def test_credentials_that_were_kept(marpack: Marpack, private_registry: str, mar: Path, home: Path):
+    address = f"oci://{private_registry}/team/digits:1.0"
+    code, _, err = marpack("push", "digits.mar", address)
+    assert code == 1
+    assert f"docker login {private_registry}" in err
+    log_in(home, private_registry)
+    assert marpack("push", "digits.mar", address)[0] == 0
+    assert marpack("inspect", address)[0] == 0
+
+
+def test_looking_takes_ranges(marpack: Marpack, fake: FakeRegistry, pushed: str):
+    code, out, _ = marpack("inspect", pushed, "--json")
+    assert code == 0
+    assert json.loads(out)["source"] == pushed
+    assert all("Range" in asked.headers for asked in fake.asked if "/blobs/" in asked.path)
+    code, out, _ = marpack("diff", pushed, "digits.mar")
+    assert (code, out.splitlines()[0]) == (0, "the same")
+
+
+def test_verifying_takes_all_bytes(marpack: Marpack, pushed: str):
+    code, out, _ = marpack("inspect", pushed, "--verify", "--json")
+    assert code == 0
+    assert json.loads(out)["source"] == pushed
+    assert list(Path("cache").rglob("digits.mar"))
+
+
+def test_unpacking_takes_all_bytes(marpack: Marpack, pushed: str):
+    code, out, _ = marpack("unpack", pushed, "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert (result["source"], result["folder"]) == (pushed, "digits")
+    assert Path("digits/handler.py").read_text() == "x = 1\n"
+
+
+def test_plain_http_is_for_this_machine_alone(marpack: Marpack, mar: Path):
+    code, _, err = marpack("push", "digits.mar", "oci://registry.invalid/digits:1.0", "--plain-http")
+    assert code == 1
+    assert "registry.invalid cannot be reached" in err
+
+
+@pytest.mark.parametrize("package", ["oras", "requests"])
+def test_a_package_that_is_missing(
+    package: str, marpack: Marpack, mar: Path, monkeypatch: pytest.MonkeyPatch, fake: FakeRegistry
+):
+    for name in [
+        name for name in sys.modules if name.split(".")[0] == package or name.startswith("marpack.archive.oci")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    for words in (("push", "digits.mar", f"oci://{fake.host}/a:1"), ("inspect", f"oci://{fake.host}/a:1")):
+        code, _, err = marpack(*words)
+        assert code == 2
+        assert f"talking to a registry needs the package {package}" in err
+        assert "marpack[oci]" in err
+
+
+def test_looking_into_a_file_needs_none_of_it(marpack: Marpack, mar: Path, monkeypatch: pytest.MonkeyPatch):
+    for package in ("oras", "requests", "urllib3"):
+        for name in [
+            name for name in sys.modules if name.split(".")[0] == package or name.startswith("marpack.archive.oci")
+        ]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, package, None)
+    assert marpack("inspect", "digits.mar")[0] == 0
