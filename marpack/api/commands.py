@@ -158,7 +158,7 @@ def inspect(
     """Tell what is in an archive: nothing of it is run, imported or unpickled.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder, an address (https, s3) or a project; None: the current folder's.
+        source: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project; None: the current folder's.
         verify: Read every byte: recompute all digests and CRCs.
         sbom: A file to write what is in it to, as a CycloneDX 1.6 SBOM.
         max_members: Take that many members; None: 65536.
@@ -201,7 +201,7 @@ def diff(
     """Compare two archives: manifest, members, config, labels and, number by number, the tensors.
 
     Args:
-        before: A .mar, a .tar.gz, a model folder, an address (https, s3) or a project.
+        before: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project.
         after: Likewise.
         verify: Read every member, instead of trusting recorded digests.
         max_members: As in `inspect`.
@@ -231,7 +231,7 @@ def unpack(
     """Extract an archive into a new folder, safely, or not at all.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder or the address of a .mar.
+        source: A .mar, a .tar.gz, a model folder or an address (https, s3, oci).
         directory: The new folder; None: one of the archive's name, in the current folder.
         only: Only members that match one of these: "*.py", "data/*", "data".
         force: Replace the folder, if it holds an archive unpacked before.

@@ -36,7 +36,8 @@ def load(
     """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
 
     Args:
-        source: An archive, a model folder or a project (built first if need be); None: the current folder's project.
+        source: An archive, a model folder, an oci:// address or a project (built first if need be); None: the current
+            folder's project.
         target: "torchserve" or "marpack", whose behaviour is shown; None: the project's or the archive's.
         device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
         envelope: The server's setting service_envelope.

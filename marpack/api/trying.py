@@ -55,7 +55,8 @@ def check(
     """Say whether an archive may be deployed.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder or a project (built first if need be); None: the current folder's.
+        source: A .mar, a .tar.gz, a model folder, an oci:// address or a project (built first if need be); None: the
+            current folder's.
         inputs: What is asked beside the packed samples: of the kinds that `Model.predict` takes.
         only: Run only these checks.
         skip: Leave these checks out.
@@ -164,7 +165,8 @@ def run(
     For more answers than memory holds, `load` the model: `predict_many` gives one after the other.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder or a project (built first if need be); None: the current folder's.
+        source: A .mar, a .tar.gz, a model folder, an oci:// address or a project (built first if need be); None: the
+            current folder's.
         inputs: Of the kinds that `Model.predict` takes.
         batch_size: Requests per call of the handler.
         workers: Processes that share the inputs.

@@ -42,7 +42,8 @@ Examples:
   marpack check model.mar --input cat.jpg    an archive without samples
   marpack check new.mar --against old.mar    do both answer alike?
 
-SOURCE is a .mar, a .tar.gz, a model folder or a project, whose archive is built first when it is missing or stale.
+SOURCE is a .mar, a .tar.gz, a model folder, oci://HOST/REPOSITORY:TAG, which is fetched, or a project, whose archive
+is built first when it is missing or stale.
 Integrity, static findings and pickles come first; only an archive that passes them is loaded. Then it is asked its
 packed samples and the inputs given: alone, in batches, in other forms and orders. Where nothing was answered with a
 2xx, it is not proved. The exit code is 0 if it may be deployed; else that of the first check that failed: 3 where the

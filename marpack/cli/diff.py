@@ -26,8 +26,8 @@ def diff(
       marpack diff digits-1.0.mar digits-1.1.mar          what a release changes
       marpack diff https://host/digits.mar . --json       what is served, and what this project builds
 
-    A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder. The exit code is
-    0 if they are the same, 1 if they differ.
+    A and B are each a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder. The exit code
+    is 0 if they are the same, 1 if they differ.
     """
     from marpack.api.operations import chosen_limits, compared
     from marpack.render.progress import byte_bar

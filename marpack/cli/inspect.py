@@ -42,8 +42,8 @@ def inspect(
       marpack inspect https://host/digits.mar --json   an archive elsewhere, not fetched whole
       marpack inspect digits.mar --sbom digits.cdx.json  and what is in it, for other tools
 
-    SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3), or a project folder; without one, the project
-    in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged, hostile or changed.
+    SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder; without one, the
+    project in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged, hostile or changed.
     """
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:

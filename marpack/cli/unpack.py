@@ -43,8 +43,8 @@ def unpack(
       marpack unpack digits.mar                            into digits/
       marpack unpack digits.mar -d look --only '*.py' --only MAR-INF
 
-    SOURCE is a .mar, a .tar.gz, a model folder or the address of a .mar. Names that lead elsewhere, links, bombs and
-    damaged bytes are refused (exit code 3) before the folder appears. Nothing that is there is overwritten.
+    SOURCE is a .mar, a .tar.gz, a model folder or an address (https, s3, oci). Names that lead elsewhere, links, bombs
+    and damaged bytes are refused (exit code 3) before the folder appears. Nothing that is there is overwritten.
     """
     from marpack.api import operations
     from marpack.render.progress import byte_bar

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from registries import FakeRegistry
 
+from marpack.archive.cache import Cache
+from marpack.archive.oci.push import plan_push, push
+from marpack.archive.oci.reference import Reference
+from marpack.archive.oci.session import RegistrySession
 from marpack.archive.reader import open_archive
-from marpack.errors import NoProjectError, ProjectError, UsageError
+from marpack.errors import LimitExceededError, NoProjectError, ProjectError, UsageError
 from marpack.project.load import load_project
 from marpack.project.packing import pack
 from marpack.project.planning import plan_project
@@ -181,3 +186,15 @@ def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ProjectError, match="nothing was built"):
         resolve(str(project))
     assert not (project / "tiny.mar").exists()
+
+
+def test_an_archive_of_a_registry_is_fetched(fake: FakeRegistry, make_mar: Callable[..., Path], tmp_path: Path):
+    address, path = f"oci://{fake.host}/team/probe:1.0", make_mar("x = 1\n")
+    with RegistrySession(Reference.parse(address)) as session:
+        sent = push(session, plan_push(path))
+    found = resolve(address, cache=Cache(tmp_path / "cache"))
+    assert found.path.read_bytes() == path.read_bytes()
+    assert found.path.is_relative_to(tmp_path / "cache")
+    assert found.reference == sent.reference
+    with pytest.raises(LimitExceededError):
+        resolve(address, cache=Cache(tmp_path / "other"), maximum=10)
