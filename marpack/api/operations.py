@@ -331,6 +331,7 @@ def build_report(plan: PlanResult, built: Built) -> BuildReport:
 
 def project_from_archive(archive: str, folder: Path | None, options: Options) -> InitReport:
     """Turn an archive back into the project that rebuilds it."""
+    from marpack.archive.protocol import no_progress
     from marpack.archive.reader import open_archive
     from marpack.project.scaffold.placing import new_folder, place
     from marpack.project.scaffold.reclaim import reclaim
@@ -339,7 +340,7 @@ def project_from_archive(archive: str, folder: Path | None, options: Options) ->
     if given:
         flag = _flag(given[0])
         raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
-    with open_archive(archive) as opened:
+    with open_archive(archive, cache=cache_of(no_progress)) as opened:
         found = reclaim(opened)
         hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
         target = _checked(folder) if folder else new_folder(Path(found.name), hint=hint)

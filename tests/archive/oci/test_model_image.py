@@ -49,6 +49,7 @@ def test_the_layer_holds_the_archive_below_models(name: str, fake: FakeRegistry,
         data = fake.blobs[layer["digest"]]
         assert layer["mediaType"] == "application/vnd.oci.image.layer.v1.tar"
         assert layer["size"] == len(data)
+        assert len(data) % 512 == 0
         assert config["rootfs"] == {"type": "layers", "diff_ids": [sha256(data)]}
         assert (config["os"], config["architecture"]) == ("linux", entry["platform"]["architecture"])
         with tarfile.open(fileobj=io.BytesIO(data), mode="r|") as archive:
