@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oras.client import OrasClient
 from registries import Asked, FakeRegistry, Reply, log_in, served, sha256
 
 from marpack.archive.oci.manifests import ARCHIVE_TYPE, EMPTY, TITLE
@@ -100,6 +101,14 @@ def test_what_a_registry_holds_is_an_artifact(registry: str, mar: Path):
         ],
         "annotations": {"org.marpack.model.name": "digits", "org.marpack.model.version": "1.0"},
     }
+
+
+def test_another_tool_pulls_the_same(registry: str, mar: Path, tmp_path: Path):
+    pushed(registry, mar, name="judged/digits:1.0")
+    client = OrasClient(insecure=True)
+    (file,) = client.pull(target=f"{registry}/judged/digits:1.0", outdir=str(tmp_path / "theirs"))
+    client.session.close()
+    assert Path(file).read_bytes() == mar.read_bytes()
 
 
 def test_referrers_are_listed_under_a_tag_once_each(registry: str, mar: Path, tmp_path: Path):
