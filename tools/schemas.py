@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from marpack.archive.extraction import Unpacked
-from marpack.exporting.export import Exported
 from marpack.archive.transfers import PullReport, PushReport
+from marpack.exporting.export import Exported
 from marpack.gate.against import Comparison
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from marpack.api import operations
-from marpack.api.operations import Name
+from marpack.api import arguments, operations
+from marpack.api.arguments import Name
 from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 
@@ -56,7 +56,7 @@ def init(
         ScaffoldError: the files cannot be written.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
 
     place, archive = options["folder"], options["from_"]
@@ -114,7 +114,7 @@ def build(
         BuildError: the archive cannot be written.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
     from marpack.project.packing import pack
 
@@ -126,8 +126,8 @@ def build(
 def _joined(files: Name | Sequence[Name]) -> str:
     """Return files as the original archiver takes them; raises UsageError for a name that it would take for two."""
     if isinstance(files, str | os.PathLike):
-        return operations.named(files, "extra_files")
-    names = [operations.named(each, "extra_files") for each in files]
+        return arguments.named(files, "extra_files")
+    names = [arguments.named(each, "extra_files") for each in files]
     torn = next((name for name in names if "," in name), None)
     if torn is not None:
         raise UsageError("a comma separates two files here", where=f"extra_files: {torn}", hint="rename the file")
@@ -142,7 +142,7 @@ def open(source: Name) -> Archive:  # noqa: A001 - `marpack.open` reads best
     from marpack.api.settings import cache_of
     from marpack.archive.reader import open_archive
 
-    return open_archive(operations.named(source), cache=cache_of())
+    return open_archive(arguments.named(source), cache=cache_of())
 
 
 def inspect(
@@ -171,7 +171,7 @@ def inspect(
         ArchiveError: what is no archive, or none that can be opened safely.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
     from marpack.render.output import expect_writable
 
@@ -210,11 +210,11 @@ def diff(
 
     Raises as `inspect` does.
     """
-    operations.valid(locals())
+    arguments.valid(locals())
     from marpack.api import results
 
     limits = operations.chosen_limits(max_members, max_size, max_ratio)
-    first, second = operations.named(before, "before"), operations.named(after, "after")
+    first, second = arguments.named(before, "before"), arguments.named(after, "after")
     return results.Diff.of(operations.compared(first, second, limits, no_progress, verify=verify))
 
 
@@ -245,10 +245,10 @@ def unpack(
         ExtractionError: the files cannot be written.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
 
-    name = operations.named(source)
+    name = arguments.named(source)
     folder = operations.folder_named_after(name) if directory is None else Path(options["directory"])
     if folder is None:
         raise UsageError("this has no name that a folder could have", where=name, hint="name the new folder")
@@ -297,7 +297,7 @@ def export(
         OutputError: the files cannot be written.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
 
     return results.Exported.of(operations.exported(options["source"], options, no_progress))

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from msgspec.structs import replace
 
 from marpack.api.answering import ModelFacts
-from marpack.api.operations import Name, valid
+from marpack.api.arguments import Name, valid
 from marpack.api.requests import RawRequest, asked, asked_by_client, asked_by_form, several, shape_of
 from marpack.api.results import Answer
 from marpack.api.settings import session_of

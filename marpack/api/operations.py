@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from marpack.errors import UsageError, did_you_mean, shortened
+from marpack.errors import UsageError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from msgspec import Struct
 
+    from marpack.api.arguments import Options
     from marpack.archive.cache import Cache
     from marpack.archive.extraction import Unpacked
     from marpack.archive.protocol import Archive, Bar, Limits
@@ -28,96 +29,10 @@ if TYPE_CHECKING:
     from marpack.project.scaffold.survey import Survey
     from marpack.render.build import BuildReport, InitReport
 
-    Options = Mapping[str, Any]  # Any: each option has its own type
-
 _Report = TypeVar("_Report", bound="Struct")
-Name = str | os.PathLike[str]  # of a file or a folder, or an address
 # What describes a project to be, and says nothing where the project is an archive's.
 _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "target": ("torchserve", "marpack"),
-    "archive_format": ("default", "zip-store", "tgz", "no-archive"),
-    "runtime": ("python", "python3", "LSP"),
-    "envelope": ("body", "json", "kserve", "kservev2"),
-    "env": ("current", "isolated"),
-    "stand_ins": ("on", "off", "auto"),
-    "allow_unproved": ("inputs", "gpu"),
-}
-_TIMES = ("timeout", "startup_timeout", "seconds_per_check")
-_COUNTS = (
-    *("workers", "batch_size", "max_memory", "max_request_size", "max_response_size"),
-    *("max_members", "max_size", "max_ratio", "max_opcodes"),
-)
-_TEXTS = (
-    *("name", "version", "template", "handler", "model_name", "device", "source_commit", "key_password"),
-    *("reference", "to", "image", "storage_uri", "role"),
-)
-_PATHS = (
-    *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config"),
-    *("attest", "sbom", "wheel", "lock"),
-    *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
-)
-_SEVERAL = ("only", "skip", "allow_unproved")
-
-
-def valid(given: Options) -> dict[str, Any]:  # Any: each option has its own type
-    """Return a function's arguments as the options of its command: paths as text, and nothing that cannot be.
-
-    Raises UsageError, which names the argument.
-    """
-    options = {name: _plain(value, name) for name, value in given.items()}
-    for name in _SEVERAL:
-        if name in options:
-            options[name] = several_texts(options[name], name)
-    for name, choices in _CHOICES.items():
-        value = options.get(name)
-        for each in value if isinstance(value, tuple) else () if value is None else (value,):
-            _expect(isinstance(each, str) and each in choices, name, each, f"one of {', '.join(choices)}")
-    for name in _TIMES:
-        _expect(_is_above(options.get(name), 0, float), name, options.get(name), "a number of seconds above 0")
-    for name in _COUNTS:
-        _expect(_is_above(options.get(name), 0, int), name, options.get(name), "a whole number above 0")
-    for name in (*_TEXTS, *_PATHS):
-        expected = "a path" if name in _PATHS else "a text"
-        _expect(isinstance(options.get(name), str | None), name, options.get(name), expected)
-    return options
-
-
-def _plain(value: Any, name: str) -> Any:  # Any: as above
-    """Return a path as text, and what is no path as it is."""
-    if not isinstance(value, os.PathLike):
-        return value
-    text = os.fspath(value)
-    _expect(isinstance(text, str), name, text, "a path of text")
-    return text
-
-
-def _is_above(value: object, bound: int, kind: type) -> bool:
-    if value is None:
-        return True
-    numbers = (int, float) if kind is float else (int,)
-    return isinstance(value, numbers) and not isinstance(value, bool) and value > bound
-
-
-def _expect(fits: bool, name: str, value: object, expected: str) -> None:
-    if not fits:
-        hint = did_you_mean(str(value), _CHOICES.get(name, ())) or f"give {expected}"
-        raise UsageError(f"{shortened(repr(value), 40)} is not {expected}", where=name, hint=hint)
-
-
-def several_texts(value: Any, name: str) -> tuple[str, ...]:  # Any: as above
-    """Return several texts; raises UsageError for one that is not in a list, which would be taken letter by letter."""
-    fits = isinstance(value, list | tuple | set | frozenset) and all(isinstance(each, str) for each in value)
-    _expect(fits, name, value, "a list of texts")
-    return tuple(value)
-
-
-def named(source: Any, name: str = "source") -> str:  # Any: as above
-    """Return a path or an address as text; raises UsageError for what is neither."""
-    text = _plain(source, name)
-    _expect(isinstance(text, str), name, source, "a path")
-    return str(text)
 
 
 def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int | None) -> Limits:

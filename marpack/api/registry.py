@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marpack.api import operations
-from marpack.api.operations import Name
+from marpack.api import arguments, operations
+from marpack.api.arguments import Name
 from marpack.archive.protocol import no_progress
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def push(
         RegistryError: a registry that is not there, refuses, or breaks off.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
 
-    files = operations.several_texts([operations.named(each, "attach") for each in attach], "attach")
-    name = operations.named(source)
+    files = arguments.several_texts([arguments.named(each, "attach") for each in attach], "attach")
+    name = arguments.named(source)
     return results.PushReport.of(
         pushed(
             *(name, str(options["reference"]), files, no_progress),
@@ -88,7 +88,7 @@ def pull(
         OutputExistsError, OutputError: the files cannot be written.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
 
     return results.PullReport.of(

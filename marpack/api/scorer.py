@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Literal, Self
 
-from marpack.api.operations import Name, valid
+from marpack.api.arguments import Name, valid
 from marpack.api.settings import session_of
 from marpack.errors import UsageError
 from marpack.runner.pool import Batch, Pool

@@ -17,7 +17,7 @@ from marpack.runner.session import Device, LoadProgress, Session, misplaced
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from marpack.api.operations import Options
+    from marpack.api.arguments import Options
     from marpack.archive.cache import Cache
     from marpack.archive.protocol import Archive, Bar
     from marpack.findings import Finding

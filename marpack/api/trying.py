@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from marpack.api import operations
-from marpack.api.operations import Name
+from marpack.api import arguments
+from marpack.api.arguments import Name
 from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 from marpack.torchserve.messages import MAX_BODY
@@ -94,7 +94,7 @@ def check(
         UsageError, ProjectError: the source, an input or an option. What is wrong with the archive is in the report.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import results
     from marpack.gate.candidate import Candidate
     from marpack.gate.check import CheckSelection
@@ -112,7 +112,7 @@ def check(
     return report
 
 
-def _check_options(options: operations.Options) -> CheckOptions:
+def _check_options(options: arguments.Options) -> CheckOptions:
     from msgspec.structs import replace
 
     from marpack.api import requests, settings
@@ -129,7 +129,7 @@ def _check_options(options: operations.Options) -> CheckOptions:
     return replace(chosen, inputs=held_inputs(requests.asked_of(options["inputs"], shape)))
 
 
-def _attester(options: operations.Options) -> Attester:
+def _attester(options: arguments.Options) -> Attester:
     from marpack.api.vouching import Attester, private_key
 
     key = None if options["key"] is None else private_key(options["key"], options["key_password"])[0]
@@ -193,7 +193,7 @@ def run(
         LoadError: the handler could not be imported, constructed or initialised.
 
     """
-    options = operations.valid(locals())
+    options = arguments.valid(locals())
     from marpack.api import requests, settings
     from marpack.api.answering import report_of
 

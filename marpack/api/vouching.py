@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marpack.api import operations
-from marpack.api.operations import Name
+from marpack.api import arguments
+from marpack.api.arguments import Name
 from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
 from marpack.version import __version__
@@ -60,8 +60,8 @@ def sign(
     certificates = chain(certificate)
     from marpack.api import results
 
-    path = operations.named(archive, "archive")
-    target = None if output is None else operations.named(output, "output")
+    path = arguments.named(archive, "archive")
+    target = None if output is None else arguments.named(output, "output")
     return results.Signed.of(signed(path, private, certificates, target, no_progress, force=force, findings=findings))
 
 
@@ -94,9 +94,9 @@ def verify(
         UsageError: what is not there, or cannot be asked for; MissingExtraError without the extra `sign`.
 
     """
-    path = Path(operations.named(archive, "archive"))
-    check = None if require_check is None else Path(operations.named(require_check, "require_check"))
-    beside = None if signature is None else Path(operations.named(signature, "signature"))
+    path = Path(arguments.named(archive, "archive"))
+    check = None if require_check is None else Path(arguments.named(require_check, "require_check"))
+    beside = None if signature is None else Path(arguments.named(signature, "signature"))
     trust = trusted(key, ca, beside, check, check_key, allow_unsigned=allow_unsigned)
     from marpack.api import results
 
@@ -185,7 +185,7 @@ def _pem(key: Key, name: str) -> tuple[bytes, str]:
         return key, name
     from marpack.trust.statements import read_bounded
 
-    path = operations.named(key, name)
+    path = arguments.named(key, name)
     return read_bounded(Path(path), what="the key", hint="name a file in PEM form"), path
 
 

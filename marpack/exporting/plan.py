@@ -93,7 +93,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         handler=model.handler,
         envelope=model.envelope,
         target=Target.MARPACK if facts.target == Target.MARPACK else Target.TORCHSERVE,
-        digest=facts.digest,
+        digest=facts.content_digest,
         requirements=_requirements_of(archive),
         config=config,
         settings=ModelSettings().tuned(config),

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from marpack.archive.index import digest_of
+from marpack.archive.index import content_digest
 from marpack.archive.names import check_member_name
 from marpack.archive.oci.blobs import upload
 from marpack.archive.oci.manifests import (
@@ -71,7 +71,7 @@ def plan_push(path: Path, attach: Sequence[Path] = (), *, beside: bool = True, b
         annotations = {
             MODEL_NAME: model.name,
             MODEL_VERSION: model.version,
-            CONTENT_DIGEST: digest_of(archive),
+            CONTENT_DIGEST: content_digest(archive),
         }
     _check_title(path, form)
     files = [*attach, *(each for each in _beside(path) if beside and each not in attach)]
