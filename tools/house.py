@@ -39,19 +39,22 @@ PACKAGE = ROOT / "marpack"
 LONG_MODULE, LONG_FUNCTION = 350, 50  # lines
 # The most that each figure may be, of a journey's as "journey.figure".
 BOUNDS = {
-    "modules": 276,
-    "lines": 44_900,
+    "modules": 317,
+    "lines": 50_800,
     "long_modules": 0,
     "long_functions": 0,
     "untyped_functions": 0,
     "circles": 0,
     "circles_in_all": 0,
-    "one_importer": 57,
+    "one_importer": 64,
     "further_input.modules": 23,
     "inspect.hops": 1175,
 }
 # One importer is all that these need: they are chosen by name, or started. Below the package; with all that is in them.
-CHOSEN = ("gate.checks", "loaders", "weights", "worker.loaders")
+CHOSEN = (
+    *("gate.checks", "loaders", "weights", "worker.loaders"),
+    *("exporting.docker", "exporting.kserve", "exporting.ray_serve", "exporting.sagemaker"),
+)
 STARTED = "__main__"
 BRIEF = {"one_importer", "broad_excepts", "swallows"}  # whose names are printed only when asked for
 EXAMPLE, ARCHIVE, SAMPLES = "examples/digits", "digits.mar", "samples"

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace as replaced
 
+from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Bar, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_folder
@@ -36,12 +37,12 @@ _IMAGES = frozenset({"docker", "kserve", "sagemaker"})  # that run an image of o
 _USED_BY = {"image": _IMAGES, "storage_uri": frozenset({"kserve", "sagemaker"}), "role": frozenset({"sagemaker"})}
 _FORMS = {
     "image": r"[a-z0-9]+[\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+)?(@sha256:[0-9a-f]{64})?",
-    "storage_uri": r"(s3|gs|oci|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
+    "storage_uri": r"(s3|gs|oci|oci\+native|oci\+fetch|pvc|hf|https?|hdfs|webhdfs|file)://[^\s'\"\\]+",
     "role": r"arn:[\w-]+:iam::\d{12}:role/[\w+=,.@/-]+",
 }
 _EXAMPLES = {
     "image": "write it as docker does: registry.example.com/team/digits:1.0",
-    "storage_uri": "write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci://…, https://…",
+    "storage_uri": "write an address: s3://bucket/digits.mar, gs://…, pvc://…, oci+native://…, https://…",
     "role": "write its ARN: arn:aws:iam::123456789012:role/sagemaker",
 }
 DEVICES = ("cpu", "cuda")
@@ -88,7 +89,7 @@ class Marker(Struct, frozen=True, kw_only=True):
     marpack: str  # the version that wrote it
     target: str
     model: str
-    digest: str | None  # of the archive's MAR-INF/marpack.json
+    content_digest: str | None  # the archive's
     files: tuple[ExportedFile, ...]
 
 
@@ -124,7 +125,9 @@ def export(
             bar("exporting", sum(map(_size, files.values()))) as progress,
         ):
             written = tuple(_write(staged, name, files[name], progress) for name in sorted(files))
-            marker = Marker(marpack=__version__, target=to, model=planned.name, digest=planned.digest, files=written)
+            marker = Marker(
+                marpack=__version__, target=to, model=planned.name, files=written, content_digest=planned.content_digest
+            )
             _write(staged, MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n", None)
             _set_modes(staged)
     except OSError as error:
@@ -163,7 +166,7 @@ def _check(options: ExportOptions, to: str) -> None:
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raise OutputExistsError for an export that somebody has put other files into: they would be lost."""
+    """Raise OutputExistsError for an export that somebody has put files into, or has edited: that would be lost."""
     try:
         marker = msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
     except (OSError, msgspec.DecodeError):  # no export: `staged_folder` says so
@@ -178,6 +181,20 @@ def _refuse_strangers(folder: Path) -> None:
             where=str(folder),
             hint="choose another output, or move that file away",
         )
+    edited = next((file.name for file in marker.files if _is_edited(folder / file.name, file)), None)
+    if edited is not None:
+        raise OutputExistsError(
+            f"the export's folder holds an edited {edited}, so it is not replaced",
+            where=str(folder),
+            hint="choose another output, or remove that file if its changes are not wanted",
+        )
+
+
+def _is_edited(path: Path, exported: ExportedFile) -> bool:
+    """Say whether a file is another one than was exported; of large ones, which nobody edits, the size has to do."""
+    if not path.is_file() or path.stat().st_size != exported.size:
+        return path.is_file()
+    return exported.size <= _BUFFER and file_digest(path) != exported.sha256
 
 
 def _size(content: Content) -> int:

@@ -20,6 +20,11 @@ BATCHES = Code(
     "KServe's envelopes answer the first request of a batch only, so the export serves batches of one.",
     "Let requests carry several instances, or deploy with --to docker and send requests as TorchServe takes them.",
 )
+MODEL_IMAGE = Code(
+    "export-model-image",
+    "KServe's plain oci:// starts the model image and runs a shell in it, which an image of marpack's does not have.",
+    "Write oci+native:// (an image volume) or oci+fetch:// (the storage initializer); both need the files alone.",
+)
 OWN_ENVELOPE = Code(
     "export-own-envelope",
     "The archive's own envelope goes before KServe's; requests and answers have its form, whatever the protocol says.",
@@ -46,7 +51,7 @@ def files(export: Export) -> Mapping[str, bytes | Path]:
         placed[name] = render(
             "kserve/inference-service.yaml.j2",
             name=export.slug,
-            digest=export.digest or "none",
+            digest=export.content_digest or "none",
             runtime=runtime,
             protocol=protocol,
             storage=_storage(export),
@@ -79,6 +84,8 @@ def findings(export: Export) -> Iterator[Finding]:
         yield OWN_ENVELOPE.warning(f"its envelope is '{export.envelope}', which it keeps", where)
     elif export.settings.batch_size > 1:
         yield BATCHES.warning(f"its batchSize of {export.settings.batch_size} becomes 1", where)
+    if _storage(export).startswith("oci://"):
+        yield MODEL_IMAGE.warning(f"the model image is fetched from {_storage(export)}", where)
     yield from placeholders(export, "image", "storage_uri")
 
 
@@ -99,6 +106,7 @@ def _upload(file: str, uri: str) -> str:
         return f"aws s3 cp {file} {place}"
     if scheme == "gs":
         return f"gcloud storage cp {file} {place}"
-    if scheme == "oci":
-        return f"marpack push {file} {place} --model-image"
+    if scheme in ("oci", "oci+native", "oci+fetch"):
+        pushed = shlex.quote(f"oci://{uri.partition('://')[2]}")
+        return f"marpack push {file} {pushed} --model-image"
     return f"# put {file} where {place} says"

@@ -30,7 +30,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     lock: Path | None = None  # requirements with hashes, as an export before has written them
     resolve: bool = True  # ask pip for those hashes where there is no lock
     image: str | None = None  # the image's name, with its registry
-    storage_uri: str | None = None  # where the archive lies for the platform: s3://…, gs://…, oci://…
+    storage_uri: str | None = None  # where the archive lies for the platform: s3://…, gs://…, oci+native://…
     role: str | None = None  # the ARN of the role that SageMaker acts in
 
 
@@ -62,7 +62,7 @@ class Export(Struct, frozen=True, kw_only=True):
     handler: str  # the manifest's: "handler.py:function", "image_classifier"
     envelope: str | None
     target: Target  # whose behaviour the author asked for
-    digest: str | None  # of the archive's MAR-INF/marpack.json
+    content_digest: str | None  # of the archive's MAR-INF/marpack.json
     requirements: Requirements
     config: dict[str, Any]  # Any: the model config, whatever YAML the author wrote
     settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server would have them
@@ -93,7 +93,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         handler=model.handler,
         envelope=model.envelope,
         target=Target.MARPACK if facts.target == Target.MARPACK else Target.TORCHSERVE,
-        digest=facts.content_digest,
+        content_digest=facts.content_digest,
         requirements=_requirements_of(archive),
         config=config,
         settings=ModelSettings().tuned(config),

@@ -126,6 +126,21 @@ def test_force_replaces_an_export_and_nothing_else(make_mar: MakeMar, tmp_path: 
     assert (folder / "image" / "mine.txt").read_text() == "hours of work"
 
 
+@pytest.mark.parametrize("longer", [True, False])
+def test_what_somebody_edited_is_not_replaced(longer: bool, make_mar: MakeMar, tmp_path: Path):
+    exported(make_mar(ECHO), "ray-serve", tmp_path / "out")
+    file = tmp_path / "out" / "deployment.py"
+    text = file.read_text()
+    edited = f"# mine\n{text}" if longer else text.replace("import", "Import", 1)
+    file.write_text(edited)
+    with pytest.raises(OutputExistsError, match=r"an edited deployment\.py"):
+        exported(make_mar(ECHO), "ray-serve", tmp_path / "out", replace=True)
+    assert file.read_text() == edited
+    file.unlink()
+    exported(make_mar(ECHO), "ray-serve", tmp_path / "out", replace=True)
+    assert file.read_text() == text
+
+
 @pytest.mark.parametrize("to", TARGETS)
 def test_an_archive_within_the_export_that_is_replaced(to: str, make_mar: MakeMar, tmp_path: Path):
     done = exported(make_mar(ECHO), to, tmp_path / "out")
@@ -149,7 +164,7 @@ def a_model_folder(folder: Path) -> None:
 def a_marker_of_somebody_else(folder: Path) -> None:
     other_files(folder)
     (folder / "out" / MARKER).write_text(
-        '{"marpack": "0.1.0", "target": "x", "model": "m", "digest": null, "files": []}'
+        '{"marpack": "0.1.0", "target": "x", "model": "m", "content_digest": null, "files": []}'
     )
 
 

@@ -107,6 +107,7 @@ def test_runtime_and_model_go_together(make_mar: MakeMar):
         ("s3://b/x.mar", "aws s3 cp model/probe.mar s3://b/x.mar"),
         ("gs://b/x.mar", "gcloud storage cp model/probe.mar gs://b/x.mar"),
         ("oci://r.example/m:1", "marpack push model/probe.mar oci://r.example/m:1 --model-image"),
+        ("oci+native://r.example/m:1", "marpack push model/probe.mar oci://r.example/m:1 --model-image"),
         ("pvc://disk/x.mar", "# put model/probe.mar where pvc://disk/x.mar says"),
         ("s3://b/$(id)", "aws s3 cp model/probe.mar 's3://b/$(id)'"),
     ],

@@ -419,7 +419,7 @@ def test_the_doors_refusal(store: Path) -> None:
     with served(model_store=store, model_api=True, loader=loader) as server:
         code, found = server.manage("POST", "/models?url=probe.mar")
         assert (code, found["type"]) == (400, "InvalidModelException")
-        assert found["message"].startswith("it has no digest")
+        assert found["message"].startswith("it has no content digest")
         assert str(store) not in found["message"]
         assert server.manage("GET", "/models") == (200, {"models": []})
 
