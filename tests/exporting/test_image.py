@@ -95,7 +95,10 @@ def container(image: Path, *words: str, folders: str, **environment: str) -> Ite
     given = keep | {"MODEL_FOLDERS": folders, "MARPACK_CACHE_DIR": str(image / "cache"), "PORT": port} | environment
     port = environment.get("SAGEMAKER_BIND_TO_PORT", port)
     entry = [str(image / "venv" / "bin" / "python"), str(image / "opt" / "entrypoint.py")]
-    with subprocess.Popen([*entry, *words], cwd=image / "opt", env=given, stderr=subprocess.PIPE, text=True) as process:
+    metrics = ("--metrics-port", "0")  # other servers are under test here, too
+    with subprocess.Popen(
+        [*entry, *words, *metrics], cwd=image / "opt", env=given, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             until = time.monotonic() + START
             while subprocess.run([*entry, "--healthy"], env=given, check=False).returncode:

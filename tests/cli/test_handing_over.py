@@ -1,0 +1,162 @@
+"""The whole road: built, checked, signed and pushed here; pulled, verified, exported and answered elsewhere."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from trust import vouched
+
+pytestmark = pytest.mark.nightly  # a check, a registry and a server
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+
+class Machine:
+    """Somebody's machine: a home of its own, a cache, a folder to work in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir(parents=True)
+        (folder / "home").mkdir()
+        self.environment = {
+            **os.environ,
+            "HOME": str(folder / "home"),
+            "MARPACK_CACHE_DIR": str(folder / "cache"),
+            "XDG_CACHE_HOME": str(folder / "home"),
+            "COLUMNS": "80",
+        }
+
+    def run(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "marpack", *words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture(scope="module")
+def handed(tmp_path_factory: pytest.TempPathFactory, registry: str) -> tuple[Machine, str]:
+    """Return the machine of whoever made the archive, and where it was pushed to."""
+    maker = Machine(tmp_path_factory.mktemp("maker"))
+    vouched.keys_in(maker.folder)
+    maker.run("build", str(DIGITS), "-o", "digits.mar", "--source-commit", "c" * 40)
+    attested = maker.run("check", "digits.mar", "--attest", "digits.mar.intoto.json", "--key", "signer.pem")
+    assert "may be deployed" in attested
+    maker.run("sign", "digits.mar", "--key", "signer.pem")
+    maker.run("inspect", "digits.mar", "--sbom", "digits.mar.cdx.json")
+    address = f"oci://{registry}/team/handed:1.0"
+    maker.run("push", "digits.mar", address)
+    return maker, address
+
+
+@pytest.fixture
+def elsewhere(handed: tuple[Machine, str], tmp_path: Path) -> Machine:
+    """Return another machine, which has nothing but the signer's public key."""
+    machine = Machine(tmp_path)
+    (machine.folder / "signer.pub").write_bytes((handed[0].folder / "signer.pub").read_bytes())
+    return machine
+
+
+TRUST = ("--key", "signer.pub", "--require-check", "digits.mar.intoto.json")
+
+
+def test_it_arrives_is_verified_exported_and_answers(handed: tuple[Machine, str], elsewhere: Machine) -> None:
+    maker, address = handed
+    elsewhere.run("pull", address)
+    for suffix in ("", ".sig", ".intoto.json", ".cdx.json"):
+        name = f"digits.mar{suffix}"
+        assert (elsewhere.folder / name).read_bytes() == (maker.folder / name).read_bytes()
+    said = elsewhere.run("verify", "digits.mar", *TRUST)
+    assert "This very file was checked, and may be deployed." in said
+    assert "source " + "c" * 40 in said
+    elsewhere.run("export", "digits.mar", "--to", "docker", "--no-lock")
+    sample = DIGITS / "samples" / "seven.png"
+    ran = maker.run("run", "digits.mar", "--input", str(sample), "--json")
+    (expected,) = json.loads(ran[ran.index("{") :])["results"]
+    with container(elsewhere) as port:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/predictions/digits", sample.read_bytes(), {"Content-Type": "image/png"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.loads(answer.read()) == json.loads(expected["body"])
+
+
+@contextmanager
+def container(machine: Machine) -> Iterator[int]:
+    """Run what the image's entrypoint is, with the image's folder of models."""
+    folder = machine.folder / "digits-docker"
+    port = free_port()
+    environment: Mapping[str, str] = {**machine.environment, "MODEL_FOLDERS": str(folder / "model"), "PORT": str(port)}
+    words = [sys.executable, str(folder / "entrypoint.py"), "--metrics-port", "0"]
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5):
+                break
+            time.sleep(0.1)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def flipped(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+# file, where the byte is that changes, what is said
+CHANGED = {
+    "weights": ("digits.mar", 5000, "has other bytes than were signed"),
+    "the time in a header": ("digits.mar", 10, "no member differs: what changed lies around them"),
+    "the signature's signature": ("digits.mar.sig", -20, "digits.mar.sig"),
+    "the signature's statement": ("digits.mar.sig", 400, "did not sign this"),
+    "the attestation": ("digits.mar.intoto.json", 400, "digits.mar.intoto.json"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_byte_that_changed_on_the_way_is_refused(case: str, handed: tuple[Machine, str], elsewhere: Machine) -> None:
+    name, place, said = CHANGED[case]
+    elsewhere.run("pull", handed[1])
+    flipped(elsewhere.folder / name, place)
+    assert said in elsewhere.run("verify", "digits.mar", *TRUST, code=3)
+
+
+def test_a_byte_that_changed_in_the_registry_is_refused(
+    handed: tuple[Machine, str], elsewhere: Machine, registry: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What the registry keeps is changed in its own storage: nothing of it is kept here."""
+    maker, _ = handed
+    address = f"oci://{registry}/team/changed:1.0"
+    told = maker.run("push", "digits.mar", address, "--json")
+    found = re.search(r'"archive": "sha256:([0-9a-f]{64})"', told)
+    assert found is not None
+    (blob,) = tmp_path_factory.getbasetemp().glob(f"registry[0-9]*/storage/**/{found[1]}/data")
+    flipped(blob, 5000)
+    try:
+        said = elsewhere.run("pull", address, code=3)
+    finally:
+        flipped(blob, 5000)
+    assert "the registry sends other bytes than it names" in said
+    assert [path.name for path in elsewhere.folder.iterdir()] == ["signer.pub"]
