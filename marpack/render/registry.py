@@ -13,7 +13,7 @@ from marpack.render.layout import clean, fact
 def push_lines(report: PushReport) -> Iterator[str]:
     """Yield where an archive went, by which digests, and with what beside it."""
     yield fact("pushed", click.style(clean(report.reference), bold=True))
-    yield fact("archive", f"{report.archive} {click.style('(as sha256sum prints it)', dim=True)}")
+    yield fact("archive", report.archive)
     had = "the registry had all of it" if not report.sent else f"{decimal(report.sent)} sent"
     yield fact("size", f"{decimal(report.size)}, {had}")
     if report.model_image:
@@ -25,7 +25,7 @@ def pull_lines(report: PullReport) -> Iterator[str]:
     """Yield which file came, of which digests, and with what beside it."""
     yield fact("pulled", click.style(clean(report.file), bold=True))
     yield fact("from", clean(report.reference))
-    yield fact("archive", f"{report.archive} {click.style('(as sha256sum prints it)', dim=True)}")
+    yield fact("archive", report.archive)
     yield fact("size", decimal(report.size))
     yield from _attached(report.attached)
     if report.left:

@@ -14,10 +14,8 @@ def show_signed(signed: Signed, *, as_json: bool) -> None:
     if as_json:
         show(signed)
         return
-    lines = [clean(signed.signature)]
-    lines += [fact("signed", f"{clean(signed.archive)}, sha256:{signed.sha256}")]
-    lines += [fact("by", str(signed.signer))]
-    show_page(lines)
+    facts = (("signed", signed.archive), ("sha256", signed.sha256), ("by", str(signed.signer)))
+    show_page([clean(signed.signature), *(fact(label, clean(text)) for label, text in facts)])
 
 
 def show_verification(verification: Verification, *, as_json: bool) -> None:
