@@ -31,17 +31,26 @@ class MarpackError(Exception):
         what: One sentence, without a full stop of its own at the end.
         where: A path, `path: key`, `archive!member` or `file:line`.
         hint: The command or edit that mends it.
+        findings: Every problem that `what` sums up, where it sums up several.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.SHORT
     code: ClassVar[str] = "error"
     fix: ClassVar[str] = ""  # the way out where no hint names a nearer one
 
-    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        findings: tuple[Finding, ...] = (),
+    ) -> None:
         super().__init__(what, where, hint)
         self.what = what
         self.where = where
         self.hint = hint
+        self.findings = findings
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by the constructors, which take other arguments than there are here.
@@ -73,17 +82,6 @@ class ProjectError(MarpackError):
     exit_code = ExitCode.USAGE
     code = "project"
     fix = "Edit marpack.yaml, or the file that is named, as each finding's hint says; then build again."
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: str | None = None,
-        hint: str | None = None,
-        findings: tuple[Finding, ...] = (),
-    ) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.findings = findings
 
 
 class NoProjectError(ProjectError):
@@ -171,17 +169,6 @@ class SignatureError(ArchiveError):
 
     code = "signature"
     fix = "Do not deploy it. Get the archive and its signature again from whoever signed it."
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: str | None = None,
-        hint: str | None = None,
-        findings: tuple[Finding, ...] = (),
-    ) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.findings = findings
 
 
 class ManifestError(ArchiveError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from marpack.gate.verdicts import GateReport
     from marpack.inspection.facts import Inspection
     from marpack.trust import results as outcomes
-    from marpack.trust.attestations import FileState
+    from marpack.trust.attestations import CheckedFile
     from marpack.trust.keys import Authority, PrivateKey, PublicKey
     from marpack.trust.verifying import Trust
 
@@ -233,15 +233,15 @@ class Attester:
         expect_writable(file, option=option)
         self._file, self._key, self._option = file, key, option
         self._isolated = isolated
-        self._before: FileState | None = None
+        self._before: CheckedFile | None = None
 
     def look_at(self, archive: Path, bar: Bar) -> None:
         """Look at the file that is about to be checked. Raises UsageError for what is none."""
         if self._file is not None:
-            from marpack.trust.attestations import FileState
+            from marpack.trust.attestations import CheckedFile
 
             with bar("hashing", _file(str(archive)).stat().st_size) as progress:
-                self._before = FileState.of(archive, progress)
+                self._before = CheckedFile.of(archive, progress)
 
     def write(self, report: GateReport) -> None:
         """Write what was found of that file, whole or not at all, and nothing of a check that was interrupted.

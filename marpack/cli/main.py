@@ -219,7 +219,7 @@ def _shown(error: Exception, words: Sequence[str]) -> MarpackError | None:
     if not isinstance(error, MarpackError):
         error = _bug(error)
     command = next(iter(words), "")
-    if command in COMMANDS and not getattr(error, "findings", ()):
+    if command in COMMANDS and not error.findings:
         error.hint = error.hint or error.fix.replace("COMMAND", command)
     show_error(error)
     return error

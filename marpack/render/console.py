@@ -40,7 +40,7 @@ def show_error(error: MarpackError) -> None:
     console.print(f"[bold red]error:[/] {plain(error.what)}")
     if error.where:
         console.print(f"  [dim]where:[/] {plain(error.where)}")
-    findings = getattr(error, "findings", ())
+    findings = error.findings
     show_findings(findings, console)
     if hint := error.hint or (error.fix if not findings else None):
         console.print(f"  [dim]hint:[/]  {plain(hint)}")

@@ -34,7 +34,7 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
             exit_code=error.exit_code,
             where=error.where,
             hint=error.hint,
-            findings=getattr(error, "findings", ()),
+            findings=error.findings,
             archive=archive,
             status=getattr(error, "status", None),
             trouble=getattr(error, "trouble", None),

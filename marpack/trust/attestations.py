@@ -25,7 +25,7 @@ PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 _PASSED, _WARNED, _FAILED = "PASSED", "WARNED", "FAILED"  # the predicate's results
 
 
-class FileState(Struct, frozen=True):
+class CheckedFile(Struct, frozen=True):
     """A file as it was before it was checked."""
 
     path: Path
@@ -91,7 +91,7 @@ class _TestResult(Struct, frozen=True, kw_only=True):
     configuration: tuple[_Configuration, ...]
 
 
-def attest(report: GateReport, before: FileState, key: PrivateKey | None, *, versions: dict[str, str]) -> bytes:
+def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, versions: dict[str, str]) -> bytes:
     """Return an attestation's bytes: an envelope with a key, else the statement alone.
 
     Args:

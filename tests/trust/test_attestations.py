@@ -10,7 +10,7 @@ from marpack.archive.copying import file_digest
 from marpack.errors import SignatureError, UsageError
 from marpack.findings import Severity
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
-from marpack.trust.attestations import FileState, attest, require_check
+from marpack.trust.attestations import CheckedFile, attest, require_check
 from marpack.trust.keys import PrivateKey
 from marpack.trust.statements import Envelope
 
@@ -56,7 +56,7 @@ def attested(archive, key, tmp_path):
 
     def attested(said, signer=key):
         file = tmp_path / "probe.mar.intoto.json"
-        file.write_bytes(attest(said, FileState.of(archive), signer, versions=VERSIONS))
+        file.write_bytes(attest(said, CheckedFile.of(archive), signer, versions=VERSIONS))
         return file
 
     return attested
@@ -192,7 +192,7 @@ def test_the_same_report_makes_the_same_statement(attested):
 
 
 def test_an_archive_that_changed_while_it_was_checked(archive):
-    before = FileState.of(archive)
+    before = CheckedFile.of(archive)
     archive.write_bytes(archive.read_bytes())
     with pytest.raises(SignatureError, match="changed while it was checked"):
         attest(report(), before, None, versions=VERSIONS)
@@ -203,11 +203,11 @@ def test_an_archive_that_changed_while_it_was_checked(archive):
 
 def test_a_check_that_was_interrupted(archive):
     with pytest.raises(SignatureError, match="interrupted"):
-        attest(report(GateVerdict.INTERRUPTED, interrupted=True), FileState.of(archive), None, versions=VERSIONS)
+        attest(report(GateVerdict.INTERRUPTED, interrupted=True), CheckedFile.of(archive), None, versions=VERSIONS)
 
 
 def test_what_is_no_file(tmp_path):
     with pytest.raises(UsageError, match="only a file can be vouched for"):
-        FileState.of(tmp_path)
+        CheckedFile.of(tmp_path)
     with pytest.raises(UsageError, match="cannot be read"):
-        FileState.of(tmp_path / "x.mar")
+        CheckedFile.of(tmp_path / "x.mar")

@@ -1,6 +1,5 @@
 """An archive on its way into a registry, with what belongs to it; what can be wrong is said before anything goes."""
 
-import hashlib
 import io
 import os
 import stat
@@ -12,6 +11,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from marpack.archive.copying import file_digest
 from marpack.archive.index import content_digest
 from marpack.archive.names import check_member_name
 from marpack.archive.oci.blobs import upload
@@ -39,8 +39,6 @@ from marpack.archive.protocol import ArchiveForm, Bar, Progress, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.transfers import Attachment, AttachmentKind, PushReport
 from marpack.errors import UsageError, located
-
-_BLOCK = 1 << 20  # bytes
 
 
 class PushPlan(Struct, frozen=True, kw_only=True):
@@ -155,13 +153,8 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def _digest(path: Path, bar: Bar) -> str:
-    sha = hashlib.sha256()
-    with bar("reading", path.stat().st_size) as progress, path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            sha.update(block)
-            if progress is not None:
-                progress(len(block))
-    return f"sha256:{sha.hexdigest()}"
+    with bar("reading", path.stat().st_size) as progress:
+        return f"sha256:{file_digest(path, progress)}"
 
 
 def _attachment(path: Path) -> tuple[Attachment, bytes]:
