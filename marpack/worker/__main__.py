@@ -37,9 +37,8 @@ _PRELOADED = (
 )
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_FAREWELL = (
-    3.0  # seconds for what a handler is at when its parent is gone: more than a parent gives that asks it to end
-)
+# Seconds for what a handler is at when its parent is gone: more than a parent gives that asks it to end.
+_FAREWELL = 3.0
 
 
 def main(descriptor: int, marker: bytes, max_memory: int) -> int:

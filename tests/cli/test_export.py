@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MakeMar
+from exporting.exports import MakeMar
 
 import marpack
 from marpack.cli.export import TO

@@ -1,12 +1,14 @@
 """Archives to export, and what an export of them is asked for."""
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from marpack.exporting.export import Exported, export
 from marpack.exporting.plan import ExportOptions
 
+MakeMar = Callable[..., Path]
 ECHO = "def handle(data, context):\n    return [row.get('body') for row in data] if data else None\n"
 HOSTILE = "a b\"; rm -rf $(pwd) `id` '{{ 7 * 7 }}'\n- evil: true\n```\n${HOME} \\"
 

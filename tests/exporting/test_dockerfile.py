@@ -6,8 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from conftest import MakeMar
-from exporting.exports import ECHO, exported
+from exporting.exports import ECHO, MakeMar, exported
 
 TORCH = version("torch").partition("+")[0]
 HASH = "0" * 64

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import MakeMar
-from exporting.exports import ECHO, exported
+from exporting.exports import ECHO, MakeMar, exported
 
 Start = Callable[..., list[str]]
 OURS = ("MODEL_FOLDERS", "MODEL_NAME", "PORT", "SAGEMAKER_BIND_TO_PORT")

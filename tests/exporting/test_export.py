@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import MakeMar
-from exporting.exports import ECHO, HOSTILE, exported, texts
+from exporting.exports import ECHO, HOSTILE, MakeMar, exported, texts
 
 from marpack.errors import ArchiveError, OutputError, OutputExistsError, UsageError
 from marpack.exporting import findings as common

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import MakeMar
-from exporting.exports import exported
+from exporting.exports import MakeMar, exported
 
 from marpack.exporting.export import export
 from marpack.exporting.lock import make_lock

@@ -7,8 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from conftest import MakeMar
-from exporting.exports import ECHO, HOSTILE, exported
+from exporting.exports import ECHO, HOSTILE, MakeMar, exported
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "kserve"
 Json = Any  # whatever JSON is

@@ -1,19 +1,18 @@
 """The ray-serve folder: one application, whose replicas and batches are the archive's own."""
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from exporting.exports import MakeMar
 
 import marpack
 from marpack.errors import UsageError
 from marpack.version import __version__
 
 HANDLER = "def handle(data, context):\n    return data\n"
-MakeMar = Callable[..., Path]
 
 
 def exported(archive: Path, folder: Path, **options: Any) -> dict[str, bytes]:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MakeMar
-from exporting.exports import ECHO, HOSTILE, exported
+from exporting.exports import ECHO, HOSTILE, MakeMar, exported
 
 CALLS = {
     "create-model": "CreateModel",
