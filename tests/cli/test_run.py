@@ -337,9 +337,13 @@ def test_an_interrupted_run_keeps_what_is_answered_and_leaves_no_process(mar: st
             os.kill(int(child), 0)
 
 
-IN_A_THREAD = (
-    "import sys, threading, marpack; threading.Thread(target=lambda: marpack.load(sys.argv[1]).predict()).start()"
-)
+# The main thread waits: one that has ended would be a Python on its way out, where no further thread begins.
+IN_A_THREAD = """
+import sys, threading, marpack
+thread = threading.Thread(target=lambda: marpack.load(sys.argv[1]).predict())
+thread.start()
+thread.join()
+"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
