@@ -170,8 +170,10 @@ def kill_actor(cluster: Any) -> None:
 
 
 def kill_worker(cluster: Any) -> None:
-    [worker] = [each for each in actors(cluster)[0].children(recursive=True) if "marpack" in command_line(each)]
-    worker.kill()
+    """Kill the worker that has been there longest: another one may still be loading the model."""
+    children = [each for actor in actors(cluster) for each in actor.children(recursive=True)]
+    workers = [each for each in children if "marpack" in command_line(each)]
+    min(workers, key=psutil.Process.create_time).kill()
 
 
 def kill_node(cluster: Any) -> None:
