@@ -27,7 +27,9 @@ TO = ("docker", "kserve", "sagemaker", "ray-serve")  # as `marpack.exporting.exp
 @click.option("--lock", metavar="FILE", help="A requirements.lock that an export before has written.")
 @click.option("--no-lock", is_flag=True, help="Do not ask pip for the requirements' hashes.")
 @click.option("--image", metavar="NAME", help="The image's name, with its registry.")
-@click.option("--storage-uri", metavar="URI", help="Where the platform finds the archive: s3://…, gs://…, oci://…")
+@click.option(
+    "--storage-uri", metavar="URI", help="Where the platform finds the archive: s3://…, gs://…, oci+native://…"
+)
 @click.option("--role", metavar="ARN", help="The role that SageMaker acts in.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 def export(source: str | None, *, as_json: bool, **options: Any) -> None:  # Any: click gives each option its own type

@@ -154,6 +154,9 @@ def _check(options: ExportOptions, to: str) -> None:
     if options.device not in DEVICES:
         hint = f"one of {', '.join(DEVICES)}"
         raise UsageError(f"'{options.device}' is no device that an image is made for", where="--device", hint=hint)
+    if to not in _IMAGES and options.lock is not None:
+        hint = f"leave it out, or export to {' or '.join(sorted(_IMAGES))}"
+        raise UsageError(f"{to} has no use for it", where=f"--lock {options.lock}", hint=hint)
     for name, targets in _USED_BY.items():
         value, flag = getattr(options, name), OPTIONS[name]
         if value is None:

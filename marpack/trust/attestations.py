@@ -18,7 +18,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.trust.keys import PrivateKey, PublicKey
 from marpack.trust.results import CheckClaim, Signer
-from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, read_bounded
+from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, decoded, read_bounded
 from marpack.version import __version__
 
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -194,19 +194,13 @@ def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | N
 
 def _opened(data: bytes, key: PublicKey | None, *, where: str) -> tuple[Signer | None, bytes]:
     """Return who signed, and the statement's bytes. Raises SignatureError."""
-    try:
-        shape: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])  # Any: JSON, to tell two forms apart
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SignatureError(f"this is no attestation: {error}", where=where) from error
+    shape = decoded(data, dict[str, Any], what="attestation", where=where)  # Any: JSON, to tell two forms apart
     if "_type" in shape:
         if key is not None:
             hint = "have it made with a key: marpack check --attest FILE --key signer.pem"
             raise SignatureError("nobody signed it, so anybody may have written it", where=where, hint=hint)
         return None, data
-    try:
-        envelope = msgspec.convert(shape, Envelope)
-    except msgspec.ValidationError as error:
-        raise SignatureError(f"this is no attestation: {error}", where=where) from error
+    envelope = decoded(data, Envelope, what="attestation", where=where)
     if key is None:
         return None, envelope.unsigned(where=where)
     return Signer("key", key.fingerprint), envelope.opened(key, where=where)

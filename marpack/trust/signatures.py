@@ -27,6 +27,7 @@ from marpack.trust.statements import (
     Envelope,
     ResourceDescriptor,
     Statement,
+    decoded,
     from_base64,
     read_bounded,
     signed_by_another,
@@ -75,10 +76,7 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     @classmethod
     def from_json(cls, data: bytes, *, where: str) -> Self:
         """Parse a bundle. Raises SignatureError naming `where`."""
-        try:
-            bundle = msgspec.json.decode(data, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SignatureError(f"this is no signature of a model: {error}", where=where) from error
+        bundle = decoded(data, cls, what="signature of a model", where=where)
         if bundle.media_type not in _MEDIA_TYPES:
             raise SignatureError(f"it is a bundle of another kind: {bundle.media_type}", where=where)
         if len(bundle.dsse_envelope.signatures) != 1:

@@ -6,7 +6,7 @@ Sources: in-toto Attestation Framework, Statement v1; Dead Simple Signing Envelo
 import base64
 import binascii
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from marpack.trust.keys import PrivateKey, PublicKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+Read = TypeVar("Read")
 _MAX_FILE = 64 << 20  # bytes of a signature or an attestation: 65,536 members with their digests have a tenth of it
 
 
@@ -37,10 +38,7 @@ class Statement(Struct, frozen=True, kw_only=True, rename={"type": "_type", "pre
     @classmethod
     def from_json(cls, payload: bytes, *, where: str) -> Self:
         """Parse a statement. Raises SignatureError naming `where`."""
-        try:
-            statement = msgspec.json.decode(payload, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SignatureError(f"this is no statement: {error}", where=where) from error
+        statement = decoded(payload, cls, what="statement", where=where)
         if statement.type != STATEMENT_TYPE:
             raise SignatureError(f"this is a statement of another kind: {statement.type}", where=where)
         return statement
@@ -102,6 +100,14 @@ def signed_by_another(named: str, key: PublicKey, *, where: str) -> SignatureErr
     """Return the refusal of a signature that names other keys."""
     what = f"it names the key {named} as the signer's; the one given is {key.fingerprint}"
     return SignatureError(what, where=where, hint="give the signer's own public key, or do not trust this")
+
+
+def decoded(data: bytes, kind: type[Read], *, what: str, where: str) -> Read:
+    """Parse JSON that may be anybody's. Raises SignatureError, in which `what` names what it should be."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SignatureError(f"this is no {what}: {error}", where=where) from error
 
 
 def to_base64(data: bytes) -> str:

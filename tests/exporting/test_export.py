@@ -194,6 +194,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "storage with a quote": ("kserve", {"storage_uri": "s3://b/'x"}, "not what --storage-uri takes"),
     "storage with a line": ("kserve", {"storage_uri": "s3://b/x\n- a"}, "not what --storage-uri takes"),
     "an unknown scheme": ("sagemaker", {"storage_uri": "ftp://b/x"}, "not what --storage-uri takes"),
+    "a lock for ray-serve": ("ray-serve", {"lock": Path("x.lock")}, "ray-serve has no use for it"),
     "a role for kserve": ("kserve", {"role": "arn:aws:iam::123456789012:role/r"}, "kserve has no use for it"),
     "a role that is a name": ("sagemaker", {"role": "admin"}, "not what --role takes"),
     "no wheel": ("docker", {"wheel": "nothing.whl"}, "no wheel"),

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from marpack.archive.http_opener import WaitBudget
 from marpack.archive.oci.manifests import Descriptor
-from marpack.archive.oci.session import Answer, CutError, RegistrySession
+from marpack.archive.oci.session import LIES, Answer, CutError, RegistrySession
 from marpack.archive.protocol import Progress
 from marpack.errors import DamagedArchiveError, RegistryError
 
@@ -21,7 +21,6 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before what broke off is gone on with
 _WORTH = 16 << 20  # bytes after which an attempt counts as the first again: a long way may break off often
 _BLOCK = 1 << 20  # bytes
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
-_LIES = "nothing of it is kept; ask whoever runs the registry"
 
 
 class BlobPart(Struct, frozen=True):
@@ -81,7 +80,7 @@ def copy_verified(
     found = f"sha256:{copy.sha.hexdigest()}"
     if found != digest:
         what = f"the registry sends other bytes than it names: their digest is {found}, it should be {digest}"
-        raise DamagedArchiveError(what, where=source.where, hint=_LIES)
+        raise DamagedArchiveError(what, where=source.where, hint=LIES)
 
 
 def _given_up(error: CutError, copy: "_Copy") -> RegistryError:
@@ -132,7 +131,7 @@ class _Copy:
 
 
 def _other_size(what: str, where: str) -> DamagedArchiveError:
-    return DamagedArchiveError(f"the registry sends another blob than it names: {what}", where=where, hint=_LIES)
+    return DamagedArchiveError(f"the registry sends another blob than it names: {what}", where=where, hint=LIES)
 
 
 class RegistryBlob:
@@ -176,7 +175,7 @@ class RegistryBlob:
         if found is None or int(found[1]) != start:
             said = answer.headers.get("Content-Range") or "nothing"
             what = f"the registry sends another part of the blob than it was asked for: {said[:60]}"
-            raise DamagedArchiveError(what, where=self.where, hint=_LIES)
+            raise DamagedArchiveError(what, where=self.where, hint=LIES)
         return start, int(found[3])
 
 

@@ -23,12 +23,11 @@ from marpack.archive.oci.manifests import (
     read_manifest,
     with_entry,
 )
-from marpack.archive.oci.session import RegistrySession
+from marpack.archive.oci.session import LIES, RegistrySession
 from marpack.errors import DamagedArchiveError, RegistryError
 
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 _MAX_PAGES = 16
-_LIES = "nothing of it is kept; ask whoever runs the registry"
 _OWN_DIGEST = "Docker-Content-Digest"
 
 
@@ -61,7 +60,7 @@ def manifest_bytes(session: RegistrySession, name: str) -> bytes:
     for asked in (name, said):
         if asked.startswith("sha256:") and asked != digest:
             what = f"the registry sends another manifest than it names: its digest is {digest}, it should be {asked}"
-            raise DamagedArchiveError(what, where=str(session.reference), hint=_LIES)
+            raise DamagedArchiveError(what, where=str(session.reference), hint=LIES)
     return data
 
 

@@ -30,6 +30,7 @@ _BLOCK = 1 << 16  # bytes
 _MAX_ERROR = 64 << 10  # bytes of an answer that says why not
 _MAX_TOKEN = 1 << 20  # bytes
 BROKEN = (urllib3.exceptions.HTTPError, OSError)  # what reading from a connection may raise
+LIES = "nothing of it is kept; ask whoever runs the registry"  # what to do about one that sends other bytes
 _FULL_NUMBER = re.compile(r"\d{1,6}")
 
 Body = Callable[[], Any]  # Any: bytes, or what has `read` and a length; made anew for each time that it is sent
