@@ -23,7 +23,7 @@ import pytest
 import marpack
 from marpack.runner.inputs import type_of
 
-pytestmark = pytest.mark.nightly  # a cluster, and an application of Ray Serve for every example
+pytestmark = [pytest.mark.nightly, pytest.mark.ray]  # a cluster, and an application of Ray Serve for every example
 if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
     pytest.importorskip("ray.serve", exc_type=ImportError)
 
@@ -87,17 +87,22 @@ class RayServe:
         self.model = model
         self.port = free_port()
         self.stop = model.with_name("stop")  # while it is there, the probe cannot be loaded
-        self.command("start", "--http-host", "127.0.0.1", "--http-port", str(self.port))
+        start = ("start", "--http-host", "127.0.0.1", "--http-port", str(self.port))
+        if self.command(*start).returncode != 0:  # its proxy has a minute to come up, which a busy machine may not give
+            self.run_command(*start)
 
-    def command(self, word: str, *words: str) -> None:
-        line = [*SERVE, word, "--address", self.cluster.address, *words]
-        done = subprocess.run(line, cwd=self.model, capture_output=True, text=True, timeout=120)
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        line = [*SERVE, words[0], "--address", self.cluster.address, *words[1:]]
+        return subprocess.run(line, cwd=self.model, capture_output=True, text=True, timeout=240)
+
+    def run_command(self, *words: str) -> None:
+        done = self.command(*words)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def deploy(self, archive: Path, **options: Any) -> None:
         """Put the export of an archive in the place of what was there, and wait until it is asked."""
         marpack.export(archive, to="ray-serve", output=self.model, force=True, **options)
-        self.command("run", "--non-blocking", "config.yaml")
+        self.run_command("run", "--non-blocking", "config.yaml")
         name = (self.model / "config.yaml").read_text().partition('name: "')[2].partition('"')[0]
         until = time.monotonic() + 120
         while self.routes().get("/") != name:
@@ -157,6 +162,8 @@ def folder_for_ray() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")  # 5: a busy machine's proxy is killed as it starts
+        patch.setenv("RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S", "60")
         places = (f"{folder}/model", os.environ.get("PYTHONPATH"), str(REPOSITORY))
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, places)))
         patch.setenv("OMP_NUM_THREADS", "1")  # here as in a replica: sums depend on how they are split

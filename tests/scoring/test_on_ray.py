@@ -27,7 +27,7 @@ from marpack.errors import UsageError
 from marpack.scoring.local import RowRange, score_range
 from marpack.scoring.parts import OutputFolder
 
-pytestmark = pytest.mark.nightly  # a cluster, and a dozen actors that import torch each
+pytestmark = [pytest.mark.nightly, pytest.mark.ray]  # a cluster, and a dozen actors that import torch each
 if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
     pytest.importorskip("ray")
 
