@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace as replaced
 
 from marpack.archive.copying import file_digest
-from marpack.archive.protocol import Bar, no_progress
+from marpack.archive.protocol import Bar, Progress, no_progress
 from marpack.archive.reader import open_archive
 from marpack.archive.staging import staged_folder
 from marpack.errors import OutputError, OutputExistsError, UsageError, did_you_mean
@@ -48,7 +48,6 @@ _EXAMPLES = {
 DEVICES = ("cpu", "cuda")
 
 Content = bytes | Path  # a file's bytes, or the file to copy
-Progress = Callable[[int], object]
 
 
 class ExportTarget(Protocol):

@@ -14,10 +14,10 @@ from msgspec import Struct
 from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
 from marpack.errors import SignatureError, UsageError
-from marpack.findings import Finding, Severity
+from marpack.findings import Finding
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.trust.keys import PrivateKey, PublicKey
-from marpack.trust.results import CheckClaim, Signer
+from marpack.trust.results import CheckClaim, Signer, refusal
 from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, decoded, read_bounded
 from marpack.version import __version__
 
@@ -213,14 +213,10 @@ def _shortfalls(
     attested = [subject.digest.get("sha256") for subject in statement.subject]
     if attested != [sha256]:
         others = ", ".join(str(each) for each in attested) or "none"
-        yield _error("checked-file", f"its SHA-256 is {sha256}, the check was of {others}", str(path))
+        yield refusal("checked-file", f"its SHA-256 is {sha256}, the check was of {others}", str(path))
     if result == _FAILED or found.verdict != GateVerdict.DEPLOYABLE:
-        yield _error("check-failed", f"the check ended with {found.verdict}", where)
+        yield refusal("check-failed", f"the check ended with {found.verdict}", where)
     elif result != _PASSED and not found.reservations:
-        yield _error("check-failed", f"the check's result is {result}, not {_PASSED}", where)
+        yield refusal("check-failed", f"the check's result is {result}, not {_PASSED}", where)
     for each in found.reservations:
-        yield _error("check-reserved", each, where)
-
-
-def _error(code: str, message: str, where: str) -> Finding:
-    return Finding(code=code, severity=Severity.ERROR, message=message, where=where)
+        yield refusal("check-reserved", each, where)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from marpack.findings import Finding
+from marpack.findings import Finding, Severity
 
 
 class Signer(Struct, frozen=True):
@@ -48,3 +48,8 @@ class Verification(Struct, frozen=True, kw_only=True):
     signature: str | None = None  # the file; None if none was verified
     signer: Signer | None = None
     check: CheckClaim | None = None  # None if none was asked for
+
+
+def refusal(code: str, message: str, where: str) -> Finding:
+    """Return one reason why nobody vouches for a file."""
+    return Finding(code=code, severity=Severity.ERROR, message=message, where=where)

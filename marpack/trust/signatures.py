@@ -22,7 +22,7 @@ from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, Us
 from marpack.findings import Finding, Severity
 from marpack.inspection.verify import changed, digests
 from marpack.trust.keys import Authority, PrivateKey, PublicKey, certified_by
-from marpack.trust.results import Signer
+from marpack.trust.results import Signer, refusal
 from marpack.trust.statements import (
     Envelope,
     ResourceDescriptor,
@@ -239,9 +239,9 @@ def _signed_file(statement: Statement, *, where: str) -> _Resource:
 def _differences(path: Path, sha256: str, resource: _Resource) -> Iterator[Finding]:
     """Yield in what a file is not the one that was signed."""
     if resource.name not in (_ITSELF, path.name):
-        yield _error("signed-name", f"the signature is over a file named {resource.name}", str(path))
+        yield refusal("signed-name", f"the signature is over a file named {resource.name}", str(path))
     if resource.digest != sha256:
-        yield _error("signed-file", f"its SHA-256 is {sha256}, {resource.digest} was signed", str(path))
+        yield refusal("signed-file", f"its SHA-256 is {sha256}, {resource.digest} was signed", str(path))
         yield from _members_apart(path, resource.annotations.get("members"))
 
 
@@ -253,17 +253,13 @@ def _members_apart(path: Path, signed: object) -> Iterator[Finding]:
         with open_archive(path) as archive:
             found = dict(digests(archive))
     except ArchiveError as error:
-        yield _error("signed-member", f"it opens no more: {error.what}", str(path))
+        yield refusal("signed-member", f"it opens no more: {error.what}", str(path))
         return
     apart = [name for name in sorted({*signed, *found}) if found.get(name) != signed.get(name)]
     for name in apart:
         how = "has other bytes than were signed" if name in found else "is gone"
         how = how if name in signed else "was added"
-        yield _error("signed-member", f"the member {name} {how}", f"{path}!{name}")
+        yield refusal("signed-member", f"the member {name} {how}", f"{path}!{name}")
     if not apart:
         what = "no member differs: what changed lies around them, as a header, a comment or their order"
         yield Finding(code="signed-container", severity=Severity.NOTE, message=what, where=str(path))
-
-
-def _error(code: str, message: str, where: str) -> Finding:
-    return Finding(code=code, severity=Severity.ERROR, message=message, where=where)

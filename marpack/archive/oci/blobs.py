@@ -99,7 +99,6 @@ class _Copy:
         self.sha = hashlib.sha256()
         self._destination = destination
         self._progress = progress
-        self._budget = WaitBudget()
 
     def take(self, part: BlobPart, where: str) -> None:
         """Write what comes; raises CutError where it ends early."""

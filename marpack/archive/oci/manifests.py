@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -32,6 +32,8 @@ MAX_ATTACHMENT = 64 << 20  # bytes; attestations and the like have some thousand
 _SIGSTORE = "application/vnd.dev.sigstore.bundle"
 _STATEMENT = "https://in-toto.io/Statement/"
 _REPULL = "push the archive again: marpack push"
+_LISTED = "the list of referrers"
+_Kind = TypeVar("_Kind")
 
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
@@ -155,11 +157,15 @@ def read_manifest(data: bytes, where: str) -> ImageManifest:
         raise NotAnArchiveError(
             "this is an index of several manifests, not an archive", where=where, hint="name the archive's own tag"
         )
+    return _decoded(data, ImageManifest, "the manifest", where, _REPULL)
+
+
+def _decoded(data: bytes | Raw, kind: type[_Kind], what: str, where: str, hint: str | None = None) -> _Kind:
     try:
-        return msgspec.json.decode(data, type=ImageManifest)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"the manifest cannot be read: {shortened(str(error), 200)}"
-        raise DamagedArchiveError(what, where=where, hint=_REPULL) from error
+        message = f"{what} cannot be read: {shortened(str(error), 200)}"
+        raise DamagedArchiveError(message, where=where, hint=hint) from error
 
 
 def _media_type(data: bytes, where: str) -> object:
@@ -202,20 +208,12 @@ def attachment_layer(manifest: ImageManifest, subject: str, where: str) -> Descr
 
 def read_list(data: bytes, where: str) -> ReferrerList:
     """Parse a list of referrers. Raises DamagedArchiveError."""
-    try:
-        return msgspec.json.decode(data, type=ReferrerList)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"the list of referrers cannot be read: {shortened(str(error), 200)}"
-        raise DamagedArchiveError(what, where=where) from error
+    return _decoded(data, ReferrerList, _LISTED, where)
 
 
 def entries_of(found: ReferrerList, where: str) -> list[ListedReferrer]:
     """Return a list's entries. Raises DamagedArchiveError."""
-    try:
-        return [msgspec.json.decode(entry, type=ListedReferrer) for entry in found.manifests]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"the list of referrers cannot be read: {shortened(str(error), 200)}"
-        raise DamagedArchiveError(what, where=where) from error
+    return [_decoded(entry, ListedReferrer, _LISTED, where) for entry in found.manifests]
 
 
 NO_REFERRERS = ReferrerList(schema_version=2, media_type=LIST_TYPE, manifests=())
