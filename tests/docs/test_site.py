@@ -3,12 +3,17 @@
 import re
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from render.browser import Browser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -63,6 +68,35 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path):
     )
     for path in site.rglob("*.html"):
         assert not fetched.search(path.read_text()), path
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing of it."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.nightly  # four pictures of each page take half a minute
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_fits_its_window(site: Path, served: str, browser: Browser, width: int, dark: bool):
+    for path in sorted(site.rglob("index.html")):
+        page = f"{served}/{path.parent.relative_to(site).as_posix()}/"
+        browser.open(page, width=width, dark=dark)
+        browser.value("localStorage.clear()")  # where the theme keeps which palette it showed first
+        browser.open(page, width=width, dark=dark)
+        assert browser.value("document.body.dataset.mdColorScheme") == ("slate" if dark else "default"), page
+        assert browser.value("document.documentElement.scrollWidth") == width, page
+        assert not browser.complaints, page
 
 
 def parsed(path: Path) -> Page:
