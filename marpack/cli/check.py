@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import limit_options, opcode_option, seconds, tolerance
+from marpack.cli.options import limit_options, opcode_option, percent, seconds, tolerance
 from marpack.cli.run_options import (
     ASKING,
     TARGETS,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from marpack.gate.candidate import CheckOptions
     from marpack.gate.check import CheckSelection
     from marpack.gate.verdicts import GateReport
+    from marpack.project.source import ResolvedSource
     from marpack.runner.inputs import Input
     from marpack.runner.session import Session
 
@@ -85,6 +86,10 @@ _GROUPS = {
     ),
     "Two ways of answering, compared": (
         option("--against", metavar="OTHER", help="Another SOURCE; or give two: --device cpu,cuda, --compile on,off."),
+        option("--slower", type=percent, metavar="N%", help=(
+            "With --against: every check, then fail where answers differ or a request costs over N% more than by OTHER."
+        )),
+        option("--slower-time", type=seconds, metavar="SECONDS", help="To find out which of the two is slower [90]."),
     ),
     "Results": (
         option("--json", "as_json", is_flag=True, help="The verdict as JSON on stdout."),
@@ -123,10 +128,16 @@ def _is_across(options: Options) -> bool:
     """
     pairs = [name for name in ("device", "compile") if "," in (options[name] or "")]
     pairs[:0] = ["against"] if options["against"] is not None else []
+    if options["against"] is None or options["slower"] is None:
+        lone = next((name for name in ("slower", "slower_time") if options[name] is not None), None)
+        if lone is not None:
+            lone = lone.replace("_", "-")
+            raise UsageError(f"--{lone} is of the cost beside another archive", hint="add --against OTHER --slower N%")
     if len(pairs) > 1:
         raise UsageError(f"--{pairs[0]} and --{pairs[1]} are two pairs", hint="compare one pair at a time")
     wrong = next((name for name in _OF_THE_GATE if options[name]), None)
-    if pairs and wrong is not None:
+    compared = bool(pairs) and options["slower"] is None
+    if compared and wrong is not None:
         wrong = wrong.replace("_", "-")
         raise UsageError(f"--{wrong} is of the gate, --{pairs[0]} compares two ways of answering", hint="use one")
     check_apart(options)
@@ -134,7 +145,7 @@ def _is_across(options: Options) -> bool:
     if stray is not None:
         hint = "name some: --input FILE…; packed samples are sent as they were kept"
         raise UsageError(f"{spelt(stray, options)} is of inputs, and there are none", hint=hint)
-    return bool(pairs)
+    return compared
 
 
 def _pair_of(text: str, option: str) -> tuple[str, str]:
@@ -163,11 +174,14 @@ def _gate(source: str | None, options: Options) -> int:
     from marpack.gate.check import CheckSelection
     from marpack.render.output import expect_writable
 
-    choice = CheckSelection.of(options["only"], options["skip"])
+    choice = CheckSelection.of(options["only"], options["skip"], comparing=options["slower"] is not None)
     settings = replace(_check_options(options, options["device"], options["compile"]), inputs=_held_inputs(options))
     for name in _FILES:
         expect_writable(options[name], option=f"--{name}")
     attester = _attester(options)
+    if options["slower"] is not None:
+        limits = {"slower": options["slower"], "slower_time": options["slower_time"] or settings.slower_time}
+        settings = replace(settings, against=_find(options["against"], settings), **limits)
     report = _examine(source, settings, choice, attester, quiet=options["as_json"])
     _write(report, options)
     attester.write(report)
@@ -192,20 +206,28 @@ def _held_inputs(options: Options) -> tuple[Input, ...]:
     return held_inputs(inputs_of(options)) if asks(options) else ()
 
 
+def _find(source: str | None, settings: CheckOptions) -> ResolvedSource:
+    """Return what a SOURCE stands for, having said what was built for it; see `marpack.project.source.resolve`."""
+    from marpack.cli.run_session import tell_built
+    from marpack.project.source import resolve
+    from marpack.render.progress import byte_bar
+
+    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total)
+    tell_built(resolved)
+    return resolved
+
+
 def _examine(
     source: str | None, settings: CheckOptions, choice: CheckSelection, attester: Attester, *, quiet: bool
 ) -> GateReport:
     from msgspec.structs import replace
 
-    from marpack.cli.run_session import tell_built
     from marpack.gate.candidate import Candidate
     from marpack.gate.check import check as examine
-    from marpack.project.source import resolve
     from marpack.render.check import CheckLines
     from marpack.render.progress import byte_bar
 
-    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total)
-    tell_built(resolved)
+    resolved = _find(source, settings)
     attester.look_at(resolved.path, byte_bar)
     lines = CheckLines(str(resolved.path), quiet=quiet)
     settings = replace(settings, announce=lines.announce)

@@ -46,6 +46,14 @@ def seconds(text: str | float) -> float:
     return min(reported, _MAX_SECONDS)
 
 
+def percent(text: str | float) -> float:
+    """Return the share that 10 or 10% stands for."""
+    reported = _number(str(text).removesuffix("%"), "percentage")
+    if not 1 <= reported <= 1000:
+        raise click.BadParameter(f"{text} is not between 1% and 1000%")
+    return reported / 100
+
+
 def _number(text: str | float, what: str) -> float:
     try:
         return float(text)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from marpack.findings import Finding
 from marpack.gate.compare import NOTHING, TOLERANCE, differences, largest_difference, value_of
+from marpack.gate.verdicts import problem
 from marpack.runner.inputs import Input
 from marpack.runner.results import Result, run
 from marpack.runner.session import Session
@@ -113,6 +114,11 @@ def _label(value: Any) -> Any:  # Any: JSON in; text, a list of texts, or None o
     named = next((value[key] for key in _LABEL_KEYS if isinstance(value.get(key), str)), None)
     boxes = [key for key, box in value.items() if isinstance(box, list)]
     return named or (boxes[0] if len(boxes) == 1 else None)
+
+
+def nothing_shared() -> Finding:
+    """Return that there is no request to compare two archives by."""
+    return problem("not-compared", "no request got a 2xx from both", hint="name some that do: --input FILE…")
 
 
 class VariantRunner:

@@ -11,8 +11,9 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, UsageError
+from marpack.errors import ArchiveError, HandlerError, MarpackError, UsageError
 from marpack.gate.compare import TOLERANCE
+from marpack.gate.costs import Costs
 from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
@@ -21,6 +22,7 @@ from marpack.runner.client import Worker
 from marpack.runner.environments import required
 from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.pool import PoolSettings
+from marpack.runner.results import Result
 from marpack.runner.session import Device, target_of, with_metrics
 from marpack.torchserve.messages import Frame, Load
 from marpack.torchserve.model_config import batch_size_of
@@ -57,6 +59,9 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     announce: Callable[[str], None] = lambda _: None  # is told what is about to be sent that nobody gave
     seconds_per_check: float = 10.0  # that each check may spend on repeating samples
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
+    against: ResolvedSource | None = None  # an archive to compare with; None: there is none, it stands for itself
+    slower: float = 0.1  # a share: what costs that much more than it is slower
+    slower_time: float = 90.0  # seconds to find that out in
     limits: Limits = Limits()  # of reading an archive
     max_opcodes: int | None = None  # of its pickles; None: as many as are read by default
     cache: Cache | None = None  # None: this user's
@@ -70,6 +75,7 @@ class Candidate:
         given = options or CheckOptions()
         self.options = replace(given, load=with_metrics(given.load, resolved))  # ProjectError for a wrong file
         self._first: Worker | None = None
+        self.costs: Costs | None = None  # beside the archive compared with, once they were measured
 
     def prepare(self) -> None:
         """Start the worker's process, which then waits: its imports overlap with what is looked into first."""
@@ -153,6 +159,25 @@ class Candidate:
         small = [entry for name, entry in self.archive.entries.items() if name.endswith(".py")]
         return {entry.name: self.read(entry.name) for entry in small if entry.size <= _SOURCE}
 
+    @cached_property
+    def old(self) -> "Candidate":
+        """The archive compared with, asked in the same way."""
+        return Candidate(self.options.against or self.resolved, replace(self.options, against=None))
+
+    @cached_property
+    def old_answers(self) -> dict[str, Result]:
+        """The answers of the archive compared with, by the sample's name; raises HandlerError if it has none."""
+        try:
+            return {sample.name: self.old.sample_runner.alone(sample) for sample in self.samples}
+        except MarpackError as error:
+            what = f"there is nothing to compare with: {error.what}"
+            raise HandlerError(what, where=self.old.source, hint=error.hint) from error
+
+    @property
+    def answered_by_both(self) -> tuple[Sample, ...]:
+        """The samples that get a 2xx of both; raises HandlerError as above."""
+        return tuple(sample for sample in self.sample_runner.answered if self.old_answers[sample.name].ok)
+
     @property
     def stand_ins(self) -> bool | None:
         """Whether requests are made up where there are none; None: where nothing speaks against it."""
@@ -195,12 +220,16 @@ class Candidate:
             self._first = None
         if "sample_runner" in vars(self):
             self.sample_runner.stop()
+        if "old" in vars(self):
+            self.old.stop()
 
     def close(self) -> None:
         """End the worker and close the archive."""
         self.stop()
         if "archive" in vars(self):
             self.archive.close()
+        if "old" in vars(self):
+            self.old.close()
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ from marpack.gate.verdicts import (
     problem,
     skipped,
 )
-from marpack.project.checks import CHECKS, PROOF, Check
+from marpack.project.checks import CHECKS, COMPARISONS, PROOF, Check
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
@@ -33,23 +33,27 @@ class CheckSelection(Struct, frozen=True):
     """Which checks run."""
 
     names: frozenset[str] = frozenset(each.name for each in CHECKS)
+    checks: tuple[Check, ...] = CHECKS  # that are told of, whether they run or are left out
 
     @classmethod
-    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = ()) -> "CheckSelection":
+    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = (), *, comparing: bool = False) -> "CheckSelection":
         """Return the checks named by `only` (none: all), without those named by `skip`.
+
+        Those for `comparing` two archives run unless they are skipped, and are then not told of at all.
 
         Raises UsageError for a name that is no check, and where nothing is left.
         """
         kept, left_out = tuple(only), tuple(skip)
         for name in (*kept, *left_out):
-            _known(name)
+            _known(name, comparing=comparing)
         both = sorted(set(kept) & set(left_out))
         if both:
             raise UsageError(f"{both[0]} is both asked for and left out", hint="name it with --only or with --skip")
         names = frozenset(kept or cls().names) - set(left_out)
         if not names:
             raise UsageError("every check is left out", hint="skip fewer of them")
-        return cls(names)
+        further = tuple(each for each in COMPARISONS if comparing and each.name not in left_out)
+        return cls(names | {each.name for each in further}, (*CHECKS, *further))
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -57,11 +61,11 @@ class CheckSelection(Struct, frozen=True):
     @property
     def needs_worker(self) -> bool:
         """Whether one of them asks the model."""
-        return any(each.asks for each in CHECKS if each.name in self.names)
+        return any(each.asks for each in self.checks if each.name in self.names)
 
 
-def _known(name: str) -> None:
-    names = [each.name for each in CHECKS]
+def _known(name: str, *, comparing: bool) -> None:
+    names = [each.name for each in (*CHECKS, *(COMPARISONS if comparing else ()))]
     if name not in names:
         hint = did_you_mean(name.lower(), names) or f"the checks are {', '.join(names)}"
         raise UsageError(f"there is no check named {name!r}", hint=hint)
@@ -107,13 +111,13 @@ class _Examination:
 
     def run(self) -> None:
         self._open()
-        for each in CHECKS:
+        for each in self._choice.checks:
             if each.name not in self._done:
                 self._do(each)
 
     def interrupt(self) -> None:
         self._interrupted = True
-        for each in CHECKS:
+        for each in self._choice.checks:
             if each.name not in self._done:
                 self._note(each, skipped("interrupted"), 0.0)
 
@@ -196,8 +200,9 @@ class _Examination:
             deployable=verdict is GateVerdict.DEPLOYABLE,
             reservations=tuple(_reservations(candidate, self._choice)),
             interrupted=self._interrupted,
-            checks=tuple(self._done[each.name] for each in CHECKS),
+            checks=tuple(self._done[each.name] for each in self._choice.checks),
             samples=len(candidate.samples) if "samples" in vars(candidate) else 0,
+            costs=candidate.costs,
             seconds=round(seconds, 3),
         )
 
@@ -213,7 +218,7 @@ class _Examination:
 def _reservations(candidate: Candidate, choice: CheckSelection) -> Iterator[str]:
     """Yield what was asked for that makes a yes weigh less than one that `marpack check` gives by itself."""
     options = candidate.options
-    for each in CHECKS:
+    for each in choice.checks:
         if each.name not in choice:
             yield f"the check {each.name} was left out"
     for name in sorted(options.allow_unproved):

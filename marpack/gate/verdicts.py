@@ -6,10 +6,11 @@ from msgspec import Struct
 
 from marpack.errors import ExitCode, MarpackError
 from marpack.findings import Finding, Severity
+from marpack.gate.costs import Costs
 from marpack.project.checks import PROOF
 
 LEFT_OUT = "left out"  # by --only or --skip
-CAVEATS = frozenset({"allowed-unproved", "one-input"})  # findings that stand beside a yes
+CAVEATS = frozenset({"allowed-unproved", "one-input", "slower-undecided"})  # findings that stand beside a yes
 
 
 class Verdict(StrEnum):
@@ -81,6 +82,7 @@ class GateReport(Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     checks: tuple[CheckResult, ...]
     samples: int = 0  # packed and given, that were there to be asked
+    costs: Costs | None = None  # beside another archive, with --slower
     seconds: float
 
     @property
@@ -103,8 +105,7 @@ class GateReport(Struct, frozen=True, kw_only=True):
     @property
     def caveats(self) -> list[str]:
         """What is to be known beside a yes."""
-        proofs = [checked for checked in self.checks if checked.proves]
-        return [note.message for checked in proofs for note in checked.findings if note.code in CAVEATS]
+        return [note.message for checked in self.checks for note in checked.findings if note.code in CAVEATS]
 
     @property
     def counts(self) -> dict[str, int]:

@@ -46,6 +46,11 @@ CHECKS = (
     Check("model-folder", "nothing is written into the model folder", _LOADED),
     Check(PROOF, "requests get the status expected, one a 2xx, in a batch, too", _LOADED),
 )
+# Those of two archives, after all of one.
+COMPARISONS = (
+    Check("alike", "the answers are those of the archive compared with", (*_LOADED, PROOF)),
+    Check("no-slower", "a request costs no more than by the archive compared with", (*_LOADED, PROOF)),
+)
 
 
 def _weight(check: Check) -> tuple[str, object, Severity]:

@@ -1,10 +1,11 @@
 """What `marpack check` shows: a line a check, the verdict, and two-way comparisons."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from msgspec.structs import replace
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.status import Status
 from rich.text import Text
@@ -12,12 +13,13 @@ from rich.text import Text
 from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity
 from marpack.gate.check import CheckProgress
+from marpack.gate.costs import Cost, Costs
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.gate.verdicts import counted as plural
 from marpack.project.checks import Check
 from marpack.render.console import page, show_findings, talk
-from marpack.render.layout import clean, fit
-from marpack.render.run import fit_end
+from marpack.render.layout import clean, fit, rows
+from marpack.render.run import duration, fit_end
 from marpack.torchserve.targets import Target
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
@@ -149,8 +151,21 @@ def _partial(report: GateReport) -> str:
     return f"passed: {names or 'nothing'} ({len(passed)} of {len(report.checks)} checks)"
 
 
+def cost_rows(costs: Costs) -> list[tuple[str, ...]]:
+    """Return a row for each figure: what it is, old, new, ratio, and between which bounds one may be sure of it."""
+    return [(cost.name, *_figures(cost), f"{cost.ratio:.3f}", cost.bounds) for cost in costs.figures]
+
+
+def _figures(cost: Cost) -> Iterator[str]:
+    return (decimal(int(each)) if cost.unit == "bytes" else duration(1000 * each) for each in (cost.old, cost.new))
+
+
 def show_verdict(report: GateReport) -> None:
-    """Print whether the archive may be deployed."""
+    """Print whether the archive may be deployed, below what it costs beside another one."""
+    if report.costs is not None:
+        head = ("beside the other", "other", "this one", "times", "99 % sure")
+        table = rows([head, *cost_rows(report.costs)], width=page().width, right=frozenset({1, 2, 3, 4}))
+        page().print("\n".join(map(escape, table)), soft_wrap=True)
     about = f"{counted(report)} in {report.seconds:.1f} s, target {report.target}"
     colour = _VERDICTS[report.verdict]
     page().print(f"{escape(report.archive)} [bold {colour}]{verdict_of(report)}[/] [dim]({about})[/]")

@@ -13,7 +13,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.verdicts import CheckResult, GateReport, Verdict
 from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
-from marpack.render.check import counted, hinted_once, said, verdict_of
+from marpack.render.check import cost_rows, counted, hinted_once, said, verdict_of
 from marpack.version import __version__
 
 # Label → the report's field.
@@ -48,6 +48,8 @@ def check_page(report: GateReport) -> bytes:
         verdict=verdict_of(report),
         facts=[(label, value) for label, name in _FACTS.items() if (value := getattr(report, name))],
         said=said,
+        costs=report.costs,
+        cost_rows=cost_rows,
         hinted_once=hinted_once,
         most=None,
         version=__version__,

@@ -252,6 +252,10 @@ class LocalPool:
         """Return the bytes that the first worker has resident now, where the system tells."""
         return self._workers[0].worker.process.resident_memory()
 
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of the first worker so far; 0 where the system does not tell."""
+        return self._workers[0].worker.process.cpu_seconds()
+
     def _note_memory(self, worker: Worker) -> None:
         self.peak_memory = max(self.peak_memory, worker.process.peak_memory() or 0)
 

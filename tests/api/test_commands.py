@@ -29,7 +29,7 @@ RENAMED = {
 }
 # Of people at a terminal, or another function's; see the page on the API.
 LEFT_OUT = {
-    "check": {"kind", "data", "form", "recorded", "against"},
+    "check": {"kind", "data", "form", "recorded", "against", "slower", "slower_time"},
     "run": {
         *("kind", "data", "form", "recorded", "torchserve", "unpacked", "output", "resume", "record", "show_data"),
         *("in_process", "pdb", "watch", "repeat", "warmup"),

@@ -193,6 +193,23 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "two pairs": (["--device", "cpu,cuda", "--compile", "on,off"], "--device and --compile are two pairs"),
     "a gate's option for a pair": (["--against", "x.mar", "--only", "loads"], "--only is of the gate"),
     "a report of a pair": (["--against", "x.mar", "--junit", "x.xml"], "--junit is of the gate"),
+    "slower than nothing": (["--slower", "10%"], "--slower is of the cost beside another archive"),
+    "time for nothing": (["--slower-time", "5"], "--slower-time is of the cost beside another archive"),
+    "time for no bound": (["--against", ".", "--slower-time", "5"], "--slower-time is of the cost"),
+    "slower than a device": (["--device", "cpu,cuda", "--slower", "10%"], "--slower is of the cost"),
+    "two pairs, one timed": (["--against", ".", "--device", "cpu,cuda", "--slower", "10"], "are two pairs"),
+    "half a per cent": (["--against", ".", "--slower", "0.5%"], "0.5% is not between 1% and 1000%"),
+    "too many per cent": (["--against", ".", "--slower", "1001"], "1001 is not between 1% and 1000%"),
+    "no number of per cent": (["--against", ".", "--slower", "nan"], "nan is not between 1% and 1000%"),
+    "a word of per cent": (["--against", ".", "--slower", "%"], "'' is no percentage"),
+    "no time to compare": (["--against", ".", "--slower", "10", "--slower-time", "0"], "0 is no time to wait"),
+    "a comparison without a pair": (["--skip", "alike"], "there is no check named 'alike'"),
+    "both asked and left out": (
+        ["--against", ".", "--slower", "9", "--only", "alike", "--skip", "alike"],
+        "alike is both asked for and left out",
+    ),
+    "slower than what is not there": (["--against", "gone.mar", "--slower", "10"], "there is no such file"),
+    "slower than an address": (["--against", "http://x/y.mar", "--slower", "10"], "from a file, not from an address"),
     "another that is not there": (["--against", "gone.mar"], "there is no such file"),
     "an input that is not there": (["--against", ".", "--input", "gone.txt"], "there is no such input"),
 }
@@ -284,6 +301,47 @@ def test_a_reader_that_leaves_is_no_failure_of_ours(mar: str):
     _, err = process.communicate(timeout=60)
     assert "Traceback" not in err
     assert "bug" not in err
+
+
+class TestSlower:
+    """The gate, and what a request costs beside another archive; whether it is found is for tests/gate."""
+
+    def test_every_form_tells_of_it(self, mar: str, tmp_path: Path):
+        files = "--junit", "x.xml", "--sarif", "x.sarif", "--report", "x.html", "--attest", "x.json"
+        gate = "--against", mar, "--slower", "10%", "--slower-time", "0.01", "--only", "samples"
+        done = marpack(mar, *gate, *files, cwd=tmp_path)
+        lines = done.stdout.splitlines()
+        assert "✓ alike " in done.stdout
+        assert "whether it is slower is undecided after 1 start of both" in " ".join(done.stdout.split())
+        table = lines[lines.index(next(line for line in lines if line.startswith("beside the other"))) :]
+        assert [line.split()[0] for line in table[1:6]] == [
+            "cpu-per-request", "wall-per-request", "memory", "load", "size",
+        ]  # fmt: skip
+        assert max(map(len, table[:6])) <= 80
+        cases = {case.get("name"): case for case in ET.parse(tmp_path / "x.xml").iter("testcase")}
+        assert cases["alike"].find("failure") is cases["alike"].find("skipped") is None
+        assert cases["no-slower"].find("skipped") is not None
+        page = (tmp_path / "x.html").read_text()
+        assert (page.count("<circle "), "undecided</h2>" in page) == (2, True)
+        results = json.loads((tmp_path / "x.sarif").read_text())["runs"][0]["results"]
+        assert "slower-undecided" in [result["properties"]["code"] for result in results]
+        attested = json.loads((tmp_path / "x.json").read_text())["predicate"]
+        assert "alike" in attested["passedTests"]
+        assert "no-slower" not in attested["passedTests"]
+
+    def test_json_is_the_report_with_its_costs(self, mar: str):
+        gate = "--against", mar, "--slower", "10", "--slower-time", "0.01", "--only", "samples"
+        report = json.loads(marpack(mar, *gate, "--json").stdout)
+        costs = report["costs"]
+        assert (costs["speed"], costs["slower"], costs["starts"], costs["requests"]) == ("undecided", 0.1, 1, 3)
+        assert costs["against"] == mar
+
+    def test_answers_that_differ_are_exit_1_and_can_be_meant(self, mar: str, tmp_path: Path):
+        other = str(archive(tmp_path / "other", HANDLER.replace('in "aeiou"', 'in "aeiouy"')))
+        gate = "--against", other, "--slower", "10", "--slower-time", "0.01", "--only", "samples"
+        done = marpack(mar, *gate, "--json", code=1)
+        assert verdicts(done)["alike"] == "failed"
+        assert "alike" not in verdicts(marpack(mar, *gate, "--skip", "alike", "--json"))
 
 
 class TestAcross:

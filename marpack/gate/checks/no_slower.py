@@ -1,0 +1,143 @@
+"""A request costs no more than by the archive compared with, or that cannot be told.
+
+What counts as one observation is a start: a fresh worker of each, asked in turn. Hashes, addresses and cores are dealt
+out to a process once, so the rounds of one start agree with each other by far more than two starts of one archive do:
+however many rounds there are, they prove nothing by themselves.
+"""
+
+import math
+import time
+from contextlib import ExitStack
+from operator import truediv
+from statistics import median
+
+from marpack.errors import HandlerError
+from marpack.findings import Finding, Severity
+from marpack.gate.against import nothing_shared
+from marpack.gate.candidate import Candidate
+from marpack.gate.costs import LOOKS, Costs, Speed, cost_of, speed_of
+from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem
+from marpack.runner.pool import LocalPool
+
+_ROUND = 0.04  # seconds at least, in which clocks and the turns of a scheduler count for little
+_ROUNDS = 8  # of each in a start, and even: they take turns in beginning
+_TURN = 0.5  # seconds that these may take, if fewer will do
+_TIMED = ("cpu-per-request", "wall-per-request")
+_Pair = tuple[float, float]  # the old one's figure, the new one's
+
+
+def run(candidate: Candidate) -> CheckOutcome:
+    """Start both again and again until it is clear whether the new one is slower, or the time is up."""
+    if not candidate.answered_by_both:
+        return failed(nothing_shared())
+    candidate.stop()  # what answered so far does not work beside those that are measured
+    meter, begin, spent = _Meter(candidate), time.monotonic(), 0.0
+    while meter.starts < LOOKS[-1] and spent * (meter.starts + 1) <= candidate.options.slower_time * meter.starts:
+        meter.start()
+        spent = time.monotonic() - begin
+        if meter.starts in LOOKS and meter.costs().speed is not Speed.UNDECIDED:
+            break
+    candidate.costs = meter.costs()
+    more = next((look / meter.starts for look in LOOKS if look > meter.starts), 0)
+    return _outcome(candidate.costs, math.ceil(1.2 * more * spent))
+
+
+def _outcome(costs: Costs, needed: int) -> CheckOutcome:
+    """Judge what was measured; `needed` seconds will do for another look at it, 0: there is none."""
+    timed = [cost for cost in costs.figures if cost.ratios]
+    figures = ", ".join(f"{cost.name} {cost.ratio:.3f} times ({cost.bounds or 'unsure'})" for cost in timed)
+    if costs.speed is Speed.NOT_SLOWER:
+        return passed(figures)
+    if costs.speed is Speed.SLOWER:
+        hint = "marpack run --repeat 100 tells how long each stage takes"
+        return failed(problem("slower", f"a request costs over {100 * costs.slower:.4g} % more: {figures}", hint=hint))
+    more = f"give it more time: --slower-time {needed}" if needed else "stop what else this machine does"
+    finding = Finding(
+        code="slower-undecided",
+        severity=Severity.WARNING,
+        message=f"whether it is slower is undecided after {counted(costs.starts, 'start')} of both",
+        hint=more,
+    )
+    return CheckOutcome(reason="undecided", findings=(finding,), skipped=True)
+
+
+class _Meter:
+    """Both archives, and what their workers took in each start."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._both = candidate.old, candidate
+        self._slower = candidate.options.slower
+        self._samples = candidate.answered_by_both
+        self._passes, self._rounds = 0, _ROUNDS  # as the first start finds out
+        self._figures: dict[str, list[_Pair]] = {}
+        self._ratios: dict[str, list[float]] = {}
+        self.starts = 0
+
+    def start(self) -> None:
+        """Load both anew and take their time. Raises HandlerError and WorkerError."""
+        order = (0, 1) if self.starts % 2 == 0 else (1, 0)
+        with ExitStack() as stack:
+            started = {side: stack.enter_context(self._both[side].sample_runner.other()) for side in order}
+            pools = started[0], started[1]
+            for side in order:
+                self._round(pools, side, max(self._passes, -(-3 // len(self._samples))))  # to warm up
+            if not self._passes:
+                self._calibrate(pools)
+            taken: tuple[list[_Pair], list[_Pair]] = [], []
+            for turn in range(self._rounds):
+                for side in order[:: 1 if turn % 2 == 0 else -1]:
+                    taken[side].append(self._round(pools, side, self._passes))
+            self._note("load", *(sum(pool.loads[0].stages.values()) / 1000 for pool in pools))
+            self._note("memory", *(pool.resident_memory() for pool in pools))
+        for name, old, new in zip(_TIMED, *(zip(*rounds, strict=True) for rounds in taken), strict=True):
+            if self._note(name, median(old), median(new)):
+                logs = map(math.log, map(truediv, new, old))  # as likely to be -x as x, if both are one archive
+                self._ratios.setdefault(name, []).append(math.exp(median(logs)))
+        self.starts += 1
+
+    def _note(self, name: str, old: float | None, new: float | None) -> bool:
+        """Keep a figure, unless the system does not tell it."""
+        if old and new:
+            self._figures.setdefault(name, []).append((old, new))
+        return bool(old and new)
+
+    def _calibrate(self, pools: tuple[LocalPool, LocalPool]) -> None:
+        """Find how many passes over the requests make a round, and how many rounds there is time for."""
+        walls = [0.0]
+        while min(walls) < _ROUND:
+            self._passes = 2 * self._passes or 1
+            walls = [self._round(pools, side, self._passes)[1] * self._passes * len(self._samples) for side in (0, 1)]
+        share = min(1.0, _ROUND / min(walls))
+        self._passes = math.ceil(self._passes * share)
+        self._rounds = min(_ROUNDS, 2 * max(1, round(_TURN / (max(walls) * share) / 2)))
+
+    def _round(self, pools: tuple[LocalPool, LocalPool], side: int, passes: int) -> _Pair:
+        """Return the seconds that a request takes, of the CPU (0: not told) and by the clock, as one client sees it."""
+        pool = pools[side]
+        cpu, start = pool.cpu_seconds(), time.perf_counter()
+        for _ in range(passes):
+            for sample in self._samples:
+                for outcome in pool.outcomes(((sample.request,),)):
+                    response = outcome.responses[0]
+                    if not 200 <= response.status < 300 or response.reset:
+                        why = f": {outcome.troubles[0].message}" if outcome.troubles else ""
+                        what = f"{sample.short_name} is answered with {response.status} while it is measured{why}"
+                        raise HandlerError(what, where=self._both[side].source)
+        asked = passes * len(self._samples)
+        return (pool.cpu_seconds() - cpu) / asked, (time.perf_counter() - start) / asked
+
+    def costs(self) -> Costs:
+        """Return what was measured so far."""
+        timed = [cost_of(name, "s", self._figures[name], ratios) for name, ratios in self._ratios.items()]
+        self._note("size", *(sum(entry.size for entry in each.archive.entries.values()) for each in self._both))
+        units = {"memory": "bytes", "load": "s", "size": "bytes"}
+        plain = [cost_of(name, unit, self._figures[name]) for name, unit in units.items() if name in self._figures]
+        return Costs(
+            against=self._both[0].source,
+            slower=self._slower,
+            speed=speed_of(timed, self._slower),
+            requests=len(self._samples),
+            starts=self.starts,
+            rounds=self.starts * self._rounds,
+            figures=(*timed, *plain),
+        )

@@ -1,0 +1,204 @@
+"""Two archives beside each other: answers, and what a request costs by the CPU and by the clock."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate.archives import archive, examine
+
+from marpack.gate.check import CheckSelection
+from marpack.gate.checks import no_slower
+from marpack.gate.costs import LOOKS, Cost, Speed
+from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
+from marpack.project.source import resolve
+from marpack.runner.pool import PoolSettings
+
+# Works for so many turns, and sleeps for so many seconds.
+WORK = """
+import time
+
+
+class Handler:
+    calls = 0
+
+    def initialize(self, context): ...
+
+    def handle(self, data, context):
+        self.calls += 1
+        for _ in range({turns}):
+            pass
+        time.sleep({sleep})
+        return [self.answer(len(row.get("body") or row.get("data"))) for row in data]
+
+    def answer(self, length):
+        return {{"length": length}}
+"""
+
+
+def work(folder: Path, turns: int = 100, sleep: float = 0.0, change: tuple[str, str] = ("", ""), **more: Any) -> Path:
+    return archive(folder, WORK.format(turns=turns, sleep=sleep).replace(*change), **more)
+
+
+def beside(new: Path, old: Path, *only: str, skip: tuple[str, ...] = (), **options: Any) -> GateReport:
+    choice = CheckSelection.of(only or ("samples", "proved"), skip, comparing=True)
+    return examine(new, choice=choice, **{"against": resolve(str(old)), "slower": 0.5} | options)
+
+
+def found(report: GateReport, name: str = "no-slower") -> CheckResult:
+    return next(checked for checked in report.checks if checked.name == name)
+
+
+def cost(report: GateReport, name: str) -> Cost:
+    assert report.costs is not None
+    return next(each for each in report.costs.figures if each.name == name)
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rounds that are too short for a small difference."""
+    monkeypatch.setattr(no_slower, "_ROUND", 0.003)
+    monkeypatch.setattr(no_slower, "_ROUNDS", 2)
+
+
+@pytest.fixture(scope="module")
+def same(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return work(tmp_path_factory.mktemp("same"))
+
+
+@pytest.mark.usefixtures("brief")
+def test_sleep_costs_no_cpu_and_is_slower_all_the_same(tmp_path: Path):
+    report = beside(work(tmp_path / "new", sleep=0.004), work(tmp_path / "old", sleep=0.001))
+    assert report.costs is not None
+    assert report.costs.speed is Speed.SLOWER
+    assert report.costs.starts in LOOKS
+    assert (report.verdict, report.exit_code) == (GateVerdict.REFUSED, 1)
+    assert found(report, "alike").verdict is Verdict.PASSED
+    assert found(report).reason.startswith("a request costs over 50 % more: cpu-per-request ")
+    wall = cost(report, "wall-per-request")
+    assert wall.low is not None
+    assert 1.5 < wall.low <= wall.ratio
+    assert 0.001 < wall.old < 0.004 < wall.new
+    assert {each.name for each in report.costs.figures} >= {"wall-per-request", "load", "size"}
+    assert len(wall.ratios) == report.costs.starts
+
+
+@pytest.mark.nightly  # twelve starts of both, as below
+@pytest.mark.skipif(sys.platform != "linux", reason="another process's CPU clock")
+@pytest.mark.usefixtures("brief")
+def test_cpu_that_nobody_waits_for_is_slower(tmp_path: Path):
+    # Another thread works while the answer is being waited for: the clock on the wall says nothing.
+    threads = "__import__('threading').Thread(target=lambda: sum(range(200_000))).start()\n        self.calls += 1"
+    new = work(tmp_path / "new", sleep=0.02, change=("self.calls += 1", threads), samples={"a.txt": "a", "b.txt": "b"})
+    report = beside(new, work(tmp_path / "old", sleep=0.02), slower=3.0)
+    cpu, wall = cost(report, "cpu-per-request"), cost(report, "wall-per-request")
+    assert cpu.ratio > 4 > 2 > wall.ratio
+    assert found(report).verdict is Verdict.FAILED
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("brief")
+def test_one_that_is_not_slower(same: Path, tmp_path: Path):
+    report = beside(same, work(tmp_path, turns=200_000), slower=0.1)
+    assert report.costs is not None
+    assert report.costs.speed is Speed.NOT_SLOWER
+    assert (found(report).verdict, report.exit_code) == (Verdict.PASSED, 0)
+
+
+def test_too_little_time_is_undecided_and_said_beside_the_yes(same: Path):
+    report = beside(same, same, slower_time=0.001)
+    assert report.costs is not None
+    assert (report.costs.speed, report.costs.starts, report.exit_code) == (Speed.UNDECIDED, 1, 0)
+    checked = found(report)
+    (finding,) = checked.findings
+    assert (checked.verdict, finding.code) == (Verdict.SKIPPED, "slower-undecided")
+    assert finding.hint is not None
+    assert finding.hint.startswith("give it more time: --slower-time ")
+    assert report.caveats == ["whether it is slower is undecided after 1 start of both"]
+
+
+def test_each_start_has_a_worker_of_its_own_and_others_begin(same: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(no_slower, "_ROUND", 0.001)
+    rounds: list[tuple[int, int]] = []
+    measure = no_slower._Meter._round
+
+    def noted(self: Any, pools: Any, side: int, passes: int) -> tuple[float, float]:
+        rounds.append((side, pools[side]._workers[0].worker.process.pid))
+        return measure(self, pools, side, passes)
+
+    monkeypatch.setattr(no_slower._Meter, "_round", noted)
+    monkeypatch.setattr(no_slower, "LOOKS", (2,))
+    report = beside(same, same)
+    assert report.costs is not None
+    assert report.costs.starts == 2
+    sides = "".join(str(side) for side, _ in rounds)
+    assert sides.startswith("01")  # warmed up, then tried
+    assert sides.endswith("10" + "1001" * 4)  # the second start, whose first worker is the new one's
+    assert len({process for _, process in rounds}) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "code", "words"),
+    [
+        (('"length": length', '"length": length + 1'), "alike", "differs", "bee.txt: length is "),
+        (("self.calls += 1", "raise ValueError"), "alike", "differs", "bee.txt: "),
+        (("def initialize(self, context): ...", "x = {}['x']"), "alike", "handler", "there is nothing to compare with"),
+        (("def initialize(self, context): ...", "x = {}['x']"), "no-slower", "handler", "KeyError"),
+        (("self.calls += 1", "raise ValueError"), "no-slower", "not-compared", "no request got a 2xx from both"),
+        (
+            ("self.calls += 1", "self.calls += 1\n        self.calls < 6 or __import__('os')._exit(3)"),
+            "no-slower",
+            "handler",
+            " is answered with 500 while it is measured: the worker ended",
+        ),
+    ],
+)
+def test_an_old_one_that_cannot_be_compared_with_is_no_yes(
+    same: Path, tmp_path: Path, change: tuple[str, str], name: str, code: str, words: str
+):
+    report = beside(same, work(tmp_path, change=change), slower_time=0.001)
+    checked = found(report, name)
+    assert (checked.verdict, checked.findings[0].code, report.exit_code) == (Verdict.FAILED, code, 1)
+    assert words in checked.findings[0].message
+
+
+def test_without_requests_or_proof_nothing_is_compared(same: Path, tmp_path: Path):
+    unproved = beside(work(tmp_path / "bare", samples={}), same)
+    assert unproved.verdict is GateVerdict.NOT_PROVED
+    assert found(unproved).reason == found(unproved, "alike").reason == "proved failed"
+    allowed = beside(work(tmp_path / "none", samples={}), same, allow_unproved=frozenset({"inputs"}), stand_ins="off")
+    assert [found(allowed, name).findings[0].code for name in ("alike", "no-slower")] == ["not-compared"] * 2
+    assert allowed.exit_code == 1
+
+
+def test_what_is_compared_can_be_skipped_and_is_part_of_no_other_check(same: Path):
+    choice = CheckSelection.of((), ("alike",), comparing=True)
+    assert ("alike" in choice, "no-slower" in choice) == (False, True)
+    assert [each.name for each in choice.checks[-2:]] == ["proved", "no-slower"]
+    assert not {"alike", "no-slower"} & CheckSelection.of().names
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Have as many other processes work all the time."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@pytest.mark.nightly  # ten minutes each: the whole procedure, twenty times
+@pytest.mark.parametrize(("turns", "speeds"), [(20_000, {Speed.NOT_SLOWER, Speed.UNDECIDED}), (24_000, {Speed.SLOWER})])
+def test_beside_two_busy_loops_the_same_is_never_slower_and_a_fifth_more_always(
+    tmp_path: Path, turns: int, speeds: set[Speed]
+):
+    old, new = work(tmp_path / "old", turns=20_000), work(tmp_path / "new", turns=turns)
+    with busy(2):
+        reports = [beside(new, old, slower=0.1, slower_time=300.0, settings=PoolSettings()) for _ in range(20)]
+    assert {report.costs.speed for report in reports if report.costs is not None} <= speeds
