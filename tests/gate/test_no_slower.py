@@ -193,12 +193,13 @@ def busy(count: int) -> Iterator[None]:
             loop.wait()
 
 
-@pytest.mark.nightly  # ten minutes each: the whole procedure, twenty times
+@pytest.mark.nightly  # half a minute each: the whole procedure; benchmarks/slower.py repeats it twenty times
 @pytest.mark.parametrize(("turns", "speeds"), [(20_000, {Speed.NOT_SLOWER, Speed.UNDECIDED}), (24_000, {Speed.SLOWER})])
-def test_beside_two_busy_loops_the_same_is_never_slower_and_a_fifth_more_always(
+def test_beside_two_busy_loops_the_same_is_not_slower_and_a_fifth_more_is(
     tmp_path: Path, turns: int, speeds: set[Speed]
 ):
     old, new = work(tmp_path / "old", turns=20_000), work(tmp_path / "new", turns=turns)
     with busy(2):
-        reports = [beside(new, old, slower=0.1, slower_time=300.0, settings=PoolSettings()) for _ in range(20)]
-    assert {report.costs.speed for report in reports if report.costs is not None} <= speeds
+        report = beside(new, old, slower=0.1, slower_time=300.0, settings=PoolSettings())
+    assert report.costs is not None
+    assert report.costs.speed in speeds
