@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import http.client
 import io
+import ipaddress
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib import request
+from urllib.error import HTTPError
+from urllib.parse import urljoin, urlsplit
 from urllib.request import OpenerDirector, Request
 
 if TYPE_CHECKING:
@@ -19,13 +22,22 @@ if TYPE_CHECKING:
 TIMEOUT = 30  # seconds without a byte
 MAX_WAIT = 120  # seconds that one look waits for a server in all, beside what its bytes may take…
 _SLOWEST = 16 * 1024  # …at so many bytes a second: the slowest line that anyone looks at archives over
-_HANDLERS = (
-    request.ProxyHandler,
-    request.HTTPRedirectHandler,
-    request.HTTPErrorProcessor,
-    request.HTTPDefaultErrorHandler,
-    request.UnknownHandler,
-)
+
+
+def is_loopback(host: str | None) -> bool:
+    """Say whether a host's name, without its port, is this machine's own."""
+    if host is None or host == "localhost":
+        return host is not None
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_exposed(address: str) -> bool:
+    """Say whether others on the way could change what an address sends: plain http, from another machine."""
+    parts = urlsplit(address)
+    return parts.scheme == "http" and not is_loopback(parts.hostname)
 
 
 class WaitBudget:
@@ -104,6 +116,32 @@ class _TimedHttp(_Timed, request.HTTPHandler):
 
 class _TimedHttps(_Timed, request.HTTPSHandler):
     pass
+
+
+class _Redirects(request.HTTPRedirectHandler):
+    """Follows no redirect to another kind of address, nor one from where nobody else listens to where they may."""
+
+    # Any: urllib's
+    def http_error_302(self, req: Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage) -> Any:
+        """Ask where it leads to, if that is allowed."""
+        target = urljoin(req.full_url, headers.get("Location", ""))
+        scheme = urlsplit(target).scheme
+        is_lower = scheme == "http" and (req.type == "https" or (is_exposed(target) and not is_exposed(req.full_url)))
+        if scheme not in ("http", "https") or is_lower:
+            what = f"{msg}, leading to a {scheme}: address, which is not followed from {req.type}:"
+            raise HTTPError(req.full_url, code, what, headers, fp)
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+_HANDLERS = (
+    request.ProxyHandler,
+    _Redirects,
+    request.HTTPErrorProcessor,
+    request.HTTPDefaultErrorHandler,
+    request.UnknownHandler,
+)
 
 
 def opener(budget: WaitBudget) -> OpenerDirector:

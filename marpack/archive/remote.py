@@ -5,7 +5,7 @@ import http.client
 import re
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from hashlib import blake2b
 from typing import Protocol
@@ -36,6 +36,14 @@ class FetchedRange(Struct, frozen=True):
     start: int  # bytes from the file's start
     size: int  # of the whole file
     version: str  # what the server tells versions of the file apart by; "" if it does not
+
+
+class Download(Struct, frozen=True):
+    """A whole file that is coming."""
+
+    size: int | None  # bytes; None: the server does not say
+    version: str  # as in `FetchedRange`
+    read: Callable[[int], bytes]  # up to so many of the next bytes, none at the end
 
 
 class Fetch(Protocol):
@@ -116,6 +124,19 @@ def open_remote(address: str, *, max_wait: float = MAX_WAIT) -> RemoteFile:
     return RemoteFile(public_address(address), ranges)
 
 
+def open_whole(address: str) -> AbstractContextManager[Download]:
+    """Ask for all of a file at an address; raises as `open_remote` does, and so does reading it."""
+    return (HttpFetch(address, WaitBudget()) if _is_http(address) else FileSystemFetch(address)).whole()
+
+
+def _guarded(read: Callable[[int], bytes], guard: Callable[[], AbstractContextManager[None]]) -> Callable[[int], bytes]:
+    def guarded(count: int) -> bytes:
+        with guard():
+            return read(count)
+
+    return guarded
+
+
 def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
     """Return the bytes at an address, an input's; raises UsageError if there are none to be had, or over `maximum`."""
     check_address(address)
@@ -191,6 +212,14 @@ class FileSystemFetch:
             data: bytes = self._files.cat_file(self._path, start=start, end=stop)
         return FetchedRange(data, start, self._size, self._version)
 
+    @contextmanager
+    def whole(self) -> Iterator[Download]:
+        """Give all of it; of another version than when it was found, where the file system tells, nothing."""
+        with self._reach():
+            file = self._files.open(self._path, "rb", cache_type="none")
+        with file:
+            yield Download(self._size, self._version, _guarded(file.read, self._reach))
+
 
 def _missing(address: str, error: ImportError, what: str) -> MarpackError:
     scheme = address.partition("://")[0]
@@ -240,6 +269,15 @@ class HttpFetch:
             raise self._other_bytes()
         return piece
 
+    @contextmanager
+    def whole(self) -> Iterator[Download]:
+        """Give all of it; what fails is told by the errors that reading it raises."""
+        guard = partial(_failures, self._budget, self._refuse, "the connection fails")
+        with guard():
+            answer = _ask(self._address, {"Accept-Encoding": "identity"}, self._budget)
+        with answer:
+            yield Download(answer.length, _version(answer), _guarded(answer.read, guard))
+
     def _other_bytes(self) -> DamagedArchiveError:
         return DamagedArchiveError(
             "the server sends other bytes than it was asked for", where=self._where, hint=_DOWNLOAD
@@ -251,7 +289,7 @@ class HttpFetch:
             return self._piece(answer, most)
 
     def _piece(self, answer: http.client.HTTPResponse, most: int) -> FetchedRange:
-        version = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+        version = _version(answer)
         if answer.status == http.client.PARTIAL_CONTENT:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if found is None:
@@ -267,18 +305,33 @@ class HttpFetch:
         return FetchedRange(data, 0, len(data), version)
 
 
+def _version(answer: http.client.HTTPResponse) -> str:
+    return answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+
+
+def _ask(address: str, headers: dict[str, str], budget: WaitBudget) -> http.client.HTTPResponse:
+    """Ask for an address; its user and password go to its host alone, not to where that redirects to."""
+    plain, credentials = _split_credentials(address)
+    question = Request(plain, headers={**headers, "User-Agent": f"marpack/{__version__}"})  # noqa: S310 - see opener
+    if credentials:
+        question.add_unredirected_header("Authorization", credentials)
+    answer: http.client.HTTPResponse = opener(budget).open(question, timeout=TIMEOUT)
+    return answer
+
+
 @contextmanager
 def _answered(
     address: str, headers: dict[str, str], budget: WaitBudget, refuse: Refuse, failing: str
 ) -> Iterator[http.client.HTTPResponse]:
-    """Ask for an address; its user and password go to its host alone, not to where that redirects to."""
+    with _failures(budget, refuse, failing), _ask(address, headers, budget) as answer:
+        yield answer
+
+
+@contextmanager
+def _failures(budget: WaitBudget, refuse: Refuse, failing: str) -> Iterator[None]:
+    """Turn whatever goes wrong over http into an error of ours, without what is secret."""
     try:
-        plain, credentials = _split_credentials(address)
-        question = Request(plain, headers={**headers, "User-Agent": f"marpack/{__version__}"})  # noqa: S310 - see opener
-        if credentials:
-            question.add_unredirected_header("Authorization", credentials)
-        with opener(budget).open(question, timeout=TIMEOUT) as answer:
-            yield answer
+        yield
     except HTTPError as error:
         with error:
             raise refuse(f"the server answers {error.code} {error.reason}") from None

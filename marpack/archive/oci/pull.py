@@ -8,6 +8,7 @@ from typing import Self
 
 from msgspec import Struct
 
+from marpack.archive.download import check_size
 from marpack.archive.names import check_member_name
 from marpack.archive.oci.blobs import RegistryBlob, copy_verified
 from marpack.archive.oci.manifests import (
@@ -23,7 +24,7 @@ from marpack.archive.oci.session import RegistrySession
 from marpack.archive.protocol import Bar, no_progress
 from marpack.archive.staging import staged_file
 from marpack.archive.transfers import Attachment, AttachmentKind, PullReport
-from marpack.errors import LimitExceededError, OutputError, OutputExistsError, UnsafeArchiveError, UsageError
+from marpack.errors import OutputError, OutputExistsError, UnsafeArchiveError, UsageError
 
 _MAX_ATTACHMENTS = 64  # more are nobody's idea of a few signatures
 
@@ -57,7 +58,7 @@ def pull(
     Raises RegistryError, ArchiveError for what is no archive or not the one named, OutputExistsError, OutputError.
     """
     remote = find_archive(session)
-    check_size(remote.layer, maximum, str(session.reference))
+    check_size(remote.layer.size, maximum, str(session.reference))
     target = _target(output, remote.layer, session.reference)
     kinds, left = _attachments(session, remote) if attached else ([], ())
     beside = [_Wanted(layer, path) for layer, path in zip(kinds, _places(target, kinds), strict=True)]
@@ -71,13 +72,6 @@ def pull(
         attached=tuple(_as_attachment(each) for each in beside),
         left=left,
     )
-
-
-def check_size(layer: Descriptor, maximum: int, where: str) -> None:
-    """Raise LimitExceededError for an archive that is larger than may be fetched."""
-    if layer.size > maximum:
-        what = f"the archive has {layer.size:,} bytes; {maximum:,} is the most"
-        raise LimitExceededError(what, where=where, hint="--max-size raises it")
 
 
 def title_of(layer: Descriptor, reference: Reference) -> str:

@@ -1,12 +1,12 @@
 """oci://HOST/REPOSITORY:TAG, as people write it, and the addresses it stands for (OCI distribution 1.1, "Pulling")."""
 
-import ipaddress
 import re
 from typing import NoReturn, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.archive.http_opener import is_loopback
 from marpack.archive.protocol import REGISTRY
 from marpack.errors import UsageError
 
@@ -75,16 +75,6 @@ class Reference(Struct, frozen=True, kw_only=True):
         """Return the address that all of the repository's begin with: https, but on this machine or where allowed."""
         scheme = "http" if plain_http or is_loopback(_bare(self.host)) else "https"
         return f"{scheme}://{_HUB_API if self.host == _HUB else self.host}/v2/{self.repository}"
-
-
-def is_loopback(host: str | None) -> bool:
-    """Say whether a host's name, without its port, is this machine's own."""
-    if host is None or host == "localhost":
-        return host is not None
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _bare(host: str) -> str:

@@ -13,9 +13,9 @@ import requests
 import urllib3.exceptions
 from requests.exceptions import ConnectTimeout, SSLError, Timeout
 
-from marpack.archive.http_opener import TIMEOUT, WaitBudget
+from marpack.archive.http_opener import TIMEOUT, WaitBudget, is_loopback
 from marpack.archive.oci.credentials import Credentials, TextAnswer
-from marpack.archive.oci.reference import Reference, is_loopback
+from marpack.archive.oci.reference import Reference
 from marpack.errors import MarpackError, RegistryError, first_line, shortened
 from marpack.version import __version__
 

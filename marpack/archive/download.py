@@ -1,0 +1,179 @@
+"""Whole files from elsewhere, each fetched once into this user's cache.
+
+<cache>/blobs/<key>/<name>        a file as it was verified when it was fetched; the key is its SHA-256, where that was
+                                  known before
+<cache>/blobs/<key>/<name>.json   what the file looked like then: one that was touched since is fetched again
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from marpack.archive.cache import Cache, FileState
+from marpack.archive.names import check_member_name
+from marpack.archive.protocol import Bar, Progress, no_progress
+from marpack.archive.remote import Download, open_whole, public_address
+from marpack.archive.staging import staged_file
+from marpack.errors import DamagedArchiveError, ExtractionError, LimitExceededError, UnsafeArchiveError
+
+_IN_USE = 24 * 3600  # seconds after it was last asked for, within which somebody may still work with a file
+_BLOCK = 1 << 20  # bytes
+_MAX_NAME = 200  # bytes: a stamp's and a temporary file's are longer
+_UNNAMED = "file"
+_STAMP = ".json"
+
+
+def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int, bar: Bar = no_progress) -> Path:
+    """Return a file at an address as one of the cache, whole; what is there already is not fetched again.
+
+    Args:
+        address: http, https or s3, or whatever else fsspec reads.
+        cache: Its folder is where the file lies.
+        sha256: That of its bytes, lower-case hex; None: it is taken as it comes, and again once it has changed there.
+        maximum: Bytes that it may have.
+        bar: Shows how far it is.
+
+    Raises NotAnArchiveError where nothing can be had, DamagedArchiveError for other bytes than these or too few,
+    LimitExceededError, MissingExtraError; ExtractionError if the cache cannot be written.
+    """
+    where, name = public_address(address), _name_of(address)
+    if sha256 is not None and (path := find_kept(cache, sha256, name)):
+        return path
+    with open_whole(address) as download:
+        check_size(download.size or 0, maximum, where)
+        key = sha256 or _key(address, download)
+        path = find_kept(cache, key, name) if download.version and sha256 is None else None
+        copy = partial(_copy, download, where, sha256, maximum)
+        return path or keep(cache, key, name, copy, size=download.size or 0, bar=bar)
+
+
+def check_size(size: int, maximum: int, where: str) -> None:
+    """Raise LimitExceededError for an archive that is larger than may be fetched."""
+    if size > maximum:
+        what = f"the archive has {size:,} bytes; {maximum:,} is the most"
+        raise LimitExceededError(what, where=where, hint="--max-size raises it")
+
+
+def _name_of(address: str) -> str:
+    """Return the name under which a file is kept: its own, if that can be a file's."""
+    name = unquote(urlsplit(address).path).rpartition("/")[2]
+    try:
+        check_member_name(name)
+    except UnsafeArchiveError:
+        return _UNNAMED
+    return _UNNAMED if name.startswith(".") or name.endswith(_STAMP) or len(os.fsencode(name)) > _MAX_NAME else name
+
+
+def _key(address: str, download: Download) -> str:
+    """Return what tells a file from others at this address, and before or after."""
+    parts = (public_address(address), urlsplit(address).query, download.size, download.version)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _copy(
+    download: Download, where: str, sha256: str | None, maximum: int, file: BinaryIO, progress: Progress | None
+) -> None:
+    sha, count = hashlib.sha256(), 0
+    while block := download.read(_BLOCK):
+        count += len(block)
+        if count > maximum:
+            what = f"it has more bytes than {maximum:,}, which is the most"
+            raise LimitExceededError(what, where=where, hint="--max-size raises it")
+        file.write(block)
+        sha.update(block)
+        if progress is not None:
+            progress(len(block))
+    if download.size is not None and count != download.size:
+        what = f"the connection broke off after {count:,} of {download.size:,} bytes"
+        raise DamagedArchiveError(what, where=where, hint="try again")
+    if sha256 is not None and sha.hexdigest() != sha256:
+        what = f"these are other bytes than were asked for: their digest is sha256:{sha.hexdigest()}"
+        raise DamagedArchiveError(what, where=where, hint=f"it should be sha256:{sha256}; ask whoever told you that")
+
+
+def find_kept(cache: Cache, key: str, name: str) -> Path | None:
+    """Return a file of the cache that nobody has touched since it was fetched, and note that it is used now."""
+    path = cache.root / "blobs" / key / name
+    try:
+        same = msgspec.json.decode(_stamp(path).read_bytes(), type=FileState) == _state(path)
+        if same:
+            os.utime(_stamp(path))
+    except (OSError, msgspec.DecodeError):
+        return None
+    return path if same else None
+
+
+def keep(
+    cache: Cache,
+    key: str,
+    name: str,
+    copy: Callable[[BinaryIO, Progress | None], object],
+    *,
+    size: int,
+    bar: Bar,
+) -> Path:
+    """Write a file into the cache, whole or not at all, and return where it lies.
+
+    Args:
+        cache: Its folder is where the file goes.
+        key: The name of the folder in it; what is kept under one key never changes.
+        name: The file's.
+        copy: Fills it; what this raises leaves nothing behind.
+        size: Bytes that are to come; 0: nobody knows.
+        bar: Shows how far it is.
+
+    Raises ExtractionError if the cache cannot be written, or has no room.
+    """
+    path = cache.root / "blobs" / key / name
+    cache.prepare()
+    with _writable(cache.root):
+        path.parents[1].mkdir(mode=0o700, exist_ok=True)
+        if size > (free := shutil.disk_usage(cache.root).free):
+            raise OSError(errno.ENOSPC, f"{size:,} bytes are to come, and there is room for {free:,}")
+        with bar("fetching", size) as progress, staged_file(path, replace=True, durable=True) as file:
+            copy(file, progress)
+        with staged_file(_stamp(path), replace=True) as stamp:
+            stamp.write(msgspec.json.encode(_state(path)))
+    _evict(cache.root / "blobs", cache.limit, keep=path)
+    return path
+
+
+def _stamp(path: Path) -> Path:
+    return path.with_name(f"{path.name}{_STAMP}")
+
+
+def _state(path: Path) -> FileState:
+    status = path.stat(follow_symlinks=False)
+    return FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _evict(blobs: Path, limit: int, *, keep: Path) -> None:
+    """Remove what was used least recently, and not of late, until the rest fits the bound."""
+    with suppress(OSError):  # another process is at it, too
+        stamps = [(stamp.stat().st_mtime, stamp) for stamp in blobs.glob(f"*/*{_STAMP}")]
+        for used, stamp in sorted(stamps, reverse=True):
+            path = stamp.with_name(stamp.name.removesuffix(_STAMP))
+            limit -= path.stat().st_size
+            if limit < 0 and path != keep and time.time() - used > _IN_USE:
+                path.unlink()
+                stamp.unlink()
+                path.parent.rmdir()
+
+
+@contextmanager
+def _writable(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what, hint = f"the cache cannot be written: {error.strerror}", "set MARPACK_CACHE_DIR to a folder of yours"
+        raise ExtractionError(what, where=str(root), hint=hint) from error

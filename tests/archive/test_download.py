@@ -1,0 +1,322 @@
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from urllib.error import HTTPError
+from urllib.request import Request
+
+import fsspec
+import pytest
+
+from marpack.archive import http_opener
+from marpack.archive.cache import Cache
+from marpack.archive.download import fetch_whole
+from marpack.archive.http_opener import is_exposed
+from marpack.errors import (
+    DamagedArchiveError,
+    ExtractionError,
+    LimitExceededError,
+    MarpackError,
+    NotAnArchiveError,
+    UsageError,
+)
+
+DATA = os.urandom(3 << 20)
+SHA256 = hashlib.sha256(DATA).hexdigest()
+Answer = Callable[["Liar"], None]
+
+
+class Liar(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
+    answers: ClassVar[dict[str, Answer]] = {}
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.close_connection = True
+        with suppress(OSError):  # the other side has had enough
+            self.answers[self.path.partition("?")[0]](self)
+
+    def head(self, status: int, **headers: object) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def file(data: bytes = DATA, *, length: int | None = len(DATA), **headers: object) -> Answer:
+    def answer(liar: Liar) -> None:
+        liar.head(200, **({} if length is None else {"Content_Length": length}), **headers)
+        liar.wfile.write(data)
+
+    return answer
+
+
+def refusal(status: int, **headers: object) -> Answer:
+    return lambda liar: liar.head(status, Content_Length=0, **headers)
+
+
+def endless(liar: Liar) -> None:
+    liar.head(200)
+    while True:
+        liar.wfile.write(bytes(1 << 16))
+
+
+def broken_chunks(liar: Liar) -> None:
+    liar.head(200, Transfer_Encoding="chunked")
+    liar.wfile.write(b"5\r\nhel")
+
+
+def silence(liar: Liar) -> None:
+    time.sleep(0.3)
+
+
+Liar.answers = {
+    "/x.mar": file(ETag='"1"'),
+    "/dated.mar": file(Last_Modified="Mon, 01 Jan 2024 00:00:00 GMT"),
+    "/no-version.mar": file(),
+    "/no-length.mar": file(length=None),
+    "/moved.mar": refusal(302, Location="/x.mar"),
+    "/short": file(DATA[:-1]),
+    "/short-without-length": file(DATA[:-1], length=None),
+    "/long": file(DATA + b"x", length=len(DATA) + 1),
+    "/wrong": file(DATA[:-1] + bytes([DATA[-1] ^ 1])),
+    "/empty": file(b"", length=0),
+    "/large": file(b"", length=1 << 40),
+    "/endless": endless,
+    "/broken-chunks": broken_chunks,
+    "/silence": silence,
+    "/nothing": lambda _: None,
+    "/no-http": lambda liar: liar.wfile.write(b"hello\r\n") and None,
+    "/401": refusal(401),
+    "/404": refusal(404),
+    "/500": refusal(500),
+    "/to-file": refusal(302, Location="file:///etc/passwd?secret"),
+    "/to-ftp": refusal(301, Location="ftp://example.invalid/secret"),
+    "/to-s3": refusal(307, Location="s3://bucket/secret"),
+    "/to-plain-http": refusal(303, Location="http://example.invalid/secret"),
+    "/to-nowhere": refusal(302),
+    "/to-itself": refusal(308, Location="/to-itself"),
+}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Liar) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+def fetched(address: str, cache: Cache, sha256: str | None = SHA256, maximum: int = 4 << 20) -> Path:
+    return fetch_whole(address, cache, sha256=sha256, maximum=maximum)
+
+
+@pytest.mark.parametrize("name", ["x.mar", "no-version.mar", "no-length.mar", "moved.mar"])
+@pytest.mark.parametrize("sha256", [SHA256, None])
+def test_a_file_arrives_whole_under_its_name(name: str, sha256: str | None, site: str, cache: Cache):
+    path = fetched(f"{site}/{name}?token=secret", cache, sha256)
+    assert path.read_bytes() == DATA
+    assert path.name == name
+    assert path.parent.parent == cache.root / "blobs"
+    assert sha256 is None or path.parent.name == SHA256
+    assert "secret" not in str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sha256", "count"),
+    [
+        ("x.mar", SHA256, 1),  # by its digest nobody needs to be asked
+        ("x.mar", None, 2),  # asked for its version, and left at that
+        ("dated.mar", None, 2),
+        ("no-version.mar", SHA256, 1),
+    ],
+)
+def test_what_is_there_is_not_fetched_again(name: str, sha256: str | None, count: int, site: str, cache: Cache):
+    first = fetched(f"{site}/{name}", cache, sha256)
+    before = first.stat()
+    Liar.asked.clear()
+    fetched(f"{site}/{name}", cache, sha256)
+    assert first.stat().st_ino == before.st_ino
+    assert len(Liar.asked) == count - 1
+
+
+def test_without_a_version_it_is_fetched_again(site: str, cache: Cache):
+    path = fetched(f"{site}/no-version.mar", cache, None)
+    inode = path.stat().st_ino
+    with path.open("rb"):  # so that the number is not given away again
+        assert fetched(f"{site}/no-version.mar", cache, None) == path
+        assert path.stat().st_ino != inode
+
+
+@pytest.mark.parametrize("change", ["other bytes", "gone", "no stamp"])
+def test_what_was_touched_is_fetched_again(change: str, site: str, cache: Cache):
+    path = fetched(f"{site}/x.mar", cache)
+    {
+        "other bytes": lambda: path.write_bytes(bytes(len(DATA))),
+        "gone": path.unlink,
+        "no stamp": path.with_name("x.mar.json").unlink,
+    }[change]()
+    assert fetched(f"{site}/x.mar", cache).read_bytes() == DATA
+
+
+def test_another_version_is_another_file(site: str, cache: Cache, monkeypatch: pytest.MonkeyPatch):
+    old = fetched(f"{site}/x.mar", cache, None)
+    monkeypatch.setitem(Liar.answers, "/x.mar", file(DATA[::-1], ETag='"2"'))
+    new = fetched(f"{site}/x.mar", cache, None)
+    assert (old.read_bytes(), new.read_bytes()) == (DATA, DATA[::-1])
+
+
+@pytest.mark.parametrize("path", ["", "/", "/.hidden", "/a%2Fb%5Cc", "/x.json", f"/{'x' * 250}", "/%00"])
+def test_what_can_be_no_files_name_gets_another(path: str, site: str, cache: Cache, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(Liar.answers, path or "/", file())
+    monkeypatch.setitem(Liar.answers, path, file())
+    kept = fetched(f"{site}{path}", cache)
+    assert kept.name == "file"
+    assert fetched(f"{site}{path}", cache) == kept
+
+
+WRONG: list[tuple[str, type[MarpackError], str]] = [
+    ("/short", DamagedArchiveError, r"the connection broke off after 3,145,727 of 3,145,728 bytes"),
+    ("/short-without-length", DamagedArchiveError, "these are other bytes than were asked for"),
+    ("/long", DamagedArchiveError, "these are other bytes than were asked for"),
+    ("/wrong", DamagedArchiveError, "these are other bytes than were asked for"),
+    ("/empty", DamagedArchiveError, "these are other bytes than were asked for"),
+    ("/large", LimitExceededError, r"1,099,511,627,776 bytes; 4,194,304 is the most"),
+    ("/endless", LimitExceededError, r"it has more bytes than 4,194,304"),
+    ("/broken-chunks", NotAnArchiveError, "the connection fails: IncompleteRead"),
+    ("/nothing", NotAnArchiveError, "the connection fails"),
+    ("/no-http", NotAnArchiveError, "the connection fails"),
+    ("/401", NotAnArchiveError, "the server answers 401 Unauthorized"),
+    ("/404", NotAnArchiveError, "the server answers 404 Not Found"),
+    ("/500", NotAnArchiveError, "the server answers 500"),
+    ("/to-file", NotAnArchiveError, "302 Found, leading to a file: address, which is not followed from http:"),
+    ("/to-ftp", NotAnArchiveError, "leading to a ftp: address"),
+    ("/to-s3", NotAnArchiveError, "leading to a s3: address"),
+    ("/to-plain-http", NotAnArchiveError, "leading to a http: address"),
+    ("/to-nowhere", NotAnArchiveError, "the server answers 302"),
+    ("/to-itself", NotAnArchiveError, "the server answers 308"),
+]
+
+
+@pytest.mark.parametrize(("path", "kind", "text"), WRONG, ids=[path for path, _, _ in WRONG])
+def test_whatever_goes_wrong_is_said_and_leaves_nothing(
+    path: str, kind: type[MarpackError], text: str, site: str, cache: Cache
+):
+    address = f"{site.replace('//', '//user:secret@')}{path}?token=secret"
+    with pytest.raises(kind, match=text) as caught:
+        fetched(address, cache)
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+    assert not list(cache.root.glob("blobs/*"))
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(site: str, cache: Cache, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("marpack.archive.http_opener.TIMEOUT", 0.1)
+    with pytest.raises(NotAnArchiveError, match="too slow"):
+        fetched(f"{site}/silence", cache)
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "text"),
+    [
+        ("http://127.0.0.1:1/x?token=secret", NotAnArchiveError, "cannot be reached"),
+        ("http://user:secret@host:port/x", NotAnArchiveError, "this is no address"),
+        ("https://a b/x?secret", NotAnArchiveError, "this is no address"),
+        ("memory://none/secret-not.mar", NotAnArchiveError, "cannot be fetched"),
+        ("nonsense://x/y", NotAnArchiveError, "cannot be fetched"),
+    ],
+)
+def test_where_nothing_can_be_had(address: str, kind: type[MarpackError], text: str, cache: Cache):
+    with pytest.raises(kind, match=text) as caught:
+        fetched(address, cache)
+    assert "token=secret" not in str(caught.value)
+    assert ":secret@" not in str(caught.value)
+
+
+def test_other_places_are_read_by_fsspec(cache: Cache):
+    with fsspec.open("memory://models/x.mar", "wb") as made:
+        made.write(DATA)
+    assert fetched("memory://models/x.mar", cache).read_bytes() == DATA
+    with pytest.raises(LimitExceededError, match="100 is the most"):
+        fetched("memory://models/x.mar", cache, None, 100)
+    with pytest.raises(DamagedArchiveError, match="other bytes"):
+        fetched("memory://models/x.mar", cache, "0" * 64)
+
+
+def test_s3_without_its_package_names_the_extra(cache: Cache):
+    try:
+        import s3fs  # noqa: F401
+    except ImportError:
+        with pytest.raises(UsageError, match="s3fs") as caught:
+            fetched("s3://bucket/x.mar", cache)
+        assert caught.value.hint == "pip install 'marpack[s3]'"
+
+
+def test_a_disk_without_room_is_said_before_it_is_full(site: str, cache: Cache, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5))
+    with pytest.raises(ExtractionError, match="3,145,728 bytes are to come, and there is room for 5"):
+        fetched(f"{site}/x.mar", cache)
+    assert not list(cache.root.glob("blobs/*"))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "followed"),
+    [
+        ("https://a.example/x", "https://b.example/x", True),
+        ("http://a.example/x", "https://a.example/x", True),
+        ("http://a.example/x", "http://b.example/x", True),
+        ("http://127.0.0.1/x", "http://localhost/x", True),
+        ("https://a.example/x", "http://a.example/x", False),
+        ("https://a.example/x", "http://127.0.0.1/x", False),
+        ("http://127.0.0.1/x", "http://a.example/x", False),
+        ("https://a.example/x", "data:,secret", False),
+    ],
+)
+def test_a_redirect_never_leads_to_a_weaker_place(
+    source: str, target: str, followed: bool, monkeypatch: pytest.MonkeyPatch
+):
+    def follow(*_: Any) -> str:
+        return "followed"
+
+    monkeypatch.setattr("urllib.request.HTTPRedirectHandler.http_error_302", follow)
+    redirects = http_opener._Redirects()
+    for status in (301, 302, 303, 307, 308):
+        handle = getattr(redirects, f"http_error_{status}")
+        if followed:
+            assert handle(Request(source), None, status, "Found", {"Location": target}) == "followed"
+        else:
+            with pytest.raises(HTTPError, match="which is not followed") as caught:
+                handle(Request(source), None, status, "Found", {"Location": target})
+            assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "exposed"),
+    [
+        ("https://a.example/x", False),
+        ("http://127.0.0.1:8080/x", False),
+        ("http://[::1]/x", False),
+        ("http://localhost/x", False),
+        ("http://a.example/x", True),
+        ("HTTP://127.0.0.1.example/x", True),
+        ("http://user@127.0.0.1@a.example/x", True),
+    ],
+)
+def test_plain_http_is_for_this_machine(address: str, exposed: bool):
+    assert is_exposed(address) is exposed
