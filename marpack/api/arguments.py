@@ -29,7 +29,7 @@ _COUNTS = (
 )
 _TEXTS = (
     *("name", "version", "template", "handler", "model_name", "device", "source_commit", "key_password"),
-    *("reference", "to", "image", "storage_uri", "role"),
+    *("reference", "digest", "to", "image", "storage_uri", "role"),
 )
 _PATHS = (
     *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config"),

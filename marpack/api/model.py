@@ -32,12 +32,14 @@ def load(
     workers: int = 1,
     max_request_size: int = MAX_BODY,
     max_response_size: int = MAX_BODY,
+    digest: str | None = None,
+    trust_url: bool = False,
 ) -> Model:
     """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
 
     Args:
-        source: An archive, a model folder, an oci:// address or a project (built first if need be); None: the current
-            folder's project.
+        source: An archive, a model folder, an address (https, s3, oci) or a project (built first if need be); None: the
+            current folder's project.
         target: "torchserve" or "marpack", whose behaviour is shown; None: the project's or the archive's.
         device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
         envelope: The server's setting service_envelope.
@@ -45,6 +47,8 @@ def load(
         workers: Processes that share the requests of `predict_many`.
         max_request_size: Bytes of a request's body; beyond, it is a 413. The server's setting of that name.
         max_response_size: Bytes of an answer; beyond, its worker dies. The server's setting of that name.
+        digest: "sha256:<hex>" of the file at an address: no other is taken.
+        trust_url: Take what lies at an https or s3 address, whatever its digest.
 
     Raises:
         UsageError, ProjectError, ArchiveError: the source.

@@ -96,13 +96,20 @@ def inspected(
 
 
 def _as_named(report: _Report, **sources: str | None) -> _Report:
-    """Return a report that names archives of registries as they were named, wherever they lie here."""
+    """Return a report that names archives elsewhere by their addresses, wherever they lie here."""
     from msgspec.structs import replace
 
-    from marpack.archive.protocol import is_in_registry
-
-    elsewhere = {field: name for field, name in sources.items() if name is not None and is_in_registry(name)}
+    elsewhere = {field: shown_source(name) for field, name in sources.items() if name is not None and "://" in name}
     return replace(report, **elsewhere) if elsewhere else report
+
+
+def shown_source(source: str) -> str:
+    """Return a SOURCE as reports name it: an address without what may be secret in it."""
+    if "://" not in source:
+        return source
+    from marpack.archive.remote import public_address
+
+    return public_address(source)
 
 
 def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool) -> Diff:
@@ -123,7 +130,7 @@ def folder_named_after(source: str) -> Path | None:
     """Return the folder that an archive is unpacked into: of its name, in the current one; None where it has none."""
     from marpack.archive.protocol import is_in_registry
 
-    name = source.partition("?")[0].rstrip("/").rpartition("/")[2]
+    name = (source.partition("#")[0] if "://" in source else source).partition("?")[0].rstrip("/").rpartition("/")[2]
     if is_in_registry(source):  # a file cannot be named after its tag everywhere
         name = name.partition("@")[0].partition(":")[0]
     for suffix in _SUFFIXES:
@@ -159,7 +166,7 @@ def exported(source: str | None, options: Options, bar: Bar) -> Exported:
         role=options["role"],
     )
     folder = _path(options["output"])
-    found = resolve(source, bar=bar)
+    found = resolve(source, bar=bar, trust_url=True)  # nothing of it is run here
     return export(found.path, options["to"], folder, asked, replace=options["force"], bar=bar)
 
 

@@ -203,7 +203,7 @@ def actor_model(options: Options, prepared: PreparedModel) -> ActorModel:
     from marpack.scoring.on_ray.actors import ActorModel
 
     load = prepared.load
-    given = {name: value for name, value in options.items() if name not in {"metrics_config", "target"}}
+    given = {name: value for name, value in options.items() if name not in {"metrics_config", "target", "digest"}}
     metrics = None if load.metrics_config is None else os.path.abspath(load.metrics_config)  # noqa: PTH100 - a text
     settled = {"metrics_config": metrics, "target": load.target, "compile": load.compile}
     return ActorModel(
@@ -248,7 +248,7 @@ def isolated_python(archive: Archive, tell: Callable[[str], object] = silent) ->
     try:
         made = isolated(
             path,
-            root=_environments(),
+            root=environments_folder(),
             environ=os.environ,
             on_start=installing,
         )
@@ -260,10 +260,11 @@ def isolated_python(archive: Archive, tell: Callable[[str], object] = silent) ->
     return made.python
 
 
-def _environments() -> Path:
+def environments_folder() -> Path:
+    """Return the folder of the environments that archives' requirements were installed in."""
     folder = os.environ.get("MARPACK_CACHE_DIR")
     if folder:
-        return Path(folder) / "environments"
+        return Path(folder).absolute() / "environments"
     import platformdirs
 
     return platformdirs.user_cache_path("marpack") / "environments"
@@ -293,7 +294,7 @@ def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], obje
         target=Target(options["target"]) if options["target"] else None,
         settings=isolated_pool(kept) if env == "isolated" else kept,
         cache=cache,
-        resolver=partial(resolve, cache=cache),
+        resolver=partial(resolve, cache=cache, digest=options.get("digest"), trust_url=options.get("trust_url", False)),
         listener=Noticing(on_findings, env=env),
     )
     odd = misplaced(device.name, session.loaded.device)

@@ -44,6 +44,8 @@ def check(
     env: Literal["current", "isolated"] = "current",
     trust_pickle: bool = False,
     metrics_config: Name | None = None,
+    digest: str | None = None,
+    trust_url: bool = False,
     attest: Name | None = None,
     key: Key | None = None,
     key_password: str | None = None,
@@ -55,8 +57,8 @@ def check(
     """Say whether an archive may be deployed.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder, an oci:// address or a project (built first if need be); None: the
-            current folder's.
+        source: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project (built first if need
+            be); None: the current folder's.
         inputs: What is asked beside the packed samples: of the kinds that `Model.predict` takes.
         only: Run only these checks.
         skip: Leave these checks out.
@@ -79,6 +81,8 @@ def check(
         env: "isolated": with the archive's requirements.
         trust_pickle: Load weights that may run code of their makers.
         metrics_config: The server's setting of that name; None: the project's.
+        digest: "sha256:<hex>" of the file at an address: no other is taken.
+        trust_url: Take what lies at an https or s3 address, whatever its digest.
         attest: A file for an attestation of what was found, for `verify`; the archive must be a file then.
         key: The private key that signs it: a file in PEM form, or its bytes; None: nobody does.
         key_password: Of that key, if it has one.
@@ -104,7 +108,13 @@ def check(
     choice = CheckSelection.of(options["only"], options["skip"])
     chosen = _check_options(options)
     attester = _attester(options)
-    resolved = resolve(options["source"], cache=chosen.cache, maximum=chosen.limits.total)
+    resolved = resolve(
+        options["source"],
+        cache=chosen.cache,
+        maximum=chosen.limits.total,
+        digest=options["digest"],
+        trust_url=trust_url,
+    )
     attester.look_at(resolved.path, no_progress)
     with Candidate(resolved, chosen) as candidate:
         report = results.GateReport.of(examined(candidate, choice))
@@ -159,14 +169,16 @@ def run(
     compile: bool = True,  # noqa: A002 - the option's name
     trust_pickle: bool = False,
     metrics_config: Name | None = None,
+    digest: str | None = None,
+    trust_url: bool = False,
 ) -> RunReport:
     """Answer all inputs as the server would, and return every answer with what they add up to, held in memory.
 
     For more answers than memory holds, `load` the model: `predict_many` gives one after the other.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder, an oci:// address or a project (built first if need be); None: the
-            current folder's.
+        source: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project (built first if need
+            be); None: the current folder's.
         inputs: Of the kinds that `Model.predict` takes.
         batch_size: Requests per call of the handler.
         workers: Processes that share the inputs.
@@ -187,6 +199,8 @@ def run(
         compile: False leaves torch.compile out, whatever the config says.
         trust_pickle: Load weights that may run code of their makers.
         metrics_config: The server's setting of that name; None: the project's.
+        digest: "sha256:<hex>" of the file at an address: no other is taken.
+        trust_url: Take what lies at an https or s3 address, whatever its digest.
 
     Raises:
         UsageError, ProjectError, ArchiveError: the source, an input or an option.

@@ -121,7 +121,7 @@ class Cache:
             message = f"the cache cannot be written: {error.strerror}"
             raise ExtractionError(message, where=str(self.root), hint=_MOVE) from error
         with suppress(OSError):  # another process is at it, too
-            self._evict(keep=key)
+            self.evict(keep=key)
         return cached
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class Cache:
             os.close(self._held.pop())
         return free
 
-    def _evict(self, *, keep: str) -> None:
+    def evict(self, *, keep: str = "") -> None:
         """Remove the least recently used folders until the rest fits the bound, and what crashed processes left."""
         rest, known = self.limit, set[str]()
         for path in sorted(self.root.glob(f"{_KEY}.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):

@@ -8,6 +8,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -21,16 +22,53 @@ import msgspec
 
 from marpack.archive.cache import Cache, FileState
 from marpack.archive.names import check_member_name
-from marpack.archive.protocol import Bar, Progress, no_progress
+from marpack.archive.protocol import Bar, Progress, is_in_registry, no_progress
 from marpack.archive.remote import Download, open_whole, public_address
 from marpack.archive.staging import staged_file
-from marpack.errors import DamagedArchiveError, ExtractionError, LimitExceededError, UnsafeArchiveError
+from marpack.errors import (
+    DamagedArchiveError,
+    ExtractionError,
+    LimitExceededError,
+    UnsafeArchiveError,
+    UsageError,
+    shortened,
+)
 
 _IN_USE = 24 * 3600  # seconds after it was last asked for, within which somebody may still work with a file
 _BLOCK = 1 << 20  # bytes
 _MAX_NAME = 200  # bytes: a stamp's and a temporary file's are longer
 _UNNAMED = "file"
 _STAMP = ".json"
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
+
+
+def split_digest(source: str) -> tuple[str, str | None]:
+    """Return an address without the `#sha256=…` behind it, and that; raises UsageError for anything else behind #."""
+    address, mark, fragment = source.partition("#")
+    name, _, sha256 = fragment.partition("=")
+    if not mark:
+        return address, None
+    if name != "sha256" or not _SHA256.fullmatch(sha256):
+        what = f"'#{shortened(fragment)}' is no digest"
+        raise UsageError(what, where=public_address(address), hint="write #sha256= and 64 hexadecimal digits")
+    return address, sha256.lower()
+
+
+def with_digest(source: str | None, digest: str | None) -> str | None:
+    """Return a SOURCE with the digest of its file, `sha256:<hex>`, if one is given; raises UsageError."""
+    if digest is None:
+        return source
+    where = f"--digest {shortened(digest)}".strip()
+    name, _, sha256 = digest.partition(":")
+    if name != "sha256" or not _SHA256.fullmatch(sha256):
+        raise UsageError("this is no digest", where=where, hint="write sha256: and 64 hexadecimal digits")
+    if source is None or "://" not in source or is_in_registry(source):
+        hint = "a registry's archive is named by its own: oci://HOST/REPOSITORY@sha256:…"
+        raise UsageError("it is for a file at an http, https or s3 address", where=where, hint=hint)
+    address, other = split_digest(source)
+    if other not in (None, sha256.lower()):
+        raise UsageError(f"the address says another: {other}", where=where, hint="leave the wrong one out")
+    return f"{address}#sha256={sha256.lower()}"
 
 
 def fetch_whole(address: str, cache: Cache, *, sha256: str | None, maximum: int, bar: Bar = no_progress) -> Path:
@@ -144,7 +182,7 @@ def keep(
             copy(file, progress)
         with staged_file(_stamp(path), replace=True) as stamp:
             stamp.write(msgspec.json.encode(_state(path)))
-    _evict(cache.root / "blobs", cache.limit, keep=path)
+    evict(cache.root / "blobs", cache.limit, keep=path)
     return path
 
 
@@ -157,14 +195,14 @@ def _state(path: Path) -> FileState:
     return FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _evict(blobs: Path, limit: int, *, keep: Path) -> None:
-    """Remove what was used least recently, and not of late, until the rest fits the bound."""
+def evict(blobs: Path, limit: int, *, keep: Path | None = None, unused: float = _IN_USE) -> None:
+    """Remove what was used least recently, and not within `unused` seconds, until the rest fits the bound."""
     with suppress(OSError):  # another process is at it, too
         stamps = [(stamp.stat().st_mtime, stamp) for stamp in blobs.glob(f"*/*{_STAMP}")]
         for used, stamp in sorted(stamps, reverse=True):
             path = stamp.with_name(stamp.name.removesuffix(_STAMP))
             limit -= path.stat().st_size
-            if limit < 0 and path != keep and time.time() - used > _IN_USE:
+            if limit < 0 and path != keep and time.time() - used > unused:
                 path.unlink()
                 stamp.unlink()
                 path.parent.rmdir()

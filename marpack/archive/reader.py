@@ -23,7 +23,8 @@ def open_archive(
     """Open a .mar, a .tar.gz or a model folder; what is in it is checked, nothing of it is run or written.
 
     Args:
-        source: The path, or an address (https, s3, oci, …), of which only what is asked for is fetched if that can be.
+        source: The path, or an address (https, s3, oci, …), of which only what is asked for is fetched if that can be;
+            all of it where its digest is given, as `#sha256=…` behind it.
         limits: What is refused for its mere size.
         cache: Where `materialize` extracts to, and what registries hold is fetched to; this user's by default.
         whole: Of a registry: fetch all bytes, and hold them against the digest.
@@ -40,7 +41,13 @@ def open_archive(
             return found
         source = found
     if isinstance(source, str) and "://" in source:
-        return _open_address(source, limits or Limits(), cache or Cache())
+        from marpack.archive.download import fetch_whole, split_digest  # noqa: PLC0415 - as above
+
+        address, sha256 = split_digest(source)
+        limits, cache = limits or Limits(), cache or Cache()
+        if sha256 is None:
+            return _open_address(address, limits, cache)
+        source = fetch_whole(address, cache, sha256=sha256, maximum=limits.total, bar=bar)
     with located(str(source)):
         return _open(Path(source), limits or Limits(), cache or Cache())
 

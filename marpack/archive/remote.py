@@ -177,8 +177,8 @@ def _is_http(address: str) -> bool:
 
 
 def public_address(address: str) -> str:
-    """Return an address without what may be secret in it: user, password and query."""
-    scheme, _, rest = address.partition("://")
+    """Return an address without what may be secret in it, user, password and query, and without a digest."""
+    scheme, _, rest = address.partition("#")[0].partition("://")
     host, slash, path = rest.partition("/")
     shown, question, _ = f"{host.rpartition('@')[2]}{slash}{path}".partition("?")
     return f"{scheme}://{shown}{question and '?…'}"

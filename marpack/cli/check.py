@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,9 @@ from marpack.cli.completion import sources
 from marpack.cli.options import limit_options, opcode_option, percent, seconds, tolerance
 from marpack.cli.run_options import (
     ASKING,
+    DIGEST,
     TARGETS,
+    TRUST_URL,
     RunCommand,
     asks,
     check_apart,
@@ -43,7 +46,7 @@ Examples:
   marpack check model.mar --input cat.jpg    an archive without samples
   marpack check new.mar --against old.mar    do both answer alike?
 
-SOURCE is a .mar, a .tar.gz, a model folder, oci://HOST/REPOSITORY:TAG, which is fetched, or a project, whose archive
+SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), which is fetched, or a project, whose archive
 is built first when it is missing or stale.
 Integrity, static findings and pickles come first; only an archive that passes them is loaded. Then it is asked its
 packed samples and the inputs given: alone, in batches, in other forms and orders. Where nothing was answered with a
@@ -83,6 +86,8 @@ _GROUPS = {
         )),
         option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
         option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
+        TRUST_URL,
+        DIGEST,
     ),
     "Two ways of answering, compared": (
         option("--against", metavar="OTHER", help="Another SOURCE; or give two: --device cpu,cuda, --compile on,off."),
@@ -103,7 +108,7 @@ _GROUPS = {
 
 _FILES = ("report", "junit", "sarif")  # that the verdict may be written to
 _OF_THE_GATE = (
-    *("only", "skip", "allow_unproved", "stand_ins", "junit", "sarif", "report", "attest", "key"),
+    *("only", "skip", "allow_unproved", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _OF_INPUTS = ("kind", "content_type", "explain", "describe")
@@ -181,8 +186,9 @@ def _gate(source: str | None, options: Options) -> int:
     attester = _attester(options)
     if options["slower"] is not None:
         limits = {"slower": options["slower"], "slower_time": options["slower_time"] or settings.slower_time}
-        settings = replace(settings, against=_find(options["against"], settings), **limits)
-    report = _examine(source, settings, choice, attester, quiet=options["as_json"])
+        settings = replace(settings, against=_find(options["against"], settings, options), **limits)
+    found = _find(source, settings, options, digest=options["digest"])
+    report = _examine(found, settings, choice, attester, quiet=options["as_json"])
     _write(report, options)
     attester.write(report)
     return report.exit_code
@@ -206,19 +212,20 @@ def _held_inputs(options: Options) -> tuple[Input, ...]:
     return held_inputs(inputs_of(options)) if asks(options) else ()
 
 
-def _find(source: str | None, settings: CheckOptions) -> ResolvedSource:
+def _find(source: str | None, settings: CheckOptions, options: Options, *, digest: str | None = None) -> ResolvedSource:
     """Return what a SOURCE stands for, having said what was built for it; see `marpack.project.source.resolve`."""
     from marpack.cli.run_session import tell_built
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total)
+    whence = {"digest": digest, "trust_url": options["trust_url"], "maximum": settings.limits.total}
+    resolved = resolve(source, bar=byte_bar, cache=settings.cache, **whence)
     tell_built(resolved)
     return resolved
 
 
 def _examine(
-    source: str | None, settings: CheckOptions, choice: CheckSelection, attester: Attester, *, quiet: bool
+    resolved: ResolvedSource, settings: CheckOptions, choice: CheckSelection, attester: Attester, *, quiet: bool
 ) -> GateReport:
     from msgspec.structs import replace
 
@@ -227,7 +234,6 @@ def _examine(
     from marpack.render.check import CheckLines
     from marpack.render.progress import byte_bar
 
-    resolved = _find(source, settings)
     attester.look_at(resolved.path, byte_bar)
     lines = CheckLines(str(resolved.path), quiet=quiet)
     settings = replace(settings, announce=lines.announce)
@@ -264,7 +270,8 @@ def across(source: str | None, options: Options) -> int:
     given = _held_inputs(options)
     with ExitStack() as stack:
         servings = [
-            stack.enter_context(_serving(way[0], settings)) for way, settings in zip(ways, manners, strict=True)
+            stack.enter_context(_serving(way[0], settings, trust_url=options["trust_url"]))
+            for way, settings in zip(ways, manners, strict=True)
         ]
         odd = (
             misplaced(device, session.loaded.device) for session, (_, _, device, _) in zip(servings, ways, strict=True)
@@ -281,8 +288,10 @@ def across(source: str | None, options: Options) -> int:
 def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
     device, compiled = options["device"], options["compile"]
     if options["against"] is not None:
+        from marpack.api.operations import shown_source
+
         other = options["against"]
-        return (source, source or ".", device, compiled), (other, other, device, compiled)
+        return (source, shown_source(source or "."), device, compiled), (other, shown_source(other), device, compiled)
     if "," in device:
         one, two = _pair_of(device, "device")
         return (source, one, one, compiled), (source, two, two, compiled)
@@ -291,12 +300,15 @@ def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
     return (source, names.get(one, one), device, one), (source, names.get(two, two), device, two)
 
 
-def _serving(source: str | None, settings: CheckOptions) -> Session:
+def _serving(source: str | None, settings: CheckOptions, *, trust_url: bool) -> Session:
     from marpack.cli.run_session import isolated_pool
+    from marpack.project.source import resolve
     from marpack.runner.session import Session
 
     pool = isolated_pool(settings.settings) if settings.python else settings.settings
-    return Session.open(source, options=settings.load, target=settings.target, settings=pool, cache=settings.cache)
+    cache, target = settings.cache, settings.target
+    found = partial(resolve, cache=cache, maximum=settings.limits.total, trust_url=trust_url)
+    return Session.open(source, options=settings.load, target=target, settings=pool, cache=cache, resolver=found)
 
 
 def _packed_inputs(servings: list[Session], settings: CheckOptions) -> tuple[Input, ...]:

@@ -38,7 +38,7 @@ Examples:
   marpack run --input samples/*.png          the project in this folder
   marpack run digits.mar -i seven.png --json
 
-SOURCE is a .mar, a .tar.gz, a model folder, oci://HOST/REPOSITORY:TAG, which is fetched, or a project, whose archive
+SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), which is fetched, or a project, whose archive
 is built first when it is missing or stale.
 The archive's handler runs in a process of its own: it is initialised once, then handles each input.
 """

@@ -55,7 +55,7 @@ class RunCommand(click.Command):
                 taking = self.several[word]
                 continue
             taking = None if word.startswith("-") and word != "-" else taking
-            spelt += [taking, word] if taking and not word.endswith(ARCHIVES) else [word]
+            spelt += [taking, word] if taking and not word.partition("#")[0].endswith(ARCHIVES) else [word]
         if args and args[-1] in self.several:
             spelt.append(args[-1])
         return super().parse_args(ctx, spelt)
@@ -110,6 +110,8 @@ ASKING = {
         option("--max-response-size", **BODY_SIZE),
     ),
 }  # fmt: skip
+TRUST_URL = option("--trust-url", is_flag=True, help="Run what lies at an address, whatever its digest.")
+DIGEST = option("--digest", metavar="sha256:…", help="Of the file at an address: run no other.")
 MODEL = (
     option("--target", type=TARGETS, help="Whose behaviour to show [the project's]."),
     option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
@@ -119,6 +121,7 @@ MODEL = (
     option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
     option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
     option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
+    TRUST_URL,
 )  # fmt: skip
 _GROUPS = ASKING | {
     "Workers": (
@@ -131,6 +134,7 @@ _GROUPS = ASKING | {
     ),
     "Model": (
         *MODEL,
+        DIGEST,
         option("--torchserve", is_flag=True, help="Import the installed torchserve's ts, not our own."),
         option("--unpacked", is_flag=True, help="Run the project's loose files, packing nothing."),
     ),

@@ -113,7 +113,7 @@ def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], Reso
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    return partial(resolve, bar=byte_bar, cache=cache_of())
+    return partial(resolve, bar=byte_bar, cache=cache_of(), digest=options["digest"], trust_url=options["trust_url"])
 
 
 def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:

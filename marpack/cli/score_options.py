@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from marpack.cli.options import Options, seconds, size
-from marpack.cli.run_options import ARCHIVES, BODY_SIZE, ENVELOPES, MODEL, RunCommand, grouped, header, option
+from marpack.cli.run_options import ARCHIVES, BODY_SIZE, DIGEST, ENVELOPES, MODEL, RunCommand, grouped, header, option
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ _GROUPS = {
         option("--startup-timeout", type=seconds, metavar="SECONDS", help="For loading [the config's, or 120]."),
         option("--max-memory", type=size, metavar="SIZE", help="Data a worker may have, e.g. 2GB [no bound]."),
     ),
-    "Model": MODEL,
+    "Model": (*MODEL, DIGEST),
     "Cluster": (
         option("--on", type=click.Choice(["local", "ray"]), default="local", help=(
             "ray: the parts are shared out by Ray Data [local]."

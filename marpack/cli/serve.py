@@ -22,7 +22,7 @@ Examples:
   marpack serve digits.mar other=o.tar.gz      several models
   marpack serve --model-store store --models all --ts-config config.properties
 
-Each SOURCE is a .mar, a .tar.gz, a model folder, oci://HOST/REPOSITORY:TAG, which is fetched, or a project, under the
+Each SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), which is fetched, or a project, under the
 name that its archive says or NAME=SOURCE.
 Open http://127.0.0.1:8080 in a browser to try a model. A start line of torchserve works as it was; what it asks for
 that has no effect here is told in a line each. Ctrl-C or SIGTERM ends it, after what it has accepted was answered.

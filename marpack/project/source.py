@@ -18,7 +18,7 @@ from marpack.archive.index import Member, index_of
 from marpack.archive.manifest import Manifest
 from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, NoProjectError, UsageError
+from marpack.errors import ArchiveError, NoProjectError, UsageError, shortened
 from marpack.project.output_path import plain_refusals
 from marpack.weights.kind import SUFFIXES
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from marpack.project.schema import Project
 
 _WEIGHTS = frozenset(SUFFIXES) - {".bin"}
+_SCHEMES = ("https", "http", "s3")
 _SMALL = 1 << 20  # bytes: files up to this size are compared by digest, larger ones by size and time
 
 
@@ -40,31 +41,42 @@ class ResolvedSource(Struct, frozen=True, kw_only=True):
     project: Project | None = None  # the project it was built from, where SOURCE is one
     built: Built | None = None  # what was built just now; None if the archive was up to date
     findings: tuple[Finding, ...] = ()  # warnings of that build
-    reference: str | None = None  # by digest, where it was fetched from a registry
+    reference: str | None = None  # its address, with its digest if that was known, where it was fetched
 
 
 @plain_refusals()
 def resolve(
-    source: str | None, *, bar: Bar = no_progress, cache: Cache | None = None, maximum: int | None = None
+    source: str | None,
+    *,
+    bar: Bar = no_progress,
+    cache: Cache | None = None,
+    maximum: int | None = None,
+    digest: str | None = None,
+    trust_url: bool = False,
 ) -> ResolvedSource:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
     Args:
-        source: A .mar, a .tar.gz, a model folder, a project folder, or oci://HOST/REPOSITORY:TAG, which is fetched
+        source: A .mar, a .tar.gz, a model folder, a project folder, or an address (https, s3, oci), which is fetched
             into the cache; None for the project in the current folder.
         bar: Shows how far a build is, or a fetch.
-        cache: Where archives of registries are kept; None: this user's.
+        cache: Where what was fetched is kept; None: this user's.
         maximum: Bytes that such an archive may have; None: as many as any.
+        digest: "sha256:<hex>" of the file at an address.
+        trust_url: Whether to take what lies at an https or s3 address without its digest.
 
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built, RegistryError and
-    ArchiveError for an archive of a registry.
+    ArchiveError for what is fetched.
     """
+    if digest is not None:
+        from marpack.archive.download import with_digest  # noqa: PLC0415 - as the docstring says
+
+        source = with_digest(source, digest)
     if source is not None and is_in_registry(source):
         return _resolve_reference(source, bar, cache, maximum)
     path = Path(source if source is not None else ".")
     if source is not None and "://" in source and not path.exists():
-        hint = f"fetch it first (curl -LO {source}); marpack inspect and diff look at archives elsewhere, too"
-        raise UsageError("an archive is run and checked from a file, not from an address", where=source, hint=hint)
+        return _resolve_address(source, bar, cache, maximum, trusted=trust_url)
     if path.is_file() and path.suffix in _WEIGHTS:
         hint = f"build one: marpack init --weights {path} begins a project around it"
         raise UsageError("this is a file of weights, not an archive", where=source, hint=hint)
@@ -93,6 +105,30 @@ def _resolve_reference(source: str, bar: Bar, cache: Cache | None, maximum: int 
     most = Limits().total if maximum is None else maximum
     found = fetch_archive(source, cache or Cache(), maximum=most, bar=bar)
     return ResolvedSource(path=found.path, reference=found.reference)
+
+
+def _resolve_address(
+    source: str, bar: Bar, cache: Cache | None, maximum: int | None, *, trusted: bool
+) -> ResolvedSource:
+    from marpack.archive.cache import Cache  # noqa: PLC0415 - as the docstring says
+    from marpack.archive.download import fetch_whole, split_digest  # noqa: PLC0415 - as above
+    from marpack.archive.http_opener import is_exposed  # noqa: PLC0415 - as above
+    from marpack.archive.remote import public_address  # noqa: PLC0415 - as above
+
+    address, sha256 = split_digest(source)
+    where, scheme = public_address(address), address.partition("://")[0].lower()
+    if scheme not in _SCHEMES:
+        what = f"archives are run from https, s3 and oci addresses, not from {shortened(scheme, 20)}:"
+        raise UsageError(what, where=where, hint="download it, and name the file")
+    hint = f"name the file's SHA-256: {where}#sha256=…"
+    if sha256 is None and is_exposed(address):
+        raise UsageError("over plain http anyone on the way could send another archive", where=where, hint=hint)
+    if sha256 is None and not trusted:
+        hint = f"{hint}; or take whatever is there: --trust-url"
+        raise UsageError("what lies at an address may change, and its code would be run", where=where, hint=hint)
+    most = Limits().total if maximum is None else maximum
+    path = fetch_whole(address, cache or Cache(), sha256=sha256, maximum=most, bar=bar)
+    return ResolvedSource(path=path, reference=f"{where}#sha256={sha256}" if sha256 else where)
 
 
 def is_archive(path: Path) -> bool:

@@ -169,9 +169,10 @@ def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.Mo
         resolve(str(tmp_path / "nowhere.mar"))
     with pytest.raises(ProjectError, match="a path cannot be used: File name too long"):
         resolve("a" * 300)
-    with pytest.raises(UsageError, match="run and checked from a file, not from an address") as caught:
-        resolve("https://example.org/a.mar")
-    assert "curl -LO https://example.org/a.mar" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="what lies at an address may change, and its code would be run") as caught:
+        resolve("https://ann:secret@example.org/a.mar?token=secret")
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+    assert "https://example.org/a.mar?…#sha256=…; or take whatever is there: --trust-url" in str(caught.value.hint)
     (tmp_path / "model.pt").touch()
     with pytest.raises(UsageError, match="a file of weights, not an archive") as caught:
         resolve(str(tmp_path / "model.pt"))
