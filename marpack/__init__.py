@@ -8,6 +8,7 @@ from marpack.version import __version__
 
 if TYPE_CHECKING:
     from marpack.api.commands import build, diff, export, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
+    from marpack.api.doctor import doctor
     from marpack.api.model import Model, load
     from marpack.api.registry import pull, push
     from marpack.api.requests import RawRequest
@@ -25,6 +26,7 @@ __all__ = [
     "build",
     "check",
     "diff",
+    "doctor",
     "export",
     "init",
     "inspect",
@@ -44,6 +46,7 @@ _MODULES = {
     "RowMapping": "marpack.scoring.mapping",
     "Scorer": "marpack.api.scorer",
     "check": "marpack.api.trying",
+    "doctor": "marpack.api.doctor",
     "load": "marpack.api.model",
     "pull": "marpack.api.registry",
     "push": "marpack.api.registry",

@@ -15,6 +15,7 @@ from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection
 from marpack.project.schema import FILE_NAME, ProjectFile
 from marpack.render.build import BuildReport, InitReport
+from marpack.render.doctor import DoctorReport
 from marpack.render.failure import Failure
 from marpack.render.run import BenchmarkReport
 from marpack.render.run_json import RunReport
@@ -27,6 +28,7 @@ REPORTS: dict[str, tuple[type, ...]] = {
     "build": (BuildReport, Failure),
     "check": (GateReport, Comparison, Failure),
     "diff": (Diff, Failure),
+    "doctor": (DoctorReport, Failure),
     "export": (Exported, Failure),
     "init": (InitReport, Failure),
     "inspect": (Inspection, Failure),

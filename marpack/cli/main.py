@@ -39,6 +39,7 @@ COMMANDS = {
     "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
     "push": ("marpack.cli.push:push", "Send an archive to an OCI registry."),
     "pull": ("marpack.cli.pull:pull", "Fetch an archive from an OCI registry."),
+    "doctor": ("marpack.cli.doctor:doctor", "Tell what is here of what commands need."),
     "completion": ("marpack.cli.completion:completion", "Print the script that completes marpack in a shell."),
 }
 # What one does with them → commands, in the order one meets them.
@@ -48,7 +49,7 @@ GROUPS = {
     "Try it": ("run", "check"),
     "Use it": ("score", "serve"),
     "Hand it over": ("sign", "verify", "push", "pull", "export"),
-    "Your shell": ("completion",),
+    "Your machine": ("doctor", "completion"),
 }
 _WIDEST = max(map(len, COMMANDS))
 

@@ -74,6 +74,7 @@ def isolated(
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root / f"{key}.lock"):
         if (folder / _MADE).is_file():
+            os.utime(folder / _MADE)  # used now: not to be cleared away
             return Environment(str(python), key)
         if on_start is not None:
             on_start()
@@ -88,6 +89,18 @@ def isolated(
         made = {"requirements": requirements.read_text("utf-8", "replace"), "python": sys.version, "base": sys.prefix}
         (folder / _MADE).write_bytes(msgspec.json.encode(made))
     return Environment(str(python), key, time.perf_counter() - started)
+
+
+def clear(root: Path, *, unused: float) -> None:
+    """Remove the environments that no process runs in, and that were not asked for within `unused` seconds."""
+    import psutil  # noqa: PLC0415 - nothing else here asks for other processes
+
+    running = {(process.info["cmdline"] or [""])[0] for process in psutil.process_iter(["cmdline"])}
+    for made in root.glob(f"*/{_MADE}"):
+        with _locked(root / f"{made.parent.name}.lock"):
+            in_use = any(command.startswith(f"{made.parent}{os.sep}") for command in running)
+            if not in_use and time.time() - made.stat().st_mtime > unused:
+                shutil.rmtree(made.parent, ignore_errors=True)
 
 
 def _key(requirements: bytes) -> str:

@@ -1,0 +1,66 @@
+"""`marpack doctor`, as one calls it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from marpack.api import doctor as module
+from marpack.cli.main import main
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "doctor.json"
+
+
+@pytest.fixture
+def marpack(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MARPACK_CACHE_DIR", "cache")
+    monkeypatch.setattr(module, "_PROBE", "print('2.6.0 for CPU')")
+
+    def marpack(*words):
+        with pytest.raises(SystemExit) as end:
+            main(("doctor", *words))
+        return end.value.code, *capsys.readouterr()
+
+    return marpack
+
+
+def test_the_lines(marpack):
+    code, out, err = marpack()
+    assert (code, err) == (0, "")
+    assert "✓ torch " in out
+    assert "marpack doctor --clear-cache" in out
+    assert "freed" in marpack("--clear-cache")[1]
+
+
+def test_the_report_as_json(marpack):
+    code, out, err = marpack("--json", "--clear-cache")
+    report = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (report["healthy"], report["freed"]) == (True, 0)
+    jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+
+
+def test_what_is_broken_is_the_exit_code(marpack, monkeypatch):
+    monkeypatch.setattr(module, "_PROBE", "raise SystemExit('no\x1b[31m torch')")
+    code, out, _ = marpack()
+    assert code == 1
+    assert "✗ torch                 importing it fails: no\\x1b[31m torch\n" in out
+    assert json.loads(marpack("--json")[1])["healthy"] is False
+
+
+@pytest.mark.parametrize("words", [("--clear",), ("now",), ("--json=yes",), ("--clear-cache", "x.mar")])
+def test_what_it_does_not_take(marpack, words):
+    assert marpack(*words)[0] == 2
+
+
+def test_nothing_heavy_is_imported_here():
+    code = (
+        "import sys; from marpack.api import doctor as d; d._PROBE = 'print(1)'; d.doctor();"
+        "print([n for n in ('torch', 'numpy', 'aiohttp', 'pyarrow', 'ray', 'oras') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
