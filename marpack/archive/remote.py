@@ -22,6 +22,7 @@ from marpack.version import __version__
 
 _TAIL = 16 * 1024  # bytes of the first request: the directory and the small files lie at an archive's end
 _MIN_BYTES, _MAX_BYTES = 512, 256 * 1024  # bytes of a later one: little after a jump, more the longer one reads on
+_AHEAD = 8 << 20  # bytes of a request of a whole file
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _WHOLE_LIMIT = 32 * 1024 * 1024  # bytes that are fetched at once where a server knows no ranges
 _DOWNLOAD = "download it, and name the file"
@@ -140,17 +141,12 @@ def _guarded(read: Callable[[int], bytes], guard: Callable[[], AbstractContextMa
 def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
     """Return the bytes at an address, an input's; raises UsageError if there are none to be had, or over `maximum`."""
     check_address(address)
-    where, expected = public_address(address), None
-    refuse, failing = partial(UsageError, where=where), "the input cannot be fetched"
-    if _is_http(address):
-        with _answered(address, {}, WaitBudget(), refuse, failing) as answer:
-            expected = answer.length
-            data: bytes = answer.read(maximum + 1)
-    else:
-        import fsspec  # noqa: PLC0415 - only such inputs need it
-
-        with from_file_system(address, refuse, failing, "the inputs"), fsspec.open(address) as file:
-            data = file.read(maximum + 1)
+    where = public_address(address)
+    try:
+        with open_whole(address) as download:
+            data, expected = download.read(maximum + 1), download.size
+    except NotAnArchiveError as error:
+        raise UsageError(error.what, where=where, hint=error.hint) from error
     if len(data) > maximum:
         raise UsageError(f"the input is larger than {maximum:,} bytes", where=where, hint=_DOWNLOAD)
     if expected is not None and len(data) < expected:
@@ -216,7 +212,7 @@ class FileSystemFetch:
     def whole(self) -> Iterator[Download]:
         """Give all of it; of another version than when it was found, where the file system tells, nothing."""
         with self._reach():
-            file = self._files.open(self._path, "rb", cache_type="none")
+            file = self._files.open(self._path, "rb", block_size=_AHEAD, cache_type="readahead")
         with file:
             yield Download(self._size, self._version, _guarded(file.read, self._reach))
 
@@ -257,6 +253,7 @@ class HttpFetch:
         self._budget = budget
         self._where = public_address(address)
         self._refuse = partial(_unreachable, where=self._where, hint="check the address")
+        self._guard = partial(_failures, budget, self._refuse)
 
     def last(self, count: int) -> FetchedRange:
         """Return the last bytes; see `Fetch`. Raises NotAnArchiveError."""
@@ -272,11 +269,10 @@ class HttpFetch:
     @contextmanager
     def whole(self) -> Iterator[Download]:
         """Give all of it; what fails is told by the errors that reading it raises."""
-        guard = partial(_failures, self._budget, self._refuse, "the connection fails")
-        with guard():
+        with self._guard():
             answer = _ask(self._address, {"Accept-Encoding": "identity"}, self._budget)
         with answer:
-            yield Download(answer.length, _version(answer), _guarded(answer.read, guard))
+            yield Download(answer.length, _version(answer), _guarded(answer.read, self._guard))
 
     def _other_bytes(self) -> DamagedArchiveError:
         return DamagedArchiveError(
@@ -285,7 +281,7 @@ class HttpFetch:
 
     def _ask(self, wanted: str, most: int) -> FetchedRange:
         headers = {"Range": wanted, "Accept-Encoding": "identity"}
-        with _answered(self._address, headers, self._budget, self._refuse, "the connection fails") as answer:
+        with self._guard(), _ask(self._address, headers, self._budget) as answer:
             return self._piece(answer, most)
 
     def _piece(self, answer: http.client.HTTPResponse, most: int) -> FetchedRange:
@@ -320,15 +316,7 @@ def _ask(address: str, headers: dict[str, str], budget: WaitBudget) -> http.clie
 
 
 @contextmanager
-def _answered(
-    address: str, headers: dict[str, str], budget: WaitBudget, refuse: Refuse, failing: str
-) -> Iterator[http.client.HTTPResponse]:
-    with _failures(budget, refuse, failing), _ask(address, headers, budget) as answer:
-        yield answer
-
-
-@contextmanager
-def _failures(budget: WaitBudget, refuse: Refuse, failing: str) -> Iterator[None]:
+def _failures(budget: WaitBudget, refuse: Refuse) -> Iterator[None]:
     """Turn whatever goes wrong over http into an error of ours, without what is secret."""
     try:
         yield
@@ -344,7 +332,7 @@ def _failures(budget: WaitBudget, refuse: Refuse, failing: str) -> Iterator[None
         slow.hint = _DOWNLOAD
         raise slow from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise refuse(f"{failing}: {str(error) or type(error).__name__}") from None
+        raise refuse(f"the connection fails: {str(error) or type(error).__name__}") from None
 
 
 def _split_credentials(address: str) -> tuple[str, str | None]:
