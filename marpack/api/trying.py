@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from marpack.api.vouching import Attester, Key
     from marpack.findings import Finding
     from marpack.gate.candidate import CheckOptions
+    from marpack.project.source import ResolvedSource
 
 
 def check(
@@ -103,23 +104,23 @@ def check(
     from marpack.gate.candidate import Candidate
     from marpack.gate.check import CheckSelection
     from marpack.gate.check import check as examined
-    from marpack.project.source import resolve
 
     choice = CheckSelection.of(options["only"], options["skip"])
     chosen = _check_options(options)
     attester = _attester(options)
-    resolved = resolve(
-        options["source"],
-        cache=chosen.cache,
-        maximum=chosen.limits.total,
-        digest=options["digest"],
-        trust_url=trust_url,
-    )
-    attester.look_at(resolved.path, no_progress)
-    with Candidate(resolved, chosen) as candidate:
+    with Candidate(_found(options, chosen, attester), chosen) as candidate:
         report = results.GateReport.of(examined(candidate, choice))
     attester.write(report)
     return report
+
+
+def _found(options: arguments.Options, chosen: CheckOptions, attester: Attester) -> ResolvedSource:
+    from marpack.project.source import resolve
+
+    most, digest, trusted = chosen.limits.total, options["digest"], options["trust_url"]
+    found = resolve(options["source"], cache=chosen.cache, maximum=most, digest=digest, trust_url=trusted)
+    attester.look_at(found.path, no_progress)
+    return found
 
 
 def _check_options(options: arguments.Options) -> CheckOptions:
