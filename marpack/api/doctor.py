@@ -61,13 +61,9 @@ def doctor(*, clear_cache: bool = False) -> DoctorReport:
         A line for each thing, and what the cache holds; `healthy` is False where commands cannot work.
 
     """
-    cache, before = cache_of(), 0
-    if clear_cache:
-        before = sum(_sizes(cache.root).values())
-        _clear(cache.root)
-    sizes = _sizes(cache.root)
-    freed = before - sum(sizes.values()) if clear_cache else None
-    lines = (*_machine(), _dependencies(), _torch(), _cache(cache, sizes, freed), *map(_extra, EXTRAS), *_server())
+    cache = cache_of()
+    line, sizes, freed = _cache(cache, clear=clear_cache)
+    lines = (*_machine(), _dependencies(), _torch(), line, *map(_extra, EXTRAS), *_server())
     healthy = all(line.health is not Health.BROKEN for line in lines)
     return DoctorReport(healthy=healthy, lines=lines, cache=str(cache.root), sizes=sizes, freed=freed)
 
@@ -129,19 +125,29 @@ def _asked(*command: str) -> tuple[bool, str]:
     return not done.returncode, done.stdout.decode("utf-8", "replace") or f"it ends with exit code {done.returncode}"
 
 
-def _cache(cache: Cache, sizes: dict[str, int], freed: int | None) -> HealthLine:
+def _cache(cache: Cache, *, clear: bool) -> tuple[HealthLine, dict[str, int], int | None]:
+    """Return how the cache is, the bytes of what it holds by kind, and how many were freed if it is to be cleared."""
+    sizes, freed = _sizes(cache.root), None
     try:
         cache.prepare()
         tempfile.TemporaryFile(dir=cache.root).close()
     except ExtractionError as error:
-        return HealthLine("cache", str(error), Health.BROKEN, error.hint or "")
+        return HealthLine("cache", str(error), Health.BROKEN, error.hint or ""), sizes, None
     except OSError as error:
-        hint = "set MARPACK_CACHE_DIR to a folder of yours"
-        return HealthLine("cache", f"{cache.root}: it cannot be written: {error.strerror}", Health.BROKEN, hint)
-    kinds = ", ".join(f"{name} {decimal(size)}" for name, size in sizes.items())
+        what, hint = (
+            f"{cache.root}: it cannot be written: {error.strerror}",
+            "set MARPACK_CACHE_DIR to a folder of yours",
+        )
+        return HealthLine("cache", what, Health.BROKEN, hint), sizes, None
+    if clear:  # what others can write to is left alone: links there could lead anywhere
+        before = sum(sizes.values())
+        _clear(cache.root)
+        sizes = _sizes(cache.root)
+        freed = before - sum(sizes.values())
+    kinds = f"{cache.root}: " + ", ".join(f"{name} {decimal(size)}" for name, size in sizes.items())
     if freed is None:
-        return HealthLine("cache", f"{cache.root}: {kinds}", hint="marpack doctor --clear-cache")
-    return HealthLine("cache", f"{cache.root}: {kinds}; {decimal(freed)} freed, what is in use stays")
+        return HealthLine("cache", kinds, hint="marpack doctor --clear-cache"), sizes, None
+    return HealthLine("cache", f"{kinds}; {decimal(freed)} freed, what is in use stays"), sizes, freed
 
 
 def _extra(name: str) -> HealthLine:
@@ -173,7 +179,6 @@ def _server() -> Iterator[HealthLine]:
 
 
 def _sizes(root: Path) -> dict[str, int]:
-    """Return the bytes of what the cache holds, by kind."""
     folders = {"fetched": root / "blobs", "copies": root / "copies", "environments": environments_folder()}
     sizes = {name: _size(folder) for name, folder in folders.items()}
     within = sum(sizes[name] for name, folder in folders.items() if Path(os.path.realpath(folder)).parent == root)

@@ -159,9 +159,17 @@ def test_a_cache_that_cannot_be_used(how: str, root: Path, monkeypatch: pytest.M
         root.write_text("")
     else:
         monkeypatch.setattr(module.tempfile, "TemporaryFile", refused)  # root may write anywhere
-    report = marpack.doctor()
-    assert (line("cache", report).health, report.healthy) == (Health.BROKEN, False)
+    report = marpack.doctor(clear_cache=True)
+    assert (line("cache", report).health, report.healthy, report.freed) == (Health.BROKEN, False, None)
     assert "MARPACK_CACHE_DIR" in line("cache", report).hint
+
+
+def test_nothing_is_removed_from_where_others_can_write(root: Path):
+    (root / "copies").mkdir()
+    (root / "copies" / "x.mar").write_bytes(bytes(10))
+    age(root / "copies" / "x.mar", 700)
+    root.chmod(0o777)
+    assert marpack.doctor(clear_cache=True).sizes["copies"] == 10
 
 
 def age(path: Path, seconds: float) -> None:
