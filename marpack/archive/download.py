@@ -160,17 +160,10 @@ def keep(
     size: int,
     bar: Bar,
 ) -> Path:
-    """Write a file into the cache, whole or not at all, and return where it lies.
+    """Write a file into the cache, whole or not at all, and return where it lies; `size` bytes are to come, 0: unknown.
 
-    Args:
-        cache: Its folder is where the file goes.
-        key: The name of the folder in it; what is kept under one key never changes.
-        name: The file's.
-        copy: Fills it; what this raises leaves nothing behind.
-        size: Bytes that are to come; 0: nobody knows.
-        bar: Shows how far it is.
-
-    Raises ExtractionError if the cache cannot be written, or has no room.
+    What is kept under one key never changes. What `copy` raises leaves nothing behind. Raises ExtractionError if the
+    cache cannot be written, or has no room.
     """
     path = cache.root / "blobs" / key / name
     cache.prepare()

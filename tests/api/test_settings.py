@@ -2,17 +2,20 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from marpack.api.settings import score_environment, score_plan, score_settings
+from marpack.api.settings import actor_model, score_environment, score_plan, score_settings
+from marpack.archive.reader import open_archive
 from marpack.errors import UsageError
+from marpack.project.source import ResolvedSource
 from marpack.scoring.plan import PartFormat
 from marpack.scoring.summary import ErrorBound, ScoreProgress
-from marpack.torchserve.messages import MAX_BODY
+from marpack.torchserve.messages import MAX_BODY, Load
 
 NONE = ("body", "path", "url", "root", "content_type", "limit", "target", "envelope", "max_errors")
 FALSE = ("explain", "allow_private", "encode_binary", "isolate")
@@ -95,3 +98,13 @@ def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(10)}, raising=False)
     assert score_environment(3)["OMP_NUM_THREADS"] == "3"
+
+
+def test_an_actor_opens_the_file_that_was_fetched_and_is_asked_for_no_digest(make_mar):
+    pytest.importorskip("ray")
+    mar = make_mar("x = 1\n")
+    with open_archive(mar) as archive:
+        prepared = SimpleNamespace(load=Load(model_dir=""), resolved=ResolvedSource(path=mar), archive=archive)
+        model = actor_model({"digest": f"sha256:{'0' * 64}", "trust_url": True}, prepared)
+    (options,) = model.open.args
+    assert "digest" not in options

@@ -128,6 +128,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "gs": (("run", "gs://bucket/x.mar", "--data", "x", "--trust-url"), 2, "not from gs:"),
     "nothing": (("run", "://", "--data", "x", "--trust-url"), 2, "not from :"),
     "other bytes": (("run", f"{LOUD}#sha256={OTHER}", "--data", "x"), 3, "other bytes than were asked for"),
+    "behind the inputs": (("run", "--input", "x.json", f"{LOUD}#sha256={OTHER}"), 3, "other bytes than were asked for"),
     "other bytes looked at": (("inspect", f"{LOUD}#sha256={OTHER}"), 3, "other bytes than were asked for"),
     "other bytes compared": (("diff", LOUD, f"{LOUD}#sha256={OTHER}"), 3, "other bytes than were asked for"),
     "other bytes unpacked": (("unpack", f"{LOUD}#sha256={OTHER}"), 3, "other bytes than were asked for"),
@@ -161,6 +162,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
 def test_what_is_wrong_is_said_and_nothing_is_kept(name: str, marpack: Marpack, site: str, mar: Path):
     words, expected, message = WRONG[name]
     mar.with_name("text.mar").write_text("no archive")
+    Path("x.json").write_text("{}")
     code, out, err = marpack(*(word.replace("SITE", site) for word in words))
     assert code == expected, err
     assert message in err.replace("\n", " ")
