@@ -166,7 +166,7 @@ def exported(source: str | None, options: Options, bar: Bar) -> Exported:
         role=options["role"],
     )
     folder = _path(options["output"])
-    found = resolve(source, bar=bar, trust_url=True)  # nothing of it is run here
+    found = resolve(source, bar=bar, trust_url=None)
     return export(found.path, options["to"], folder, asked, replace=options["force"], bar=bar)
 
 

@@ -52,7 +52,7 @@ def resolve(
     cache: Cache | None = None,
     maximum: int | None = None,
     digest: str | None = None,
-    trust_url: bool = False,
+    trust_url: bool | None = False,
 ) -> ResolvedSource:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
@@ -63,7 +63,8 @@ def resolve(
         cache: Where what was fetched is kept; None: this user's.
         maximum: Bytes that such an archive may have; None: as many as any.
         digest: "sha256:<hex>" of the file at an address.
-        trust_url: Whether to take what lies at an https or s3 address without its digest.
+        trust_url: Whether to take what lies at an https or s3 address without its digest; None: nobody
+            can say so.
 
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built, RegistryError and
     ArchiveError for what is fetched.
@@ -108,7 +109,7 @@ def _resolve_reference(source: str, bar: Bar, cache: Cache | None, maximum: int 
 
 
 def _resolve_address(
-    source: str, bar: Bar, cache: Cache | None, maximum: int | None, *, trusted: bool
+    source: str, bar: Bar, cache: Cache | None, maximum: int | None, *, trusted: bool | None
 ) -> ResolvedSource:
     from marpack.archive.cache import Cache  # noqa: PLC0415 - as the docstring says
     from marpack.archive.download import fetch_whole, split_digest  # noqa: PLC0415 - as above
@@ -124,7 +125,7 @@ def _resolve_address(
     if sha256 is None and is_exposed(address):
         raise UsageError("over plain http anyone on the way could send another archive", where=where, hint=hint)
     if sha256 is None and not trusted:
-        hint = f"{hint}; or take whatever is there: --trust-url"
+        hint += "" if trusted is None else "; or take whatever is there: --trust-url"
         raise UsageError("what lies at an address may change, and its code would be run", where=where, hint=hint)
     most = Limits().total if maximum is None else maximum
     path = fetch_whole(address, cache or Cache(), sha256=sha256, maximum=most, bar=bar)

@@ -77,7 +77,11 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no such target": (("probe.mar", "--to", "heroku"), 2, "'heroku' is not one of"),
     "no archive": (("nothing.mar", "--to", "docker"), 2, "no such file or folder"),
     "no project": (("--to", "docker"), 2, "neither a project"),
-    "an address": (("https://example.org/x.mar", "--to", "docker"), 2, "not from an address"),
+    "an address": (
+        ("https://example.org/x.mar", "--to", "docker"),
+        2,
+        "name the file's SHA-256: https://example.org/x.mar#sha256=…\n",
+    ),
     "no zip": (("text.mar", "--to", "docker"), 3, ""),
     "weights": (("net.pt", "--to", "docker"), 2, "a file of weights"),
     "a model folder": (("folder", "--to", "docker"), 2, "a model folder is not exported"),
