@@ -74,6 +74,9 @@ def build(
     force: bool = False,
     strict: bool = False,
     source_commit: str | None = None,
+    vendor: bool = False,
+    vendor_python: str | None = None,
+    vendor_platform: Literal["linux_x86_64", "linux_aarch64", "any"] | None = None,
     model_name: str | None = None,
     version: str | None = None,
     handler: str | None = None,
@@ -94,6 +97,9 @@ def build(
         force: With the arguments below: replace an existing output (a project's always is).
         strict: Whether warnings stop the build, too.
         source_commit: The commit that the sources are of, 40 or 64 hexadecimal digits; it is recorded, never looked up.
+        vendor: Resolve the project's requirements to wheels, write them down in vendor.lock, and bring them along.
+        vendor_python: Whose wheels, where marpack.yaml does not say; None: "3.9".
+        vendor_platform: Likewise; None: "linux_x86_64".
         model_name: Name of the model and of its archive.
         version: The model's version.
         handler: A built-in, "file.py" or "file.py:function".
@@ -119,7 +125,7 @@ def build(
     from marpack.project.packing import pack
 
     options["extra_files"] = None if extra_files is None else _joined(extra_files)
-    found = operations.planned(options["project"], options)
+    found = operations.planned(options["project"], options, no_progress)
     return results.BuildReport.of(operations.build_report(found, pack(found.plan)))
 
 

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from marpack.project.scaffold.placing import WrittenFiles
     from marpack.project.scaffold.proposal import Answers, Proposal
     from marpack.project.scaffold.survey import Survey
+    from marpack.project.schema import Project
     from marpack.render.build import BuildReport, InitReport
 
 _Report = TypeVar("_Report", bound="Struct")
 # What describes a project to be, and says nothing where the project is an archive's.
 _DESCRIBING = ("template", "name", "version", "weights", "model_file", "handler", "labels", "target")
+_VENDORING = ("vendor", "vendor_python", "vendor_platform")
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
 
 
@@ -49,7 +51,7 @@ def archive_of(source: str | None, bar: Bar) -> str | Path:
         return source
     from marpack.project.source import resolve
 
-    return resolve(source, bar=bar).path
+    return resolve(source, bar=bar, cache=cache_of(bar)).path
 
 
 def _opened(source: str | None, limits: Limits, bar: Bar, *, whole: bool) -> Archive:
@@ -166,7 +168,7 @@ def exported(source: str | None, options: Options, bar: Bar) -> Exported:
         role=options["role"],
     )
     folder = _path(options["output"])
-    found = resolve(source, bar=bar, trust_url=None)
+    found = resolve(source, bar=bar, cache=cache_of(bar), trust_url=None)
     return export(found.path, options["to"], folder, asked, replace=options["force"], bar=bar)
 
 
@@ -174,12 +176,15 @@ def _path(named: str | None) -> Path | None:
     return None if named is None else Path(named)
 
 
-def planned(project: str | None, options: Options) -> PlanResult:
-    """Return the plan of a project, or of the original archiver's flags, among the options under their names."""
+def planned(project: str | None, options: Options, bar: Bar) -> PlanResult:
+    """Return the plan of a project, or of the original archiver's flags, among the options under their names.
+
+    With the option `vendor` its requirements are resolved first, and vendor.lock is written.
+    """
     from msgspec.structs import replace
 
     commit = _commit(options["source_commit"])
-    found = _planned(project, options)
+    found = _planned(project, options, bar)
     return replace(found, plan=replace(found.plan, source_commit=commit))
 
 
@@ -191,7 +196,7 @@ def _commit(text: str | None) -> str | None:
     raise UsageError(what, where=f"--source-commit {shortened(text)}".strip(), hint="git rev-parse HEAD prints it")
 
 
-def _planned(project: str | None, options: Options) -> PlanResult:
+def _planned(project: str | None, options: Options, bar: Bar) -> PlanResult:
     from marpack.project.flags import Flags
     from marpack.project.plan import Format
 
@@ -200,13 +205,31 @@ def _planned(project: str | None, options: Options) -> PlanResult:
     created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
     if given and project is not None:
         raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
+    vendoring = next((name for name in _VENDORING if options[name]), None)
+    if vendoring and (given or not options["vendor"]):
+        raise UsageError(f"{_flag(vendoring)} is for {'projects' if given else 'marpack build --vendor'}")
     if given:
         return _planned_flags(options, form or Format.DEFAULT, created_on)
     from marpack.project.load import load_project
     from marpack.project.planning import plan_project
 
-    found = load_project(Path(project or "."))
-    return plan_project(found, output=options["output"], form=form, created_on=created_on, strict=options["strict"])
+    found, cache = load_project(Path(project or ".")), cache_of(bar)
+    if options["vendor"]:
+        _vendor(found, options, cache, bar)
+    output, strict = options["output"], options["strict"]
+    return plan_project(found, output=output, form=form, created_on=created_on, strict=strict, cache=cache, bar=bar)
+
+
+def _vendor(project: Project, options: Options, cache: Cache, bar: Bar) -> None:
+    """Write a project's vendor.lock; raises UsageError for flags that marpack.yaml leaves no room for."""
+    from marpack.project.schema import VendorPlatform, VendorSpec
+    from marpack.project.vendor_lock import make_lock
+
+    python, platform = options["vendor_python"], options["vendor_platform"]
+    if project.vendor and (python or platform):
+        raise UsageError("marpack.yaml says whom it is for", where=project.place("vendor"), hint="say it in one place")
+    given = VendorSpec(python=python or "3.9", platform=VendorPlatform(platform or "linux_x86_64"))
+    make_lock(project, project.vendor or given, cache, bar)
 
 
 def _flag(name: str) -> str:

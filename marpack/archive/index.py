@@ -34,6 +34,31 @@ class Metadata(Struct, frozen=True, kw_only=True, omit_defaults=True):
     homepage: str | None = None  # an http or https address
 
 
+class VendoredPackage(Struct, frozen=True, kw_only=True):
+    """A distribution whose wheel is unpacked at the archive's root."""
+
+    name: str  # canonical
+    version: str
+    file: str  # the wheel's, whose tags say where it runs
+    sha256: Sha256  # of the wheel
+    modules: tuple[str, ...] = ()  # at the archive's root, folders among them
+
+
+class Vendored(Struct, frozen=True, kw_only=True):
+    """The distributions that an archive brings along, and what they and the model need of the server's own."""
+
+    python: str  # "3.9"
+    platform: str  # "linux_x86_64", "linux_aarch64" or "any"
+    packages: tuple[VendoredPackage, ...] = ()
+    server: tuple[str, ...] = ()  # requirements that the server meets: "numpy>=1.22.4"
+
+    @property
+    def summary(self) -> str:
+        """How many there are, and for what: `vendored 4 packages for cp39 linux_x86_64`."""
+        count = f"{len(self.packages)} package{'s' * (len(self.packages) != 1)}"
+        return f"vendored {count} for cp{self.python.replace('.', '')} {self.platform}"
+
+
 class Index(Struct, frozen=True, kw_only=True):
     """Every member but this file itself, with what the archive was made for and by."""
 
@@ -41,6 +66,7 @@ class Index(Struct, frozen=True, kw_only=True):
     samples: tuple[dict[str, Any], ...] = ()  # Any: requests and expected answers, JSON as the project has them
     provenance: dict[str, str] = {}  # "builder": "marpack 0.1.0", "source_commit": the author's word for it
     metadata: Metadata | UnsetType = UNSET  # left out where nothing is said: what says nothing keeps its bytes
+    vendored: Vendored | UnsetType = UNSET  # likewise
     target: str = "torchserve"  # whose behaviour the author asked for: torchserve or marpack
     format: int = FORMAT
 

@@ -9,6 +9,7 @@ import click
 from marpack.cli.completion import sources
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
+_PLATFORMS = ("linux_x86_64", "linux_aarch64", "any")
 
 
 class LikeArgparse(click.Command):
@@ -37,6 +38,9 @@ class LikeArgparse(click.Command):
 @click.option("-f", "--force", is_flag=True, help="With flags: replace an existing output (a project's always is).")
 @click.option("--strict", is_flag=True, help="Warnings stop the build, too.")
 @click.option("--source-commit", metavar="SHA", help="Record the commit that the sources are of.")
+@click.option("--vendor", is_flag=True, help="Resolve the requirements to wheels, and bring them along (vendor.lock).")
+@click.option("--vendor-python", metavar="X.Y", help="With --vendor: the server's Python [marpack.yaml's, or 3.9].")
+@click.option("--vendor-platform", type=click.Choice(_PLATFORMS), help="With --vendor [linux_x86_64].")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option("--model-name", metavar="NAME", help="Name of the model and of its archive.")
 @click.option("-v", "--version", metavar="TEXT", help="The model's version.")
@@ -54,6 +58,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     \b
     Examples:
       marpack build                     the project in this folder
+      marpack build --vendor            … with what its requirements.txt asks for inside
       marpack build --model-name resnet --version 1.0 --handler image_classifier \\
         --serialized-file resnet.pt --extra-files index_to_name.json
 
@@ -66,7 +71,7 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     from marpack.render.output import show
     from marpack.render.progress import byte_bar
 
-    found = planned(project, options)
+    found = planned(project, options, byte_bar)
     if not as_json:
         show_warnings(found.findings)
     with byte_bar("packing", plan_size(found.plan)) as progress:
@@ -74,4 +79,4 @@ def build(project: str | None, *, as_json: bool, **options: Any) -> None:  # Any
     if as_json:
         show(build_report(found, built))
     else:
-        show_page(built_lines(built, found.modules))
+        show_page(built_lines(built, found.modules, found.plan.vendored or None))

@@ -109,7 +109,7 @@ def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], Reso
     if options.get("unpacked"):
         from marpack.project.source import unpacked
 
-        return lambda source: stack.enter_context(unpacked(source))
+        return lambda source: stack.enter_context(unpacked(source, cache_of()))
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 

@@ -1,27 +1,20 @@
 """requirements.lock: every package of an image, pinned, with its hashes, as pip resolves them here."""
 
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from marpack.errors import UsageError, shortened
+from marpack.project.pip_report import UnresolvedError, pip_report, sha256_of
 from marpack.torchserve.distributions import canonical
 
-_TIME_LIMIT = 300  # seconds, for all of it
-_REPLY = 15  # seconds, for an index to say anything
 _PINNED = re.compile(r"([A-Za-z0-9][\w.-]*)==\S+( --hash=sha256:[0-9a-f]{64})+")
 _DIRECT = re.compile(r"@|://")
-
-
-class _UnresolvedError(Exception):
-    """No hashes: pip is not there, reaches no index, or finds no set of versions that go together."""
 
 
 class Lock(Struct, frozen=True):
@@ -71,7 +64,7 @@ def make_lock(requirements: Iterable[str], wheel: tuple[str, bytes], index: str 
         return Lock(reason=f"'{shortened(direct, 60)}' is an address, and pip runs what it finds there to look at it")
     try:
         return Lock(_resolved(requirements, wheel, index))
-    except _UnresolvedError as error:
+    except UnresolvedError as error:
         return Lock(reason=str(error))
 
 
@@ -79,44 +72,11 @@ def _resolved(requirements: Iterable[str], wheel: tuple[str, bytes], index: str 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, wheel[0])
         file.write_bytes(wheel[1])
-        report = _report([*requirements, f"{file}[serve]"], Path(folder), index)
+        report = pip_report([*requirements, f"{file}[serve]"], ["--extra-index-url", index] if index else [])
     lines = sorted(_pinned(item) for item in report["install"] if canonical(item["metadata"]["name"]) != "marpack")
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _report(requirements: list[str], folder: Path, index: str | None) -> Any:  # Any: JSON of pip's
-    listing, report = folder / "requirements.txt", folder / "report.json"
-    listing.write_text("\n".join(requirements))
-    # Of wheels alone: to look at a source distribution, pip runs what is in it.
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:"]
-    command += [
-        "--quiet",
-        "--no-input",
-        "--timeout",
-        str(_REPLY),
-        "--retries",
-        "1",
-        "--report",
-        str(report),
-        "--requirement",
-        str(listing),
-    ]
-    command += ["--extra-index-url", index] if index else []
-    try:
-        subprocess.run(  # noqa: S603 - our own words, and a file
-            command, capture_output=True, text=True, errors="replace", timeout=_TIME_LIMIT, check=True
-        )
-    except subprocess.TimeoutExpired:
-        raise _UnresolvedError(f"pip has not answered within {_TIME_LIMIT} s") from None
-    except subprocess.CalledProcessError as error:
-        said = [line for line in error.stderr.splitlines() if line.startswith("ERROR")] or [error.stderr]
-        raise _UnresolvedError(f"pip says: {shortened(said[-1].removeprefix('ERROR: '), 120)}") from None
-    return msgspec.json.decode(report.read_bytes())
-
-
-def _pinned(item: Any) -> str:  # Any: as above
+def _pinned(item: Any) -> str:  # Any: JSON of pip's
     metadata = item["metadata"]
-    digest = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
-    if digest is None:
-        raise _UnresolvedError(f"the index tells no hash of {metadata['name']}")
-    return f"{canonical(metadata['name'])}=={metadata['version']} --hash=sha256:{digest}"
+    return f"{canonical(metadata['name'])}=={metadata['version']} --hash=sha256:{sha256_of(item)}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive, ArchiveForm
 from marpack.errors import UsageError
 from marpack.exporting.lock import Lock
@@ -105,9 +106,9 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
 
 def _requirements_of(archive: Archive) -> Requirements:
     """Return the requirements of an archive; what is no requirement by itself is told apart."""
-    first = archive.manifest.model.requirements_file
-    if not first:
-        return Requirements()
+    first, index = archive.manifest.model.requirements_file, index_of(archive)
+    if not first:  # what an archive brings along asks for packages of the server's, which no image of ours has
+        return Requirements(index.vendored.server if index and index.vendored else ())
     read = list(read_requirements(first, lambda name: read_text(archive, name)))
     lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT]
     carried = (LineKind.REQUIREMENT, LineKind.INCLUDE)

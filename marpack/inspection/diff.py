@@ -267,6 +267,7 @@ def _recorded(index: Index) -> dict[str, Any]:  # Any: JSON
     numbered = {f"samples.{number}": sample for number, sample in enumerate(samples)}
     provenance = {f"provenance.{key}": value for key, value in index.provenance.items()}
     said = dict(flat(msgspec.to_builtins(index.metadata), "metadata")) if index.metadata else {}
+    said |= {f"vendored.{each.name}": each.version for each in index.vendored.packages} if index.vendored else {}
     return {**provenance, **said, "target": index.target, **numbered} if index.members else {}
 
 

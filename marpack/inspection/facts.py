@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from marpack.archive.index import Metadata
+from marpack.archive.index import Metadata, Vendored
 from marpack.archive.protocol import ArchiveForm, Method
 from marpack.findings import Finding
 from marpack.inspection.pickles import PickleScan
@@ -96,6 +96,7 @@ class Inspection(Struct, frozen=True, kw_only=True):
     content_digest: str | None  # SHA-256 of MAR-INF/marpack.json; None for an archive that has none
     manifest: dict[str, Any]  # Any: the file as it stands
     provenance: dict[str, str] = {}
+    vendored: Vendored | None = None  # packages whose wheels it brings along
     metadata: Metadata | None = None  # what the author says of the model
     target: str | None = None  # torchserve or marpack
     samples: int = 0  # packed for `marpack check`

@@ -141,6 +141,7 @@ def inspect(
         content_digest=signed.content_digest,
         manifest=msgspec.json.decode(manifest.to_json()),
         provenance=index.provenance,
+        vendored=index.vendored or None,
         metadata=index.metadata or None,
         target=index.target if signed.index else None,
         samples=len(index.samples),

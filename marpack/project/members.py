@@ -146,6 +146,10 @@ class MemberCollector:
         """Say whether a name is taken."""
         return folded(name) in self._members
 
+    def source_of(self, name: str) -> Path | bytes | None:
+        """Return what a name is taken by, if it is."""
+        return self._members[folded(name)].source if self.holds(name) else None
+
     def members(self) -> tuple[PlannedMember, ...]:
         """Return what was taken, by name, and report names that are file and folder at once."""
         members = tuple(sorted(self._members.values(), key=lambda member: member.name))

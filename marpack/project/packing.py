@@ -161,6 +161,7 @@ def _write(plan: Plan, writer: Writer, progress: Progress | None) -> str:
         samples=plan.samples,
         provenance={"builder": f"marpack {__version__}", **commit},
         metadata=plan.metadata,
+        vendored=plan.vendored,
         target=plan.target,
     ).to_json()
     _add(writer, INDEX_NAME, index)

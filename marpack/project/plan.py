@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from marpack.archive.index import Metadata
+from marpack.archive.index import Metadata, Vendored
 from marpack.archive.manifest import Manifest
 
 
@@ -46,6 +46,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     samples: tuple[dict[str, Any], ...] = ()  # Any: user's expectations, JSON as it stands; listed in marpack.json
     target: str = "torchserve"  # recorded in marpack.json
     metadata: Metadata | UnsetType = UNSET  # likewise
+    vendored: Vendored | UnsetType = UNSET  # likewise
     source_commit: str | None = None  # likewise: 40 or 64 lower-case hexadecimal digits
 
 

@@ -10,9 +10,11 @@ import msgspec
 import yaml
 from msgspec import UNSET, Struct, UnsetType
 
-from marpack.archive.index import Metadata
+from marpack.archive.cache import Cache
+from marpack.archive.index import Metadata, Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest
-from marpack.errors import ProjectError
+from marpack.archive.protocol import Bar, no_progress
+from marpack.errors import MarpackError, ProjectError
 from marpack.inspection.syntax import Broken, parse
 from marpack.project import metadata
 from marpack.project.label_files import labels_member
@@ -22,7 +24,10 @@ from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role
 from marpack.project.preflight import PlanResult, as_finding, finalize_plan, make_manifest, manifest_places
 from marpack.project.schema import Project, mistakes
+from marpack.project.vendor_lock import is_vendored, read_lock
+from marpack.project.wheels import LockedWheel, wheel_tree
 from marpack.torchserve.labels import LABELS_NAME
+from marpack.torchserve.stock import breaks_worker, never_found
 
 _BYTECODE = (".pyc", ".pyo")
 CONFIG_NAME = "model-config.yaml"
@@ -103,7 +108,7 @@ def _package(folder: Path, name: str) -> Iterator[LocalModule]:
 
 
 @plain_refusals()
-def plan_project(
+def plan_project(  # noqa: PLR0913 - each may be left out
     project: Project,
     *,
     output: str | Path | None = None,
@@ -112,6 +117,8 @@ def plan_project(
     created_on: str | None = None,
     strict: bool = False,
     check: bool = True,
+    cache: Cache | None = None,
+    bar: Bar = no_progress,
 ) -> PlanResult:
     """Plan a project's archive.
 
@@ -123,6 +130,8 @@ def plan_project(
         created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS; left out if None.
         strict: Whether warnings stop the build too.
         check: Whether the members' content is looked into (the preflight).
+        cache: Where vendored wheels are kept, fetched first if need be; None: this user's.
+        bar: Shows how far that is.
 
     Raises ProjectError holding every finding that stops the build; UsageError if output and form contradict.
     """
@@ -131,6 +140,7 @@ def plan_project(
     manifest = _manifest(project, created_on)
     modules = _gather(project, gathering)
     samples = _add_samples(project, gathering)
+    vendored = _add_vendored(project, gathering, cache or Cache(), bar) if is_vendored(project) else UNSET
     plan = Plan(
         manifest=manifest,
         members=gathering.members(),
@@ -140,6 +150,7 @@ def plan_project(
         samples=samples,
         target=project.target.value,
         metadata=_metadata(project, gathering),
+        vendored=vendored,
     )
     return finalize_plan(
         plan, gathering.findings, _places(project) | gathering.places, strict=strict, check=check, modules=modules
@@ -227,6 +238,48 @@ def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str
     return tuple(listed)
 
 
+def _add_vendored(project: Project, gathering: MemberCollector, cache: Cache, bar: Bar) -> Vendored | UnsetType:
+    """Take the files of the wheels in vendor.lock, and return what marpack.json says of them."""
+    try:
+        lock = read_lock(project)
+        packages = tuple(_add_wheel(wheel, gathering, cache, bar) for wheel in lock.wheels)
+    except MarpackError as error:
+        gathering.findings.append(as_finding(error, "vendor"))
+        return UNSET
+    finally:
+        cache.close()  # what was used just now is the last to be evicted
+    return Vendored(python=lock.python, platform=lock.platform, packages=packages, server=lock.server)
+
+
+def _add_wheel(wheel: LockedWheel, gathering: MemberCollector, cache: Cache, bar: Bar) -> VendoredPackage:
+    tree = wheel_tree(wheel, cache, bar)
+    gathering.findings += tree.findings
+    for name in sorted(tree.names):
+        path, before = tree.folder / name, gathering.source_of(name)
+        top, _, rest = name.partition("/")
+        if (not rest or rest.startswith("__init__.")) and _is_taken(top, is_file=not rest):
+            message = f"{name} would take the place of what the worker itself needs, or never be found"
+            gathering.error("vendor", message, wheel.file, "do without it")
+        if before is None:
+            gathering.add(name, path, where=wheel.file)
+            gathering.places[name] = f"{wheel.file}!{name}"
+        elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
+            other = gathering.places.get(name, name)
+            gathering.error(
+                "name-collision", f"{name} comes from {other} and from {wheel.file}, and differs", wheel.file
+            )
+    tops = {name.partition("/")[0].partition(".")[0] for name in tree.names if ".dist-info/" not in name}
+    return VendoredPackage(
+        name=wheel.name, version=wheel.version, file=wheel.file, sha256=wheel.sha256, modules=tuple(sorted(tops))
+    )
+
+
+def _is_taken(top: str, *, is_file: bool) -> bool:
+    module, _, suffix = top.partition(".")
+    is_module = not is_file or suffix == "py" or suffix.endswith("so")
+    return is_module and (breaks_worker(module) or never_found(module))
+
+
 def _check_expectation(project: Project, index: int, gathering: MemberCollector) -> None:
     expected, key = project.samples[index].expect, f"samples[{index}].expect"
     for inner, message in mistakes(expected) if expected is not None else ():
@@ -243,12 +296,14 @@ def _metadata(project: Project, gathering: MemberCollector) -> Metadata | UnsetT
 
 def _manifest(project: Project, created_on: str | None) -> Manifest:
     config = project.config if project.config is None or isinstance(project.config, str) else CONFIG_NAME
+    # The server would install them into the model folder, over what is vendored.
+    requirements = None if is_vendored(project) else project.requirements
     return make_manifest(
         name=project.name,
         version=project.version,
         handler=EntryPoint.parse(project.handler, project.folder).manifest,
         created_on=created_on,
-        files=(project.weights, project.model_file, project.requirements, config),
+        files=(project.weights, project.model_file, requirements, config),
     )
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME
-from marpack.errors import OutputExistsError, ProjectError
+from marpack.errors import MarpackError, OutputExistsError, ProjectError
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.linting import lint
 from marpack.project.output_path import check_output
@@ -40,7 +40,7 @@ class PlanView:
 def preflight(plan: Plan, places: Places, found: Iterable[Finding]) -> list[Finding]:
     """Return what the members' content gives rise to, but where an error was found already."""
     wrong = {finding.where for finding in found if finding.severity is Severity.ERROR}
-    checked = lint(PlanView(plan), plan.manifest, target=Target(plan.target))
+    checked = lint(PlanView(plan), plan.manifest, target=Target(plan.target), vendored=plan.vendored)
     reported = [replace(finding, where=_told(finding.where, places)) for finding in checked]
     return [finding for finding in reported if finding.where not in wrong]
 
@@ -133,7 +133,7 @@ def finalize_plan(
     return PlanResult(plan=plan, findings=tuple(findings), modules=modules)
 
 
-def as_finding(error: ProjectError, code: str) -> Finding:
+def as_finding(error: MarpackError, code: str) -> Finding:
     """Return an error as one finding among others."""
     return Finding(code=code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -52,6 +53,26 @@ class SampleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     expect: Annotated[Expectation | None, Meta(description="What the answer must be.")] = None
 
 
+class VendorPlatform(StrEnum):
+    """What vendored native code is for."""
+
+    LINUX_X86_64 = "linux_x86_64"
+    LINUX_AARCH64 = "linux_aarch64"
+    ANY = "any"
+
+
+class VendorSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Whom the requirements' wheels are unpacked into the archive for."""
+
+    python: Annotated[str, Meta(description='The server\'s Python, such as "3.9", which a stock image has.')] = "3.9"
+    platform: Annotated[
+        VendorPlatform, Meta(description="Where native code is to run; any: wheels without any are taken alone.")
+    ] = VendorPlatform.LINUX_X86_64
+    installed: Annotated[
+        list[str], Meta(description="NAME==VERSION of what the server has, where it differs from a stock image.")
+    ] = []
+
+
 class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of marpack.yaml."""
 
@@ -70,6 +91,9 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         None
     )
     requirements: Annotated[str | None, Meta(description="The requirements.txt to pack.")] = None
+    vendor: Annotated[
+        VendorSpec | None, Meta(description="Bring the requirements along, from vendor.lock: marpack build --vendor.")
+    ] = None
     target: Annotated[Target, Meta(description="Whose behaviour run and check show.")] = Target.TORCHSERVE
     metrics_config: Annotated[
         str | None, Meta(description="The server's metrics_config, a YAML file, for run and check; it is not packed.")

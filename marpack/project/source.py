@@ -89,7 +89,7 @@ def resolve(
     if not path.exists():
         raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
-        return _resolve_project(load_project(path), bar)
+        return _resolve_project(load_project(path), bar, cache)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
         return ResolvedSource(path=path)
     raise NoProjectError(
@@ -141,14 +141,14 @@ def is_archive(path: Path) -> bool:
     return (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file()
 
 
-def _resolve_project(project: Project, bar: Bar) -> ResolvedSource:
+def _resolve_project(project: Project, bar: Bar, cache: Cache | None) -> ResolvedSource:
     from marpack.project.packing import pack, plan_size  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
-    draft = plan_project(project, check=False)
+    draft = plan_project(project, check=False, cache=cache, bar=bar)
     if not is_stale(draft.plan):
         return ResolvedSource(path=draft.plan.output, project=project)
-    planned = plan_project(project)
+    planned = plan_project(project, cache=cache, bar=bar)
     with bar("packing", plan_size(planned.plan)) as progress:
         built = pack(planned.plan, progress)
     return ResolvedSource(path=planned.plan.output, project=project, built=built, findings=planned.findings)
@@ -170,7 +170,8 @@ def is_stale(plan: Plan) -> bool:
         return True
     if _undated(manifest) != _undated(plan.manifest):
         return True
-    if (index.samples, index.target, index.metadata) != (plan.samples, plan.target, plan.metadata):
+    said = (index.samples, index.target, index.metadata, index.vendored)
+    if said != (plan.samples, plan.target, plan.metadata, plan.vendored):
         return True
     members = {member.name: member for member in index.members if member.name != MANIFEST_NAME}
     if members.keys() != {member.name for member in plan.members}:
@@ -196,7 +197,7 @@ def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
 
 
 @contextmanager
-def unpacked(source: str | None) -> Iterator[ResolvedSource]:
+def unpacked(source: str | None, cache: Cache | None = None) -> Iterator[ResolvedSource]:
     """Lay a project out as the folder that its archive would be extracted to; the folder goes when it is left.
 
     A model folder is taken as it is. Raises UsageError for an archive, ProjectError for what is no sound project.
@@ -215,7 +216,7 @@ def unpacked(source: str | None) -> Iterator[ResolvedSource]:
         hint = "name the project's folder, or leave --unpacked out"
         raise UsageError("--unpacked runs a project or a model folder, and this is a file", where=source, hint=hint)
     project = load_project(path)
-    planned = plan_project(project)
+    planned = plan_project(project, cache=cache)
     with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()  # tracebacks tell the author's files by it
         lay_out(planned.plan, folder)

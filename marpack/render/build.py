@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.filesize import decimal
 
+from marpack.archive.index import Vendored
 from marpack.findings import Finding, Severity
 from marpack.project.plan import Built, Format
 from marpack.render.layout import clean, fact, show_page
@@ -33,12 +34,14 @@ class BuildReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
 
 
-def built_lines(built: Built, modules: Iterable[str]) -> Iterator[str]:
+def built_lines(built: Built, modules: Iterable[str], vendored: Vendored | None = None) -> Iterator[str]:
     """Yield path, size, digest and time, and what was packed by itself."""
     yield fact("built", click.style(clean(str(built.path)), bold=True))
     yield fact("size", f"{decimal(built.size)} in {built.members} members")
     yield fact("digest", built.content_digest)
     yield fact("time", _duration(built.seconds))
+    if vendored:
+        yield fact("wheels", vendored.summary)
     names = ", ".join(modules)
     if names:
         yield fact("also", f"{clean(names)} {click.style('(imported, so packed)', dim=True)}")

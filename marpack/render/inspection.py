@@ -100,6 +100,8 @@ def summary_of(facts: Inspection) -> Iterator[tuple[str, str]]:
     if labels := facts.labels:
         more = ", …" if labels.count > len(labels.first) else ""
         yield "labels", labels.problem or f"{labels.count:,}: {', '.join(labels.first)}{more}"
+    if facts.vendored:
+        yield "wheels", facts.vendored.summary
     if facts.requirements:
         more = f" and {len(facts.requirements) - _SHOWN} more" if len(facts.requirements) > _SHOWN else ""
         yield "needs", ", ".join(facts.requirements[:_SHOWN]) + more

@@ -25,9 +25,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from marpack.archive.protocol import Archive
+from marpack.archive.index import Vendored, index_of
+from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import HandlerError
 from marpack.findings import Finding, Severity
 from marpack.inspection.requirements import Line, LineKind, read_lines, read_requirements
@@ -174,8 +177,9 @@ def unmet(archive: Archive) -> Iterator[Finding]:
     """Yield one finding per requirement that the environment does not meet, those of included files among them.
 
     Options and paths say nothing about packages and are passed over; so are requirements whose markers do not apply
-    here. What pip could not read is for the static checks to tell.
+    here. What pip could not read is for the static checks to tell. A vendored package is met where it can be loaded.
     """
+    yield from _unloadable(archive)
     for file, line in _lines(archive):
         message = _unmet(line)
         if message is not None:
@@ -188,9 +192,30 @@ def unmet(archive: Archive) -> Iterator[Finding]:
             )
 
 
+def _unloadable(archive: Archive) -> Iterator[Finding]:
+    """Yield the vendored packages whose wheels are not for this interpreter."""
+    vendored, here = _vendored(archive), set(sys_tags())
+    for package in vendored.packages if vendored else ():
+        if here.isdisjoint(parse_wheel_filename(package.file)[3]):
+            yield Finding(
+                code="requirement-unmet",
+                severity=Severity.ERROR,
+                message=f"{package.name} is vendored for another Python or machine than this: {package.file}",
+                where=f"{archive.source}!{INDEX_NAME}",
+                hint="to try it here, vendor for this Python, in a copy of the project",
+            )
+
+
+def _vendored(archive: Archive) -> Vendored | None:
+    index = index_of(archive)
+    return (index.vendored or None) if index else None
+
+
 def count_requirements(archive: Archive) -> int:
-    """Return how many requirements an archive has."""
-    return sum(line.sort is LineKind.REQUIREMENT for _, line in _lines(archive))
+    """Return how many requirements an archive has, vendored packages among them."""
+    vendored = _vendored(archive)
+    count = len(vendored.packages) if vendored else 0
+    return count + sum(line.sort is LineKind.REQUIREMENT for _, line in _lines(archive))
 
 
 def required(archive: Archive) -> tuple[str, ...]:
@@ -199,8 +224,11 @@ def required(archive: Archive) -> tuple[str, ...]:
 
 
 def _lines(archive: Archive) -> Iterator[tuple[str, Line]]:
-    first = archive.manifest.model.requirements_file
-    return read_requirements(first, lambda name: _bytes_of(archive, name)) if first else iter(())
+    first, vendored = archive.manifest.model.requirements_file, _vendored(archive)
+    if first:
+        yield from read_requirements(first, lambda name: _bytes_of(archive, name))
+    for line in read_lines("\n".join(vendored.server if vendored else ()).encode()):
+        yield INDEX_NAME, line
 
 
 def _bytes_of(archive: Archive, name: str | None) -> bytes | None:

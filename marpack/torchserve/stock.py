@@ -229,6 +229,20 @@ INSTALLED = _names(
 # Of those, the ones that are one file, which `pip install -t` leaves at the archive's root.
 SINGLE_FILES = _names("typing_extensions six pylab pynvml cpuinfo")
 
+# By distribution, what its images pin, for Python 3.9; of all else that they have, no file of the server's tells which.
+PINNED = dict(
+    pin.split("==")
+    for pin in _names(
+        """
+        torch==2.4.0 torchvision==0.19.0 torchaudio==2.4.0 numpy==1.24.3 pillow==10.3.0 cython==3.0.5 wheel==0.42.0
+        psutil==5.9.8 requests==2.32.0 captum==0.6.0 packaging==23.2 pynvml==11.5.0 pyyaml==6.0.1 ninja==1.11.1.1
+        torchserve==0.12.0 torch-model-archiver==0.12.0
+        """
+    )
+)
+# What those ask of packages that no file pins: a copy in a model folder is theirs, too.
+ASKED = ("typing-extensions>=4.8.0", "charset-normalizer>=2,<4", "idna>=2.5,<4", "urllib3>=1.21.1,<3")
+
 
 def is_standard(top: str) -> bool:
     """Say whether a top-level module belongs to the standard library of a Python that the server runs on."""

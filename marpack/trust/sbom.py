@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
 from marpack.archive.copying import file_digest
-from marpack.archive.index import Metadata
+from marpack.archive.index import Metadata, VendoredPackage
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Progress
 from marpack.errors import DamagedArchiveError, UsageError
 from marpack.inspection.facts import Inspection, WeightsFacts
@@ -77,7 +77,9 @@ def spare(archive: Archive, output: Path) -> None:
 
 def sbom(found: Materials) -> bytes:
     """Return the document: JSON in UTF-8, its keys sorted, the same for the same materials."""
+    vendored = found.facts.vendored.packages if found.facts.vendored else ()
     libraries = [_library(file, line) for file, line in found.requirements if _names(line)]
+    libraries += [_packed(package) for package in vendored]
     document: _Json = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -257,6 +259,18 @@ def _library(file: str, line: Line) -> _Json:
         "properties": _properties([("requirement", line.text)]),
     }
     return component | ({"version": version} if version else {})
+
+
+def _packed(package: VendoredPackage) -> _Json:
+    return {
+        "type": "library",
+        "bom-ref": f"vendored:{package.name}",
+        "name": package.name,
+        "version": package.version,
+        "purl": _purl("pypi", package.name, package.version),
+        "hashes": _hashes(package.sha256),
+        "properties": _properties([("wheel", package.file)]),
+    }
 
 
 def _distribution(address: str) -> _Json:

@@ -1,5 +1,8 @@
 """The static findings of `build`, on the finished archive."""
 
+from msgspec import UNSET
+
+from marpack.archive.index import index_of
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import pickles
@@ -10,7 +13,8 @@ from marpack.inspection.lint.weights import PICKLED
 
 def run(candidate: Candidate) -> CheckOutcome:
     """Fail for what certainly fails on the server; warnings are told."""
-    findings = lint(candidate.archive, candidate.archive.manifest, target=candidate.target)
+    archive, index = candidate.archive, index_of(candidate.archive)
+    findings = lint(archive, archive.manifest, target=candidate.target, vendored=index.vendored if index else UNSET)
     findings = [finding for finding in findings if not _is_of_pickles(finding, candidate)]
     count = sum(finding.severity is Severity.WARNING for finding in findings)
     return judged(tuple(findings), counted(count, "warning") if count else "nothing to find fault with")

@@ -10,7 +10,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     count = count_requirements(candidate.archive)
     if not count:
         return skipped("the archive has no requirements")
-    if candidate.options.python is not None:
+    if candidate.options.python is not None and candidate.archive.manifest.model.requirements_file:
         _ = candidate.python
         return passed(f"{count} requirements, installed in an environment of their own")
     return judged(tuple(unmet(candidate.archive)), f"{count} requirements")

@@ -1,9 +1,13 @@
 """All static checks in their order, and docs/findings.md as printed from their codes."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from itertools import islice
 
+from msgspec import UNSET, UnsetType
+
+from marpack.archive.index import Vendored
 from marpack.archive.manifest import Manifest
 from marpack.errors import LimitExceededError
 from marpack.findings import Finding
@@ -56,13 +60,20 @@ note where the handler's own `initialize` does. This page is printed from the co
 Rule = Callable[[LintContext], Iterable[Finding]]
 
 
-def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHSERVE) -> list[Finding]:
+def lint(
+    view: MemberView,
+    manifest: Manifest,
+    *,
+    target: Target = Target.TORCHSERVE,
+    vendored: Vendored | UnsetType = UNSET,
+) -> list[Finding]:
     """Return everything that reading alone can find wrong with an archive; nothing is executed or unpickled.
 
     Args:
         view: The members, packed or about to be.
         manifest: The manifest that names them.
         target: Whose behaviour counts.
+        vendored: Packages that the archive brings along, which are for others to find fault with.
 
     Never raises for what the members hold; a member that cannot be read is a finding.
     """
@@ -71,6 +82,8 @@ def lint(view: MemberView, manifest: Manifest, *, target: Target = Target.TORCHS
     if isinstance(context, Finding):
         return [*files.findings, context]
     found = [finding for rule in _rules(manifest) for finding in _run(rule, context)]
+    others = {name for package in vendored.packages for name in package.modules} if vendored else set()
+    found = [finding for finding in found if re.split("[/.]", finding.where or "")[0] not in others]
     return list(dict.fromkeys([*files.findings, *found]))
 
 

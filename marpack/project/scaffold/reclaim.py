@@ -162,6 +162,8 @@ def _unsaid(index: Index) -> Iterator[Finding]:
     lost = [name for name in Metadata.__struct_fields__ if getattr(kept, name) != getattr(said, name)]
     if lost:
         yield _lost(f"the {' and '.join(lost)} in {INDEX_NAME} cannot be said in {FILE_NAME}")
+    if index.vendored:
+        yield _lost("the packages that it vendors become files of the project's: marpack build --vendor has them again")
     if commit := index.provenance.get("source_commit"):
         yield _lost(f"the archive was built from commit {commit}: build --source-commit says so again")
 

@@ -1,0 +1,201 @@
+"""vendor.lock: what pip finds in a folder of wheels for a server, and what a build makes of it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from wheelhouse import ELF, only, write_wheel
+
+import marpack
+from marpack.archive.cache import Cache
+from marpack.archive.index import index_of
+from marpack.archive.protocol import no_progress
+from marpack.archive.reader import open_archive
+from marpack.errors import MarpackError, ProjectError, UsageError
+from marpack.project.load import load_project
+from marpack.project.schema import VendorSpec
+from marpack.project.vendor_lock import LOCK_NAME, VendorLock, make_lock, read_lock
+from marpack.runner.environments import count_requirements, unmet
+from marpack.trust.sbom import collect, sbom
+
+YAML = "name: shop\nversion: 1\nhandler: handler.py:handle\nrequirements: requirements.txt\n"
+HANDLER = "import till\n\ndef handle(data, context):\n    return [till.roll() for _ in data or []]\n"
+NATIVE = "till-2.5-cp39-cp39-manylinux_2_17_x86_64.whl"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    monkeypatch.setenv("MARPACK_CACHE_DIR", str(tmp_path / "cache"))
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    lines = (
+        'Requires-Dist: bygone; python_version < "3.10"',
+        'Requires-Dist: hereafter; python_version >= "3.10"',
+        'Requires-Dist: winter; sys_platform == "win32"',
+        "Requires-Dist: numpy>=1.20,<2",
+        'Requires-Dist: torch; extra == "gpu"',
+        'Requires-Dist: socks; extra == "far"',
+    )
+    body = {"till/__init__.py": b"def roll():\n    return 1\n", "till/_fast.cpython-39-x86_64-linux-gnu.so": ELF}
+    write_wheel(folder, NATIVE, body, *lines, "Provides-Extra: gpu", "Provides-Extra: far")
+    write_wheel(folder, "till-2.5-cp311-cp311-manylinux_2_17_x86_64.whl", body)
+    write_wheel(folder, "till-2.5-cp39-cp39-manylinux_2_99_x86_64.whl", body)
+    write_wheel(folder, "till-3.0-py3-none-any.whl", body, "Requires-Dist: numpy>=2")
+    write_wheel(folder, "bygone-1.0-py3-none-any.whl", {"bygone.py": b""})
+    write_wheel(folder, "socks-1.0-py3-none-any.whl", {"socks.py": b""})
+    only(folder, monkeypatch)
+    return folder
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Callable[..., Path]:
+    def make(requirements: str = "till[far]\n", yaml: str = "") -> Path:
+        folder = tmp_path / "shop"
+        folder.mkdir()
+        for name, text in {
+            "marpack.yaml": YAML + yaml,
+            "handler.py": HANDLER,
+            "requirements.txt": requirements,
+        }.items():
+            (folder / name).write_text(text)
+        return folder
+
+    return make
+
+
+def test_wheels_are_chosen_for_the_server_not_for_this_python(wheels: Path, shop: Callable[..., Path]) -> None:
+    folder = shop()
+    built = marpack.build(folder, vendor=True)
+    lock = VendorLock.parse((folder / LOCK_NAME).read_text(), "")
+    assert [wheel.file for wheel in lock.wheels] == [
+        "bygone-1.0-py3-none-any.whl",
+        "socks-1.0-py3-none-any.whl",
+        NATIVE,
+    ]
+    assert (lock.python, lock.platform, lock.server) == ("3.9", "linux_x86_64", ("numpy<2,>=1.20",))
+    assert VendorLock.parse(lock.to_text(), "") == lock
+    shutil.rmtree(wheels)  # once unpacked, they are in the cache
+    assert marpack.build(folder).content_digest == built.content_digest
+    with open_archive(Path(built.path)) as archive:
+        assert {"till/__init__.py", "bygone.py", "till-2.5.dist-info/METADATA", "requirements.txt"} <= set(
+            archive.entries
+        )
+        assert "till-2.5.dist-info/RECORD" not in archive.entries
+        assert archive.manifest.model.requirements_file is None
+        index = index_of(archive)
+        assert index
+        assert index.vendored
+        assert index.vendored.summary == "vendored 3 packages for cp39 linux_x86_64"
+        assert [package.modules for package in index.vendored.packages] == [("bygone",), ("socks",), ("till",)]
+        assert count_requirements(archive) == 4
+        found = list(unmet(archive))
+        assert [finding.message.partition(":")[0] for finding in found if "numpy" not in finding.message] == [
+            "till is vendored for another Python or machine than this"
+        ]
+        facts = marpack.inspect(built.path)
+        components = json.loads(sbom(collect(archive, facts)))["components"]
+    assert [each["purl"] for each in components] == ["pkg:pypi/bygone@1.0", "pkg:pypi/socks@1.0", "pkg:pypi/till@2.5"]
+
+
+@pytest.mark.nightly  # pip takes a second
+def test_the_key_decides_and_a_lock_decides_where_there_is_none(wheels: Path, shop: Callable[..., Path]) -> None:
+    folder = shop("bygone\n")
+    assert marpack.inspect(marpack.build(folder).path).vendored is None
+    facts = marpack.inspect(marpack.build(folder, vendor=True, vendor_python="3.10", vendor_platform="any").path)
+    assert facts.vendored
+    assert facts.vendored.summary == "vendored 1 package for cp310 any"
+    assert marpack.inspect(marpack.build(folder).path).vendored == facts.vendored
+    (folder / "requirements.txt").write_text("socks\n")
+    with pytest.raises(ProjectError) as raised:
+        marpack.build(folder)
+    assert raised.value.findings[0].message.startswith("it was made of other requirements, or for another server")
+
+
+# What is wrong → the requirements, what marpack.yaml says besides, and what is said of it.
+UNRESOLVED = {
+    "another numpy": ("numpy>=2\n", "", "'numpy>=2' asks for another numpy than the server's, which is 1.24.3"),
+    "another numpy, stated": ("numpy>=2\n", "vendor: {installed: [numpy==1.26.4]}\n", "which is 1.26.4"),
+    "a path": ("./till.whl\n", "", "'./till.whl' is nothing that wheels of an index can meet"),
+    "an editable": ("-e .\n", "", "'.' is nothing that wheels"),
+    "an address": ("till @ https://e.org/till.whl\n", "", "is nothing that wheels"),
+    "a repository": ("git+https://e.org/till\n", "", "is nothing that wheels"),
+    "constraints": ("-c other.txt\n", "", "'other.txt' is nothing that wheels"),
+    "an option": ("--no-binary :all:\n", "", "'--no-binary :all:' is nothing that wheels"),
+    "no requirement": ("till==\n", "", "'till==' is nothing that wheels"),
+    "a file that is not there": ("-r other.txt\n", "", "it cannot be read: No such file"),
+    "hashes": (f"till==2.5 --hash=sha256:{'0' * 64}\n", "", "it has hashes of its own"),
+    "no Python": ("till\n", "vendor: {python: three}\n", "three is no version of Python"),
+    "Python 2": ("till\n", 'vendor: {python: "2.7"}\n', "2.7 is no version of Python"),
+    "no version": ("till\n", "vendor: {installed: [numpy]}\n", "'numpy' states no version"),
+    "a range": ("till\n", "vendor: {installed: ['numpy>=1']}\n", "'numpy>=1' states no version"),
+    "no package": ("till\n", "vendor: {installed: ['?']}\n", "'?' states no version"),
+    "extras of the server's": ("torch[opt]\n", "", "nothing certain meets 'torch[opt]'"),
+    "nothing of that name": ("absent\n", "", "pip says: No matching distribution found for absent"),
+    "sources alone": ("till==4\n", "", "No matching distribution found for till==4"),
+}
+
+
+# These ask pip, which takes a second each.
+SLOW = {"extras of the server's", "nothing of that name", "sources alone"}
+CASES = [pytest.param(case, marks=[pytest.mark.nightly] if case in SLOW else [], id=case) for case in UNRESOLVED]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_resolved(case: str, wheels: Path, shop: Callable[..., Path], cache: Cache) -> None:
+    requirements, yaml, said = UNRESOLVED[case]
+    project = load_project(shop(requirements, yaml))
+    with pytest.raises(ProjectError) as raised:
+        make_lock(project, project.vendor or VendorSpec(), cache, no_progress)
+    assert said in str(raised.value)
+    assert raised.value.hint
+    assert not (project.folder / LOCK_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "there is no vendor.lock"),
+        ("", "the lock is not as marpack writes it"),
+        ("<<<<<<< HEAD\n", "the lock is not as marpack writes it"),
+        (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\ntill==2.5\n", "the lock is not as marpack writes it"),
+        (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\n", "it was made of other requirements"),
+    ],
+)
+def test_a_lock_that_is_none_of_the_projects(text: str | None, said: str, shop: Callable[..., Path]) -> None:
+    folder = shop(yaml="vendor: {}\n")
+    if text is not None:
+        (folder / LOCK_NAME).write_text(text)
+    with pytest.raises(ProjectError, match=said) as raised:
+        read_lock(load_project(folder))
+    assert "marpack build --vendor" in (raised.value.hint or "")
+    with pytest.raises(ProjectError):
+        marpack.build(folder)
+    assert not (folder / "shop.mar").exists()
+
+
+@pytest.mark.parametrize(
+    ("yaml", "options", "said"),
+    [
+        ("", {"vendor_python": "3.9"}, "--vendor-python is for marpack build --vendor"),
+        ("vendor: {}\n", {"vendor": True, "vendor_platform": "any"}, "marpack.yaml says whom it is for"),
+        ("vendor: {platform: linux_x86}\n", {}, "has a problem"),
+        ("vendor: {pythn: '3.9'}\n", {}, "has a problem"),
+    ],
+)
+def test_options_and_keys_that_do_not_fit(yaml: str, options: dict, said: str, shop: Callable[..., Path]) -> None:  # type: ignore[type-arg]
+    folder = shop(yaml=yaml)
+    with pytest.raises(MarpackError, match=said):
+        marpack.build(folder, **options)
+    assert sorted(path.name for path in folder.iterdir()) == ["handler.py", "marpack.yaml", "requirements.txt"]
+
+
+def test_the_archivers_flags_vendor_nothing() -> None:
+    with pytest.raises(UsageError, match="--vendor is for projects"):
+        marpack.build(vendor=True, model_name="m", version="1", handler="base_handler")
