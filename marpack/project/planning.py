@@ -173,7 +173,9 @@ def _gather(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
 
 def _add_named(project: Project, gathering: MemberCollector) -> None:
     """Take the files whose base names the manifest gives."""
-    roles = {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}
+    roles = {"weights": Role.WEIGHTS, "model_file": Role.FILE}
+    if not is_vendored(project):  # else it is of no use there, and may name an index that is nobody's business
+        roles["requirements"] = Role.FILE
     for key, role in roles.items():
         text = getattr(project, key)
         if text is not None:

@@ -67,7 +67,9 @@ def wheel_tree(wheel: LockedWheel, cache: Cache, bar: Bar) -> Cached:
             opened = ZipArchive(wheel.file, data, limits=Limits(), cache=cache)
             return cache.fill(key, partial(_extract, opened, wheel), size=total_size(opened))
     except ArchiveError as error:
-        raise ProjectError(f"the wheel cannot be unpacked: {error.what}", where=wheel.file, hint=_REDO) from error
+        raise ProjectError(
+            f"the wheel cannot be fetched or unpacked: {error.what}", where=wheel.file, hint=_REDO
+        ) from error
 
 
 def _extract(

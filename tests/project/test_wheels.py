@@ -51,8 +51,8 @@ UNSOUND: dict[str, tuple[str, Mapping[str, bytes], dict[str, object], str]] = {
     "no RECORD": (ANY, {}, {"left_out": ("till-1.0.dist-info/RECORD",)}, "it has no RECORD"),
     "a file that RECORD lacks": (ANY, FILES, {"record": ""}, "is not what its RECORD says"),
     "other bytes": (ANY, {"till.py": b"x"}, {"record": "till.py,sha256=AAAA,1"}, "is not what its RECORD says"),
-    "a name that climbs out": (ANY, {"../till.py": b"x"}, {}, "cannot be unpacked"),
-    "an absolute name": (ANY, {"/till.py": b"x"}, {}, "cannot be unpacked"),
+    "a name that climbs out": (ANY, {"../till.py": b"x"}, {}, "cannot be fetched or unpacked"),
+    "an absolute name": (ANY, {"/till.py": b"x"}, {}, "cannot be fetched or unpacked"),
 }
 
 
@@ -91,7 +91,7 @@ def test_a_wheel_that_is_not_the_locked_one(spoil: Callable[[Path], object], sai
 def test_what_is_no_zip(tmp_path: Path) -> None:
     path = tmp_path / ANY
     path.write_bytes(b"no zip")
-    with pytest.raises(ProjectError, match="the wheel cannot be unpacked"):
+    with pytest.raises(ProjectError, match="the wheel cannot be fetched or unpacked"):
         wheel_tree(locked(path), Cache(tmp_path / "cache"), no_progress)
 
 

@@ -163,7 +163,7 @@ def _unsaid(index: Index) -> Iterator[Finding]:
     if lost:
         yield _lost(f"the {' and '.join(lost)} in {INDEX_NAME} cannot be said in {FILE_NAME}")
     if index.vendored:
-        yield _lost("the packages that it vendors become files of the project's: marpack build --vendor has them again")
+        yield _lost("the packages that it vendors become plain files of the project's")
     if commit := index.provenance.get("source_commit"):
         yield _lost(f"the archive was built from commit {commit}: build --source-commit says so again")
 
