@@ -26,6 +26,7 @@ def run_with_forks(address: str) -> None:
         if python != sys.executable:
             return spawn(environment=environment, python=python, **options)
         options.pop("preload", None)  # it has
+        options.pop("offline", None)  # a fork of a process with threads cannot
         return Worker(server.launch(environment=environment, **options))
 
     Worker.spawn = fork  # type: ignore[method-assign,assignment]

@@ -46,7 +46,8 @@ def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
     """Return how a model is loaded; its folder and target are filled in later. `check` lacks some of the options."""
     from marpack.torchserve.messages import Load
 
-    given = ("batch_size", "envelope", "metrics_config", "torchserve", "trust_pickle", "show_data", "max_response_size")
+    given = ["batch_size", "envelope", "metrics_config", "torchserve", "trust_pickle", "show_data", "trace"]
+    given.append("max_response_size")
     known = {name: options[name] for name in given if name in options}
     return Load(model_dir="", gpu_id=device.gpu_id(), compile=compiled, **known)
 
@@ -96,6 +97,9 @@ def check_options(
         hint = "check where there is one, or --device cpu; without --device it takes what is here"
         what = "there is no such device here, so nothing would be checked on it"
         raise UsageError(what, where=f"--device {device}", hint=hint)
+    if "inputs" in options["allow_unproved"] and (options["hermetic"] or "hermetic" in options["only"]):
+        hint = "name inputs, or leave one of them out"
+        raise UsageError("hermetic implies proved, and does not go with --allow-unproved inputs", hint=hint)
     return CheckOptions(
         load=load_of(options, chosen, compiled=compiled),
         settings=pool_settings(options, chosen),

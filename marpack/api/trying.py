@@ -29,6 +29,7 @@ def check(
     seconds_per_check: float = 10.0,
     tolerance: float = 1e-3,
     allow_unproved: Sequence[str] = (),
+    hermetic: bool = False,
     stand_ins: Literal["on", "off", "auto"] | None = None,
     content_type: str | None = None,
     headers: Mapping[str, str] | None = None,
@@ -66,6 +67,7 @@ def check(
         seconds_per_check: That each check which repeats samples may take: the command's `--patience`.
         tolerance: Between numbers that agree.
         allow_unproved: "inputs", "gpu": say yes although nothing answered, or nothing on a GPU.
+        hermetic: Also fail where the handler touches more than its archive, its packages and what the project allows.
         stand_ins: Whether requests are made up where there are none; None: the project's word.
         content_type: Of the inputs; None: their own.
         headers: The requests' headers.
@@ -104,8 +106,9 @@ def check(
     from marpack.gate.candidate import Candidate
     from marpack.gate.check import CheckSelection
     from marpack.gate.check import check as examined
+    from marpack.project.checks import HERMETIC
 
-    choice = CheckSelection.of(options["only"], options["skip"])
+    choice = CheckSelection.of(options["only"], options["skip"], (HERMETIC,) if hermetic else ())
     chosen = _check_options(options)
     attester = _attester(options)
     with Candidate(_found(options, chosen, attester), chosen) as candidate:
@@ -172,6 +175,7 @@ def run(
     metrics_config: Name | None = None,
     digest: str | None = None,
     trust_url: bool = False,
+    trace: bool = False,
 ) -> RunReport:
     """Answer all inputs as the server would, and return every answer with what they add up to, held in memory.
 
@@ -202,6 +206,7 @@ def run(
         metrics_config: The server's setting of that name; None: the project's.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
         trust_url: Take what lies at an https or s3 address, whatever its digest.
+        trace: Tell in `hermetic` and `touched` what the handler touches outside of its archive.
 
     Raises:
         UsageError, ProjectError, ArchiveError: the source, an input or an option.

@@ -66,6 +66,9 @@ _GROUPS = {
         option("--allow-unproved", multiple=True, type=click.Choice(["inputs", "gpu"]), help=(
             "Deploy although nothing answered, or nothing on a GPU; the verdict says so."
         )),
+        option("--hermetic", is_flag=True, help=(
+            "Also fail where the handler touches more than its archive, its packages and what the project allows."
+        )),
         option("--stand-ins", type=click.Choice(["on", "off", "auto"]), help=(
             "Make requests up where there are none, to show what fails [the project's]."
         )),
@@ -108,7 +111,7 @@ _GROUPS = {
 
 _FILES = ("report", "junit", "sarif")  # that the verdict may be written to
 _OF_THE_GATE = (
-    *("only", "skip", "allow_unproved", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
+    *("only", "skip", "allow_unproved", "hermetic", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _OF_INPUTS = ("kind", "content_type", "explain", "describe")
@@ -177,9 +180,11 @@ def _gate(source: str | None, options: Options) -> int:
     from msgspec.structs import replace
 
     from marpack.gate.check import CheckSelection
+    from marpack.project.checks import COMPARISONS, HERMETIC
     from marpack.render.output import expect_writable
 
-    choice = CheckSelection.of(options["only"], options["skip"], comparing=options["slower"] is not None)
+    further = (*((HERMETIC,) if options["hermetic"] else ()), *(COMPARISONS if options["slower"] is not None else ()))
+    choice = CheckSelection.of(options["only"], options["skip"], further)
     settings = replace(_check_options(options, options["device"], options["compile"]), inputs=_held_inputs(options))
     for name in _FILES:
         expect_writable(options[name], option=f"--{name}")

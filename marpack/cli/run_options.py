@@ -149,6 +149,7 @@ _GROUPS = ASKING | {
     ),
     "Debugging": (
         option("--show-data", is_flag=True, help="Show what the handler gets, without secrets."),
+        option("--trace", is_flag=True, help="Tell what the handler touches outside of its archive."),
         option("--in-process", is_flag=True, help="Run the handler here, so that breakpoints work."),
         option("--pdb", is_flag=True, help="Open the debugger where the handler fails."),
         option("--watch", is_flag=True, help="Run again whenever a file of the project changes."),
@@ -165,14 +166,15 @@ run_options = grouped(_GROUPS)
 _APART = (
     (
         "in_process",
-        ("workers", "timeout", "startup_timeout", "max_memory", "watch", "repeat"),
+        ("workers", "timeout", "startup_timeout", "max_memory", "watch", "repeat", "trace"),
         "it runs the handler in this one process",
     ),
     ("isolated", ("in_process", "watch"), "it needs a process with another environment"),
     ("recorded", ("inputs", "data", "form", "kind"), "it holds whole requests"),
     ("as_json", ("jsonl",), "they are two forms of one output"),
-    ("repeat", ("output", "report", "resume", "jsonl", "watch", "show_data"), "a benchmark keeps no answers"),
+    ("repeat", ("output", "report", "resume", "jsonl", "watch", "show_data", "trace"), "a benchmark keeps no answers"),
     ("watch", ("as_json", "jsonl", "resume", "output"), "its answers are for the eye"),
+    ("unpacked", ("trace",), "only what is packed is there on a server"),
     ("record", ("watch", "repeat", "resume"), "every answer is written down once"),
     (
         "record",

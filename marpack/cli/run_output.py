@@ -112,15 +112,20 @@ class RunOutput:
             failure: What ended the run early.
             code: The exit code, if it is not for the results to say.
         """
+        from marpack.render.run import show_trace
+        from marpack.render.run_json import trace_of
+
         if self._progress is not None:
             self._progress.clear()
         summary = self._summary(session)
         interrupted = code is ExitCode.INTERRUPTED
         self._close_json(session, failure, interrupted=interrupted)
+        trace = trace_of(session, summary.answered)
         if self._page is not None:
-            self._page.end(summary, interrupted=interrupted)
+            self._page.end(summary, interrupted=interrupted, **trace)
         if self._lines is not None:
             self._show_summary(summary, failure)
+            show_trace(**trace)
         short = summary.short or (self._journal.short if self._journal else 0)
         return code or (ExitCode.SHORT if short else ExitCode.OK)
 
@@ -128,12 +133,15 @@ class RunOutput:
         """Tell what ended the run, and end the document, which nothing may follow."""
         from marpack.render.failure import Failure
         from marpack.render.output import close_stdout, show_line
+        from marpack.render.run_json import trace_of
 
         reported = Failure.of(failure, str(session.resolved.path)) if failure is not None else None
         document, self._document = self._document, None
         with _WRITING:
             if document is not None:
-                document.close(self._summary(session), interrupted=interrupted, failure=reported)
+                summary = self._summary(session)
+                trace = trace_of(session, summary.answered)
+                document.close(summary, interrupted=interrupted, failure=reported, **trace)
                 close_stdout()
             elif self._options["jsonl"] and reported is not None:
                 show_line(reported)
@@ -157,7 +165,7 @@ class RunOutput:
         """Tell why there is nothing to answer with."""
         from marpack.render.failure import Failure
         from marpack.render.output import show, show_line
-        from marpack.render.run import show_load_error
+        from marpack.render.run import show_load_error, show_trace
 
         failure = Failure.of(error, archive)
         if self._options["as_json"]:
@@ -166,6 +174,7 @@ class RunOutput:
             show_line(failure)
         else:
             show_load_error(error)
+            show_trace(False if error.touched else None, error.touched)
 
     def abandon(self) -> int:
         """End without another word, as whoever read stdout is gone; raises BrokenPipeError under --watch."""

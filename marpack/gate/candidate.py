@@ -17,6 +17,7 @@ from marpack.gate.costs import Costs
 from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
+from marpack.project.schema import Allowance
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
 from marpack.runner.environments import required
@@ -77,10 +78,21 @@ class Candidate:
         self._first: Worker | None = None
         self.costs: Costs | None = None  # beside the archive compared with, once they were measured
 
-    def prepare(self) -> None:
-        """Start the worker's process, which then waits: its imports overlap with what is looked into first."""
+    def prepare(self, *, hermetic: bool = False) -> None:
+        """Start the worker's process, which then waits: its imports overlap with what is looked into first.
+
+        `hermetic`: it is traced and, unless the project allows connections, without a network.
+        """
+        if hermetic:
+            offline = replace(self.options.settings, offline=not self.allowance.connect)
+            self.options = replace(self.options, load=replace(self.options.load, trace=True), settings=offline)
         if self.options.python is None:
             self._first = self.options.settings.spawn()
+
+    @property
+    def allowance(self) -> Allowance:
+        """What the project lets the handler touch; an archive does not vouch for itself."""
+        return self.resolved.project.hermetic if self.resolved.project else Allowance()
 
     @property
     def source(self) -> str:

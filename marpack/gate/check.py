@@ -1,7 +1,7 @@
 """`check`: every check in order, each after those it stands on, and the verdict they add up to."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from msgspec import Struct, to_builtins
@@ -23,7 +23,7 @@ from marpack.gate.verdicts import (
     problem,
     skipped,
 )
-from marpack.project.checks import CHECKS, COMPARISONS, PROOF, Check
+from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, Check
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
@@ -32,28 +32,29 @@ _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
 class CheckSelection(Struct, frozen=True):
     """Which checks run."""
 
-    names: frozenset[str] = frozenset(each.name for each in CHECKS)
-    checks: tuple[Check, ...] = CHECKS  # that are told of, whether they run or are left out
+    names: frozenset[str] = frozenset(each.name for each in CHECKS if not each.optional)
 
     @classmethod
-    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = (), *, comparing: bool = False) -> "CheckSelection":
-        """Return the checks named by `only` (none: all), without those named by `skip`.
+    def of(cls, only: Iterable[str] = (), skip: Iterable[str] = (), further: Collection[str] = ()) -> "CheckSelection":
+        """Return the checks named by `only` (none: all but the optional) and by `further`, without those of `skip`.
 
-        Those for `comparing` two archives run unless they are skipped, and are then not told of at all.
+        The check `hermetic` brings the proof along; those of two archives are there by `further` alone.
 
         Raises UsageError for a name that is no check, and where nothing is left.
         """
         kept, left_out = tuple(only), tuple(skip)
         for name in (*kept, *left_out):
-            _known(name, comparing=comparing)
+            _known(name, further)
         both = sorted(set(kept) & set(left_out))
         if both:
             raise UsageError(f"{both[0]} is both asked for and left out", hint="name it with --only or with --skip")
-        names = frozenset(kept or cls().names) - set(left_out)
+        names = frozenset((*(kept or cls().names), *further))
+        if HERMETIC in names and {HERMETIC, PROOF} & set(left_out):
+            raise UsageError(f"hermetic implies {PROOF}, and one of them is left out", hint="skip neither")
+        names = (names | {PROOF} if HERMETIC in names else names) - set(left_out)
         if not names:
             raise UsageError("every check is left out", hint="skip fewer of them")
-        further = tuple(each for each in COMPARISONS if comparing and each.name not in left_out)
-        return cls(names | {each.name for each in further}, (*CHECKS, *further))
+        return cls(names)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -61,11 +62,11 @@ class CheckSelection(Struct, frozen=True):
     @property
     def needs_worker(self) -> bool:
         """Whether one of them asks the model."""
-        return any(each.asks for each in self.checks if each.name in self.names)
+        return any(each.asks for each in CHECKS if each.name in self.names)
 
 
-def _known(name: str, *, comparing: bool) -> None:
-    names = [each.name for each in (*CHECKS, *(COMPARISONS if comparing else ()))]
+def _known(name: str, further: Collection[str]) -> None:
+    names = [each.name for each in CHECKS if each.name not in COMPARISONS or each.name in further]
     if name not in names:
         hint = did_you_mean(name.lower(), names) or f"the checks are {', '.join(names)}"
         raise UsageError(f"there is no check named {name!r}", hint=hint)
@@ -105,26 +106,27 @@ class _Examination:
         self._candidate = candidate
         self._choice = choice
         self._listener = listener
+        self._checks = [each for each in CHECKS if not each.optional or each.name in choice]
         self._done: dict[str, CheckResult] = {}
         self._stopped: str | None = None  # why the rest is not done
         self._interrupted = False
 
     def run(self) -> None:
         self._open()
-        for each in self._choice.checks:
+        for each in self._checks:
             if each.name not in self._done:
                 self._do(each)
 
     def interrupt(self) -> None:
         self._interrupted = True
-        for each in self._choice.checks:
+        for each in self._checks:
             if each.name not in self._done:
                 self._note(each, skipped("interrupted"), 0.0)
 
     def _open(self) -> None:
         """Open the archive, whatever was asked for, and if it cannot be opened, let that be the verdict."""
         if self._choice.needs_worker:
-            self._candidate.prepare()
+            self._candidate.prepare(hermetic=HERMETIC in self._choice)
         try:
             _ = self._candidate.archive
         except ArchiveError as error:
@@ -141,7 +143,7 @@ class _Examination:
 
     def _passed_over(self, each: Check, why: str) -> CheckOutcome:
         """Skip a check; where a failure that weighs little kept the model from being asked, there is no proof."""
-        if each.name == PROOF and why != LEFT_OUT and not self._closing:
+        if each.name in (PROOF, HERMETIC) and why != LEFT_OUT and not self._closing:
             return failed(problem("nothing-asked", f"{why}, so nothing was asked of it"))
         return skipped(why)
 
@@ -200,7 +202,7 @@ class _Examination:
             deployable=verdict is GateVerdict.DEPLOYABLE,
             reservations=tuple(_reservations(candidate, self._choice)),
             interrupted=self._interrupted,
-            checks=tuple(self._done[each.name] for each in self._choice.checks),
+            checks=tuple(self._done[each.name] for each in self._checks),
             samples=len(candidate.samples) if "samples" in vars(candidate) else 0,
             costs=candidate.costs,
             seconds=round(seconds, 3),
@@ -218,11 +220,13 @@ class _Examination:
 def _reservations(candidate: Candidate, choice: CheckSelection) -> Iterator[str]:
     """Yield what was asked for that makes a yes weigh less than one that `marpack check` gives by itself."""
     options = candidate.options
-    for each in choice.checks:
-        if each.name not in choice:
+    for each in CHECKS:
+        if each.name not in choice and not each.optional:
             yield f"the check {each.name} was left out"
     for name in sorted(options.allow_unproved):
         yield f"--allow-unproved {name} was given"
+    for kind, patterns in (to_builtins(candidate.allowance) if HERMETIC in choice else {}).items():
+        yield f"marpack.yaml allows it to {kind} {', '.join(patterns)}"
     if options.load.trust_pickle:
         yield "--trust-pickle was given"
     if not options.load.compile:

@@ -15,6 +15,7 @@ class Check(Struct, frozen=True):
     title: str
     needs: tuple[str, ...] = ()  # checks that must not have failed
     exit_code: ExitCode = ExitCode.SHORT  # of the command, if this is the first to fail
+    optional: bool = False  # runs only where it is asked for
 
     @property
     def asks(self) -> bool:
@@ -28,6 +29,9 @@ _TRUSTED = (*_SOUND, "preflight", "pickles", "requirements")
 _LOADED = (*_TRUSTED, "loads")
 
 PROOF = "proved"  # the check without which nothing is said to be deployable
+HERMETIC = "hermetic"  # the check that `--hermetic` adds
+COMPARISONS = ("alike", "no-slower")  # the checks that `--slower` adds
+_PROVED = (*_LOADED, PROOF)
 CHECKS = (
     Check("safe-to-open", "the server can read it, and reading it is safe", exit_code=_ARCHIVE),
     Check("digests", "every byte is as it was built", _SOUND[:1], exit_code=_ARCHIVE),
@@ -45,11 +49,9 @@ CHECKS = (
     Check("memory", "memory does not grow with the requests", _LOADED),
     Check("model-folder", "nothing is written into the model folder", _LOADED),
     Check(PROOF, "requests get the status expected, one a 2xx, in a batch, too", _LOADED),
-)
-# Those of two archives, after all of one.
-COMPARISONS = (
-    Check("alike", "the answers are those of the archive compared with", (*_LOADED, PROOF)),
-    Check("no-slower", "a request costs no more than by the archive compared with", (*_LOADED, PROOF)),
+    Check(HERMETIC, "it needs nothing but its archive and its packages", _PROVED, optional=True),
+    Check(COMPARISONS[0], "the answers are those of the archive compared with", _PROVED, optional=True),
+    Check(COMPARISONS[1], "a request costs no more than by the archive compared with", _PROVED, optional=True),
 )
 
 

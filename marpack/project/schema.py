@@ -73,6 +73,16 @@ class VendorSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     ] = []
 
 
+class Allowance(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What `marpack check --hermetic` lets the handler touch beside its archive; `*` stands for any text."""
+
+    read: Annotated[list[str], Meta(description="Files and folders, as whole paths or ~/….")] = []
+    write: Annotated[list[str], Meta(description="Likewise.")] = []
+    connect: Annotated[list[str], Meta(description="Hosts, as HOST or HOST:PORT; or a socket's path.")] = []
+    run: Annotated[list[str], Meta(description="Programs, by name; fork is a copy of the worker itself.")] = []
+    load: Annotated[list[str], Meta(description="Libraries that ctypes loads, by name.")] = []
+
+
 class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of marpack.yaml."""
 
@@ -115,6 +125,9 @@ class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     checks: Annotated[
         Severities, Meta(description="How much a failed check of `marpack check` weighs, by its name.")
     ] = Severities()
+    hermetic: Annotated[
+        Allowance, Meta(description="What `marpack check --hermetic` lets the handler touch beside its archive.")
+    ] = Allowance()
 
 
 class Project(ProjectFile, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ from marpack.render.layout import cells, fit
 from marpack.render.run_json import RunHead
 from marpack.runner.benchmark import BenchmarkFigures, Throughput
 from marpack.runner.client import LoadError
-from marpack.runner.results import Percentiles, Result, Summary
-from marpack.torchserve.messages import Frame, Loaded, Trouble
+from marpack.runner.results import Percentiles, Result, Summary, needs_of
+from marpack.torchserve.messages import Frame, Loaded, Touched, Trouble
 from marpack.torchserve.ts.finder import NotProvidedError
 
 _MAX_LOG = 20  # lines
@@ -166,6 +166,19 @@ def show_summary(summary: Summary) -> None:
     reported += [f"{summary.restarts} restarts" if summary.restarts > 1 else "1 restart"] if summary.restarts else []
     if reported:
         console.print(f"[dim]  {', '.join(reported)}[/]")
+
+
+def show_trace(hermetic: bool | None, touched: Iterable[Touched]) -> None:
+    """Print on stderr what the handler touched beside its archive; nothing of a run that nobody traced."""
+    if hermetic is None:
+        return
+    console, needs = talk(), needs_of(touched)
+    verdict = "hermetic" if hermetic else "not hermetic, it touches" if needs else "not hermetic: nothing was answered"
+    console.print(f"[{'green' if hermetic else 'yellow'}]{verdict}[/]")
+    for need in needs[:_MAX_LOG]:
+        console.print(plain(f"  {need.kind:8} {fit_end(need.target, 48)} {need.stage}"), soft_wrap=True)
+    if len(needs) > _MAX_LOG:
+        console.print(f"  [dim]… and {len(needs) - _MAX_LOG} more; all of it with --json[/]")
 
 
 def percentiles_of(percentiles: Percentiles) -> str:

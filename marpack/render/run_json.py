@@ -1,16 +1,17 @@
 """What `marpack run --json` and `--jsonl` write: one document whose results stream, or a line for each."""
 
 from collections.abc import Iterable
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from marpack.findings import Finding
 from marpack.json_text import to_json
 from marpack.render.failure import Failure
 from marpack.runner.results import Result, Summary
 from marpack.runner.session import Session
-from marpack.torchserve.messages import Loaded
+from marpack.torchserve.messages import Loaded, Touched
 
 
 class RunHead(Struct, frozen=True, kw_only=True):
@@ -31,6 +32,14 @@ class RunReport(RunHead, frozen=True, kw_only=True):
     summary: Summary
     interrupted: bool = False
     failure: Failure | None = None  # what ended the run early
+    hermetic: bool | None = None  # with --trace: something was answered, and nothing outside of the archive touched
+    touched: tuple[Touched, ...] = ()
+
+
+def trace_of(session: Session, answered: int) -> dict[str, Any]:  # Any: each field has its own type
+    """Return the fields of a report that tell what was touched outside of the archive."""
+    touched = tuple(sorted(session.pool.touched, key=astuple))
+    return {"hermetic": not touched and answered > 0 if session.load.trace else None, "touched": touched}
 
 
 def head_of(session: Session, findings: Iterable[Finding]) -> RunHead:
@@ -59,10 +68,12 @@ class ReportStream:
         self._stream.write((b"" if self._empty else b",") + b"\n    " + _indented(result, 4))
         self._empty = False
 
-    def close(self, summary: Summary, *, interrupted: bool = False, failure: Failure | None = None) -> None:
-        """Write what comes after the results."""
+    def close(
+        self, summary: Summary, *, interrupted: bool = False, failure: Failure | None = None, **trace: object
+    ) -> None:
+        """Write what comes after the results; see `trace_of`."""
         self._stream.write(b"]" if self._empty else b"\n  ]")
-        for name, value in (("summary", summary), ("interrupted", interrupted), ("failure", failure)):
+        for name, value in {"summary": summary, "interrupted": interrupted, "failure": failure, **trace}.items():
             self._stream.write(f',\n  "{name}": '.encode() + _indented(value, 2))
         self._stream.write(b"\n}\n")
         self._stream.flush()

@@ -17,6 +17,7 @@ from marpack.runner.process import LogPipe, WorkerProcess
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import (
     MAX_MESSAGE,
+    Access,
     Answered,
     Dying,
     ForeignBytesError,
@@ -30,11 +31,13 @@ from marpack.torchserve.messages import (
     Request,
     Response,
     ResponseChunk,
+    Touched,
     Trouble,
 )
 from marpack.torchserve.streaming import assemble
 
 _FOREIGN = "foreign-bytes"  # a trouble's kind
+_UNSEEN = Touched(Access.UNKNOWN, "whatever a worker touched that died before it could tell", "handle")
 _NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
 
 
@@ -49,6 +52,7 @@ class BatchResult(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float = 0.0  # from the worker's turning to the batch to its answer
     died: bool = False  # the worker is gone; start another before the next batch
     outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
+    touched: tuple[Touched, ...] = ()  # for the first time
 
 
 class LoadError(HandlerError):
@@ -63,6 +67,7 @@ class LoadError(HandlerError):
         )
         self.trouble = trouble
         self.status = failure.status
+        self.touched = failure.touched
         self.logs = logs
 
 
@@ -97,9 +102,11 @@ class Worker:
         python: str = sys.executable,
         max_memory: int | None = None,
         preload: bool = False,
+        offline: bool = False,
     ) -> Self:
         """Start the child, which then waits for a model: its imports overlap with the caller's own work."""
-        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, preload=preload))
+        how = {"preload": preload, "offline": offline}
+        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, **how))
 
     def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
         """Load a model, once; a worker that cannot is ended.
@@ -253,6 +260,7 @@ class Worker:
             metrics=message.metrics,
             seconds=seconds,
             outputs=message.outputs,
+            touched=message.touched,
         )
 
     def give_up(self, *, timed_out: bool = False) -> BatchResult:
@@ -276,6 +284,7 @@ class Worker:
             logs=logs,
             seconds=time.monotonic() - self.since,
             died=True,
+            touched=self._dying.touched if self._dying else (_UNSEEN,),
         )
 
     def _why(self, *, timed_out: bool, lost: bool) -> Trouble:

@@ -18,7 +18,7 @@ from typing import TextIO
 from marpack.runner.client import BatchResult, LoadError
 from marpack.runner.pool import Batch
 from marpack.torchserve.frontend.http_response import death_response
-from marpack.torchserve.messages import DATA, METRICS, Answered, Load, Loaded, Response, Trouble
+from marpack.torchserve.messages import DATA, METRICS, Answered, Load, Loaded, Response, Touched, Trouble
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.service import InferenceService
 from marpack.worker.trouble import flatten
@@ -67,6 +67,7 @@ class InProcessPool:
 
     def __init__(self, load: Load, *, debug: bool = False, prints: TextIO | None = None) -> None:
         """Take what to load, whether the debugger opens where the handler fails, and where its prints go (stdout)."""
+        self.touched: set[Touched] = set()  # untraced: no hook can be taken away from this process again
         self._load = load
         self._debug = debug
         self._prints = prints or sys.stdout

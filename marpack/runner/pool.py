@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.runner.client import BatchResult, Worker, wait
-from marpack.torchserve.messages import Load, Loaded, ModelOutput, Request
+from marpack.torchserve.messages import Load, Loaded, ModelOutput, Request, Touched
 from marpack.torchserve.model_config import seconds_of
 
 Batch = tuple[Request, ...]
@@ -40,6 +40,7 @@ class ModelPool(Pool, Protocol):
     restarts: int
     peak_memory: int  # bytes, the most that any worker has had resident; known once it was closed
     load_logs: str  # what was printed while loading
+    touched: set[Touched]  # by any worker, where that is traced
     on_pause: Callable[[], None]  # called whenever there may be no outcome for a while
 
     def start(self) -> Loaded:
@@ -65,6 +66,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] | None = None  # of the workers; None: this process's
     python: str = sys.executable  # the workers' interpreter, which must have marpack
     launch: Callable[[], Worker] | None = None  # returns a worker that waits for a model, in place of a new one
+    offline: bool = False  # each leaves the network, where this user may do that
 
     def as_served(self, config: Mapping[str, Any]) -> Self:
         """Return the same with the server's bounds where there are none: the model config's, or else its own."""
@@ -78,7 +80,8 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
         """Start a worker, which then waits for a model."""
         if self.launch is not None:
             return self.launch()
-        return Worker.spawn(environment=self.environment, python=self.python, max_memory=self.max_memory)
+        memory, offline = self.max_memory, self.offline
+        return Worker.spawn(environment=self.environment, python=self.python, max_memory=memory, offline=offline)
 
 
 class SpareWorkers:
@@ -135,6 +138,7 @@ class LocalPool:
         self.on_pause: Callable[[], None] = lambda: None
         self.load_logs = ""  # what the first printed while loading
         self.outputs: frozenset[ModelOutput] = frozenset()  # of the model, as far as they were seen
+        self.touched: set[Touched] = set()  # by any worker, where that is traced
 
     def start(self) -> Loaded:
         """Load the model in every worker; return what the first says of it.
@@ -147,10 +151,14 @@ class LocalPool:
             for feed in self._workers:
                 feed.worker.begin(self._load)
             for feed in self._workers:
-                self.loads.append(feed.worker.finish(timeout=self._settings.startup_timeout))
+                self._note_load(feed.worker.finish(timeout=self._settings.startup_timeout))
             undo.pop_all()
         self.load_logs = self._workers[0].worker.logs
         return self.loads[0]
+
+    def _note_load(self, loaded: Loaded) -> None:
+        self.loads.append(loaded)
+        self.touched.update(loaded.touched)
 
     def _spawn(self) -> Worker:
         first, self._first = self._first, None
@@ -228,6 +236,7 @@ class LocalPool:
                 self._settle(feed.answered(outcome.seconds), outcome)
 
     def _settle(self, number: int, outcome: BatchResult) -> None:
+        self.touched.update(outcome.touched)
         if number in self._unwanted:
             self._unwanted.remove(number)
         else:
@@ -242,11 +251,16 @@ class LocalPool:
         if self._folder is not None:
             self._load = replace(self._load, model_dir=str(self._folder()))
         feed.worker = self._spawn()
-        self.loads.append(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
+        self._note_load(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
         feed.sent.clear()
         feed.weight = 0
         for later, batch, _ in rest:
             feed.send(later, batch)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the first worker has a network namespace of its own."""
+        return self._workers[0].worker.process.is_offline()
 
     def resident_memory(self) -> int | None:
         """Return the bytes that the first worker has resident now, where the system tells."""

@@ -52,6 +52,7 @@ class WorkerProcess:
         environment: Mapping[str, str] | None = None,
         max_memory: int | None = None,
         preload: bool = False,
+        offline: bool = False,
     ) -> Self:
         """Start a child that waits for a model.
 
@@ -60,6 +61,7 @@ class WorkerProcess:
             environment: The child's environment; None: this process's.
             max_memory: Bytes of data the child may have; None: no bound.
             preload: Whether it imports torch while it waits.
+            offline: Whether it leaves the network, where this user may do that.
 
         Raises WorkerError if it cannot be started.
         """
@@ -70,7 +72,7 @@ class WorkerProcess:
         marker = secrets.token_hex(8)
         # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
         command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), marker, str(max_memory or 0)]
-        command += [str(_lasting_parent()), *(["preload"] if preload else [])]
+        command += [str(_lasting_parent()), *(["preload"] if preload else []), *(["offline"] if offline else [])]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command,
@@ -115,6 +117,13 @@ class WorkerProcess:
             return f"ended with exit code {self._process.returncode}"
         crashed = "; compiled code crashed: PYTHONFAULTHANDLER=1 marpack run --logs tells the line that called it"
         return f"was killed by {_name_of(self.signal)}{crashed if self.signal in _CRASHES else ''}"
+
+    def is_offline(self) -> bool:
+        """Say whether the process has a network namespace of its own."""
+        try:
+            return Path(f"/proc/{self.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+        except OSError:
+            return False
 
     def peak_memory(self) -> int | None:
         """Return the most bytes of memory the process has had resident so far, where the system tells."""

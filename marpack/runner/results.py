@@ -7,6 +7,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, groupby, islice
+from os.path import commonpath
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -14,8 +15,10 @@ from msgspec import Struct
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.pool import Batch, Pool
-from marpack.torchserve.messages import DATA, METRICS, Loaded, Trouble
+from marpack.torchserve.messages import DATA, METRICS, Access, Loaded, Touched, Trouble
 
+_FEW = 5  # files of a folder that are named one by one
+_STAGES = ("import", "initialize", "handle")
 _KEPT = 4096  # durations kept per stage: more are sampled evenly
 
 
@@ -44,6 +47,7 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     logs: str = ""  # what the handler printed; of the whole batch, told with its first input
     metrics: tuple[str, ...] = ()
     data: tuple[str, ...] = ()  # what the handler got, with --show-data; of the whole batch
+    touched: tuple[Touched, ...] = ()  # with --trace, for the first time; of the whole batch, told with its first input
     troubles: tuple[Trouble, ...] = ()
     restarted: bool = False  # the worker died and was started again
     file: str | None = None  # where --output put the body
@@ -68,6 +72,7 @@ def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ..
     said = _parted(outcome.logs, outcome.metrics)
     stages = {stage: round(elapsed, 3) for stage, elapsed in outcome.stages.items()}
     seconds = round(outcome.seconds, 6)
+    touched = outcome.touched
     results = []
     for name, response in zip(names, outcome.responses, strict=True):
         body = body_of(response.body)
@@ -88,11 +93,12 @@ def results_of(names: tuple[str, ...], outcome: BatchResult) -> tuple[Result, ..
                 logs=said.logs,
                 metrics=said.metrics,
                 data=said.data,
+                touched=touched,
                 troubles=outcome.troubles,
                 restarted=outcome.died,
             )
         )
-        said = _LogParts()
+        said, touched = _LogParts(), ()
     return tuple(results)
 
 
@@ -121,6 +127,23 @@ def _parted(logs: str, metrics: tuple[str, ...]) -> _LogParts:
         (*(line.strip().removeprefix(METRICS) for line in lines if line.startswith(METRICS)), *beside),
         tuple([line.rstrip("\n").removeprefix(DATA) for line in lines if line.startswith(DATA)]),
     )
+
+
+def needs_of(touched: Iterable[Touched]) -> tuple[Touched, ...]:
+    """Return each thing that was touched once, with all its stages; of a folder with many files the folder."""
+    stages: dict[tuple[Access, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[Access, str], set[str]] = defaultdict(set)
+    for each in sorted(touched, key=lambda each: _STAGES.index(each.stage)):
+        stages[each.kind, each.target].append(each.stage)
+        is_path = each.kind in (Access.READ, Access.WRITE)
+        groups[each.kind, "/".join(each.target.split("/")[:4]) if is_path else each.target].add(each.target)
+    needs = []
+    for (kind, _), targets in sorted(groups.items()):
+        for some in [targets] if len(targets) > _FEW else [{target} for target in sorted(targets)]:
+            name = min(some) if len(some) == 1 else f"{commonpath(some)} ({len(some)} files)"
+            seen = dict.fromkeys(stage for target in sorted(some) for stage in stages[kind, target])
+            needs.append(Touched(kind, name, ", ".join(seen)))
+    return tuple(needs)
 
 
 class AnsweredInput(Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ flattened to `Trouble`.
 import contextlib
 import socket
 import struct
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -81,6 +82,26 @@ class Trouble(Struct, frozen=True, kw_only=True):
     only_here: bool = False  # what is missing here, the server has
 
 
+class Access(StrEnum):
+    """How something outside of an archive is touched."""
+
+    READ = "read"
+    WRITE = "write"
+    CONNECT = "connect"  # host:port, or a socket's path
+    RESOLVE = "resolve"  # a host's name
+    RUN = "run"  # a program
+    LOAD = "load"  # a library, by ctypes
+    UNKNOWN = "unknown"  # it cannot be told what was touched
+
+
+class Touched(Struct, frozen=True):
+    """Something outside of its archive that a handler touched, so that it needs it."""
+
+    kind: Access
+    target: str
+    stage: str  # import, initialize, handle
+
+
 class Load(Struct, frozen=True, kw_only=True, tag=True):
     """Load the model in a folder and initialise its handler once."""
 
@@ -99,6 +120,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     show_data: bool = False  # print what the handler gets, before it is called
     max_response_size: int = MAX_BODY  # bytes of one answer: the server's setting
     required: tuple[str, ...] = ()  # distributions that the archive's requirements name
+    trace: bool = False  # tell what the handler touches outside of its archive
 
 
 class Predict(Struct, frozen=True, tag=True, gc=False):
@@ -115,6 +137,7 @@ class Loaded(Struct, frozen=True, kw_only=True, tag=True):
     troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
     device: str | None = None
     loses_answers: bool = False  # the server forgets the requests of a worker that ends: asyncCommunication
+    touched: tuple[Touched, ...] = ()
 
 
 class LoadFailed(Struct, frozen=True, kw_only=True, tag=True):
@@ -122,6 +145,7 @@ class LoadFailed(Struct, frozen=True, kw_only=True, tag=True):
 
     trouble: Trouble
     status: int = 503  # what a client of the server gets meanwhile
+    touched: tuple[Touched, ...] = ()
 
 
 class Dying(Struct, frozen=True, tag=True):
@@ -129,6 +153,7 @@ class Dying(Struct, frozen=True, tag=True):
 
     trouble: Trouble
     responses: tuple[Response, ...] = ()  # of the rows before the one it dies of
+    touched: tuple[Touched, ...] = ()
 
 
 class ResponseChunk(Struct, frozen=True, tag=True):
@@ -152,6 +177,7 @@ class Answered(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     troubles: tuple[Trouble, ...] = ()
     outputs: frozenset[ModelOutput] = frozenset()  # of the model, that no answer before has told of
     metrics: tuple[str, ...] = ()  # lines that were left to be written at the end of the batch
+    touched: tuple[Touched, ...] = ()  # for the first time
 
 
 class ForeignBytesError(Exception):

@@ -1,6 +1,6 @@
 """The child: `python -m marpack.worker FD MARKER MEMORY PARENT` loads one model and answers on the socket it was given.
 
-With a fifth word, `preload`, it imports torch while it waits for the model.
+With a further word, `preload`, it imports torch while it waits for the model; with `offline`, it leaves the network.
 """
 
 import contextlib
@@ -14,14 +14,19 @@ import socket
 import sys
 import threading
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from msgspec.structs import replace
 
 from marpack.torchserve.messages import Dying, FromWorker, Load, LoadFailed, Pipe, Predict, ToWorker
 from marpack.torchserve.metrics import LogHandler
-from marpack.worker.model_loader import HandlerLoader
+from marpack.worker.model_loader import HandlerLoader, unwatched
 from marpack.worker.prints import StdoutWriter, close_stdin, flush
 from marpack.worker.service import InferenceService
 from marpack.worker.trouble import last_words
+
+if TYPE_CHECKING:
+    from marpack.worker.tracing import Tracer
 
 # What a model's first request would import; by name, since not every environment has them all.
 _PRELOADED = (
@@ -60,18 +65,24 @@ def main(descriptor: int, marker: bytes, max_memory: int) -> int:
     logging.basicConfig(handlers=[LogHandler(sys.stdout, prints.put)], level=logging.INFO)  # as the server's worker
     close_stdin()
     os.chdir(load.model_dir)
-    return _converse(load, pipe, prints)
+    if not load.trace:
+        return _converse(load, pipe, prints)
+    from marpack.worker.tracing import Tracer  # noqa: PLC0415 - few runs are traced
+
+    return _converse(load, pipe, prints, Tracer(load.model_dir))
 
 
-def _converse(load: Load, pipe: Pipe, prints: StdoutWriter) -> int:
-    own, loader = os.getpid(), HandlerLoader(load)
+def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | None" = None) -> int:
+    during = tracer.during if tracer else unwatched
+    own, loader = os.getpid(), HandlerLoader(load, during=during)
     service: InferenceService | None = None
     message: ToWorker | None = load
     reply: FromWorker
     while message is not None:
         try:
             if isinstance(message, Predict) and service is not None:
-                reply = service.predict(message.requests, pipe.send)
+                with during("handle"):
+                    reply = service.predict(message.requests, pipe.send)
             else:
                 service, reply = loader.run()
                 service.take_lines = prints.take_lines
@@ -83,6 +94,8 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter) -> int:
         if os.getpid() != own:
             os._exit(0)  # the handler forked and let its child return: only one of them may answer
         prints.end_batch()
+        if tracer is not None:
+            reply = replace(reply, touched=tracer.taken())
         pipe.send(reply)
         if isinstance(reply, LoadFailed | Dying):
             return 1
@@ -129,7 +142,11 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    if "offline" in sys.argv[5:]:  # first of all: see what it says
+        from marpack.worker.offline import leave_network
+
+        leave_network()
     end_with(int(sys.argv[4]), int(sys.argv[1]))
-    if sys.argv[5:] == ["preload"]:
+    if "preload" in sys.argv[5:]:
         preload()
     end(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))

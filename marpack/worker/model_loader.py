@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from marpack.torchserve import diagnostics
@@ -21,15 +22,22 @@ from marpack.worker.service import InferenceService, ServiceMode
 from marpack.worker.trouble import flatten, message_of
 
 R = TypeVar("R")
+During = Callable[[str], AbstractContextManager[None]]  # what a stage of the author's code is entered with, by its name
+
+
+def unwatched(_stage: str) -> AbstractContextManager[None]:
+    """Enter a stage that nobody watches."""
+    return nullcontext()
 
 
 class HandlerLoader:
     """Loads one model, keeping the time and the name of each step, so that a failure can say where it was."""
 
-    def __init__(self, load: Load, *, tell: Callable[[str], None] = print_line) -> None:
-        """Take what is to be loaded, and where lines of `--show-data` go."""
+    def __init__(self, load: Load, *, tell: Callable[[str], None] = print_line, during: During = unwatched) -> None:
+        """Take what is to be loaded, where lines of `--show-data` go, and what author's code is run within."""
         self._load = load
         self._tell = tell
+        self._during = during
         self._stage = "manifest"
         self._stages: dict[str, float] = {}
 
@@ -37,12 +45,14 @@ class HandlerLoader:
         """Load and initialise; raises whatever the author's code raises."""
         manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
         config = self._timed("config", lambda: self._config(manifest))
-        self._timed("import", lambda: self._prepare_imports(manifest, config))
-        entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
+        with self._during("import"):
+            self._timed("import", lambda: self._prepare_imports(manifest, config))
+            entry = self._timed("import", lambda: find_entry(self._handler(manifest)))
         handle = self._timed("import", lambda: envelope_of(self._envelope(manifest), self._shown(entry.handle)))
         context = self._timed("config", lambda: self._context(manifest, config))
         mode = self._conduct(config)  # now: the handler may change the config
-        self._timed("initialize", lambda: entry.initialize(context))
+        with self._during("initialize"):
+            self._timed("initialize", lambda: entry.initialize(context))
         service = InferenceService(entry, context, handle, mode, max_response_size=self._load.max_response_size)
         return service, self._loaded(entry, loses_answers=mode.loses_answers)
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from gate.archives import archive, examine
 
+from marpack.errors import UsageError
 from marpack.gate.check import CheckSelection
 from marpack.gate.checks import no_slower
 from marpack.gate.costs import LOOKS, Cost, Speed
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
+from marpack.project.checks import COMPARISONS
 from marpack.project.source import resolve
 from marpack.runner.pool import PoolSettings
 
@@ -44,7 +46,7 @@ def work(folder: Path, turns: int = 100, sleep: float = 0.0, change: tuple[str, 
 
 
 def beside(new: Path, old: Path, *only: str, skip: tuple[str, ...] = (), **options: Any) -> GateReport:
-    choice = CheckSelection.of(only or ("samples", "proved"), skip, comparing=True)
+    choice = CheckSelection.of(only or ("samples", "proved"), skip, further=COMPARISONS)
     return examine(new, choice=choice, **{"against": resolve(str(old)), "slower": 0.5} | options)
 
 
@@ -175,9 +177,10 @@ def test_without_requests_or_proof_nothing_is_compared(same: Path, tmp_path: Pat
 
 
 def test_what_is_compared_can_be_skipped_and_is_part_of_no_other_check(same: Path):
-    choice = CheckSelection.of((), ("alike",), comparing=True)
+    choice = CheckSelection.of((), ("alike",), further=COMPARISONS)
     assert ("alike" in choice, "no-slower" in choice) == (False, True)
-    assert [each.name for each in choice.checks[-2:]] == ["proved", "no-slower"]
+    with pytest.raises(UsageError, match="there is no check named 'alike'"):
+        CheckSelection.of(["alike"])
     assert not {"alike", "no-slower"} & CheckSelection.of().names
 
 

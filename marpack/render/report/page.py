@@ -19,7 +19,7 @@ from marpack.render.report.article import article, article_css, page_templates
 from marpack.render.report.pictures import SIDE
 from marpack.render.run_json import RunHead
 from marpack.runner.inputs import Input
-from marpack.runner.results import AnsweredInput, Result, Summary
+from marpack.runner.results import AnsweredInput, Result, Summary, needs_of
 from marpack.version import __version__
 
 _MAX_COLUMNS = 240  # columns of the course
@@ -96,13 +96,15 @@ class HtmlReport:
         side = SIDE if self._shown <= _LARGE else _SMALL_SIDE
         self._put(article(AnsweredInput(asked, result), self._labels, self._handler, side=side))
 
-    def end(self, summary: Summary, *, interrupted: bool = False) -> None:
+    def end(self, summary: Summary, *, interrupted: bool = False, **trace: Any) -> None:  # Any: see `trace_of`
         """Write what the run adds up to."""
         initialize = summary.load.get("initialize")
         self._write(
             "foot.html.j2",
             summary=summary,
             interrupted=interrupted,
+            hermetic=trace.get("hermetic"),
+            needs=needs_of(trace.get("touched", ())),
             stages=summary.stages,
             course=self._course,
             initialize=None if initialize is None else f"{initialize / 1000:.2f} s",

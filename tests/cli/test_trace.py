@@ -1,0 +1,114 @@
+"""`marpack run --trace` and `marpack check --hermetic` as a person asks for them, and what does not go with them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.running import marpack
+
+HANDLER = """
+def handle(data, context):
+    if data is None:
+        open("/etc/passwd").close()
+        return
+    if "two" in str(data[0]):
+        for number in range(30):
+            open(f"/etc/{'group' if number else 'shells'}").close()
+    return [b"yes" for _ in data]
+"""
+HERMETIC = "def handle(data, context):\n    return [b'yes' for _ in data or ()]\n"
+
+
+@pytest.fixture
+def touching(make_mar) -> str:
+    return str(make_mar(HANDLER))
+
+
+def test_what_is_touched_is_told_below_the_answers(touching: str):
+    done = marpack("run", touching, "--data", "one", "--data", "two", "--trace")
+    lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
+    assert lines[-4:] == [
+        "not hermetic, it touches",
+        "read /etc/group handle",
+        "read /etc/passwd initialize",
+        "read /etc/shells handle",
+    ]
+    assert max(map(len, done.stderr.splitlines())) <= 80
+
+
+def test_in_json_each_input_has_its_own(touching: str):
+    told = json.loads(marpack("run", touching, "--data", "one", "--data", "two", "--trace", "--json").stdout)
+    of_inputs = [[each["target"] for each in result["touched"]] for result in told["results"]]
+    assert (told["hermetic"], of_inputs) == (False, [[], ["/etc/shells", "/etc/group"]])
+    assert told["loaded"]["touched"] == [{"kind": "read", "target": "/etc/passwd", "stage": "initialize"}]
+    assert [each["target"] for each in told["touched"]] == ["/etc/group", "/etc/passwd", "/etc/shells"]
+
+
+def test_untraced_nothing_is_said(touching: str):
+    done = marpack("run", touching, "--data", "one", "--json")
+    assert json.loads(done.stdout)["hermetic"] is None
+    assert "hermetic" not in done.stderr
+
+
+def test_what_touches_nothing_is_hermetic_and_the_report_says_so(make_mar, tmp_path: Path):
+    page = tmp_path / "report.html"
+    source = str(make_mar(HERMETIC))
+    done = marpack("run", source, "--data", "one", "--trace", "--report", str(page), "--workers", "2")
+    assert done.stderr.splitlines()[-1] == "hermetic"
+    assert ">Hermetic<" in page.read_text()
+
+
+def test_the_report_names_what_is_touched(touching: str, tmp_path: Path):
+    marpack("run", touching, "--data", "one", "--trace", "--report", str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text()
+    assert ">Not hermetic<" in page
+    assert "/etc/passwd" in page
+
+
+def test_where_nothing_answers_nothing_is_hermetic(make_mar):
+    source = str(make_mar("def handle(data, context):\n    if data:\n        raise ValueError\n"))
+    told = json.loads(marpack("run", source, "--data", "one", "--trace", "--json", code=1).stdout)
+    assert (told["hermetic"], told["touched"]) == (False, [])
+
+
+def test_what_does_not_load_still_tells_what_it_touched(make_mar):
+    done = marpack("run", str(make_mar("open('/nowhere/weights.pt')")), "--data", "x", "--trace", code=4)
+    assert "read     /nowhere/weights.pt" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("run", "--trace", "--in-process"), "does not go with --trace"),
+        (("run", "--trace", "--pdb"), "does not go with --trace"),
+        (("run", "--trace", "--repeat", "3"), "does not go with --trace"),
+        (("run", "--trace", "--unpacked"), "does not go with --trace"),
+        (("check", "--hermetic", "--skip", "proved"), "hermetic implies proved"),
+        (("check", "--hermetic", "--skip", "hermetic"), "hermetic implies proved"),
+        (("check", "--only", "hermetic", "--skip", "proved"), "hermetic implies proved"),
+        (("check", "--hermetic", "--allow-unproved", "inputs"), "does not go with --allow-unproved inputs"),
+        (("check", "--only", "hermetic", "--allow-unproved", "inputs"), "does not go with --allow-unproved inputs"),
+        (("check", "--hermetic", "--compile", "on,off"), "--hermetic is of the gate"),
+        (("check", "--hermetic", "--against", "other.mar"), "--hermetic is of the gate"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(make_mar, args: tuple[str, ...], message: str):
+    command, *rest = args
+    done = marpack(command, str(make_mar(HERMETIC)), "--data", "x", *rest, code=2)
+    assert message in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("hermetic", "message"),
+    [
+        ("{reed: [/x]}", "there is no key reed"),
+        ("{read: /x}", "must be a list"),
+        ("[/x]", "must be a mapping of read, write, connect, run, load"),
+        ("{connect: [[x]]}", "must be text"),
+    ],
+)
+def test_a_wrong_allowance_is_said(tmp_path: Path, hermetic: str, message: str):
+    (tmp_path / "handler.py").write_text(HERMETIC)
+    (tmp_path / "marpack.yaml").write_text(f"name: p\nversion: '1'\nhandler: handler.py\nhermetic: {hermetic}\n")
+    assert message in " ".join(marpack("check", "--hermetic", cwd=tmp_path, code=2).stderr.split())
