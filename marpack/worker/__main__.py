@@ -142,7 +142,7 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    if "offline" in sys.argv[5:]:  # first of all: see what it says
+    if "offline" in sys.argv[5:]:  # first of all: it takes one thread, and new credentials may cost the signal below
         from marpack.worker.offline import leave_network
 
         leave_network()

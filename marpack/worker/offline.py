@@ -12,7 +12,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
 
 
 def leave_network() -> None:
-    """Leave the network, where this user may: a process of one thread, which forgets the signal of its parent's death.
+    """Leave the network, where this user may, while this process has one thread.
 
     A child tries it first: where the namespace cannot be furnished, a process that has entered it is of no more use.
     """

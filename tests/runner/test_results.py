@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from marpack.runner.client import BatchResult
-from marpack.runner.results import Body, Percentiles, Reservoir, Result, RunStatistics, results_of
-from marpack.torchserve.messages import Loaded, Response, Trouble
+from marpack.runner.results import Body, Percentiles, Reservoir, Result, RunStatistics, needs_of, results_of
+from marpack.torchserve.messages import Access, Loaded, Response, Touched, Trouble
 
 
 def result(**values: Any) -> Result:
@@ -128,3 +128,15 @@ def test_what_a_batch_printed_is_told_with_its_first_input_and_what_is_no_print_
 def test_what_was_printed_without_metrics_is_told_as_it_was():
     (told,) = results_of(("a",), BatchResult(responses=(Response(status=200, body=b'{"a": 1}'),), logs="x\r\ny"))
     assert (told.logs, told.metrics, told.json()) == ("x\r\ny", (), {"a": 1})
+
+
+def test_of_a_folder_with_many_files_the_folder_is_needed_and_each_stage_is_named():
+    files = [Touched(Access.READ, f"/home/me/src/package/{number}.py", "import") for number in range(6)]
+    few = [Touched(Access.READ, f"/data/{number}", "handle") for number in range(2)]
+    hosts = [Touched(Access.CONNECT, "example.com:443", stage) for stage in ("handle", "import")]
+    assert needs_of([*files, *few, *hosts]) == (
+        Touched(Access.CONNECT, "example.com:443", "import, handle"),
+        Touched(Access.READ, "/data/0", "handle"),
+        Touched(Access.READ, "/data/1", "handle"),
+        Touched(Access.READ, "/home/me/src/package (6 files)", "import"),
+    )
