@@ -17,7 +17,7 @@ from marpack.runner.process import LogPipe, WorkerProcess
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import (
     MAX_MESSAGE,
-    Access,
+    UNSEEN,
     Answered,
     Dying,
     ForeignBytesError,
@@ -36,8 +36,6 @@ from marpack.torchserve.messages import (
 )
 from marpack.torchserve.streaming import assemble
 
-_FOREIGN = "foreign-bytes"  # a trouble's kind
-_UNSEEN = Touched(Access.UNKNOWN, "whatever a worker touched that died before it could tell", "handle")
 _NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"
 
 
@@ -66,8 +64,7 @@ class LoadError(HandlerError):
             f"the handler failed in {trouble.stage}: {trouble.kind}: {trouble.message}", where=where, hint=trouble.hint
         )
         self.trouble = trouble
-        self.status = failure.status
-        self.touched = failure.touched
+        self.status, self.touched = failure.status, failure.touched
         self.logs = logs
 
 
@@ -101,11 +98,9 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
         max_memory: int | None = None,
-        preload: bool = False,
-        offline: bool = False,
+        **how: bool,
     ) -> Self:
-        """Start the child, which then waits for a model: its imports overlap with the caller's own work."""
-        how = {"preload": preload, "offline": offline}
+        """Start the child, as `WorkerProcess.start` does; it then waits for a model: its imports overlap with ours."""
         return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, **how))
 
     def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
@@ -284,7 +279,7 @@ class Worker:
             logs=logs,
             seconds=time.monotonic() - self.since,
             died=True,
-            touched=self._dying.touched if self._dying else (_UNSEEN,),
+            touched=self._dying.touched if self._dying else (UNSEEN,),
         )
 
     def _why(self, *, timed_out: bool, lost: bool) -> Trouble:
@@ -298,7 +293,7 @@ class Worker:
             return Trouble(kind="timeout", message=message, stage="handle", hint=hint)
         if self._foreign is not None:
             message = f"the worker {self._ended()}"
-            return Trouble(kind=_FOREIGN, message=message, stage="handle", hint=_NO_SCRIBBLING)
+            return Trouble(kind="foreign-bytes", message=message, stage="handle", hint=_NO_SCRIBBLING)
         memory = " (the system may be out of memory)" if self.process.signal == signal.SIGKILL else ""
         message = f"the worker {self._ended()}{memory}"
         return Trouble(kind="worker-died", message=message, stage="handle")

@@ -102,6 +102,9 @@ class Touched(Struct, frozen=True):
     stage: str  # import, initialize, handle
 
 
+UNSEEN = Touched(Access.UNKNOWN, "whatever a worker touched that died before it could tell", "handle")
+
+
 class Load(Struct, frozen=True, kw_only=True, tag=True):
     """Load the model in a folder and initialise its handler once."""
 
