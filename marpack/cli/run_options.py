@@ -149,7 +149,7 @@ _GROUPS = ASKING | {
     ),
     "Debugging": (
         option("--show-data", is_flag=True, help="Show what the handler gets, without secrets."),
-        option("--trace", is_flag=True, help="Tell what the handler touches outside of its archive."),
+        option("--trace", is_flag=True, help="Tell what it touches beside its archive; native code escapes."),
         option("--in-process", is_flag=True, help="Run the handler here, so that breakpoints work."),
         option("--pdb", is_flag=True, help="Open the debugger where the handler fails."),
         option("--watch", is_flag=True, help="Run again whenever a file of the project changes."),
