@@ -206,7 +206,8 @@ def _png(image: Any, where: str) -> bytes:  # Any: a PIL.Image.Image
             raise UsageError(what, where=where, hint=f"convert it first: image.convert('L'); or {_NUMBERS}")
         kept = image if image.mode in _PNG else image.convert(_AS_PNG.get(image.mode, "RGB"))
         kept.save(buffer, "PNG")
-    except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises for a picture that is broken or closed
+    # What Pillow raises for a picture that is broken or closed; before 13 also a SystemError for one without a pixel.
+    except (OSError, ValueError, SyntaxError, SystemError) as error:
         what = f"this picture cannot be sent as PNG: {first_line(error)}"
         raise UsageError(what, where=where, hint="open it again; or send its file: Path(…)") from error
     return buffer.getvalue()
