@@ -12,7 +12,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all fuzz coverage lint types layers tests peer format bench soak docs reference pictures clean
+.PHONY: demo test test-all fuzz coverage lint types layers tests peer format bench soak release-check docs reference pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -65,6 +65,10 @@ bench: $(VENV)/.dev
 # A served model under load for so many minutes: nothing fails, nothing grows. SOAK=2 make soak: fewer.
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(SOAK),10)
+
+# What a release has to show. RELEASE=--without-address make release-check: while the repository has no address.
+release-check: $(VENV)/.dev
+	$(BIN)/python -m tools.release $(RELEASE)
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
