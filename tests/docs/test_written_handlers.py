@@ -1,0 +1,91 @@
+"""The three handlers of how-to/write-a-handler.md, over HTTP: as `marpack serve` and as a real TorchServe answer."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conformance.peer import find_peer
+from conformance.server import Server
+from conformance.wire import Answer, Message, exchange
+from docs.blocks import blocks
+from serving.commands import serving
+
+import marpack
+
+# nightly: trains three nets, and starts servers.
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("uncovered")]
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-handler.md"
+NAMES = ("topics", "shapes", "months")
+TEXT = (("Content-Type", "text/plain"),)
+FORM = (("Content-Type", "multipart/form-data; boundary=X"),)
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write the page's files, each into the folder that the page has made for it, train and build."""
+    folder = place = tmp_path_factory.mktemp("work")
+    for block in blocks(PAGE):
+        if block.language == "sh" and "mkdir" in block.text:
+            place = folder / block.text.split()[-1]
+        elif block.title:
+            path = place / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+    for name in NAMES:
+        subprocess.run([sys.executable, "train.py"], cwd=folder / name, check=True)
+    return {name: Path(marpack.build(folder / name).path) for name in NAMES}
+
+
+def part(content: bytes) -> bytes:
+    head = b'Content-Disposition: form-data; name="data"; filename="a.png"\r\nContent-Type: image/png\r\n\r\n'
+    return b"--X\r\n" + head + content + b"\r\n--X--\r\n"
+
+
+def asked(address: tuple[str, int], archives: dict[str, Path]) -> Iterator[Answer]:
+    circle = (archives["shapes"].parent / "samples" / "circle.png").read_bytes()
+    for path, headers, body in (
+        ("/predictions/topics", TEXT, b"where is my parcel"),
+        ("/explanations/topics", TEXT, b"where is my parcel"),
+        ("/predictions/topics", TEXT, b"xyzzy"),
+        ("/predictions/shapes", (), circle),
+        ("/predictions/shapes", FORM, part(circle)),
+        ("/predictions/shapes", (), b"no picture"),
+        ("/predictions/months", TEXT, b"October"),
+        ("/predictions/months", TEXT, b"Smarch"),
+    ):
+        yield exchange(address, Message("POST", path, headers, body))
+
+
+@pytest.fixture(scope="module")
+def served(archives: dict[str, Path]) -> list[Answer]:
+    with serving(*map(str, archives.values()), cwd=archives["topics"].parent, loaded=len(NAMES)) as server:
+        return list(asked(("127.0.0.1", server.port()), archives))
+
+
+def test_they_answer_as_the_page_says(served: list[Answer]):
+    assert [answer.status for answer in served] == [200, 200, 422, 200, 200, 400, 200, 400]
+    assert b'"delivery": 0.99' in served[0].body
+    assert b'"parcel": ' in served[1].body
+    assert b'"message": "no word of this text is known"' in served[2].body
+    assert b'"shape": "circle"' in served[3].body
+    assert served[4].body == served[3].body
+    assert served[6].pieces == (b"november\n", b"december\n", b"january\n", b"february\n")
+    assert served[6].header("content-type") == "text/plain"
+
+
+@pytest.mark.conformance
+def test_a_real_server_answers_the_same(archives: dict[str, Path], served: list[Answer], tmp_path: Path):
+    peer = find_peer()
+    if isinstance(peer, str):
+        pytest.skip(f"no real TorchServe to compare with: {peer}")
+    with Server(peer, tmp_path / "server") as server:
+        for name, archive in archives.items():
+            assert server.register(archive, name).status == 200
+        live = list(asked(server.inference, archives))
+    for said, answer in zip(served, live, strict=True):
+        assert (said.status, said.phrase, said.body, said.pieces) == (
+            answer.status, answer.phrase, answer.body, answer.pieces,
+        )  # fmt: skip
