@@ -41,7 +41,7 @@ from marpack.torchserve.messages import Request, Response
 
 # Switches of the model config, told as they stand.
 _SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")
-_SEQUENCES = ("sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxNumSequence", "maxSequenceJobQueueSize")
+_SEQUENCES = {"sequenceMaxIdleMSec": 0, "sequenceTimeoutMSec": 0, "maxNumSequence": 1, "maxSequenceJobQueueSize": 1}
 _UNKNOWN_PID = -1
 
 
@@ -84,7 +84,9 @@ def _configured(model: ServedModel) -> dict[str, Any]:  # Any: JSON
     config = model.prepared.config
     switches = {key: config.get(key) is True for key in _SWITCHES}
     has_sequences = config.get("sequenceBatching") is True
-    sequences = {key: _whole(config.get(key)) if has_sequences else 0 for key in _SEQUENCES}
+    sequences = {
+        key: (_whole(config.get(key)) or default) if has_sequences else 0 for key, default in _SEQUENCES.items()
+    }
     return {**switches, "stateful": has_sequences, **sequences}
 
 

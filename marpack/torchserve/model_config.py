@@ -1,13 +1,108 @@
-"""The manifest and the model config as the server reads them: JSON; YAML, batch size, seconds."""
+"""The manifest and the model config as the server reads them: JSON; YAML, its keys, batch size, seconds (§10)."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
 _INT32 = 1 << 31
 _MAX_LENGTH = 1_000_000  # seconds
+
+
+class ConfigKey(Struct, frozen=True):
+    """A key that somebody reads, and what `marpack run` and `check`, and `marpack serve`, make of it."""
+
+    takes: int | tuple[str, ...] | type  # whole numbers from that one on, words in any case, or values of a type
+    default: str  # of the server's
+    meaning: str
+    run: str = "no"
+    serve: str = "no"
+    reader: str = "frontend"
+
+
+_TORCHRUN = "passed on to torchrun"
+_ONE = "its first process alone"
+_TOLD = "no; GET /models shows it"
+_ENGINE = "no; such handlers need their engine"
+KEYS: dict[str, ConfigKey] = {
+    "minWorkers": ConfigKey(
+        0,
+        "GPUs, else cores",
+        "workers started; they count beside a `maxWorkers` alone",
+        "no: `--workers`",
+        "yes; 1 without",
+    ),
+    "maxWorkers": ConfigKey(
+        0, "as minWorkers", "workers that scaling may leave; nothing scales by itself", serve="yes"
+    ),
+    "batchSize": ConfigKey(1, "1", "requests in a call of `handle`, at most", "in check: batches up to it", "yes"),
+    "maxBatchDelay": ConfigKey(0, "100 ms", "how long a batch waits to be full", serve="yes"),
+    "responseTimeout": ConfigKey(1, "120 s", "how long a batch may take, else its worker is killed", "yes", "yes"),
+    "startupTimeout": ConfigKey(1, "120 s", "how long loading may take", "yes", "yes"),
+    "deviceType": ConfigKey(
+        ("cpu", "gpu"),
+        "gpu, where there are any",
+        "where workers run; other words count as not set",
+        "in check: gpu asks for one; else `--device`",
+        "cpu: no worker gets a GPU",
+    ),
+    "deviceIds": ConfigKey(list, "all", "the GPUs that workers are dealt", "no: `--device`", "those that are there"),
+    "parallelType": ConfigKey(
+        ("pp", "tp", "pptp", "custom"),
+        "none",
+        "how a model is split over GPUs; all but custom use torchrun",
+        _ONE,
+        _ONE,
+    ),
+    "parallelLevel": ConfigKey(0, "none", "the GPUs that one worker gets"),
+    "torchrun": ConfigKey(dict, "none", "options for torchrun, with parallelType", _ONE, _ONE),
+    "torchrun.nnodes": ConfigKey(1, "none", _TORCHRUN),
+    "torchrun.nproc-per-node": ConfigKey(1, "none", _TORCHRUN, "WORLD_SIZE says so", "WORLD_SIZE says so"),
+    "torchrun.node-rank": ConfigKey(0, "none", _TORCHRUN),
+    "torchrun.monitor-interval": ConfigKey(1, "none", _TORCHRUN),
+    "torchrun.rdzv-backend": ConfigKey(str, "none", _TORCHRUN),
+    "torchrun.rdzv-endpoint": ConfigKey(str, "none", _TORCHRUN),
+    "torchrun.rdzv-conf": ConfigKey(str, "none", _TORCHRUN),
+    "torchrun.OMP_NUMBER_THREADS": ConfigKey(1, "none", "threads of each process"),
+    "maxRetryTimeoutInSec": ConfigKey(0, "300 s", "how long a lost worker is tried again", serve="yes, from 1 on"),
+    "clientTimeoutInMills": ConfigKey(0, "0 ms: never", "when it is too late for an answer to be sent", serve="yes"),
+    "jobQueueSize": ConfigKey(0, "100", "requests that may wait; further ones get 503", serve="yes"),
+    "useJobTicket": ConfigKey(bool, "false", "refuse a request at once where no worker is free", serve=_TOLD),
+    "useVenv": ConfigKey(
+        bool, "false", "install the requirements into an environment of the model's", "no: `--env isolated`", _TOLD
+    ),
+    "sequenceBatching": ConfigKey(
+        bool, "false", "requests of one sequence go to one worker, in order", "the ids alone", "the ids alone"
+    ),
+    "sequenceMaxIdleMSec": ConfigKey(
+        0, "0 ms", "how long a sequence may be idle; needed", "500 without", "500 without"
+    ),
+    "sequenceTimeoutMSec": ConfigKey(0, "0 ms: no end", "how long a sequence may take", serve=_TOLD),
+    "maxSequenceJobQueueSize": ConfigKey(0, "1", "requests that may wait in a sequence", serve=_TOLD),
+    "maxNumSequence": ConfigKey(0, "1", "sequences at once", serve=_TOLD),
+    "continuousBatching": ConfigKey(
+        bool, "false", "`handle` is called again for answers that go on", "its own batch alone", "its own batch alone"
+    ),
+    "asyncCommunication": ConfigKey(bool, "false", "`handle` is awaited, and calls overlap", "awaited", "awaited"),
+    "handler": ConfigKey(
+        object,
+        "none",
+        "`profile: true` times the stages; under target marpack more",
+        "yes",
+        "yes",
+        "BaseHandler",
+    ),
+    "pt2": ConfigKey(object, "none", "torch.compile: backend, mode and more", "yes", "yes", "BaseHandler"),
+    "micro_batching": ConfigKey(
+        object, "none", "by custom `micro_batch_size` and `parallelism`", "yes", "yes", "handlers with MicroBatching"
+    ),
+    "deepspeed": ConfigKey(object, "none", "its settings", _ENGINE, _ENGINE, "handlers with DeepSpeed"),
+    "pippy": ConfigKey(object, "none", "its settings", _ENGINE, _ENGINE, "handlers with PiPPy"),
+    "dali": ConfigKey(object, "none", "its settings", _ENGINE, _ENGINE, "dali_image_classifier"),
+}
 
 
 def get_yaml_config(yaml_file_path: str) -> Any:  # Any: whatever the YAML says; None for an empty file

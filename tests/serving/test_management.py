@@ -48,6 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pack(folder, "slow.mar", SLOW)
     pack(folder, "breaks.mar", BREAKS)
     pack(folder, "tuned.mar", ECHO, config=CONFIG)
+    pack(folder, "stateful.mar", ECHO, config="sequenceBatching: true\nsequenceMaxIdleMSec: 5000\n")
     (folder / "junk.mar").write_bytes(b"junk")
     return folder
 
@@ -179,6 +180,13 @@ def test_documents(running: Served, path: str) -> None:
     code, found = running.manage("GET" if path == "/api-description" else "OPTIONS", path)
     assert code == 200
     assert "/models/{model_name}/{model_version}/set-default" in found["paths"]
+
+
+def test_what_is_told_of_sequences_where_the_config_leaves_it_out(fresh: Served) -> None:
+    fresh.manage("POST", "/models?url=stateful.mar&initial_workers=0")
+    _, (found,) = fresh.manage("GET", "/models/stateful")
+    keys = ("stateful", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxNumSequence", "maxSequenceJobQueueSize")
+    assert [found[key] for key in keys] == [True, 5000, 0, 1, 1]  # as a real server says
 
 
 def test_all_keys_of_a_description_in_their_order(running: Served) -> None:

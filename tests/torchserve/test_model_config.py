@@ -1,8 +1,11 @@
+import ast
+import re
 from pathlib import Path
 
 import pytest
 
-from marpack.torchserve.model_config import ConfigError, batch_size_of, read_config, seconds_of
+from marpack.torchserve import model_config
+from marpack.torchserve.model_config import KEYS, ConfigError, batch_size_of, read_config, seconds_of
 
 NO_NUMBERS = [None, 0, -1, True, 2.0, "5", [5], 1 << 31]
 
@@ -51,3 +54,44 @@ def test_what_the_server_refuses_is_refused(tmp_path: Path, text: str, words: st
 def test_a_name_that_is_none_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="configFile is 3"):
         read_config(str(tmp_path), 3)
+
+
+PACKAGE = Path(model_config.__file__).parents[1]
+IN_RUN = ("worker", "torchserve", "runner", "gate")
+
+
+def literals(*rooms: str) -> set[str]:
+    """Return every text in the code of some rooms, the table of the keys aside."""
+    paths = {path for room in rooms for path in (PACKAGE / room).rglob("*.py")} - {Path(model_config.__file__)}
+    own = ast.parse(Path(model_config.__file__).read_text())
+    functions = [node for node in ast.walk(own) if isinstance(node, ast.FunctionDef)]
+    nodes = [node for tree in (*functions, *(ast.parse(path.read_text()) for path in paths)) for node in ast.walk(tree)]
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def asked_of_a_config() -> set[str]:
+    """Return every key that code asks a model config for."""
+    asked = r"""(?:\bconfig|model_yaml_config|\.values)(?:\.get\(|\[)"(\w+)\""""
+    places = [
+        path
+        for room in (*IN_RUN, "serving", "exporting", "inspection/lint")
+        for path in PACKAGE.glob(f"{room}/**/*.py")
+    ]
+    return {key for path in places for key in re.findall(asked, path.read_text())}
+
+
+def test_what_code_asks_a_config_for_is_in_the_table():
+    assert len(asked_of_a_config()) > 8
+    assert asked_of_a_config() <= set(KEYS)
+
+
+def test_what_the_table_says_of_run_and_serve_is_what_their_code_reads():
+    run, serve = literals(*IN_RUN), literals("serving", "worker", "torchserve")
+    by_name = {name.rpartition(".")[2]: key for name, key in KEYS.items()}
+    by_handlers = {"micro_batching"}
+    assert {name for name, key in by_name.items() if not key.run.startswith("no")} - run == by_handlers
+    assert {name for name, key in by_name.items() if not key.serve.startswith("no")} - serve == by_handlers
+    unread = {name for name, key in by_name.items() if key.run.startswith("no")} & run
+    assert not unread
+    shown = {name for name, key in by_name.items() if key.serve.startswith("no") and "shows" not in key.serve}
+    assert shown & serve == {"parallelLevel"}  # whose 0 a description has, as the server's

@@ -13,6 +13,7 @@ from marpack.errors import nearest, shortened
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import Files
+from marpack.torchserve.model_config import KEYS
 
 if TYPE_CHECKING:
     from marpack.inspection.yaml_document import YamlDocument
@@ -188,28 +189,8 @@ def _findings(name: str, read: "YamlDocument") -> Iterator[Finding]:
         yield TOO_MUCH.warning("it is deeper, or fuller of aliases, than the frontend reads, which ignores it", name)
 
 
-_COUNTS = (
-    "minWorkers maxWorkers maxBatchDelay maxRetryTimeoutInSec clientTimeoutInMills jobQueueSize parallelLevel "
-    "sequenceMaxIdleMSec sequenceTimeoutMSec maxSequenceJobQueueSize maxNumSequence torchrun.node-rank"
-)
-_POSITIVE = (
-    "batchSize responseTimeout startupTimeout torchrun.nnodes torchrun.nproc-per-node torchrun.monitor-interval "
-    "torchrun.OMP_NUMBER_THREADS"
-)
-# What the server reads: whole numbers by their minimum (of 32 bits in the frontend), words in upper or lower case.
-_KEYS: dict[str, int | tuple[str, ...] | type] = {
-    **dict.fromkeys(_COUNTS.split(), 0),
-    **dict.fromkeys(_POSITIVE.split(), 1),
-    **dict.fromkeys(["useJobTicket", "useVenv", "continuousBatching", "sequenceBatching", "asyncCommunication"], bool),
-    "deviceType": ("cpu", "gpu"),
-    "parallelType": ("pp", "tp", "pptp", "custom"),
-    "deviceIds": list,
-    "torchrun": dict,
-    **dict.fromkeys(["torchrun.rdzv-backend", "torchrun.rdzv-endpoint", "torchrun.rdzv-conf"], str),
-    **dict.fromkeys(["handler", "pt2", "micro_batching", "deepspeed", "pippy", "dali"], object),  # the worker's
-}
-WORKER_KEYS = frozenset(name for name, wanted in _KEYS.items() if wanted is object)
-FRONTEND_KEYS = frozenset(name for name in _KEYS if "." not in name) - WORKER_KEYS
+WORKER_KEYS = frozenset(name for name, key in KEYS.items() if key.takes is object)
+FRONTEND_KEYS = frozenset(name for name in KEYS if "." not in name) - WORKER_KEYS
 _DOCUMENTED = ("neuron", "neuronx", "hpu", "xpu", "mps", "tpu")  # devices that the frontend treats as none
 _NAMES = {bool: "true or false", list: "a list of whole numbers", dict: "a mapping", str: "a string"}
 
@@ -217,7 +198,7 @@ _NAMES = {bool: "true or false", list: "a list of whole numbers", dict: "a mappi
 def check_keys(config: ModelConfig) -> Iterator[Finding]:
     """Yield the values that the server will not take, and the keys that it will not see."""
     for key, value in config.values.items():
-        yield from _check(config, key, value) if key in _KEYS else _check_spelling(config, key)
+        yield from _check(config, key, value) if key in KEYS else _check_spelling(config, key)
     yield from _check_workers(config)
     yield from _check_sequences(config)
     torchrun = config.values.get("torchrun")
@@ -233,7 +214,7 @@ def _check_sequences(config: ModelConfig) -> Iterator[Finding]:
 
 
 def _check(config: ModelConfig, name: str, value: object) -> Iterator[Finding]:
-    wanted, where = _KEYS[name], config.at(name)
+    wanted, where = KEYS[name].takes, config.at(name)
     if isinstance(wanted, int):
         yield from _check_whole(name, where, value, wanted)
     elif isinstance(wanted, tuple):
@@ -266,7 +247,7 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 def _check_spelling(config: ModelConfig, key: str) -> Iterator[Finding]:
-    plain = {_plain(name): name for name in _KEYS if "." not in name}
+    plain = {_plain(name): name for name in KEYS if "." not in name}
     meant = plain.get(_plain(key)) or plain.get(nearest(_plain(key), plain, 0.7) or "")
     if meant:
         yield UNKNOWN_KEY.warning(f"the server does not read '{key}'", config.at(key), f"did you mean {meant}?")
@@ -286,10 +267,10 @@ def _check_torchrun(config: ModelConfig, key: object, value: object) -> Iterator
     name, where = f"torchrun.{key}", config.at("torchrun", key)
     if not isinstance(key, str):
         yield TORCHRUN_KEY.error(f"the key {_shown(key)} is not a string, and the server refuses the model", where)
-    elif name in _KEYS:
+    elif name in KEYS:
         yield from _check(config, name, value)
     else:
-        meant = next((known for known in _KEYS if _plain(known) == _plain(name)), None)
+        meant = next((known for known in KEYS if _plain(known) == _plain(name)), None)
         hint = f"did you mean {meant.removeprefix('torchrun.')}?" if meant else None
         yield TORCHRUN_KEY.warning(f"the server does not pass on '{name}'", where, hint)
 
