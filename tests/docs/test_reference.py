@@ -1,5 +1,6 @@
 """The pages that are printed from the code say what the code says."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,16 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_code_says(name: str):
     assert (ROOT / "docs" / name).read_text() == PAGES[name](), "print it again: python -m tools.reference"
+
+
+TABLE = re.compile(r"<!-- table: python -c \"(?P<print>.*)\" -->\n(?P<table>.*?)\n?<!-- end -->", re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["check.md", "how-to/environments.md"])
+def test_a_table_is_what_the_code_says(name: str):
+    (found,) = TABLE.finditer((ROOT / "docs" / name).read_text())
+    said = subprocess.run([sys.executable, "-c", found["print"]], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found["table"].split() == said.stdout.split(), f"print it again: {found['print']}"
 
 
 def test_every_error_has_a_code_of_its_own_a_cause_and_a_way_out():

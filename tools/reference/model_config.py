@@ -3,6 +3,7 @@
 from marpack.torchserve.model_config import KEYS, ConfigKey
 from tools.reference.page import NOTE, page
 
+FRONTEND = "frontend"
 EXAMPLE = """```{ .yaml .excerpt }
 config:
   batchSize: 8
@@ -38,8 +39,6 @@ NOTES = """\
 
 def model_config() -> str:
     """Return the keys of the model config, and what becomes of each."""
-    heads = ["key", "takes", "without it", "", "read by", "`marpack run`, `check`", "`marpack serve`"]
-    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(row(name, key) for name, key in KEYS.items())]
     return page(
         "# Model config keys",
         "The model config says how a model is served. It is `config` in `marpack.yaml`, or a YAML file that `config`"
@@ -48,15 +47,26 @@ def model_config() -> str:
         EXAMPLE,
         "These are the keys that somebody reads, what the server does without them, and what marpack makes of them:"
         " *no* is a key without effect there, and what stands behind it is the option to use instead.",
-        "\n".join(rows),
+        "## What the frontend reads",
+        table({name: key for name, key in KEYS.items() if key.reader == FRONTEND}),
+        "## What handlers read",
+        table({name: key for name, key in KEYS.items() if key.reader != FRONTEND}),
+        "## All of them",
         NOTES,
         NOTE,
     )
 
 
-def row(name: str, key: ConfigKey) -> str:
-    cells = (key.default, key.meaning, key.reader, key.run, key.serve)
-    return f"| `{name}` | {takes(key)} | {' | '.join(cells)} |"
+def table(keys: dict[str, ConfigKey]) -> str:
+    rows = [f"| `{name}` | {described(key)} | {key.run} | {key.serve} |" for name, key in keys.items()]
+    return "\n".join(["| key | | `run`, `check` | `serve` |", "|---|---|---|---|", *rows])
+
+
+def described(key: ConfigKey) -> str:
+    """Return what a key means, what it takes, what counts without it, and who reads it."""
+    reader = "" if key.reader == FRONTEND else f"read by {key.reader}, "
+    without = "" if key.default == "none" else f"; without it {key.default}"
+    return f"{key.meaning}<br>*{reader}{takes(key)}{without}*"
 
 
 def takes(key: ConfigKey) -> str:
