@@ -135,6 +135,10 @@ def play_console(every: list[Step], session: Session, where: str) -> None:
         assert may_fail or session.code == 0, f"{where}: {step.command}\n{said}"
 
 
+def test_what_no_reader_sees_is_done_only_for_what_readers_bring_along():
+    assert {name(page) for page in PAGES if setup(page)} == {"README.md", "docs/how-to/migrate.md"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_block_is_of_a_kind_that_is_looked_after(page: Path):
     for block in blocks(page):
