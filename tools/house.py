@@ -39,14 +39,14 @@ PACKAGE = ROOT / "marpack"
 LONG_MODULE, LONG_FUNCTION = 350, 50  # lines
 # The most that each figure may be, of a journey's as "journey.figure".
 BOUNDS = {
-    "modules": 317,
-    "lines": 50_800,
+    "modules": 331,
+    "lines": 53_000,
     "long_modules": 0,
     "long_functions": 0,
     "untyped_functions": 0,
     "circles": 0,
     "circles_in_all": 0,
-    "one_importer": 64,
+    "one_importer": 68,
     "further_input.modules": 23,
     "inspect.hops": 1175,
 }

@@ -8,22 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from marpack.cli.check_options import gate_options, is_across
 from marpack.cli.completion import sources
-from marpack.cli.options import limit_options, opcode_option, percent, seconds, tolerance
-from marpack.cli.run_options import (
-    ASKING,
-    DIGEST,
-    TARGETS,
-    TRUST_URL,
-    RunCommand,
-    asks,
-    check_apart,
-    grouped,
-    inputs_of,
-    option,
-    shape_of,
-    spelt,
-)
+from marpack.cli.options import limit_options, opcode_option
+from marpack.cli.run_options import RunCommand, asks, inputs_of, shape_of
 from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +32,9 @@ _HELP = """Say whether an archive may be deployed.
 Examples:
   marpack check                              the project in this folder
   marpack check model.mar --input cat.jpg    an archive without samples
+  marpack check --hermetic                   and does it need nothing else?
   marpack check new.mar --against old.mar    do both answer alike?
+  marpack check new.mar --against old.mar --slower 10%
 
 SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), which is fetched, or a project, whose archive
 is built first when it is missing or stale.
@@ -53,107 +43,19 @@ packed samples and the inputs given: alone, in batches, in other forms and order
 2xx, it is not proved. The exit code is 0 if it may be deployed; else that of the first check that failed: 3 where the
 archive is damaged or unsafe, 4 where its handler does not load, otherwise 1.
 """
-_GROUPS = {
-    "Checks": (
-        option("--only", multiple=True, metavar="CHECK", help="Run only this check (several times: these)."),
-        option("--skip", multiple=True, metavar="CHECK", help="Leave this check out."),
-        option("--patience", "seconds_per_check", type=seconds, default=10.0, metavar="SECONDS", help=(
-            "For each check that repeats samples [10]."
-        )),
-        option("--tolerance", type=tolerance, default=1e-3, metavar="NUMBER", help=(
-            "Between numbers that agree [0.001]."
-        )),
-        option("--allow-unproved", multiple=True, type=click.Choice(["inputs", "gpu"]), help=(
-            "Deploy although nothing answered, or nothing on a GPU; the verdict says so."
-        )),
-        option("--hermetic", is_flag=True, help=(
-            "Also fail where the handler touches more than its archive, its packages and what the project allows."
-        )),
-        option("--stand-ins", type=click.Choice(["on", "off", "auto"]), help=(
-            "Make requests up where there are none, to show what fails [the project's]."
-        )),
-    ),
-    **ASKING,
-    "Model": (
-        option("--target", type=TARGETS, help="Whose behaviour counts [the project's]."),
-        option("--device", default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, xpu:N, mps, xla [auto]."),
-        option("--compile", metavar="on|off", help="off leaves torch.compile out, whatever the config says [on]."),
-        option("--timeout", type=seconds, metavar="SECONDS", help=(
-            "For a batch [the config's responseTimeout, or 120]."
-        )),
-        option("--startup-timeout", type=seconds, metavar="SECONDS", help=(
-            "For loading [the config's startupTimeout, or 120]."
-        )),
-        option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
-            "isolated: with the archive's requirements [current]."
-        )),
-        option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
-        option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
-        TRUST_URL,
-        DIGEST,
-    ),
-    "Two ways of answering, compared": (
-        option("--against", metavar="OTHER", help="Another SOURCE; or give two: --device cpu,cuda, --compile on,off."),
-        option("--slower", type=percent, metavar="N%", help=(
-            "With --against: every check, then fail where answers differ or a request costs over N% more than by OTHER."
-        )),
-        option("--slower-time", type=seconds, metavar="SECONDS", help="To find out which of the two is slower [90]."),
-    ),
-    "Results": (
-        option("--json", "as_json", is_flag=True, help="The verdict as JSON on stdout."),
-        option("--report", metavar="FILE", help="Also write it as an HTML page."),
-        option("--junit", metavar="FILE", help="Also write it as JUnit XML."),
-        option("--sarif", metavar="FILE", help="Also write the findings as SARIF."),
-        option("--attest", metavar="FILE", help="Also write who found what of which file, for marpack verify."),
-        option("--key", metavar="PRIVATE", help="Sign the attestation with this key, as PEM: a file, or env:NAME."),
-    ),
-}  # fmt: skip
-
 _FILES = ("report", "junit", "sarif")  # that the verdict may be written to
-_OF_THE_GATE = (
-    *("only", "skip", "allow_unproved", "hermetic", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
-    *("max_members", "max_size", "max_ratio", "max_opcodes"),
-)
-_OF_INPUTS = ("kind", "content_type", "explain", "describe")
 _Way = tuple[str | None, str, str, "str | None"]  # source, name, device, compiled
 
 
 @click.command(cls=RunCommand, help=_HELP)
 @click.argument("source", required=False, shell_complete=sources)
-@grouped(_GROUPS)
+@gate_options
 @limit_options
 @opcode_option
 def check(source: str | None, **options: Any) -> None:  # Any: click gives each option its own type
     """Say whether an archive may be deployed."""
-    answer = across if _is_across(options) else _gate
+    answer = across if is_across(options) else _gate
     click.get_current_context().exit(answer(source, options))
-
-
-def _is_across(options: Options) -> bool:
-    """Say whether two ways of answering are to be compared.
-
-    Raises UsageError where more than one pair is named, and for options that only one of the two uses has.
-    """
-    pairs = [name for name in ("device", "compile") if "," in (options[name] or "")]
-    pairs[:0] = ["against"] if options["against"] is not None else []
-    if options["against"] is None or options["slower"] is None:
-        lone = next((name for name in ("slower", "slower_time") if options[name] is not None), None)
-        if lone is not None:
-            lone = lone.replace("_", "-")
-            raise UsageError(f"--{lone} is of the cost beside another archive", hint="add --against OTHER --slower N%")
-    if len(pairs) > 1:
-        raise UsageError(f"--{pairs[0]} and --{pairs[1]} are two pairs", hint="compare one pair at a time")
-    wrong = next((name for name in _OF_THE_GATE if options[name]), None)
-    compared = bool(pairs) and options["slower"] is None
-    if compared and wrong is not None:
-        wrong = wrong.replace("_", "-")
-        raise UsageError(f"--{wrong} is of the gate, --{pairs[0]} compares two ways of answering", hint="use one")
-    check_apart(options)
-    stray = None if asks(options) else next((name for name in _OF_INPUTS if options[name]), None)
-    if stray is not None:
-        hint = "name some: --input FILE…; packed samples are sent as they were kept"
-        raise UsageError(f"{spelt(stray, options)} is of inputs, and there are none", hint=hint)
-    return compared
 
 
 def _pair_of(text: str, option: str) -> tuple[str, str]:
@@ -274,13 +176,11 @@ def across(source: str | None, options: Options) -> int:
     manners = [_check_options(options, device, compiled) for _, _, device, compiled in ways]
     given = _held_inputs(options)
     with ExitStack() as stack:
-        servings = [
-            stack.enter_context(_serving(way[0], settings, trust_url=options["trust_url"]))
-            for way, settings in zip(ways, manners, strict=True)
-        ]
-        odd = (
-            misplaced(device, session.loaded.device) for session, (_, _, device, _) in zip(servings, ways, strict=True)
+        opened = (
+            _serving(way[0], each, trust_url=options["trust_url"]) for way, each in zip(ways, manners, strict=True)
         )
+        servings = [stack.enter_context(each) for each in opened]
+        odd = (misplaced(way[2], session.loaded.device) for session, way in zip(servings, ways, strict=True))
         comparing = VariantRunner(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
         inputs = given or _packed_inputs(servings, manners[0])
         comparison = _run(comparing, inputs, tuple(filter(None, odd)), options)
@@ -328,10 +228,7 @@ def _packed_inputs(servings: list[Session], settings: CheckOptions) -> tuple[Inp
 
 
 def _run(
-    comparing: VariantRunner,
-    inputs: tuple[Input, ...],
-    findings: tuple[Finding, ...],
-    options: Options,
+    comparing: VariantRunner, inputs: tuple[Input, ...], findings: tuple[Finding, ...], options: Options
 ) -> Comparison:
     from marpack.render.check import AcrossLines
 
