@@ -18,11 +18,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from rich.filesize import decimal
 
+from marpack.api.results import DoctorReport
 from marpack.api.settings import cache_of, environments_folder
 from marpack.archive.cache import Cache
 from marpack.archive.download import evict
 from marpack.errors import ExtractionError, first_line
-from marpack.render.doctor import DoctorReport, Health, HealthLine
+from marpack.render.doctor import Health, HealthLine
 from marpack.version import __version__
 
 # Extra → what it installs, as pyproject.toml has it: an editable installation's own list may be older.
@@ -32,8 +33,8 @@ EXTRAS = {
     "s3": ("s3fs>=2024.2",),
     "score": ("pyarrow>=20",),
     "ray": ("ray[data]>=2.60,<2.64; python_version < '3.14'", "pyarrow>=20"),
-    "sign": ("cryptography>=45",),
-    "oci": ("oras>=0.2.40", "requests>=2.32", "urllib3>=2.2"),
+    "sign": ("cryptography>=45.0.1",),
+    "oci": ("oras>=0.2.40", "requests>=2.32.2", "urllib3>=2.2.1"),
     "serve": ("aiohttp>=3.14.5", "uvloop>=0.21; sys_platform != 'win32'"),
 }
 # Of what a stock server has, what handlers import beside torch.
@@ -134,11 +135,8 @@ def _cache(cache: Cache, *, clear: bool) -> tuple[HealthLine, dict[str, int], in
     except ExtractionError as error:
         return HealthLine("cache", str(error), Health.BROKEN, error.hint or ""), sizes, None
     except OSError as error:
-        what, hint = (
-            f"{cache.root}: it cannot be written: {error.strerror}",
-            "set MARPACK_CACHE_DIR to a folder of yours",
-        )
-        return HealthLine("cache", what, Health.BROKEN, hint), sizes, None
+        what = f"{cache.root}: it cannot be written: {error.strerror}"
+        return HealthLine("cache", what, Health.BROKEN, "set MARPACK_CACHE_DIR to a folder of yours"), sizes, None
     if clear:  # what others can write to is left alone: links there could lead anywhere
         before = sum(sizes.values())
         _clear(cache.root)

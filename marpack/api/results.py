@@ -15,6 +15,7 @@ from marpack.gate import verdicts
 from marpack.inspection import diff, facts
 from marpack.json_text import to_json
 from marpack.render import build, check, notebook, run_json
+from marpack.render import doctor as health
 from marpack.render.layout import clean
 from marpack.render.run import answer_in_short, fit_end
 from marpack.runner import results
@@ -130,6 +131,14 @@ class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):
 
     def _briefly(self) -> tuple[str, ...]:
         return _quoted(self.archive), shortened(clean(check.verdict_of(self)), 2 * _SHOWN), check.counted(self)
+
+
+class DoctorReport(Shown, health.DoctorReport, frozen=True, kw_only=True):
+    """What `doctor` found, the fields of `marpack doctor --json`."""
+
+    def _briefly(self) -> tuple[str, ...]:
+        broken = [line.name for line in self.lines if line.health is health.Health.BROKEN]
+        return (f"broken: {', '.join(broken)}" if broken else "healthy", _quoted(self.cache))
 
 
 class Signed(Shown, outcomes.Signed, frozen=True, kw_only=True):

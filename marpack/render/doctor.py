@@ -1,12 +1,13 @@
 """What `marpack doctor` tells: a line for each thing that commands need or may use."""
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 import click
 from msgspec import Struct
 
-from marpack.render.layout import clean
+from marpack.render.layout import clean, page_width
 
 
 class Health(StrEnum):
@@ -36,13 +37,18 @@ class DoctorReport(Struct, frozen=True, kw_only=True):
     freed: int | None = None  # bytes; None: the cache was not to be cleared
 
 
-_MARKS = {Health.OK: click.style("✓", "green"), Health.NOTE: click.style("·", "yellow")}
+_SIGNS = {Health.OK: ("✓", "green"), Health.NOTE: ("·", "yellow"), Health.BROKEN: ("✗", "red")}
 
 
 def doctor_lines(report: DoctorReport) -> Iterator[str]:
     """Yield the lines of a terminal."""
-    width = max(len(line.name) for line in report.lines)
+    column = max(len(line.name) for line in report.lines) + 4
     for line in report.lines:
-        yield f"{_MARKS.get(line.health, click.style('✗', 'red'))} {line.name.ljust(width)}  {clean(line.text)}"
-        if line.hint:
-            yield " " * (width + 4) + click.style(clean(line.hint), dim=True)
+        first, *rest = _wrapped(line.text, page_width() - column)
+        yield f"{click.style(*_SIGNS[line.health])} {line.name.ljust(column - 3)} {first}"
+        yield from (" " * column + text for text in rest)
+        yield from (" " * column + click.style(text, dim=True) for text in _wrapped(line.hint, page_width() - column))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(clean(text), width, break_on_hyphens=False)

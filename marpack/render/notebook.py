@@ -23,6 +23,7 @@ from marpack.project.scaffold.template import templates
 from marpack.render.build import BuildReport, InitReport
 from marpack.render.check import counted, hinted_once, said, verdict_of
 from marpack.render.diff import Describe, differing, shaped, sign_of, tensors_of
+from marpack.render.doctor import DoctorReport, Health
 from marpack.render.inspection import config_lines, facts_of, read_of, risk_of, summary_of
 from marpack.render.run import answer_in_short, duration
 from marpack.render.run_json import RunReport
@@ -191,6 +192,14 @@ def _(report: PushReport) -> NotebookPage:
 def _(report: PullReport) -> NotebookPage:
     made = (("from", report.reference), ("archive", report.archive), ("size", decimal(report.size)))
     return NotebookPage(title=report.file, facts=made, tables=_beside(report.attached))
+
+
+@page_of.register
+def _(report: DoctorReport) -> NotebookPage:
+    css = {Health.OK: "good", Health.NOTE: "warn", Health.BROKEN: "bad"}
+    rows = ((Cell(each.name, css[each.health]), Cell(each.text), Cell(each.hint, "dim")) for each in report.lines)
+    verdict = Cell("ready", "good") if report.healthy else Cell("something is broken", "bad")
+    return NotebookPage(title="doctor", verdict=verdict, tables=(_table(rows, len(report.lines)),))
 
 
 def _beside(attached: Sequence[Attachment]) -> tuple[Table, ...]:

@@ -1,11 +1,11 @@
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from urllib.error import HTTPError
@@ -27,7 +27,7 @@ from marpack.errors import (
     UsageError,
 )
 
-DATA = os.urandom(3 << 20)
+DATA = Random(16).randbytes(3 << 20)  # the same in each process, as tests are named by its digest
 SHA256 = hashlib.sha256(DATA).hexdigest()
 Answer = Callable[["Liar"], None]
 
