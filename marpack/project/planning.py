@@ -4,7 +4,7 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
@@ -24,10 +24,11 @@ from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role
 from marpack.project.preflight import PlanResult, as_finding, finalize_plan, make_manifest, manifest_places
 from marpack.project.schema import Project, mistakes
-from marpack.project.vendor_lock import is_vendored, read_lock
-from marpack.project.wheels import LockedWheel, wheel_tree
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import breaks_worker, never_found
+
+if TYPE_CHECKING:
+    from marpack.project.wheels import LockedWheel
 
 _BYTECODE = (".pyc", ".pyo")
 CONFIG_NAME = "model-config.yaml"
@@ -140,7 +141,7 @@ def plan_project(  # noqa: PLR0913 - each may be left out
     manifest = _manifest(project, created_on)
     modules = _gather(project, gathering)
     samples = _add_samples(project, gathering)
-    vendored = _add_vendored(project, gathering, cache or Cache(), bar) if is_vendored(project) else UNSET
+    vendored = _add_vendored(project, gathering, cache or Cache(), bar) if project.is_vendored else UNSET
     plan = Plan(
         manifest=manifest,
         members=gathering.members(),
@@ -174,7 +175,7 @@ def _gather(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
 def _add_named(project: Project, gathering: MemberCollector) -> None:
     """Take the files whose base names the manifest gives."""
     roles = {"weights": Role.WEIGHTS, "model_file": Role.FILE}
-    if not is_vendored(project):  # else it is of no use there, and may name an index that is nobody's business
+    if not project.is_vendored:  # else it is of no use there, and may name an index that is nobody's business
         roles["requirements"] = Role.FILE
     for key, role in roles.items():
         text = getattr(project, key)
@@ -242,6 +243,8 @@ def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str
 
 def _add_vendored(project: Project, gathering: MemberCollector, cache: Cache, bar: Bar) -> Vendored | UnsetType:
     """Take the files of the wheels in vendor.lock, and return what marpack.json says of them."""
+    from marpack.project.vendor_lock import read_lock  # noqa: PLC0415 - it takes what fetches from elsewhere along
+
     try:
         lock = read_lock(project)
         packages = tuple(_add_wheel(wheel, gathering, cache, bar) for wheel in lock.wheels)
@@ -253,7 +256,9 @@ def _add_vendored(project: Project, gathering: MemberCollector, cache: Cache, ba
     return Vendored(python=lock.python, platform=lock.platform, packages=packages, server=lock.server)
 
 
-def _add_wheel(wheel: LockedWheel, gathering: MemberCollector, cache: Cache, bar: Bar) -> VendoredPackage:
+def _add_wheel(wheel: "LockedWheel", gathering: MemberCollector, cache: Cache, bar: Bar) -> VendoredPackage:
+    from marpack.project.wheels import wheel_tree  # noqa: PLC0415 - as above
+
     tree = wheel_tree(wheel, cache, bar)
     gathering.findings += tree.findings
     for name in sorted(tree.names):
@@ -299,7 +304,7 @@ def _metadata(project: Project, gathering: MemberCollector) -> Metadata | UnsetT
 def _manifest(project: Project, created_on: str | None) -> Manifest:
     config = project.config if project.config is None or isinstance(project.config, str) else CONFIG_NAME
     # The server would install them into the model folder, over what is vendored.
-    requirements = None if is_vendored(project) else project.requirements
+    requirements = None if project.is_vendored else project.requirements
     return make_manifest(
         name=project.name,
         version=project.version,

@@ -14,6 +14,7 @@ from marpack.project.metadata import ProjectMetadata
 from marpack.torchserve.targets import Target
 
 FILE_NAME = "marpack.yaml"
+LOCK_NAME = "vendor.lock"
 
 _FilePath = Annotated[str, Meta(description="A path, relative to the folder of marpack.yaml.")]
 RANGE = frozenset({"min", "max", "approx", "tolerance"})  # keys of a table that stands in a number's place
@@ -136,6 +137,11 @@ class Project(ProjectFile, frozen=True, kw_only=True):
     folder: Path
     file: str = FILE_NAME  # the path of marpack.yaml, as messages name it
     lines: dict[str, int] = {}  # key → line in the file, for messages
+
+    @property
+    def is_vendored(self) -> bool:
+        """Whether builds bring the requirements along: the project says so, or has a lock."""
+        return self.vendor is not None or (self.folder / LOCK_NAME).exists()
 
     def place(self, key: str) -> str:
         """Return where a key stands, as `path:line: key`; a key of a list's item falls back on the list's."""

@@ -21,12 +21,11 @@ from marpack.archive.staging import replace_file
 from marpack.errors import ProjectError, shortened
 from marpack.inspection.requirements import Line, LineKind, read_requirements
 from marpack.project.pip_report import UnresolvedError, pip_report, sha256_of
-from marpack.project.schema import Project, VendorPlatform, VendorSpec
+from marpack.project.schema import LOCK_NAME, Project, VendorPlatform, VendorSpec
 from marpack.project.wheels import LockedWheel, wheel_file
 from marpack.torchserve.distributions import canonical
 from marpack.torchserve.stock import ASKED, PINNED
 
-LOCK_NAME = "vendor.lock"
 _REDO = "marpack build --vendor makes it anew"
 _HEAD = f"# The wheels that marpack build unpacks into the archive; {_REDO}.\n"
 _FOR = re.compile(r"for (?P<python>3\.\d+) (?P<platform>linux_x86_64|linux_aarch64|any) from sha256:(?P<digest>\w+)")
@@ -77,11 +76,6 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     digest: str
     path: Path  # of the requirements
     environment: dict[str, str]  # what markers are about
-
-
-def is_vendored(project: Project) -> bool:
-    """Say whether a project's builds bring its requirements along: it says so, or has a lock."""
-    return project.vendor is not None or (project.folder / LOCK_NAME).exists()
 
 
 def read_lock(project: Project) -> VendorLock:

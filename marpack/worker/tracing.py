@@ -35,7 +35,7 @@ _LIBRARIES = frozenset({"libc", "libm", "libdl", "libpthread", "librt", "libgcc_
 _SHELLS = frozenset({"sh", "bash", "dash"})
 _BYTECODE = re.compile(r".*/__pycache__(/[^/]*\.pyc(\.\d+)?)?")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_ANEW = os.O_TRUNC | os.O_EXCL  # of what was there before nothing is left
+_ANEW = os.O_TRUNC | os.O_EXCL | getattr(os, "O_TMPFILE", 0)  # of what was there before nothing is left
 _START = "marpack.fork_exec"  # raised for processes that are started by a way that raises nothing
 _Found = Iterator[tuple[Access, str]]
 
@@ -75,7 +75,7 @@ class _Places:
         path = os.path.realpath(os.fsdecode(given))
         if path in _DEVICES or f"{path}/".startswith(self._writable) or _BYTECODE.fullmatch(path):
             return
-        if not path.startswith(self._temporary):
+        if not f"{path}/".startswith(self._temporary):
             yield Access.WRITE, path
         elif kept and Path(path).exists() and self._is_old(path):
             yield Access.READ, path

@@ -209,7 +209,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "alike is both asked for and left out",
     ),
     "slower than what is not there": (["--against", "gone.mar", "--slower", "10"], "there is no such file"),
-    "slower than an address": (["--against", "http://x/y.mar", "--slower", "10"], "from a file, not from an address"),
+    "slower than an address": (["--against", "http://x/y.mar", "--slower", "10"], "over plain http anyone"),
     "another that is not there": (["--against", "gone.mar"], "there is no such file"),
     "an input that is not there": (["--against", ".", "--input", "gone.txt"], "there is no such input"),
 }

@@ -148,7 +148,7 @@ def refused(address: str) -> ArchiveError:
         (answer(200, b"<html>sign in</html>"), "not a zip"),
         (answer(206, b"", Content_Range="bytes 0-0/1"), ""),
         (answer(302, Location="file:///etc/passwd"), "302"),
-        (answer(302, Location="ftp://127.0.0.1/x"), "cannot be reached"),
+        (answer(302, Location="ftp://127.0.0.1/x"), "not followed"),
     ],
 )
 def test_a_server_that_fails_is_one_sentence(

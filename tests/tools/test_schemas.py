@@ -37,6 +37,6 @@ def test_the_schema_of_the_project_file_says_what_the_reader_holds_to() -> None:
     assert schema["properties"]["version"]["type"] == ["string", "number"]
     assert schema["$defs"]["FileMapping"]["required"] == ["from", "to"]
     objects = [schema, *(part for part in schema["$defs"].values() if part.get("type") == "object")]
-    assert [part["additionalProperties"] for part in objects] == [False] * 8
+    assert [part["additionalProperties"] for part in objects] == [False] * 9
     assert "null" not in project_schema().decode()
     assert all("description" in part for item in objects for part in item["properties"].values())
