@@ -64,7 +64,7 @@ class Index(Struct, frozen=True, kw_only=True):
 
     members: tuple[Member, ...]  # in the archive's order
     samples: tuple[dict[str, Any], ...] = ()  # Any: requests and expected answers, JSON as the project has them
-    provenance: dict[str, str] = {}  # "builder": "marpack 0.1.0", "source_commit": the author's word for it
+    provenance: dict[str, str] = {}  # "builder": "marpack 0.2.0", "source_commit": the author's word for it
     metadata: Metadata | UnsetType = UNSET  # left out where nothing is said: what says nothing keeps its bytes
     vendored: Vendored | UnsetType = UNSET  # likewise
     target: str = "torchserve"  # whose behaviour the author asked for: torchserve or marpack

@@ -7,6 +7,7 @@ from typing import Any
 
 from marpack.exporting.export import Exported, export
 from marpack.exporting.plan import ExportOptions
+from marpack.version import __version__
 
 MakeMar = Callable[..., Path]
 ECHO = "def handle(data, context):\n    return [row.get('body') for row in data] if data else None\n"
@@ -15,7 +16,7 @@ HOSTILE = "a b\"; rm -rf $(pwd) `id` '{{ 7 * 7 }}'\n- evil: true\n```\n${HOME} \
 
 def exported(source: Path, to: str, folder: Path | None = None, *, replace: bool = False, **options: Any) -> Exported:
     """Export without asking pip for anything, with a wheel that has hardly anything in it."""
-    wheel = source.parent / "marpack-0.1.0-py3-none-any.whl"
+    wheel = source.parent / f"marpack-{__version__}-py3-none-any.whl"
     if "wheel" not in options and not wheel.exists():
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("marpack/__init__.py", "")

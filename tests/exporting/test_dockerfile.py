@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from exporting.exports import ECHO, MakeMar, exported
 
+from marpack.version import __version__
+
 TORCH = version("torch").partition("+")[0]
 HASH = "0" * 64
 
@@ -29,7 +31,7 @@ def test_torch_is_pinned_from_the_index_of_the_device(device: str, torch: str, i
     lines = Path(done.folder, "requirements.txt").read_text().splitlines()
     assert lines[0] == torch
     assert set(lines[1:-1]) == {"numpy>=1", "scipy ; python_version > '3'"}
-    assert lines[-1] == "./marpack-0.1.0-py3-none-any.whl[serve]"
+    assert lines[-1] == f"./marpack-{__version__}-py3-none-any.whl[serve]"
     text = Path(done.folder, "Dockerfile").read_text()
     assert (f"ARG TORCH_INDEX={index}" in text) == ("--extra-index-url" in text) == (index is not None)
     assert not Path(done.folder, "requirements.lock").exists()

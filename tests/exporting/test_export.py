@@ -20,6 +20,7 @@ from marpack.exporting.export import MARKER, TARGETS
 from marpack.exporting.plan import slug_of
 from marpack.exporting.texts import as_code
 from marpack.inspection.lint.codes import Code
+from marpack.version import __version__
 
 
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -145,7 +146,7 @@ def test_an_archive_within_the_export_that_is_replaced(to: str, make_mar: MakeMa
     done = exported(make_mar(ECHO), to, tmp_path / "out")
     before = contents(tmp_path / "out")
     (inside,) = [file.name for file in done.files if file.name.endswith(".mar")]
-    wheel = tmp_path / "marpack-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / f"marpack-{__version__}-py3-none-any.whl"
     exported(tmp_path / "out" / inside, to, tmp_path / "out", replace=True, wheel=wheel)
     assert contents(tmp_path / "out") == before
 
@@ -219,9 +220,9 @@ def odd_files(tmp_path: Path) -> dict[str, Path]:
     folder = tmp_path / "odd"
     (folder / "a").mkdir(parents=True)
     files = {
-        "text": folder / "marpack-0.1.0-py3-none-any.whl",
+        "text": folder / f"marpack-{__version__}-py3-none-any.whl",
         "other": folder / "shop-0.1.0-py3-none-any.whl",
-        "empty": folder / "a" / "marpack-0.1.0-py3-none-any.whl",
+        "empty": folder / "a" / f"marpack-{__version__}-py3-none-any.whl",
         "unhashed": folder / "unhashed",
         "binary": folder / "binary",
         "short": folder / "short",
