@@ -78,9 +78,8 @@ def lines(home: Path, *, without_address: bool) -> Iterator[Line]:
     if built.mark == BAD:
         return
     wheel, sdist = next(home.glob("*.whl")), next(home.glob("*.tar.gz"))
-    sources = call("git", "-C", ROOT, "ls-files", "-z", "marpack", "templates").rstrip("\0").split("\0")
-    yield attempt("wheel", contents, wheel, sources)
-    yield attempt("sdist", contents, sdist, sources)
+    yield attempt("wheel", contents, wheel, tracked("marpack", "templates"))
+    yield attempt("sdist", contents, sdist, tracked("marpack", "templates", "examples", "tools/package_page.py"))
     yield attempt("package page", page_renders, wheel, sdist, repository)
     yield from trials(wheel, sdist, settings["project"], home)
 
@@ -103,6 +102,11 @@ def addressed(repository: str, page: str) -> str:
     return repository
 
 
+def tracked(*names: str) -> list[str]:
+    """Return the files of some folders that git knows."""
+    return call("git", "-C", ROOT, "ls-files", "-z", *names).rstrip("\0").split("\0")
+
+
 def contents(file: Path, sources: Collection[str]) -> str:
     """Return how much is in a wheel or an sdist: the sources, metadata, and what stands at an sdist's top."""
     if file.suffix == ".whl":
@@ -112,7 +116,7 @@ def contents(file: Path, sources: Collection[str]) -> str:
     else:
         with tarfile.open(file) as archive:
             names = {member.name.partition("/")[2] for member in archive if member.isfile()}
-        inside, expected = {name for name in names if "/" in name}, {*sources, "tools/package_page.py"}
+        inside, expected = {name for name in names if "/" in name}, set(sources)
     for wrong, fault in ((inside - expected, "holds what is none of ours"), (expected - inside, "lacks")):
         if wrong:
             raise ReleaseError(f"{fault}: {', '.join(sorted(wrong)[:5])}" + f", {len(wrong)} in all" * (len(wrong) > 5))
