@@ -2,13 +2,16 @@
 
 import hashlib
 import zlib
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import DamagedArchiveError
+
+if TYPE_CHECKING:
+    from packaging.tags import Tag
 
 _BUFFER = 1 << 20  # bytes
 FORMAT = 1  # of this file; a reader refuses a later one, since it may define the digest anew
@@ -42,6 +45,16 @@ class VendoredPackage(Struct, frozen=True, kw_only=True):
     file: str  # the wheel's, whose tags say where it runs
     sha256: Sha256  # of the wheel
     modules: tuple[str, ...] = ()  # at the archive's root, folders among them
+
+    @property
+    def tags(self) -> "frozenset[Tag]":
+        """What the wheel runs on, as its name says; nothing, where that is no wheel's."""
+        from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415 - few archives have any
+
+        try:
+            return parse_wheel_filename(self.file)[3]
+        except InvalidWheelFilename:
+            return frozenset()
 
 
 class Vendored(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """What of an archive does not carry over, as findings; each target adds its own."""
 
+import sys
 from collections.abc import Iterator
 
 from marpack.exporting.plan import Export
@@ -15,6 +16,11 @@ REQUIREMENT_LEFT_OUT = Code(
     "export-requirement-left-out",
     "A line of requirements.txt names a file of the archive, or an option of pip's, and stays behind.",
     "Name the package and its version, from an index that is reached there.",
+)
+VENDORED = Code(
+    "export-vendored",
+    "A package that the archive brings along has native code for another Python than the image's.",
+    "Vendor for the Python that exports, in a copy of the project: marpack build --vendor --vendor-python X.Y.",
 )
 NO_GPU = Code(
     "export-no-gpu",
@@ -63,11 +69,13 @@ OPTIONS = {"image": "--image", "storage_uri": "--storage-uri", "role": "--role"}
 
 def common_findings(export: Export) -> Iterator[Finding]:
     """Yield what carries over nowhere."""
-    where = str(export.archive)
+    where, version = str(export.archive), "{}.{}".format(*sys.version_info)
     if export.needs_trust:
         yield NEEDS_TRUST.warning("its pickles ask for trust, and the exported server gives none", where)
     for line in export.requirements.left_out:
         yield REQUIREMENT_LEFT_OUT.warning(f"'{line}' is not installed there", f"{where}!{export.requirements.file}")
+    for wheel in export.foreign:
+        yield VENDORED.warning(f"{wheel} is not for Python {version}, which runs it there", where)
     config = export.config
     wants_gpu = str(config.get("deviceType")).lower() == "gpu" or any(config.get(key) for key in _GPU_KEYS)
     if wants_gpu and export.options.device == "cpu":

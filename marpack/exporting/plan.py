@@ -1,10 +1,12 @@
 """What an export starts from: an archive's facts, read without running it, and what was asked for."""
 
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from packaging.tags import sys_tags
 
 from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive, ArchiveForm
@@ -68,7 +70,8 @@ class Export(Struct, frozen=True, kw_only=True):
     config: dict[str, Any]  # Any: the model config, whatever YAML the author wrote
     settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server would have them
     needs_trust: bool  # its weights load with --trust-pickle alone
-    words: frozenset[str]  # every name in the Python files of the archive
+    words: frozenset[str]  # every name in the Python files of the archive, but those that it vendors
+    foreign: tuple[str, ...]  # wheels that it vendors for other Pythons than this one, which images have, too
     options: ExportOptions
     image: Image | None = None  # of targets that have one of their own
 
@@ -85,6 +88,8 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
     model = archive.manifest.model
     slug = slug_of(model.name)
     config = _config(facts)
+    packages = facts.vendored.packages if facts.vendored else ()
+    here = {(tag.interpreter, tag.abi) for tag in sys_tags()}  # on whatever machine
     return Export(
         archive=path,
         file=slug + _SUFFIXES[archive.form],
@@ -99,7 +104,8 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         config=config,
         settings=ModelSettings().tuned(config),
         needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
-        words=_words(archive),
+        words=_words(archive, {module for package in packages for module in package.modules}),
+        foreign=tuple(each.file for each in packages if not {(tag.interpreter, tag.abi) for tag in each.tags} & here),
         options=options,
     )
 
@@ -129,11 +135,12 @@ def _config(facts: Inspection) -> dict[str, Any]:  # Any: as above
     return {key: each for key, each in value.items() if isinstance(key, str)} if isinstance(value, dict) else {}
 
 
-def _words(archive: Archive) -> frozenset[str]:
+def _words(archive: Archive, vendored: Container[str]) -> frozenset[str]:
     """Return every name that stands in a Python file of the archive: what its handler may ask the server for."""
     found: set[str] = set()
     for name, entry in archive.entries.items():
-        if name.endswith(".py") and entry.size <= _MAX_SOURCE:
+        is_own = name.partition("/")[0].removesuffix(".py") not in vendored
+        if is_own and name.endswith(".py") and entry.size <= _MAX_SOURCE:
             with archive.open(name) as file:
                 found.update(re.findall(r"[a-z_]\w+", file.read().decode("utf-8", "replace")))
     return frozenset(found)

@@ -26,7 +26,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import sys_tags
-from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from marpack.archive.index import Vendored, index_of
@@ -196,7 +195,7 @@ def _unloadable(archive: Archive) -> Iterator[Finding]:
     """Yield the vendored packages whose wheels are not for this interpreter."""
     vendored, here = _vendored(archive), set(sys_tags())
     for package in vendored.packages if vendored else ():
-        if here.isdisjoint(parse_wheel_filename(package.file)[3]):
+        if here.isdisjoint(package.tags):
             yield Finding(
                 code="requirement-unmet",
                 severity=Severity.ERROR,

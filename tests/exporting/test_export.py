@@ -5,14 +5,17 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from exporting.exports import ECHO, HOSTILE, MakeMar, exported, texts
 
+from marpack.archive.index import Index, Vendored, VendoredPackage
 from marpack.errors import ArchiveError, OutputError, OutputExistsError, UsageError
 from marpack.exporting import findings as common
 from marpack.exporting import image, kserve, sagemaker
@@ -273,6 +276,28 @@ def test_an_archive_as_tar_keeps_its_form(make_folder: MakeMar, tmp_path: Path):
         archive.add(folder, "probe")
     done = exported(tmp_path / "probe.tar.gz", "docker", tmp_path / "out")
     assert "model/probe.tar.gz" in {file.name for file in done.files}
+
+
+@pytest.mark.parametrize(
+    ("wheel", "codes"),
+    [
+        ("till-1.0-py3-none-any.whl", set()),
+        (f"till-1.0-cp{sys.version_info[0]}{sys.version_info[1]}-abi3-manylinux2014_s390x.whl", set()),
+        ("till-1.0-cp39-cp39-manylinux2014_x86_64.whl", {"export-vendored"}),
+        ("till", {"export-vendored"}),
+    ],
+)
+def test_what_it_brings_along_is_for_the_images_python(wheel: str, codes: set[str], make_mar: MakeMar):
+    package = VendoredPackage(name="till", version="1.0", file=wheel, sha256="0" * 64, modules=("till",))
+    index = Index(members=(), vendored=Vendored(python="3.9", platform="any", packages=(package,), server=("numpy",)))
+    files = {"MAR-INF/marpack.json": msgspec.json.encode(index), "till.py": "def set_response_status(): ..."}
+    archive = make_mar(ECHO, files=files)
+    for to in HERE:
+        done = exported(archive, to)
+        assert {finding.code for finding in done.findings} - EVERYWHERE == codes
+    requirements = (archive.parent / "docker" / "requirements.txt").read_text()
+    assert "\nnumpy\n" in requirements
+    assert "till" not in requirements
 
 
 FOUND: dict[str, tuple[str, dict[str, Any], set[str]]] = {
