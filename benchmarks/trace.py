@@ -11,10 +11,10 @@ import statistics
 import subprocess
 import sys
 import time
-from math import comb
 from pathlib import Path
 
 from benchmarks.run import DIGITS, MARPACK
+from marpack.gate.costs import interval
 
 
 def seconds_of(*flags: str) -> float:
@@ -25,14 +25,6 @@ def seconds_of(*flags: str) -> float:
     return time.perf_counter() - started
 
 
-def interval(ordered: list[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Return the narrowest pair of equally distant ranks that holds the median as often as asked, or the widest."""
-    count, low = len(ordered), 0
-    while low + 1 < count / 2 and 1 - 2 * sum(comb(count, rank) for rank in range(low + 2)) / 2**count >= confidence:
-        low += 1
-    return ordered[low], ordered[count - 1 - low]
-
-
 def main() -> None:
     """Run, and print the ratio."""
     parser = argparse.ArgumentParser(description=Path(__file__).stem)
@@ -40,8 +32,8 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     seconds_of("--trace")  # builds the archive, and extracts it
     pairs = [(seconds_of(), seconds_of("--trace")) for _ in range(rounds)]
-    ratios = sorted(traced / plain for plain, traced in pairs)
-    low, high = interval(ratios)
+    ratios = [traced / plain for plain, traced in pairs]
+    low, high = interval(ratios, 0.05) or (min(ratios), max(ratios))
     plain = statistics.median(seconds for seconds, _ in pairs)
     sys.stdout.write(f"{statistics.median(ratios):.3f} [{low:.3f}, {high:.3f}] of {plain:.2f} s, {rounds} rounds\n")
 

@@ -50,14 +50,16 @@ class Costs(Struct, frozen=True, kw_only=True):
     figures: tuple[Cost, ...]
 
 
-def interval(values: Sequence[float]) -> tuple[float, float] | None:
+def interval(values: Sequence[float], alpha: float = _ALPHA) -> tuple[float, float] | None:
     """Return bounds of the median that some values, of any distribution, are drawn by; None: there are too few.
+
+    `alpha` is the probability that the median lies beyond them.
 
     By order statistics: whether a value lies below the median is a toss of a coin, as in the sign test.
     """
     ordered, count = sorted(values), len(values)
     rank, below = 0, 1
-    while 2 * below <= _ALPHA * 2**count:
+    while 2 * below <= alpha * 2**count:
         rank += 1
         below += math.comb(count, rank)
     return (ordered[rank - 1], ordered[-rank]) if rank else None
