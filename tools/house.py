@@ -40,7 +40,7 @@ LONG_MODULE, LONG_FUNCTION = 350, 50  # lines
 # The most that each figure may be, of a journey's as "journey.figure".
 BOUNDS = {
     "modules": 331,
-    "lines": 53_000,
+    "lines": 53_100,
     "long_modules": 0,
     "long_functions": 0,
     "untyped_functions": 0,
