@@ -71,14 +71,12 @@ class _Places:
             yield Access.READ, path
 
     def made(self, given: Any, *, kept: bool = False) -> _Found:  # Any: as above
-        """Yield what is made, emptied or removed elsewhere; `kept`: what was there before may later be read as new."""
+        """Yield what is made, emptied or removed elsewhere; of the temporary folder what was there and is `kept`."""
         path = os.path.realpath(os.fsdecode(given))
         if path in _DEVICES or f"{path}/".startswith(self._writable) or _BYTECODE.fullmatch(path):
             return
-        if not f"{path}/".startswith(self._temporary):
+        if not f"{path}/".startswith(self._temporary) or (kept and Path(path).exists() and self._is_old(path)):
             yield Access.WRITE, path
-        elif kept and Path(path).exists() and self._is_old(path):
-            yield Access.READ, path
 
     def changed(self, given: Any) -> _Found:  # Any: as above
         """Yield what is changed elsewhere."""

@@ -21,7 +21,9 @@ def run(candidate: Candidate) -> CheckOutcome:
     sample_runner.ask(sample_runner.answered[:1])  # with its answer comes what threads have touched since the last one
     touched = sample_runner.pool.touched
     allowed = {each for each in touched if is_allowed(each, allowance)}
-    problems = [problem("not-hermetic", _sentence(need), hint=_hint(need)) for need in needs_of(touched - allowed)]
+    problems = [
+        problem("not-hermetic", _sentence(need), hint=_hint(candidate, need)) for need in needs_of(touched - allowed)
+    ]
     notes = [problem("allowed-need", f"{_sentence(need)}, as marpack.yaml allows") for need in needs_of(allowed)]
     lighter = (replace(note, severity=Severity.NOTE) for note in notes)
     where = "in a network namespace of its own"
@@ -50,8 +52,9 @@ def _sentence(need: Touched) -> str:
     return f"it touches {need.target} ({need.kind}, in {need.stage})"
 
 
-def _hint(need: Touched) -> str | None:
+def _hint(candidate: Candidate, need: Touched) -> str | None:
     if need.kind is Access.UNKNOWN:
         return None
     pack = "pack it, or " if need.kind is Access.READ else ""
-    return f"{pack}allow it in marpack.yaml: hermetic: {_KEYS.get(need.kind, need.kind)}: […]"
+    whose = "marpack.yaml" if candidate.resolved.project else "its project's marpack.yaml, and check the project"
+    return f"{pack}allow it in {whose}: hermetic: {_KEYS.get(need.kind, need.kind)}: […]"

@@ -105,7 +105,7 @@ class MissingModules:
         name, yours = usual_provider(top), "" if is_known(top) else "; if it is a file of yours, pack it"
         if self._requirements.file:
             return f"add {name} to {self._requirements.file}{yours}"
-        return f"list {name} in a requirements.txt, and build with it (--requirements-file){yours}"
+        return f"list {name} in a requirements.txt, named by requirements: or --requirements-file{yours}"
 
 
 def _not_packed(files: Files, top: str, severity: Severity, where: str) -> Finding | None:

@@ -54,7 +54,7 @@ def test_says_what_is_wrong(case, sentence):
     assert sentence in [finding.message for finding in case.findings()]
 
 
-BUILD = "list {} in a requirements.txt, and build with it (--requirements-file)"
+BUILD = "list {} in a requirements.txt, named by requirements: or --requirements-file"
 OUT = "(--model-file, model_file): TorchScript brings its own code; or save model.state_dict()"
 HINTS = [
     (configured("spelling", "batch_size: 1\n"), "did you mean batchSize?"),
