@@ -46,8 +46,10 @@ def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
     """Return how a model is loaded; its folder and target are filled in later. `check` lacks some of the options."""
     from marpack.torchserve.messages import Load
 
-    given = ["batch_size", "envelope", "metrics_config", "torchserve", "trust_pickle", "show_data", "trace"]
-    given.append("max_response_size")
+    given = (
+        *("batch_size", "envelope", "metrics_config", "torchserve", "trust_pickle", "show_data"),
+        *("max_response_size", "trace"),
+    )
     known = {name: options[name] for name in given if name in options}
     return Load(model_dir="", gpu_id=device.gpu_id(), compile=compiled, **known)
 

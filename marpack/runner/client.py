@@ -79,7 +79,7 @@ class Worker:
         self.over = False  # nothing more will come from it
         self._where = ""  # the model's folder
         self._pipe = Pipe(process.socket, FromWorker, MAX_MESSAGE)
-        self._max_response_size = 0
+        self._max_response_size, self._is_traced = 0, False  # as the model is loaded
         self._logs = LogPipe(process.logs, process.marker)
         self._waiting: deque[tuple[Request, ...]] = deque()
         self.since = 0.0  # when the worker turned to the batch it works on, by the monotonic clock
@@ -128,7 +128,7 @@ class Worker:
             raise WorkerError("the model's folder has a name that is not UTF-8", where=load.model_dir, hint=hint)
         self.since = time.monotonic()
         self._where = load.model_dir
-        self._max_response_size = load.max_response_size
+        self._max_response_size, self._is_traced = load.max_response_size, load.trace
         self._pipe.post(load)
         self._pipe.flush()
 
@@ -279,7 +279,7 @@ class Worker:
             logs=logs,
             seconds=time.monotonic() - self.since,
             died=True,
-            touched=self._dying.touched if self._dying else (UNSEEN,),
+            touched=self._dying.touched if self._dying else (UNSEEN,) * self._is_traced,
         )
 
     def _why(self, *, timed_out: bool, lost: bool) -> Trouble:
