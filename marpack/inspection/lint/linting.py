@@ -60,6 +60,11 @@ note where the handler's own `initialize` does. This page is printed from the co
 Rule = Callable[[LintContext], Iterable[Finding]]
 
 
+def _top(place: str) -> str:
+    """Return the first part of a member's name, without a suffix."""
+    return re.split("[/.:]", place)[0]
+
+
 def lint(
     view: MemberView,
     manifest: Manifest,
@@ -83,7 +88,10 @@ def lint(
         return [*files.findings, context]
     found = [finding for rule in _rules(manifest) for finding in _run(rule, context)]
     others = {name for package in vendored.packages for name in package.modules} if vendored else set()
-    found = [finding for finding in found if re.split("[/.]", finding.where or "")[0] not in others]
+    model = manifest.model  # what it names is the author's, whatever an archive says of itself
+    named = ("MAR-INF", model.handler, model.model_file, model.serialized_file, model.config_file)
+    others -= set(map(_top, filter(None, named)))
+    found = [finding for finding in found if _top(finding.where or "") not in others]
     return list(dict.fromkeys([*files.findings, *found]))
 
 

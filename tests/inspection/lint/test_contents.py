@@ -1,7 +1,7 @@
 """Imports, requirements, weights, labels and model configs."""
 
 import pytest
-from inspection.lint.case import BASE, CLASS, NET, Case, told
+from inspection.lint.case import BASE, CLASS, NET, Case, Members, told
 from inspection.lint.content_cases import (
     CASES,
     CLASSIFIER,
@@ -15,6 +15,18 @@ from inspection.lint.content_cases import (
     required,
 )
 from inspection.lint.weights_files import weights
+
+from marpack.archive.index import Vendored, VendoredPackage
+from marpack.inspection.lint.linting import lint
+
+
+def test_packages_that_it_brings_along_are_passed_over_but_nothing_that_the_manifest_names():
+    case = imports("vendored", "import tokenizrs", files={"till/__init__.py": "import spellr"})
+    claims = [("till",), ("till", "handler", "MAR-INF")]
+    packages = [VendoredPackage(name="x", version="1", file="x", sha256="0" * 64, modules=each) for each in claims]
+    known = [Vendored(python="3.9", platform="any", packages=(package,)) for package in packages]
+    said = [told(lint(Members(case.members), case.manifest, vendored=each)) for each in known]
+    assert said[0] == said[1] == ["W import-unlisted handler.py:1"]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
