@@ -559,7 +559,9 @@ def test_the_drain_waits_for_answers_that_are_being_taken():
 
 
 @pytest.mark.parametrize("path", ["/wait", "/stream"])
-def test_what_outlasts_the_drain_is_cut(path: str):
+def test_what_outlasts_the_drain_is_cut(monkeypatch: pytest.MonkeyPatch, path: str):
+    monkeypatch.setattr("marpack.serving.http._CLOSING", 60.0)
+
     async def main() -> None:
         async with listening() as at, await at.connect() as client:
             await client.send(request(path))
@@ -567,7 +569,7 @@ def test_what_outlasts_the_drain_is_cut(path: str):
             await at.front.drain(PATIENCE, until=lambda: False)
             begun = time.monotonic()
             await at.front.close()
-            assert time.monotonic() - begun < 0.8
+            assert time.monotonic() - begun < 30  # it is broken off, not waited for
             assert not (await client.rest()).endswith(b"0\r\n\r\n")
 
     in_loop(main)
