@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from marpack.errors import first_line
 
+_MAX_PATH = 256  # characters
 MAX_SOURCE = 256 << 10  # bytes; a parse takes up to half a second and 150 MB for these, and no hand has written more
 
 # The parser joins dotted names piece by piece, so that a long one costs memory by its square.
@@ -86,6 +87,13 @@ def children(node: ast.AST) -> list[ast.AST]:
         elif isinstance(value, ast.AST) and not isinstance(value, _MARKS):
             found.append(value)
     return found
+
+
+def texts_in(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the constants that are text, those of f-strings included, and none longer than a path is."""
+    for node in walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= _MAX_PATH:
+            yield node
 
 
 def dotted_name(node: ast.expr) -> str | None:

@@ -66,9 +66,10 @@ def _unreadable(problem: YamlProblem, text: str, file: str) -> ProjectError:
         return ProjectError(f"the document asks for too much: {problem.reason}", where=where)
     if problem.fault is YamlFault.VALUE:
         return ProjectError(f"this is no plain YAML value: {problem.reason}", where=where)
-    rest = text.splitlines()[problem.line - 1 :] if problem.line else []
-    tabbed = rest and rest[0].lstrip(" ").startswith("\t")
-    hint = "indent with spaces: YAML takes no tabs" if tabbed else None
+    hint = problem.hint or "mend this line, or the one before it"
+    rest = text.splitlines()[problem.seen - 1 :] if problem.seen else []
+    if rest and rest[0].lstrip(" ").startswith("\t"):
+        where, hint = f"{file}:{problem.seen}", "indent with spaces: YAML takes no tabs"
     return ProjectError(f"this is not valid YAML: {problem.reason} {problem.context}".rstrip(), where=where, hint=hint)
 
 

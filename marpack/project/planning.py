@@ -153,9 +153,9 @@ def plan_project(  # noqa: PLR0913 - each may be left out
         metadata=_metadata(project, gathering),
         vendored=vendored,
     )
-    return finalize_plan(
-        plan, gathering.findings, _places(project) | gathering.places, strict=strict, check=check, modules=modules
-    )
+    places = _places(project) | gathering.places
+    home = project.folder
+    return finalize_plan(plan, gathering.findings, places, strict=strict, check=check, home=home, modules=modules)
 
 
 def _gather(project: Project, gathering: MemberCollector) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """The static checks on a plan, before a byte is written, and the plan that they let pass."""
 
+import ast
 import io
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -12,9 +14,12 @@ from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import MarpackError, OutputExistsError, ProjectError
 from marpack.findings import Finding, Severity
+from marpack.inspection.lint.bindings import truth
 from marpack.inspection.lint.linting import lint
+from marpack.inspection.syntax import Broken, parse, texts_in
 from marpack.project.output_path import check_output
 from marpack.project.plan import Plan
+from marpack.torchserve.stock import HandlerName
 from marpack.torchserve.targets import Target
 from marpack.version import __version__
 
@@ -37,12 +42,49 @@ class PlanView:
         return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 
-def preflight(plan: Plan, places: Places, found: Iterable[Finding]) -> list[Finding]:
+def preflight(plan: Plan, places: Places, found: Iterable[Finding], home: Path | None = None) -> list[Finding]:
     """Return what the members' content gives rise to, but where an error was found already."""
     wrong = {finding.where for finding in found if finding.severity is Severity.ERROR}
     checked = lint(PlanView(plan), plan.manifest, target=Target(plan.target), vendored=plan.vendored)
     reported = [replace(finding, where=_told(finding.where, places)) for finding in checked]
+    reported += _left_behind(plan, home)
     return [finding for finding in reported if finding.where not in wrong]
+
+
+def _left_behind(plan: Plan, home: Path | None) -> Iterator[Finding]:
+    """Yield the files that the handler's source names, and that lie beside it or in the project, but are not packed."""
+    handler = f"{HandlerName.parse(plan.manifest.model.handler).path.removesuffix('.py')}.py"
+    source = next((member.source for member in plan.members if member.name == handler), b"")
+    if isinstance(source, bytes):
+        return
+    packed = {PurePosixPath(member.name).name for member in plan.members}
+    for line, name in sorted(_named_files(source, {source.parent, home or source.parent})):
+        if PurePosixPath(name).name not in packed:
+            message = f"it names {name}, which lies here and is not packed"
+            hint = f"if the model needs it, pack it: files: [{name}] in marpack.yaml, or --extra-files"
+            where = f"{source}:{line}"
+            yield Finding(code="file-not-packed", severity=Severity.WARNING, message=message, where=where, hint=hint)
+
+
+def _named_files(source: Path, folders: Collection[Path]) -> Iterator[tuple[int, str]]:
+    """Yield the files below some folders that a Python file names by their paths, behind the first line of each."""
+    try:
+        tree = parse(source.read_bytes())
+    except OSError:
+        return
+    if isinstance(tree, Broken):
+        return
+    run = [node for node in tree.body if not (isinstance(node, ast.If) and truth(node.test) is False)]
+    texts = sorted((text for node in run for text in texts_in(node)), key=lambda text: -text.lineno)
+    lines = {
+        name: text.lineno for text in texts if ".." not in (name := str(text.value).strip("/")) and name.strip(".")
+    }
+    # A Path would raise for long texts; folders are joined: os.path.join(model_dir, "assets", "vocab.json").
+    inner = ["", *(name for name in lines if any(os.path.isdir(folder / name) for folder in folders))]  # noqa: PTH112
+    for name, line in lines.items():
+        if PurePosixPath(name).suffix not in ("", ".py"):
+            ways = (os.path.join(folder, name) for folder in inner)  # noqa: PTH118
+            yield from ((line, way) for way in ways if any(os.path.isfile(each / way) for each in folders))  # noqa: PTH113
 
 
 def make_manifest(
@@ -101,6 +143,7 @@ def finalize_plan(
     *,
     strict: bool,
     check: bool,
+    home: Path | None = None,
     modules: tuple[str, ...] = (),
 ) -> PlanResult:
     """Look a plan over once more, and return it only if nothing speaks against it.
@@ -111,13 +154,14 @@ def finalize_plan(
         places: Where the author wrote what goes into the archive.
         strict: Warnings stop the build too.
         check: Look into the members (the preflight).
+        home: The project's folder, if there is one.
         modules: Members packed only because the handler or model file imports them.
 
     Raises ProjectError holding every finding that stops the build, OutputExistsError.
     """
     findings = list(found)
     if check:
-        findings += preflight(plan, places, findings)
+        findings += preflight(plan, places, findings, home)
     try:
         check_output(plan.output, plan.format, plan.members, replace=plan.replace)
     except OutputExistsError:

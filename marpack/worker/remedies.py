@@ -1,6 +1,7 @@
 """What mends the failures that authors meet most often."""
 
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -33,6 +34,8 @@ def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = (
     """Return what mends the commonest failures."""
     if _wants_arguments(error):
         return Remedy(_ARGUMENTS)
+    if isinstance(error, FileNotFoundError) and (name := _sought(error, Path(model_dir))):
+        return Remedy(f"the archive holds no {name}: pack it, by files: in marpack.yaml or by --extra-files")
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return Remedy(getattr(error, "hint", None))
     if error.name == "ts":
@@ -42,6 +45,13 @@ def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = (
     if error.name.partition(".")[0] == "ts":
         return Remedy(getattr(error, "hint", None) or _why_no_ts(error))
     return _missing(error.name, Path(model_dir), sorted(required))
+
+
+def _sought(error: FileNotFoundError, folder: Path) -> str | None:
+    """Return which file of the archive's was opened that is none of it, by its name in there."""
+    path = folder / os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else folder
+    inside = path.is_relative_to(folder) and path != folder and error.filename2 is None
+    return path.relative_to(folder).as_posix() if inside and not path.exists() else None
 
 
 def _missing(module: str, folder: Path, required: list[str]) -> Remedy:

@@ -158,3 +158,60 @@ def test_strict_stops_at_warnings_and_lets_notes_pass(make_project: Make) -> Non
     with pytest.raises(ProjectError) as caught:
         plan_project(load_project(folder), strict=True)
     assert [finding.severity for finding in caught.value.findings] == [Severity.ERROR]
+
+
+READS = """\
+import os
+HERE = "{line}"
+
+
+def handle(data, context):
+    return [1 for _ in data or []]
+"""
+NAMED = {
+    "a file beside it": ("vocab.json", "", ["vocab.json"]),
+    "a file in a folder": ("/assets/merges.txt", "", ["assets/merges.txt"]),
+    "a file that is packed": ("vocab.json", "files: [vocab.json]\n", []),
+    "a file in a folder that is packed": ("assets/merges.txt", "files: [assets]\n", []),
+    "a file that is not there": ("other.json", "", []),
+    "a folder": ("assets", "", []),
+    "a module": ("other.py", "", []),
+    "a text that no path can be": ("x" * 255 + ".y", "", []),
+    "a text with a null": (r"a\0.json", "", []),
+    "a file elsewhere": ("../vocab.json", "", []),
+}
+
+
+@pytest.mark.parametrize(("text", "yaml", "expected"), NAMED.values(), ids=NAMED)
+def test_files_that_the_handler_names_and_nobody_packs(
+    make_project: Make, text: str, yaml: str, expected: list[str]
+) -> None:
+    files = {
+        "src/handler.py": READS.replace("{line}", text),
+        "vocab.json": "{}",
+        "other.py": "",
+        "assets/merges.txt": "",
+    }
+    folder = make_project(HEAD.format("src/handler.py") + yaml, **files)
+    findings = plan_project(load_project(folder)).findings
+    left = [finding for finding in findings if finding.code == "file-not-packed"]
+    assert [finding.message.split()[2].rstrip(",") for finding in left] == expected
+    assert all((finding.where or "").endswith("src/handler.py:2") for finding in left)
+
+
+def test_a_name_joined_of_parts_and_one_for_those_who_run_the_file(make_project: Make) -> None:
+    joined = 'import os\nPATH = os.path.join("", "assets", "merges.txt")\n'
+    script = 'if __name__ == "__main__":\n    open("vocab.json")\n'
+    files = {"handler.py": joined + FUNCTION + script, "vocab.json": "{}", "assets/merges.txt": ""}
+    assert found(make_project(HEAD.format("handler.py"), **files)) == [("warning", "file-not-packed", "handler.py:2")]
+
+
+def test_flags_that_leave_out_what_lies_beside_the_handler(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workshop)
+    Path("code").mkdir()
+    Path("code/handler.py").write_text(READS.replace("{line}", "vocab.json"))
+    Path("code/vocab.json").write_text("{}")
+    flags = Flags(model_name="m", version="1", handler="code/handler.py")
+    assert told(lambda: plan_flags(flags), workshop) == [("warning", "file-not-packed", "code/handler.py:2")]
+    packed = Flags(model_name="m", version="1", handler="code/handler.py", extra_files="code/vocab.json")
+    assert told(lambda: plan_flags(packed), workshop) == []

@@ -1,6 +1,7 @@
 """What mends the failures that authors meet most often."""
 
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,20 @@ def test_what_mends_the_commonest_failures(tmp_path: Path, error: BaseException,
     (tmp_path / "pkg").mkdir()
     (tmp_path / "single.py").touch()
     assert remedy_for(error, str(tmp_path)) == Remedy(hint)
+
+
+def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
+    def hint(name: str | int) -> str | None:
+        with pytest.raises(OSError) as failed:
+            os.stat(name)  # noqa: PTH116 - of a number, too
+        return remedy_for(failed.value, str(tmp_path)).hint
+
+    pack = "the archive holds no {0}: pack it, by files: in marpack.yaml or by --extra-files"
+    assert hint(str(tmp_path / "assets" / "vocab.json")) == pack.format("assets/vocab.json")
+    assert hint("no-such-file.json") == pack.format("no-such-file.json")  # the working directory is the archive's
+    assert hint("/no/such/file.json") is None
+    assert hint(987654321) is None
+    assert remedy_for(FileNotFoundError("vocab.json"), str(tmp_path)) == Remedy(None)
 
 
 def test_what_the_server_has_is_missing_only_here():

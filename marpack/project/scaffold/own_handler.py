@@ -11,7 +11,7 @@ from marpack.inspection.lint.classes import Library
 from marpack.inspection.lint.entry_point import EntryDecision, HandlerFile, decide
 from marpack.inspection.lint.files import Files, Found, Located, Module
 from marpack.inspection.lint.model_loading import loader_of
-from marpack.inspection.syntax import Broken, own_nodes, parse, walk
+from marpack.inspection.syntax import Broken, own_nodes, parse, texts_in, walk
 from marpack.project.members import EntryPoint
 from marpack.project.planning import local_modules
 from marpack.project.scaffold.survey import Survey
@@ -20,7 +20,6 @@ from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import HandlerName
 
 _JOINS = frozenset({"join", "joinpath"})
-_LONGEST = 256  # characters of a path
 _SHOWN = 5  # names in one sentence
 _KEPT = frozenset({FILE_NAME, LABELS_NAME})  # what marpack.yaml has keys for
 
@@ -113,8 +112,7 @@ def _decided(folder: Path, names: Iterable[str], entry: str) -> tuple[EntryDecis
 
 def _texts(trees: list[ast.Module]) -> set[str]:
     """Return the parts of all texts, taken for paths."""
-    texts = (text for tree in trees for node in walk(tree) if (text := _text(node)) and len(text) <= _LONGEST)
-    return {part for text in texts for part in text.split("/") if part}
+    return {part for tree in trees for text in texts_in(tree) for part in str(text.value).split("/") if part}
 
 
 def _in_paths(tree: ast.Module) -> Iterator[str]:
