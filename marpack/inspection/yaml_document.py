@@ -19,6 +19,13 @@ TEXT_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _OPENING = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _NOT_MADE = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")  # keys that have no value of their own
+# What is never ended shows only later, often lines below; the mistake is where it begins.
+_BEGUN = {
+    "while scanning a simple key": "a key is followed by a colon and a space: 'key: value'",
+    "while scanning a quoted scalar": "close the quotation mark that is opened here",
+    "while parsing a flow sequence": "close the list that is opened here: [a, b]",
+    "while parsing a flow mapping": "close the mapping that is opened here: {a: b}",
+}
 
 
 class YamlFault(StrEnum):
@@ -34,8 +41,10 @@ class YamlProblem(Struct, frozen=True, kw_only=True):
 
     fault: YamlFault
     reason: str
-    line: int | None = None  # counted from 1
+    line: int | None = None  # where what is wrong begins, counted from 1
+    seen: int | None = None  # where the parser came upon it
     context: str = ""  # what the parser was at
+    hint: str | None = None
 
 
 class RepeatedKey(Struct, frozen=True):
@@ -73,9 +82,7 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         return extent if extent.problem else _compose(kind(text), extent)
     except yaml.MarkedYAMLError as error:
         fault = YamlFault.VALUE if isinstance(error, yaml.constructor.ConstructorError) else YamlFault.SYNTAX
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else None
-        return _failed(error.problem or "this is not YAML", fault, line, error.context or "")
+        return YamlDocument(problem=_problem(error, fault))
     except RecursionError:
         return _failed("it is nested too deeply")
     except (LookupError, AttributeError):
@@ -84,10 +91,22 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         return _failed(first_line(error))
 
 
-def _failed(
-    reason: str, fault: YamlFault = YamlFault.SYNTAX, line: int | None = None, context: str = ""
-) -> YamlDocument:
-    return YamlDocument(problem=YamlProblem(fault=fault, reason=reason, line=line, context=context))
+def _failed(reason: str, fault: YamlFault = YamlFault.SYNTAX, line: int | None = None) -> YamlDocument:
+    return YamlDocument(problem=YamlProblem(fault=fault, reason=reason, line=line))
+
+
+def _problem(error: yaml.MarkedYAMLError, fault: YamlFault) -> YamlProblem:
+    found = error.problem_mark or error.context_mark
+    hint = _BEGUN.get(error.context or "")
+    mark = error.context_mark if hint and error.context_mark else found
+    return YamlProblem(
+        fault=fault,
+        reason=error.problem or "this is not YAML",
+        line=mark.line + 1 if mark else None,
+        seen=found.line + 1 if found else None,
+        context=error.context or "",
+        hint=hint,
+    )
 
 
 def _measure(text: str | bytes, kind: Any, *, deep: bool) -> YamlDocument:  # Any: see SAFE_LOADER

@@ -108,7 +108,9 @@ def show_init(report: InitReport) -> None:
         _show_findings(report.findings)
     folder = Path(report.folder)
     way = "" if folder.resolve() == Path.cwd() else f"cd {clean(str(folder))} && "
-    show_page([fact("next", f"{way}marpack build && marpack check")])
+    unproved = any(finding.code == "no-samples" for finding in report.findings)
+    proof = "marpack run --input FILE --record && " if unproved else ""
+    show_page([fact("next", f"{way}marpack build && {proof}marpack check")])
 
 
 def _placed(report: InitReport) -> Iterator[str]:

@@ -35,6 +35,7 @@ def test_torch_is_pinned_from_the_index_of_the_device(device: str, torch: str, i
     text = Path(done.folder, "Dockerfile").read_text()
     assert (f"ARG TORCH_INDEX={index}" in text) == ("--extra-index-url" in text) == (index is not None)
     assert not Path(done.folder, "requirements.lock").exists()
+    assert "requirements.lock" not in Path(done.folder, "README.md").read_text()
     assert "--require-hashes" not in text
 
 
@@ -43,6 +44,7 @@ def test_a_lock_is_given_back_as_it_is_and_the_image_installs_nothing_else(make_
     (tmp_path / "lock").write_text(lock)
     done = exported(make_mar(ECHO), "docker", lock=tmp_path / "lock")
     assert Path(done.folder, "requirements.lock").read_text() == lock
+    assert "requirements.lock" in Path(done.folder, "README.md").read_text()
     installs = [rest for step, rest in steps(done.folder) if step == "RUN" and "pip" in rest]
     assert ["--require-hashes -r requirements.lock" in installs[0], "--no-deps" in installs[1]] == [True, True]
     assert len(installs) == 2

@@ -90,11 +90,14 @@ def test_a_date_that_is_none_is_refused() -> None:
         ("a:\n\tb: 1\n", "f:2", "indent with spaces: YAML takes no tabs"),
         ("a:\n  b:\n  \tc: 1\n", "f:3", "indent with spaces: YAML takes no tabs"),
         ("a: [1\n\tb: 1\n", "f:2", "indent with spaces: YAML takes no tabs"),
-        ("a: b: c\t\n\td", "f:1", None),  # it stands where it may
-        ("a: [", "f:2", None),  # there is no such line
+        ("a: b: c\t\n\td", "f:1", "mend this line, or the one before it"),  # it stands where it may
+        ("a: 1\nb: [1\n", "f:2", "close the list that is opened here: [a, b]"),
+        ("a: {b: c\nd: e\n", "f:1", "close the mapping that is opened here: {a: b}"),
+        ('a: "b\nc: d\ne: f\n', "f:1", "close the quotation mark that is opened here"),
+        ("a: 1\nb\nc: 2\n", "f:2", "a key is followed by a colon and a space: 'key: value'"),
     ],
 )
-def test_tabs_get_the_hint_that_helps(text: str, where: str, hint: str | None) -> None:
+def test_what_is_never_ended_is_told_where_it_begins(text: str, where: str, hint: str | None) -> None:
     with pytest.raises(ProjectError) as caught:
         parse_document(text, file="f")
     assert (caught.value.where, caught.value.hint) == (where, hint)

@@ -75,3 +75,12 @@ def test_what_was_placed_and_what_comes_next(
 def test_one_is_led_into_the_folder_of_the_project(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     show_init(report(tmp_path))
     assert capsys.readouterr() == (f"next    cd {tmp_path} && marpack build && marpack check\n", "")
+
+
+def test_without_samples_the_way_leads_through_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    lacking = Finding(code="no-samples", severity=Severity.NOTE, message="there is no sample")
+    show_init(report(tmp_path, findings=(lacking,)))
+    assert capsys.readouterr().out == "next    marpack build && marpack run --input FILE --record && marpack check\n"

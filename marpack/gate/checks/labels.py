@@ -42,7 +42,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     findings = (*_judged(answers, known, built_in), *counted)
     used = len(known & {name for answer in answers for name in answer})
     if not used and not findings:
-        return skipped("no answer names labels")
+        return skipped("no answer names labels" if answers else "no answer is of the form {label: number}")
     return judged(findings, f"{len(known)} labels, {used} of them in the answers")
 
 

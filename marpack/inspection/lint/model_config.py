@@ -170,7 +170,8 @@ def _judge(name: str, read: "YamlDocument") -> ModelConfig:
     if problem is not None:
         code = BOMB if problem.fault == "excess" else TAG if "constructor for the tag" in problem.reason else SYNTAX
         where = f"{name}:{problem.line}" if problem.line and code is not BOMB else name
-        return ModelConfig(member=name, findings=(code.error(f"{problem.context} {problem.reason}".strip(), where),))
+        found = code.error(f"{problem.context} {problem.reason}".strip(), where, problem.hint)
+        return ModelConfig(member=name, findings=(found,))
     if not isinstance(read.value, dict):
         what = "empty" if read.value is None else f"a {type(read.value).__name__}, not a mapping"
         return ModelConfig(member=name, findings=(ROOT.error(f"it is {what}", name),))
