@@ -76,14 +76,12 @@ def _named_files(source: Path, folders: Collection[Path]) -> Iterator[tuple[int,
         return
     run = [node for node in tree.body if not (isinstance(node, ast.If) and truth(node.test) is False)]
     texts = sorted((text for node in run for text in texts_in(node)), key=lambda text: -text.lineno)
-    lines = {
-        name: text.lineno for text in texts if ".." not in (name := str(text.value).strip("/")) and name.strip(".")
-    }
+    lines = {str(text.value).strip("/"): text.lineno for text in texts}
     # A Path would raise for long texts; folders are joined: os.path.join(model_dir, "assets", "vocab.json").
-    inner = ["", *(name for name in lines if any(os.path.isdir(folder / name) for folder in folders))]  # noqa: PTH112
+    inner = [name for name in lines if name.strip(".") and any(os.path.isdir(folder / name) for folder in folders)]  # noqa: PTH112
     for name, line in lines.items():
-        if PurePosixPath(name).suffix not in ("", ".py"):
-            ways = (os.path.join(folder, name) for folder in inner)  # noqa: PTH118
+        if PurePosixPath(name).suffix not in ("", ".py") and ".." not in name:
+            ways = (name, *(f"{folder}/{name}" for folder in inner if ".." not in folder))
             yield from ((line, way) for way in ways if any(os.path.isfile(each / way) for each in folders))  # noqa: PTH113
 
 

@@ -34,8 +34,8 @@ def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = (
     """Return what mends the commonest failures."""
     if _wants_arguments(error):
         return Remedy(_ARGUMENTS)
-    if isinstance(error, FileNotFoundError) and (name := _sought(error, Path(model_dir))):
-        return Remedy(f"the archive holds no {name}: pack it, by files: in marpack.yaml or by --extra-files")
+    if isinstance(sought := attempt(lambda: _sought(error, Path(model_dir))), str):  # it may be of the author's class
+        return Remedy(f"the archive holds no {sought}: pack it, by files: in marpack.yaml or by --extra-files")
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return Remedy(getattr(error, "hint", None))
     if error.name == "ts":
@@ -47,11 +47,12 @@ def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = (
     return _missing(error.name, Path(model_dir), sorted(required))
 
 
-def _sought(error: FileNotFoundError, folder: Path) -> str | None:
-    """Return which file of the archive's was opened that is none of it, by its name in there."""
-    path = folder / os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else folder
-    inside = path.is_relative_to(folder) and path != folder and error.filename2 is None
-    return path.relative_to(folder).as_posix() if inside and not path.exists() else None
+def _sought(error: BaseException, folder: Path) -> str | None:
+    """Return which file was looked for in a folder and is not there; raises for one elsewhere, or without a name."""
+    if not isinstance(error, FileNotFoundError) or error.filename2:
+        return None
+    inner = (folder / os.fsdecode(error.filename)).relative_to(folder)
+    return None if ".." in inner.parts or (folder / inner).exists() else inner.as_posix()
 
 
 def _missing(module: str, folder: Path, required: list[str]) -> Remedy:

@@ -54,7 +54,15 @@ def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
     assert hint("no-such-file.json") == pack.format("no-such-file.json")  # the working directory is the archive's
     assert hint("/no/such/file.json") is None
     assert hint(987654321) is None
+    assert hint("../elsewhere.json") is None
     assert remedy_for(FileNotFoundError("vocab.json"), str(tmp_path)) == Remedy(None)
+
+    class Hostile(FileNotFoundError):
+        @property
+        def filename(self) -> str:
+            raise ValueError
+
+    assert remedy_for(Hostile(), str(tmp_path)) == Remedy(None)
 
 
 def test_what_the_server_has_is_missing_only_here():
