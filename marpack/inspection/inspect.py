@@ -18,8 +18,8 @@ from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, Tens
 from marpack.inspection.lint.classes import Library, LocalClass
 from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide, find_handler, search_path
 from marpack.inspection.lint.files import Files
-from marpack.inspection.nested import NestedScan
-from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
+from marpack.inspection.nested import NestedScan, Part
+from marpack.inspection.pickles import Unscanned, distrust, scan_of
 from marpack.inspection.text_members import (
     Signed,
     config_facts,
@@ -81,7 +81,7 @@ class MemberScan(Struct, frozen=True, kw_only=True):
     """What one member holds."""
 
     weights: WeightsFacts | None = None
-    seen: tuple[PickleFacts | Unscanned, ...] = ()
+    seen: tuple[Part, ...] = ()
     damage: Finding | None = None
 
 
@@ -130,6 +130,7 @@ def inspect(
         fetched=is_elsewhere(archive),
         opcodes=max_opcodes or OPCODE_LIMIT,
         weights=manifest.model.serialized_file,
+        members=archive.entries,
     )
     looked = [look(archive, name, walk) for name in archive.entries]
     pickles = scan_of([part for item in looked for part in item.seen], unfetched=walk.unfetched)
