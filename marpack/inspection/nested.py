@@ -34,6 +34,7 @@ MAX_STREAMS = 1000  # pickles one after the other in one file
 _CHUNK = 64 * 1024
 _MAGIC = (b"\x80", b"L")  # with which torch.save's magic number may begin
 _PADDING = b"\0 \t\r\n"
+_MODULES = (".py", ".pyc", ".pyo", ".pyw", ".so", ".pyd")
 _PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
 _WRAPPED = tuple(bytes([code]) for code in b"P7RZ\x1fx\xfd\x5d\x93\x28\x04B")  # how wrapped files begin
 _FOREIGN = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)  # weights that are not pickles by nature
@@ -81,7 +82,7 @@ class NestedScan:
         self.unfetched = 0
         self._thorough = not fetched
         self._weights = weights
-        self._packed = frozenset(part.partition(".")[0] for name in members for part in name.split("/"))
+        self._packed = frozenset(module for name in members for module in _modules(name))
         self._files_left = MAX_FILES
         self._bytes_left = MAX_EXPANDED
         self._is_over = False
@@ -305,6 +306,14 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: Opcod
         raise
     except NotZipError:
         return None
+
+
+def _modules(member: str) -> Iterator[str]:
+    """Yield the names by which a member's folders, and the member itself, could be imported."""
+    *folders, name = member.split("/")
+    yield from folders
+    if name.endswith(_MODULES):
+        yield name.partition(".")[0]
 
 
 def is_package(archive: TorchZip) -> bool:

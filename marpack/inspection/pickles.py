@@ -171,7 +171,7 @@ def _doubts(stream: Stream, packed: Collection[str]) -> Iterator[str]:
     """Yield what keeps a pickle from being safe although each of its imports may be allowed."""
     if stream.indirect:
         yield "it calls the result of another call"
-    yield from (f"it calls {path} with arguments that can corrupt memory" for path in stream.misused)
+    yield from (f"it calls {path} with unusual arguments" for path in stream.misused)
     yield from (
         f"it imports {item.path} from a module in the archive" for item in stream.imports if is_packed(item, packed)
     )

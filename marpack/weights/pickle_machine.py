@@ -38,8 +38,6 @@ _LONGEST_LINE = 1 << 20  # bytes
 _LATEST_PROTOCOL = 5
 _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
-# Allowed functions that may return an instance of a class among their arguments.
-_RETURNING = frozenset(["copyreg._reconstructor", "torch._tensor._rebuild_from_type_v2"])
 _BINARY = (bytes, bytearray)
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
 
@@ -301,8 +299,8 @@ class _Machine:
             self.effects.built(target, state)
             if self.arrays is Arrays.SKIPPED and target.made_by(WRAPPER):
                 self.array(state)
-            elif self.arrays is Arrays.SKIPPED and not (
-                isinstance(target.function, Global) and target.function.path not in _RETURNING
+            elif self.arrays is Arrays.SKIPPED and (
+                not isinstance(target.function, Global) or target.made_by("copyreg._reconstructor")
             ):
                 raise UnfollowedPickleError("what it builds may be an array of joblib's")
         elif not isinstance(target, LITERALS):  # a literal takes a state of nothing, and no other

@@ -2,6 +2,7 @@
 
 import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Callable
 from functools import cached_property
 from math import prod
 
@@ -105,7 +106,9 @@ class Effects(Struct, kw_only=True):
         False  # a name to import may be a call's result, or an imported text: no honest pickler writes that
     )
     indirect: bool = False  # something is called that is not an imported name, but the result of another call
-    misused: dict[str, None] = field(default_factory=dict)  # allowed names, called with what could corrupt memory
+    misused: dict[str, None] = field(
+        default_factory=dict
+    )  # allowed functions, called with arguments that no pickler writes
     storages: dict[str, tuple[str, int]] = field(default_factory=dict)  # torch's: key → class and number of elements
     protocol: int = 0  # as its last PROTO tells
     files: list[tuple[int, int]] = []  # begin and length of byte strings that are files of their own
@@ -238,7 +241,7 @@ def _is_dtype_state(dtype: PickledCall, state: object) -> bool:
     return all(dtype_width(item) for item in inner)
 
 
-def _takes_bytes(args: object) -> bool:
+def _is_scalar(args: object) -> bool:
     """Return whether numpy's `scalar` gets the bytes of one element, and not an object to hand back."""
     match args:
         case (dtype, (bytes() | str() | Skipped()) | PickledCall(function=Global(module="_codecs"))):
@@ -246,15 +249,29 @@ def _takes_bytes(args: object) -> bool:
     return False
 
 
-def _takes_nothing(args: object) -> bool:
-    return args == ()
+def _is_plain_object(args: object) -> bool:
+    """Return whether copyreg's `_reconstructor` makes an object of a class that adds nothing to `object`'s layout."""
+    match args:
+        case (Global(), Global(module="builtins", name="object"), _):
+            return True
+    return False
 
 
-# Allowed names → whether the arguments of a call are what numpy itself pickles.
-_CHECKED = {
-    "numpy.ndarray": _takes_nothing,  # it takes any buffer; numpy's own pickles call _reconstruct
-    "numpy.core.multiarray.scalar": _takes_bytes,
-    "numpy._core.multiarray.scalar": _takes_bytes,
+def _is_tensor(args: object) -> bool:
+    """Return whether torch's `_rebuild_from_type_v2` gets one of torch's own functions to call."""
+    match args:
+        case (Global(module="torch._utils"), *_):
+            return True
+    return False
+
+
+# Allowed functions → whether their arguments are what picklers write; others could corrupt memory, or call through them
+_CHECKED: dict[str, Callable[[object], bool]] = {
+    "copyreg._reconstructor": _is_plain_object,
+    "torch._tensor._rebuild_from_type_v2": _is_tensor,
+    "numpy.ndarray": lambda args: args == (),  # it takes any buffer; numpy's own pickles call _reconstruct
+    "numpy.core.multiarray.scalar": _is_scalar,
+    "numpy._core.multiarray.scalar": _is_scalar,
 }
 
 
