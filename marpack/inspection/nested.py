@@ -33,6 +33,7 @@ MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or 
 MAX_STREAMS = 1000  # pickles one after the other in one file
 _CHUNK = 64 * 1024
 _MAGIC = (b"\x80", b"L")  # with which torch.save's magic number may begin
+_SAFETENSORS = (".safetensors", ".sft")
 _PADDING = b"\0 \t\r\n"
 _MODULES = (".py", ".pyc", ".pyo", ".pyw", ".so", ".pyd")
 _PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
@@ -218,8 +219,8 @@ class NestedScan:
             at, first = (stream.end, b"") if stream.problem else self._behind(file, stream.end)
             wrapped = bool(first) and wraps(read_at(file, at, HEAD))
             if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
-                if claim is Claim.NONE and safetensors.is_exact(file):
-                    return
+                if where.endswith(_SAFETENSORS) and safetensors.is_exact(file):
+                    return  # its name names its only loader, and that takes the whole file
                 yield from self._pickle(where, file, stream, depth)
             elif stream.imports and claim is not Claim.NUMBERS:
                 yield StrayImports(where, tuple(item.path for item in stream.imports))
@@ -318,10 +319,11 @@ def _modules(member: str) -> Iterator[str]:
 
 def is_package(archive: TorchZip) -> bool:
     """Return whether torch.package may read a zip: it holds Python code in the place of installed modules."""
-    if any(name.endswith(".data/extern_modules") for name in archive.members):
+    names = [name.lower() for name in archive.members]  # torch finds members whatever their case
+    if any(name.endswith(".data/extern_modules") for name in names):
         return True
     exported = (WeightsFormat.TORCH_EXPORT, WeightsFormat.AOTI_PACKAGE)  # torch writes a version into these as well
-    return archive.kind not in exported and any(name.endswith(".data/version") for name in archive.members)
+    return archive.kind not in exported and any(name.endswith(".data/version") for name in names)
 
 
 def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
