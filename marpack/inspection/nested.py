@@ -7,7 +7,7 @@ from enum import Enum
 from typing import BinaryIO
 
 from marpack.archive.zip_records import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
-from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
+from marpack.inspection.pickles import HostileExpression, PickleFacts, Unscanned, is_dangerous, judge
 from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
 from marpack.weights import legacy
 from marpack.weights.bytestream import read_at
@@ -15,6 +15,7 @@ from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
+from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zip_entries import TAIL, LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
@@ -37,8 +38,9 @@ _SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.d
 # Formats that are recognized by more than a pickle's marks, so that no name or first byte makes them one.
 _OTHERS = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)
 
-Found = Iterator[PickleFacts | Unscanned]
-Unwrapping = Generator[PickleFacts | Unscanned, None, bool]
+Part = PickleFacts | HostileExpression | Program | Unscanned
+Found = Iterator[Part]
+Unwrapping = Generator[Part, None, bool]
 
 
 class Claim(Enum):
@@ -87,6 +89,8 @@ class NestedScan:
         file.seek(0)
         head = file.read(HEAD)
         claim = self._claim(where, claim, found)
+        if kind := program_kind(where, head, file):
+            yield Program(where, kind)
         try:
             tail = TAIL if self._thorough else END.size if depth == 0 else 0
             if archive := _zip_of(file, head, found, self.budget, tail):
@@ -138,7 +142,8 @@ class NestedScan:
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT
-        plain = plain_members(archive)
+        numbers, pickled = yield from self._packed(where, archive)
+        plain = plain_members(archive) | numbers
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
             if entry.size == 0 or (entry in plain and not (self._thorough and _begins_oddly(file, entry))):
@@ -160,7 +165,24 @@ class NestedScan:
                     yield from self._follow(inside, inner, first.end, Claim.NONE, depth)
             else:
                 claim = Claim.NUMBERS if entry in plain else Claim.NONE
+                claim = Claim.UNPICKLED if entry in pickled else claim
                 yield from self.file(inside, inner, depth=depth + 1, claim=claim)
+
+    def _packed(self, where: str, archive: TorchZip) -> Generator[Part, None, tuple[frozenset[ZipEntry], ...]]:
+        """Judge a zip as a whole; return which members torch.export.load reads as numbers, and which it unpickles."""
+        if kind := package_kind(archive.entries):
+            yield Program(where, kind)
+            if kind is ProgramKind.TORCH_PACKAGE:
+                yield Unscanned(where, "it is a torch.package: its own modules can take the place of installed ones")
+        if not archive.is_exported:
+            return frozenset(), frozenset()
+        from marpack.weights.exported_scan import scan_exported  # noqa: PLC0415 - many types that few archives need
+
+        exported = scan_exported(archive, self.budget)
+        for problem in exported.problems:
+            reported = HostileExpression if problem.is_dangerous else Unscanned
+            yield reported(f"{where}!{problem.member}", problem.reason)
+        return exported.numbers, exported.pickles
 
     def _entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
         """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
@@ -288,4 +310,4 @@ def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
     data = read_at(file, entry.header, HEAD)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
     first = data[begin : begin + 1]
-    return not first or first[0] in OPCODES or first in _ODD
+    return not first or first[0] in OPCODES or first in _ODD or first in FIRST_BYTES
