@@ -37,7 +37,7 @@ CHECKS = (
     Check("digests", "every byte is as it was built", _SOUND[:1], exit_code=_ARCHIVE),
     Check("manifest", "the manifest names files that are there", _SOUND[:2], exit_code=_ARCHIVE),
     Check("preflight", "handler, model file, config, labels and weights fit together", _SOUND),
-    Check("pickles", "no pickle can run code", _SOUND),
+    Check("pickles", "nothing in the weights can run code", _SOUND),
     Check("requirements", "its requirements are met here", _SOUND),
     Check("loads", "the handler loads and initializes", _TRUSTED, exit_code=ExitCode.HANDLER),
     Check("samples", "every sample is answered as expected", _LOADED),

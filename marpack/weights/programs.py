@@ -65,13 +65,18 @@ def program_kind(name: str, head: bytes, file: BinaryIO) -> ProgramKind | None:
         head: Its first 64 bytes or more.
         file: Seekable.
     """
-    if _NAMES.search(name) or head.startswith(_NATIVE) or _is_windows(head, file):
+    if head.startswith(_NATIVE) or _is_windows(head, file):
         return ProgramKind.NATIVE
-    if _PYTHON_NAMES.search(name) or _is_bytecode(head):
+    return ProgramKind.BYTECODE if _is_bytecode(head) else named_kind(name)
+
+
+def named_kind(name: str) -> ProgramKind | None:
+    """Return the kind of program that a file's name says it is; None for another name."""
+    if _NAMES.search(name):
+        return ProgramKind.NATIVE
+    if _PYTHON_NAMES.search(name):
         return ProgramKind.BYTECODE
-    if _AOTI.search(name) and _GENERATED.search(name):
-        return ProgramKind.GENERATED
-    return None
+    return ProgramKind.GENERATED if _AOTI.search(name) and _GENERATED.search(name) else None
 
 
 def package_kind(entries: tuple[ZipEntry, ...]) -> ProgramKind | None:
