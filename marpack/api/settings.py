@@ -124,12 +124,14 @@ def check_options(
 
 def _expect_safety_options(options: Options) -> None:
     """Raise UsageError for --trust-native alone, and for --require-safe without the check that it is for."""
+    from marpack.project.checks import SAFETY
+
     if options["trust_native"] and not options["require_safe"]:
         raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")
-    is_left_out = "pickles" in options["skip"] or ("pickles" not in options["only"] and options["only"])
+    is_left_out = SAFETY in options["skip"] or (options["only"] and SAFETY not in options["only"])
     if options["require_safe"] and is_left_out:
-        hint = "run the check pickles, or leave --require-safe out"
-        raise UsageError("--require-safe needs the check pickles, which is left out", hint=hint)
+        hint = f"run the check {SAFETY}, or leave --require-safe out"
+        raise UsageError(f"--require-safe needs the check {SAFETY}, which is left out", hint=hint)
 
 
 def row_mapping(options: Options) -> RowMapping:
