@@ -102,6 +102,7 @@ def check_options(
     if "inputs" in options["allow_unproved"] and (options["hermetic"] or "hermetic" in options["only"]):
         hint = "name inputs, or leave one of them out"
         raise UsageError("hermetic implies proved, and does not go with --allow-unproved inputs", hint=hint)
+    _expect_safety_options(options)
     return CheckOptions(
         load=load_of(options, chosen, compiled=compiled),
         settings=pool_settings(options, chosen),
@@ -111,12 +112,26 @@ def check_options(
         allow_unproved=frozenset(options["allow_unproved"]),
         stand_ins=options["stand_ins"],
         target=Target(options["target"]) if options["target"] else None,
+        require_safe=options["require_safe"],
+        trust_native=options["trust_native"],
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
         seconds_per_check=options["seconds_per_check"],
         tolerance=options["tolerance"],
         max_opcodes=options["max_opcodes"],
         cache=cache,
     )
+
+
+def _expect_safety_options(options: Options) -> None:
+    """Raise UsageError for --trust-native alone, and for --require-safe without the check that it is for."""
+    from marpack.project.checks import SAFETY
+
+    if options["trust_native"] and not options["require_safe"]:
+        raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")
+    is_left_out = SAFETY in options["skip"] or (options["only"] and SAFETY not in options["only"])
+    if options["require_safe"] and is_left_out:
+        hint = f"run the check {SAFETY}, or leave --require-safe out"
+        raise UsageError(f"--require-safe needs the check {SAFETY}, which is left out", hint=hint)
 
 
 def row_mapping(options: Options) -> RowMapping:
@@ -320,10 +335,12 @@ class Noticing(LoadProgress):
         self._notes = notes
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Pass on what a build warned of, and which requirements this environment does not meet."""
+        """Pass on a build's warnings, the programs in the archive, and the requirements that are not met here."""
+        from marpack.inspection.programs import find_programs, program_findings
         from marpack.runner.environments import requirement_notes
 
         self._on_findings(resolved.findings)
+        self._on_findings(program_findings(tuple(find_programs(archive)), archive.source))
         self._on_findings(self._notes)
         if self._env == "current":
             self._on_findings(requirement_notes(archive))

@@ -29,6 +29,8 @@ def check(
     seconds_per_check: float = 10.0,
     tolerance: float = 1e-3,
     allow_unproved: Sequence[str] = (),
+    require_safe: bool = False,
+    trust_native: bool = False,
     hermetic: bool = False,
     stand_ins: Literal["on", "off", "auto"] | None = None,
     content_type: str | None = None,
@@ -67,6 +69,8 @@ def check(
         seconds_per_check: That each check which repeats samples may take: the command's `--patience`.
         tolerance: Between numbers that agree.
         allow_unproved: "inputs", "gpu": say yes although nothing answered, or nothing on a GPU.
+        require_safe: Fail for weights that need trust and for native or generated code.
+        trust_native: With `require_safe`: accept native and generated code.
         hermetic: Also fail where the handler touches more than its archive, its packages and what the project allows.
         stand_ins: Whether requests are made up where there are none; None: the project's word.
         content_type: Of the inputs; None: their own.

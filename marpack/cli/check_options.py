@@ -26,6 +26,10 @@ _GROUPS = {
         option("--allow-unproved", multiple=True, type=click.Choice(["inputs", "gpu"]), help=(
             "Deploy although nothing answered, or nothing on a GPU; the verdict says so."
         )),
+        option("--require-safe", is_flag=True, help=(
+            "Fail for weights that need trust and for native or generated code."
+        )),
+        option("--trust-native", is_flag=True, help="With --require-safe: accept native and generated code."),
         option("--hermetic", is_flag=True, help=(
             "Also fail where the handler touches more than its archive, its packages and what the project allows."
         )),
@@ -71,6 +75,7 @@ _GROUPS = {
 
 _OF_THE_GATE = (
     *("only", "skip", "allow_unproved", "hermetic", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
+    *("require_safe", "trust_native"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _OF_INPUTS = ("kind", "content_type", "explain", "describe")

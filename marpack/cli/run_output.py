@@ -218,10 +218,13 @@ class _Writing:
 _WRITING = _Writing()
 
 
+_TOLD = ("requirement-unmet", "program")  # notes that are printed
+
+
 def tell_findings(findings: Iterable[Finding]) -> None:
-    """Print warnings, and what of the requirements is not met; a build's notes are the build's to tell."""
+    """Print warnings, unmet requirements and programs; a build's notes are the build's to tell."""
     from marpack.findings import Severity
     from marpack.render.console import show_findings, talk
 
-    reported = [each for each in findings if each.severity is not Severity.NOTE or each.code == "requirement-unmet"]
+    reported = [each for each in findings if each.severity is not Severity.NOTE or each.code in _TOLD]
     show_findings(reported, talk())

@@ -64,7 +64,11 @@ def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
         settings=settings.base(),
         models=config.models | config.model_snapshot,
         target=Target(options["target"]) if options["target"] else None,
-        door=Door(require_safe=options["require_safe"], digests=frozenset(options["digests"])),
+        door=Door(
+            require_safe=options["require_safe"],
+            trust_native=options["trust_native"],
+            digests=frozenset(options["digests"]),
+        ),
         gpus=device.gpu_ids()[: config.number_of_gpu],
         asked=settings.asked(),
         spawn=spawn,

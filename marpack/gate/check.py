@@ -23,7 +23,7 @@ from marpack.gate.verdicts import (
     problem,
     skipped,
 )
-from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, Check
+from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
@@ -240,6 +240,8 @@ def _reservations(candidate: Candidate, choice: CheckSelection) -> Iterator[str]
 def _severities(candidate: Candidate) -> Mapping[str, Severity]:
     project = candidate.resolved.project
     found: dict[str, Severity] = to_builtins(project.checks) if project else {}
+    if candidate.options.require_safe:  # the command line counts more than the project
+        found.pop(SAFETY, None)
     return {name: Severity(weight) for name, weight in found.items()}
 
 

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from marpack.archive.zip_records import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import (
+    HostileExpression,
     PickleFacts,
     PickleVerdict,
     StrayImports,
@@ -23,6 +24,7 @@ from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
+from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zip_entries import TAIL, LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
@@ -46,7 +48,7 @@ _WEIGHTS = re.compile(rf"\.(?:pt|pth|ckpt){_COMPRESSED}", re.IGNORECASE)
 # The pickles that TorchScript's own reader, which is C++, loads.
 _SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl"
 
-Part = PickleFacts | StrayImports | Unscanned
+Part = PickleFacts | HostileExpression | StrayImports | Program | Unscanned
 Found = Iterator[Part]
 Unwrapping = Generator[Part, None, bool]
 
@@ -106,6 +108,8 @@ class NestedScan:
         file.seek(0)
         head = file.read(HEAD)
         claim = self._claim(where, claim, found)
+        if kind := program_kind(where, head, file):
+            yield Program(where, kind)
         is_wrapped = False
         try:
             tail = TAIL if self._thorough else END.size if depth == 0 else 0
@@ -157,10 +161,9 @@ class NestedScan:
         return Claim.NAMED if _WEIGHTS.search(where) or (where == self._weights and not is_foreign) else Claim.NONE
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
-        if is_package(archive):
-            yield Unscanned(where, "it is a torch.package: loading an object from it runs the Python code inside")
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT
-        plain = plain_members(archive)
+        numbers, pickled = yield from self._judge_zip(where, archive)
+        plain = plain_members(archive) | numbers
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
             if entry.size == 0 or (entry in plain and not (self._thorough and may_hide_pickle(file, entry))):
@@ -182,7 +185,24 @@ class NestedScan:
                     yield from self._follow(inside, inner, first.end, Claim.NONE, depth)
             else:
                 claim = Claim.NUMBERS if entry in plain else Claim.NONE
+                claim = Claim.UNPICKLED if entry in pickled else claim
                 yield from self.file(inside, inner, depth=depth + 1, claim=claim)
+
+    def _judge_zip(self, where: str, archive: TorchZip) -> Generator[Part, None, tuple[frozenset[ZipEntry], ...]]:
+        """Judge a zip as a whole; return which members torch.export.load reads as numbers, and which it unpickles."""
+        if kind := package_kind(archive.entries):
+            yield Program(where, kind)
+            if kind is ProgramKind.TORCH_PACKAGE:
+                yield Unscanned(where, "it is a torch.package: its own modules can take the place of installed ones")
+        if not archive.is_exported:
+            return frozenset(), frozenset()
+        from marpack.weights.exported_scan import scan_exported  # noqa: PLC0415 - many types that few archives need
+
+        exported = scan_exported(archive, self.budget)
+        for problem in exported.problems:
+            reported = HostileExpression if problem.is_dangerous else Unscanned
+            yield reported(f"{where}!{problem.member}", problem.reason)
+        return exported.numbers, exported.pickles
 
     def _entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
         """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
@@ -317,15 +337,6 @@ def _modules(member: str) -> Iterator[str]:
         yield name.partition(".")[0]
 
 
-def is_package(archive: TorchZip) -> bool:
-    """Return whether torch.package may read a zip: it holds Python code in the place of installed modules."""
-    names = [name.lower() for name in archive.members]  # torch finds members whatever their case
-    if any(name.endswith(".data/extern_modules") for name in names):
-        return True
-    exported = (WeightsFormat.TORCH_EXPORT, WeightsFormat.AOTI_PACKAGE)  # torch writes a version into these as well
-    return archive.kind not in exported and any(name.endswith(".data/version") for name in names)
-
-
 def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
     """Return whether a tensor's storage may be read as something else, by its first byte: all of them are asked."""
     if entry.header < 0:
@@ -333,4 +344,4 @@ def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
     data = read_at(file, entry.header, HEAD)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
     first = data[begin : begin + 1]
-    return not first or first[0] in OPCODES or first in _WRAPPED
+    return not first or first[0] in OPCODES or first in _WRAPPED or first in FIRST_BYTES
