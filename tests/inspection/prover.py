@@ -13,8 +13,12 @@ import time
 import warnings
 from pathlib import Path
 
-import sympy  # noqa: F401 - as the loaders' other libraries, once for all children
-import torch._inductor.codecache  # noqa: F401
+import pandas  # noqa: F401, ICN001 - as the loaders' other libraries, once for all children
+import sympy  # noqa: F401
+import torch._export.serde.serialize
+import torch._inductor.codecache
+import torch.export.pt2_archive._package
+import torch.package  # noqa: F401
 from inspection.payloads import PAYLOADS, Payload
 
 _LONGEST = 20  # seconds that a loader may take
