@@ -297,12 +297,10 @@ class _Machine:
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, PickledCall):
             self.effects.built(target, state)
-            if self.arrays is Arrays.SKIPPED and target.made_by(WRAPPER):
-                self.array(state)
-            elif self.arrays is Arrays.SKIPPED and (
-                not isinstance(target.function, Global) or target.made_by("copyreg._reconstructor")
-            ):
+            if self.arrays is Arrays.SKIPPED and target.class_path is None:
                 raise UnfollowedPickleError("what it builds may be an array of joblib's")
+            if self.arrays is Arrays.SKIPPED and target.class_path == WRAPPER:
+                self.array(state)
         elif not isinstance(target, LITERALS):  # a literal takes a state of nothing, and no other
             self.effects.filled(target)
 

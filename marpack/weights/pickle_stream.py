@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 DTYPE = "numpy.dtype"
+RECONSTRUCTOR = "copyreg._reconstructor"
 _DTYPE = re.compile(r"([?biufcSUVaOmM])(\d+)(?:\[\w+\])?")
 _UNIT_WIDTHS = {"U": 4}  # bytes per counted unit of a dtype; 1 for all others
 _SIZED_BY_STATE = "SUVa"  # dtypes whose size is what BUILD says
@@ -50,6 +51,18 @@ class PickledCall(Struct, eq=False):
     def made_by(self, path: str) -> bool:
         """Tell whether the call was of the global `path`."""
         return isinstance(self.function, Global) and self.function.path == path
+
+    @property
+    def class_path(self) -> str | None:
+        """The path of what was called, or of the class that `copyreg._reconstructor` was given; None if unknown."""
+        if not isinstance(self.function, Global):
+            return None
+        if self.function.path != RECONSTRUCTOR:
+            return self.function.path
+        match self.args:
+            case (Global(path=path), Global(module="builtins", name="object"), _):
+                return path
+        return None
 
 
 class PickledDict(Struct, eq=False):
@@ -249,14 +262,6 @@ def _is_scalar(args: object) -> bool:
     return False
 
 
-def _is_plain_object(args: object) -> bool:
-    """Return whether copyreg's `_reconstructor` makes an object of a class that adds nothing to `object`'s layout."""
-    match args:
-        case (Global(), Global(module="builtins", name="object"), _):
-            return True
-    return False
-
-
 def _is_tensor(args: object) -> bool:
     """Return whether torch's `_rebuild_from_type_v2` gets one of torch's own functions to call."""
     match args:
@@ -267,7 +272,7 @@ def _is_tensor(args: object) -> bool:
 
 # Allowed functions → whether their arguments are what picklers write; others could corrupt memory, or call through them
 _CHECKED: dict[str, Callable[[object], bool]] = {
-    "copyreg._reconstructor": _is_plain_object,
+    RECONSTRUCTOR: lambda args: PickledCall(Global("copyreg", "_reconstructor"), args).class_path is not None,
     "torch._tensor._rebuild_from_type_v2": _is_tensor,
     "numpy.ndarray": lambda args: args == (),  # it takes any buffer; numpy's own pickles call _reconstruct
     "numpy.core.multiarray.scalar": _is_scalar,
