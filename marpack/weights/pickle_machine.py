@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from marpack.weights import pickle_text as text
 from marpack.weights.bytestream import ByteStream, TruncatedError
 from marpack.weights.pickle_stream import (
+    FIXED,
     LITERALS,
     WRAPPER,
     BrokenPickleError,
@@ -36,6 +37,7 @@ _MAX_TEXT = 64 * 1024 * 1024  # bytes of the strings that are kept
 _LONGEST_TEXT = 4096  # bytes; longer strings are jumped over
 _LONGEST_LINE = 1 << 20  # bytes
 _LATEST_PROTOCOL = 5
+_NO_FRAME = 1 << 65  # bytes: farther than any frame ends
 _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
 _BINARY = (bytes, bytearray)
@@ -104,16 +106,19 @@ class _Machine:
         self.effects = Effects()
         self.running = True
         self.text = 0  # bytes of strings kept
-        self.framed = 0  # where the last frame ends
+        self.framed = _NO_FRAME  # where the frame ends
         self.used = bytearray(256)
 
     def run(self, limit: int) -> tuple[int, str | None, bool]:
         """Execute up to STOP; return the number of opcodes, what kept it from there, and whether others may go on."""
         source, used, count = self.source, self.used, 0
+        problem, unfollowed = None, False
         try:
             while self.running and count < limit:
+                if source.start + source.at >= self.framed:
+                    self.leave_frame()
                 if source.at >= len(source.data) and not source.fill(1):
-                    return count, "it ends before its STOP", False
+                    raise BrokenPickleError("it ends before its STOP")
                 code = source.data[source.at]
                 source.at += 1
                 count += 1
@@ -123,17 +128,19 @@ class _Machine:
                     action(self)
                 else:
                     action(self, operand)
+            if self.running:
+                raise UnfollowedPickleError("it has more opcodes than are read (--max-opcodes)")
         except (UnfollowedPickleError, BrokenPickleError) as error:
-            return count, str(error), isinstance(error, UnfollowedPickleError)
+            problem, unfollowed = str(error), isinstance(error, UnfollowedPickleError)
         except TruncatedError:
-            return count, "it ends in the middle of an opcode", False
+            problem = "it ends in the middle of an opcode"
         except IndexError:
-            return count, "its stack runs empty", False
+            problem = "its stack runs empty"
         except KeyError:
-            return count, "it asks for a value that it never kept", False
+            problem = "it asks for a value that it never kept"
         except (ValueError, OverflowError):
-            return count, "an argument cannot be read", False
-        return count, "it has more opcodes than are read (--max-opcodes)" if self.running else None, self.running
+            problem = "an argument cannot be read"
+        return count, problem, unfollowed or source.position > self.framed
 
     def take(self, size: int) -> bytes:
         source = self.source
@@ -234,7 +241,7 @@ class _Machine:
 
     def extend(self, count: int = 0) -> None:
         values, target = self.popped(count), self.stack[-1]
-        if values:
+        if values or not isinstance(target, FIXED):  # Python's extends by nothing, too, and C's does not
             self.effects.filled(target)
         if isinstance(target, PickledCall):
             target.values = target.values or []
@@ -278,10 +285,12 @@ class _Machine:
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
         self.refuse_array_parts(function)
+        self.effects.spread(args)
         self.stack.append(self.effects.called(function, args))
 
     def reduce_with_keywords(self) -> None:
         keywords, args, function = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self.effects.spread(args, keywords)
         self.stack.append(self.effects.called(function, (args, keywords)))
 
     def make_object(self) -> None:
@@ -307,6 +316,8 @@ class _Machine:
     def array(self, state: object) -> None:
         """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
         length, is_padded = array_bytes(state)
+        if self.framed < _NO_FRAME:
+            self.leave_frame()  # joblib reads the array from behind it
         if length is None:
             self.frames.append((self.stack, self.marks, self.memo))
             self.stack, self.marks, self.memo = [], [], {}
@@ -326,10 +337,10 @@ class _Machine:
     def stop(self) -> None:
         if not self.stack:
             raise IndexError
+        if self.framed < _NO_FRAME:
+            self.leave_frame()
         if self.frames:
             self.stack, self.marks, self.memo = self.frames.pop()
-        elif self.framed > self.source.position:  # there Python's would go on, and C's here
-            raise UnfollowedPickleError("a frame reaches beyond its STOP")
         else:
             self.running = False
 
@@ -339,7 +350,18 @@ class _Machine:
             raise BrokenPickleError("its protocol does not exist")
 
     def enter_frame(self) -> None:
-        self.framed = self.number(_8) + self.source.position
+        if self.framed < _NO_FRAME:
+            raise UnfollowedPickleError("a frame is inside another one")
+        size = self.number(_8)
+        if size >= 1 << 63:  # both refuse it
+            raise BrokenPickleError("a frame is longer than memory")
+        self.framed = size + self.source.position
+
+    def leave_frame(self) -> None:
+        """End a frame; C's unpickler drops the first part of what its end cuts in two, and reads it anew."""
+        if self.source.position != self.framed:
+            raise UnfollowedPickleError("a frame ends in the middle of an opcode, or behind the STOP")
+        self.framed = _NO_FRAME
 
     def refuse_byte(self) -> None:
         raise BrokenPickleError(f"byte {self.source.start + self.source.at - 1:,} is no opcode")

@@ -142,6 +142,10 @@ class Effects(Struct, kw_only=True):
         self.computed = True
         return Unknown()
 
+    def spread(self, *arguments: object) -> None:
+        """Note that Python's unpickler iterates over arguments before it finds that nothing can be called."""
+        self.acts |= not all(isinstance(item, (*LITERALS, Persistent)) for item in arguments)
+
     def called(self, function: object, args: object) -> object:
         """Return what a call would give. Raises BrokenPickleError."""
         if isinstance(function, LITERALS):
