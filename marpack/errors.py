@@ -73,6 +73,13 @@ class UsageError(MarpackError):
     fix = "Read what the command takes: marpack COMMAND --help."
 
 
+class ResumeMismatchError(UsageError):
+    """A results file belongs to another run: another archive, other options, or other inputs."""
+
+    code = "resume-mismatch"
+    fix = "Name another file with --resume."
+
+
 class ProjectError(MarpackError):
     """A project (marpack.yaml, or the flags in its place) cannot become an archive.
 

@@ -33,6 +33,9 @@ class LoadProgress:
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
         """Take note of what the SOURCE stands for, before anything is loaded."""
 
+    def prepared(self, prepared: "PreparedModel") -> None:
+        """Take note of the archive and how it will be loaded."""
+
     def loading(self) -> AbstractContextManager[object]:
         """Return what is entered while the model is loaded."""
         return nullcontext()
@@ -84,6 +87,7 @@ class Session:
             prepared = prepare(resolved, options=options, target=target, cache=cache, opened=listener.opened)
             archive, load, config = prepared.archive, prepared.load, prepared.config
             undo.callback(archive.close)
+            listener.prepared(prepared)
             if isinstance(settings, PoolSettings):
                 pool: ModelPool = LocalPool(load, settings.as_served(config), first=first, folder=archive.materialize)
             else:

@@ -226,7 +226,7 @@ def test_a_handler_that_does_not_load_is_exit_4(make_mar, handler: str, words: s
         (["--data", "x", "--header", "nothing"], 2, "name=value"),
         (["--data", "x", "--header", "X: y=1"], 2, "no header that HTTP can carry"),
         (["--data", "x", "--header", "X=a\nb"], 2, "no header that HTTP can carry"),
-        (["--data", "x", "--resume", "/dev/zero"], 2, "this is none"),
+        (["--data", "x", "--resume", "/dev/zero"], 2, "not a regular file"),
         (["--data", "x", "--device", "tpu"], 2, "no such device: tpu"),
         (["--data", "x", "--max-memory", "lots"], 2, "'lots' is not a size such as 500M"),
         (["--data", "x", "--max-memory", "-1G"], 2, "is not a size"),
