@@ -73,6 +73,13 @@ class UsageError(MarpackError):
     fix = "Read what the command takes: marpack COMMAND --help."
 
 
+class DeviceUnavailableError(UsageError):
+    """The device that --device names is not available on this machine, or not to its torch."""
+
+    code = "device-unavailable"
+    fix = "Use --device cpu."
+
+
 class ResumeMismatchError(UsageError):
     """A results file belongs to another run: another archive, other options, or other inputs."""
 

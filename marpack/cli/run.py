@@ -122,7 +122,7 @@ def _skip_answered(
     from marpack.runner.resume import RunDigests
 
     in_process = bool(options["in_process"] or options["pdb"])
-    given = {name: options[name] for name in ("device", "env", "max_request_size")}
+    given = {name: options[name] for name in ("env", "max_request_size")}
     results_log.begin(RunDigests.of(prepared, in_process=in_process, **given))
     left = results_log.unanswered(inputs)
     return chain(list(islice(left, 1)), left) if results_log.answered else left
@@ -163,7 +163,7 @@ def watch(source: str | None, options: Options) -> int:
     from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
-    environment = Device.parse(options["device"]).environment()
+    environment = Device.available(options["device"]).environment()
     watched = Watch(_paths(source, options), without=[Path(options["report"])] if options["report"] else ())
     spawn = partial(Worker.spawn, environment=environment, max_memory=options["max_memory"], preload=True)
     with SpareWorkers(spawn, options["workers"]) as spares:

@@ -62,7 +62,7 @@ def open_session(
             shared = options.get("in_process") or options.get("pdb")  # the terminal is the handler's, too
             return nullcontext() if shared else waiting("loading the model")
 
-    device = Device.parse(options["device"])
+    device = Device.available(options["device"])
     notes = text_notes(options.get("data", ()), options.get("content_type"))
     settings = pool_settings(options, device, launch, further)
     session = Session.open(

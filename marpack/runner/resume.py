@@ -42,7 +42,7 @@ class RunDigests(Struct, frozen=True):
     options: str
 
     @classmethod
-    def of(cls, prepared: PreparedModel, *, device: str, env: str, in_process: bool, max_request_size: int) -> Self:
+    def of(cls, prepared: PreparedModel, *, env: str, in_process: bool, max_request_size: int) -> Self:
         """Return the digests of a run of a prepared archive.
 
         These options affect responses and belong to the digest: the target, the envelope, the batch size, the device
@@ -57,7 +57,7 @@ class RunDigests(Struct, frozen=True):
         load = prepared.load
         metrics = None if load.metrics_config is None else _digest(Path(load.metrics_config).read_bytes())
         counted = replace(load, model_dir="", metrics_config=metrics, show_data=False, trace=False)
-        options = _digest(to_json([counted, device, env, in_process, max_request_size]))
+        options = _digest(to_json([counted, env, in_process, max_request_size]))
         return cls(content_identity(prepared.archive), options)
 
 

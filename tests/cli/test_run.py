@@ -228,6 +228,7 @@ def test_a_handler_that_does_not_load_is_exit_4(make_mar, handler: str, words: s
         (["--data", "x", "--header", "X=a\nb"], 2, "no header that HTTP can carry"),
         (["--data", "x", "--resume", "/dev/zero"], 2, "not a regular file"),
         (["--data", "x", "--device", "tpu"], 2, "no such device: tpu"),
+        (["--data", "x", "--device", "cuda:77"], 2, "not available"),
         (["--data", "x", "--max-memory", "lots"], 2, "'lots' is not a size such as 500M"),
         (["--data", "x", "--max-memory", "-1G"], 2, "is not a size"),
         (["--data", "x", "--max-memory", "0"], 2, "0 is nothing"),

@@ -365,6 +365,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("--input", "t.parquet", "--text", "t", "--max-errors", "few", *OUT), "'few' is no number of rows"),
     (("--input", "t.parquet", "--text", "t", "--max-errors", "101%", *OUT), "'101%' is no number of rows"),
     (("--input", "t.parquet", "--text", "t", "--device", "cpu0", *OUT), "cpu0"),
+    (("--input", "t.parquet", "--text", "t", "--device", "cuda:77", *OUT), "not available"),
     (("none.mar", "--input", "t.parquet", "--text", "t", *OUT), "there is no such"),
     (("--input", "t.parquet", "--text", "t", "--output", "t.parquet"), "this is no folder"),
     (("--input", "t.parquet", "--text", "t", "--output", "."), "the folder holds files already, such as bad.jsonl"),

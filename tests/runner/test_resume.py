@@ -153,7 +153,7 @@ def digests(prepared: PreparedModel, *, archive: Path | None = None, **options: 
     own = {name: options.pop(name) for name in list(options) if name in Load.__struct_fields__}
     if archive is not None:
         prepared = replace(prepared, archive=open_archive(archive))
-    usual: dict[str, Any] = {"device": "auto", "env": "current", "in_process": False, "max_request_size": 9}
+    usual: dict[str, Any] = {"env": "current", "in_process": False, "max_request_size": 9}
     return RunDigests.of(replace(prepared, load=replace(prepared.load, **own)), **usual | options)
 
 
