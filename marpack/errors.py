@@ -73,6 +73,13 @@ class UsageError(MarpackError):
     fix = "Read what the command takes: marpack COMMAND --help."
 
 
+class ClosedError(UsageError):
+    """A model was used after it was closed."""
+
+    code = "closed"
+    fix = "Load the model again, and close it after its last use."
+
+
 class DeviceUnavailableError(UsageError):
     """The device that --device names is not available on this machine, or not to its torch."""
 
