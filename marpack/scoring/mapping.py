@@ -1,12 +1,16 @@
 """How a row becomes a request and its answer becomes columns: one struct, for the command and for Python."""
 
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import fields
 
-from marpack.errors import UsageError, did_you_mean
+from marpack.errors import UsageError, did_you_mean, first_line
 from marpack.scoring.answers import AnswerColumns, FieldType
 from marpack.torchserve.messages import MAX_BODY
 
@@ -18,8 +22,8 @@ class RowMapping(Struct, frozen=True, kw_only=True):
     """What of a row is sent, and what of the answer is kept. It pickles, and its JSON stands in every part.
 
     Exactly one of `body`, `text`, `json`, `json_object`, `path` and `url` is given. In JSON, dates and times are ISO
-    8601, durations seconds, decimals strings (a float would change them), maps objects; bytes, NaN and infinities cannot
-    be in it.
+    8601, durations seconds, decimals strings (a float would change them), maps objects; bytes, NaN and infinities
+    cannot be in it.
     """
 
     body: str | None = None  # a column of bytes, or of texts that go as UTF-8
@@ -40,7 +44,9 @@ class RowMapping(Struct, frozen=True, kw_only=True):
     encode_binary: bool = False  # answers that are no UTF-8 become base64, told in `answer_encoding`
 
     def __post_init__(self) -> None:
-        """Raise UsageError for what contradicts itself."""
+        """Raise UsageError for a value of a wrong type and for what contradicts itself."""
+        for name, kind in _types().items():
+            _check_type(name, getattr(self, name), kind)
         given = [name for name in _SOURCES if getattr(self, name)]
         if len(given) != 1:
             what = f"a row's request comes from one of {', '.join(_SOURCES)}"
@@ -115,6 +121,18 @@ class RowMapping(Struct, frozen=True, kw_only=True):
                 raise UsageError(f"there is no column {name}", where=where, hint=hint)
             if list(names).count(name) > 1:
                 raise UsageError(f"there is more than one column {name}", where=where)
+
+
+@cache
+def _types() -> dict[str, Any]:  # Any: types as msgspec takes them
+    return {field.name: field.type for field in fields(RowMapping)}
+
+
+def _check_type(name: str, value: object, kind: Any) -> None:  # Any: as above
+    try:
+        msgspec.convert(os.fspath(value) if isinstance(value, os.PathLike) else value, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(first_line(error), where=name, hint=f"Set {name} to a value of that type.") from None
 
 
 _WANTED = {
