@@ -88,13 +88,15 @@ def _plain(value: Any, name: str) -> Any:  # Any: as above
 
 
 def _is_number(value: object, *, above: float) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or (is_number and above < value < math.inf)
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and above < value < math.inf
 
 
 def _is_count(value: object) -> bool:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return value is None or (is_whole and 0 < value < _MAX_COUNT)
+    if value is None:
+        return True
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MAX_COUNT
 
 
 def _expect(fits: bool, name: str, value: object, expected: str) -> None:

@@ -142,12 +142,13 @@ def _applies(clause: str) -> bool:
 
 def _releases(one: str, other: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the numbers of two versions, as many of each; what follows them, such as rc1, does not count."""
-    numbers = [
-        [int(each) for each in re.findall(r"\d+", re.match(r"[\d.]*", text.strip())[0])] for text in (one, other)
-    ]
-    length = max(map(len, numbers))
-    first, second = (tuple(each + [0] * (length - len(each))) for each in numbers)
-    return first, second
+    first, second = _numbers(one), _numbers(other)
+    length = max(len(first), len(second))
+    return first + (0,) * (length - len(first)), second + (0,) * (length - len(second))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", re.split(r"[^\d.]", version.strip())[0]))
 
 
 def _can_be_found(module: str) -> bool:
