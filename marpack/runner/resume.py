@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from marpack.archive.index import content_identity
 from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
-from marpack.errors import OutputError, ResumeMismatchError, UsageError
+from marpack.errors import OutputError, ResumeMismatchError, UsageError, shortened
 from marpack.json_text import legible, to_json
 from marpack.runner.inputs import Input, has_generated_id
 from marpack.runner.results import Result
@@ -84,6 +84,7 @@ _OPENING = b'{"archive_digest":"'  # of each line that is written here
 _OPENINGS = (_OPENING, b'{"input":"')  # the second one is of older versions and of `--jsonl`
 _PIECE = 1 << 16  # bytes of a line that are read before its opening is known
 _HINT = "Name a file that `marpack run --resume` wrote, or one that does not exist yet."
+_SHOWN = 20  # characters of a digest
 _ANOTHER = "name another file with --resume"
 
 
@@ -141,7 +142,7 @@ class ResultsLog:
         order = sorted(range(len(names)), key=names.__getitem__)  # results of one name stay in the file's order
         self._names = array("Q", [names[place] for place in order])
         self._requests = array("Q", [requests[place] for place in order])
-        self._met = array("L", bytes(array("L").itemsize * len(order)))  # inputs found so far, at their name's place
+        self._met = array("I", bytes(array("I").itemsize * len(order)))  # inputs found so far, at their name's place
 
     def _read(self) -> Iterator[LoggedResult]:
         """Yield all results, then cut off a last line that is incomplete."""
@@ -198,7 +199,8 @@ class ResultsLog:
                 continue
             what, remedy = "this result was computed with other options", "Use the options of that run"
             if found.archive != run.archive:
-                what = f"this result was computed by another archive ({found.archive}; this run: {run.archive})"
+                then, now = shortened(found.archive, _SHOWN), shortened(run.archive, _SHOWN)
+                what = f"this result was computed by another archive ({then}; this run: {now})"
                 remedy = "Run the archive that computed it"
             raise ResumeMismatchError(what, where=f"{self.path}:{number}", hint=f"{remedy}, or {_ANOTHER}.")
         self._opening = (
