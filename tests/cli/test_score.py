@@ -338,7 +338,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("--text", "t", *OUT), "there is nothing to score"),
     (("--input", *OUT), "there is nothing to score"),
     (("--input", "t.parquet", "--text", "t"), "there is no place for the results"),
-    (("--input", "t.parquet", *OUT), "a row's request comes from one of body, text, json, json_object, path, url, and none of"),
+    (("--input", "t.parquet", *OUT), "a row's request comes from one of body, text, json, json_object"),
     (("--input", "t.parquet", "--text", "t", "--body", "t", *OUT), "body and text is given"),
     (("--input", "none.parquet", "--text", "t", *OUT), "there is no such file or folder"),
     (("--input", "x*.parquet", "--text", "t", *OUT), "nothing matches this"),
