@@ -287,15 +287,17 @@ def test_files_elsewhere_are_read_by_fsspec() -> None:
 
 
 def test_rows_that_are_given_up_wait_for_no_fetch() -> None:
-    release = threading.Event()
+    fetching, release = threading.Event(), threading.Event()
 
     def made(name: str, *, slow: bool) -> Input:
         if slow:
+            fetching.set()
             release.wait(30)
         return Input(name, Request(id="", parts=()))
 
     inputs = _made_ahead(iter([partial(made, "a", slow=False), partial(made, "b", slow=True)]))
     assert next(inputs).name == "a"
+    assert fetching.wait(10)
     started = monotonic()
     inputs.close()
     assert monotonic() - started < 1
