@@ -51,7 +51,8 @@ def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
         *("max_response_size", "trace"),
     )
     known = {name: options[name] for name in given if name in options}
-    return Load(model_dir="", gpu_id=device.gpu_id(), compile=compiled, **known)
+    asked = None if device.override is None else device.name
+    return Load(model_dir="", gpu_id=device.gpu_id(), device=asked, compile=compiled, **known)
 
 
 def pool_settings(
@@ -88,17 +89,13 @@ def check_options(
         cache: Where archives are extracted to.
         tell: Is told what goes on while requirements are installed.
 
-    Raises UsageError for what is no device, and for one that is not here.
+    Raises UsageError, DeviceUnavailableError among them.
     """
     from marpack.api.operations import chosen_limits
     from marpack.gate.candidate import CheckOptions
     from marpack.torchserve.targets import Target
 
-    chosen = Device.parse(device)
-    if not chosen.is_here:
-        hint = "check where there is one, or --device cpu; without --device it takes what is here"
-        what = "there is no such device here, so nothing would be checked on it"
-        raise UsageError(what, where=f"--device {device}", hint=hint)
+    chosen = Device.available(device)
     if "inputs" in options["allow_unproved"] and (options["hermetic"] or "hermetic" in options["only"]):
         hint = "name inputs, or leave one of them out"
         raise UsageError("hermetic implies proved, and does not go with --allow-unproved inputs", hint=hint)
@@ -307,7 +304,7 @@ def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], obje
     from marpack.project.source import resolve
     from marpack.torchserve.targets import Target
 
-    device, env = Device.parse(options["device"]), options.get("env", "current")
+    device, env = Device.available(options["device"]), options.get("env", "current")
     kept, cache = pool_settings(options, device), cache_of()
     session = Session.open(
         options["source"],

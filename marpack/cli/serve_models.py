@@ -52,7 +52,7 @@ class NamedSource(Struct, frozen=True):
 
 def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
     """Return what plans the serving of archives, those that are registered later among them."""
-    config, device = settings.config, Device.parse(options["device"])
+    config, device = settings.config, Device.available(options["device"])
     environment = _environment(config, device)
 
     def spawn(archive: Archive) -> Callable[[], Worker]:

@@ -23,7 +23,7 @@ USUAL: dict[str, Any] = {
     **dict.fromkeys(NONE),
     **dict.fromkeys(FALSE, False),
     **dict.fromkeys(("max_request_size", "max_response_size"), MAX_BODY),
-    **dict.fromkeys(("json", "headers", "keep"), ()),
+    **dict.fromkeys(("json", "json_object", "headers", "keep"), ()),
     "types": {},
     "select": {},
     "text": "t",
