@@ -148,6 +148,7 @@ class Worker:
                 raise WorkerError(f"the worker {self._ended()} while loading the model", where=self._where, hint=hint)
             undo.pop_all()
         self.loaded = message
+        self.process.handler_pid = message.pid
         return message
 
     @property

@@ -1,5 +1,6 @@
 """A model folder → an initialised service, step by step as the server's worker takes them (contract §2)."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -140,6 +141,7 @@ class HandlerLoader:
         return Loaded(
             handler=entry.name,
             stages=self._stages | drain_timings(),
+            pid=os.getpid(),
             troubles=diagnostics.drain_notes(),
             device=None if device is None else str(device),
             loses_answers=loses_answers,
