@@ -144,8 +144,7 @@ def shared_constraints() -> Iterator[str]:
         except metadata.PackageNotFoundError:
             continue
         yield f"{name}=={distribution.version}"  # with the local label: 2.6.0+cpu is not PyPI's 2.6.0
-        for text in distribution.requires or ():
-            needed = Requirement(text)
+        for needed in filter(None, map(_parsed, distribution.requires or ())):
             applies = needed.marker is None or needed.marker.evaluate({"extra": ""})
             if applies and needed.specifier and canonical(needed.name) not in _SHARED:
                 yield f"{needed.name}{needed.specifier}"
@@ -194,11 +193,18 @@ def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
     yield from (Path(folder, "pip.conf") for folder in shared.split(os.pathsep))
 
 
-def _version(package: str) -> str | None:
+def _version(package: str | None) -> str | None:
+    if not package:
+        return None
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _stays(package: str | None) -> bool:
+    """Return whether a package keeps its installed version in every environment."""
+    return package in _SHARED and _version(package) is not None
 
 
 def _borrowed() -> list[str]:
@@ -209,9 +215,10 @@ def _refuse_other_versions(requirements: Path) -> None:
     """Raise IsolationError for a requirement that no shared package's installed version meets."""
     problems = []
     for file, line in read_requirements(requirements.name, partial(_read_beside, requirements, {})):
-        version = _version(line.name) if line.name in _SHARED else None
-        if version is not None and _unmet(line) is not None:
-            what = f"the archive requires {line.text}, but workers share the installed {line.name} {version}"
+        if _stays(line.name) and _unmet(line) is not None:
+            what = (
+                f"the archive requires {line.text}, but workers share the installed {line.name} {_version(line.name)}"
+            )
             problems.append((f"{file}:{line.number}", what))
     if problems:
         (where, what), more = problems[0], len(problems) - 1
@@ -282,8 +289,7 @@ def _failure(output: str, requirements: Path) -> IsolationError:
 
 def _describe_constraint(text: str) -> str:
     name = canonical(Requirement(text).name)
-    version = _version(name) if name in _SHARED else None
-    return f"{name} {version} is installed" if version else f"installed packages require {text}"
+    return f"{name} {_version(name)} is installed" if _stays(name) else f"installed packages require {text}"
 
 
 @contextmanager
@@ -296,8 +302,10 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def unmet(archive: Archive) -> Iterator[Finding]:
+def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
     """Yield one finding per requirement that the environment does not meet, those of included files among them.
+
+    `isolable`: the hints name --env isolated where that helps.
 
     Options and paths say nothing about packages and are passed over; so are requirements whose markers do not apply
     here. What pip could not read is for the static checks to tell. A vendored package is met where it can be loaded.
@@ -306,12 +314,13 @@ def unmet(archive: Archive) -> Iterator[Finding]:
     for file, line in _lines(archive):
         message = _unmet(line)
         if message is not None:
+            isolated = ", or run with --env isolated" if isolable and not _stays(line.name) else ""
             yield Finding(
                 code="requirement-unmet",
                 severity=Severity.ERROR,
                 message=message,
                 where=f"{archive.source}!{file}:{line.number}",
-                hint=f"pip install '{line.text}'",
+                hint=f"pip install '{line.text}'{isolated}",
             )
 
 
@@ -398,6 +407,5 @@ def has_requirements(archive: Archive) -> bool:
 
 def requirement_notes(archive: Archive) -> Iterator[Finding]:
     """Yield one note per requirement that this environment does not meet."""
-    for finding in unmet(archive):
-        hint = f"{finding.hint}, or run with --env isolated"
-        yield replace(finding, severity=Severity.NOTE, hint=hint)
+    for finding in unmet(archive, isolable=True):
+        yield replace(finding, severity=Severity.NOTE)
