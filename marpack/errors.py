@@ -146,6 +146,13 @@ class MissingExtraError(UsageError):
         )
 
 
+class UnconfirmedDownloadError(UsageError):
+    """A large download, or one of unknown size, was not confirmed."""
+
+    code = "download-unconfirmed"
+    fix = "Confirm the download with --yes, or on a terminal."
+
+
 class ArchiveError(MarpackError):
     """Something is not a readable, safe model archive."""
 

@@ -28,6 +28,7 @@ BODY_SIZE: dict[str, Any] = {  # Any: click's
     "metavar": "SIZE",
     "help": "The server's setting of that name [6553500].",
 }
+YES = "Confirm a download for --env isolated that is over 500 MB or of unknown size."
 TARGETS = click.Choice(["torchserve", "marpack"])
 ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
 
@@ -117,6 +118,7 @@ MODEL = (
     option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
         "isolated: with the archive's requirements [current]."
     )),
+    option("--yes", is_flag=True, help=YES),
     option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
     option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
     option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),

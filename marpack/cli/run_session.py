@@ -129,21 +129,14 @@ def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
         quiet = options["as_json"] or options["jsonl"] or not sys.stdout.isatty()  # stdout is for results
         prints = sys.stderr if quiet else sys.stdout
         return lambda _archive, load, _config: InProcessPool(load, debug=options["pdb"], prints=prints)
-    return isolated_pool(settings) if options["env"] == "isolated" else None
+    return isolated_pool(settings, yes=options["yes"]) if options["env"] == "isolated" else None
 
 
-def isolated_pool(settings: PoolSettings) -> PoolMaker:
+def isolated_pool(settings: PoolSettings, *, yes: bool) -> PoolMaker:
     """Return what makes a pool of workers in the environment of an archive's requirements, telling what it does."""
     from marpack.api import settings as api_settings
 
-    return api_settings.isolated_pool(settings, tell_aside)
-
-
-def isolated_python(archive: Archive) -> str:
-    """Return the interpreter of the environment that an archive's requirements ask for, telling what is done."""
-    from marpack.api import settings
-
-    return settings.isolated_python(archive, tell_aside)
+    return api_settings.isolated_pool(settings, tell_aside, api_settings.Consent(yes))
 
 
 def tell_aside(text: str) -> None:

@@ -11,7 +11,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, HandlerError, MarpackError, UsageError
+from marpack.errors import ArchiveError, HandlerError, MarpackError, UnconfirmedDownloadError, UsageError
 from marpack.gate.compare import TOLERANCE
 from marpack.gate.costs import Costs
 from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
@@ -183,6 +183,8 @@ class Candidate:
         """The answers of the archive compared with, by the sample's name; raises HandlerError if it has none."""
         try:
             return {sample.name: self.old.sample_runner.alone(sample) for sample in self.samples}
+        except UnconfirmedDownloadError:
+            raise
         except MarpackError as error:
             what = f"there is nothing to compare with: {error.what}"
             raise HandlerError(what, where=self.old.source, hint=error.hint) from error

@@ -6,7 +6,14 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct, to_builtins
 
-from marpack.errors import ArchiveError, DeviceUnavailableError, MarpackError, UsageError, did_you_mean
+from marpack.errors import (
+    ArchiveError,
+    DeviceUnavailableError,
+    MarpackError,
+    UnconfirmedDownloadError,
+    UsageError,
+    did_you_mean,
+)
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import run
@@ -163,8 +170,8 @@ class _Examination:
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
             outcome = run(each, self._candidate)
-        except DeviceUnavailableError:
-            raise  # the machine's fault, not the archive's
+        except (DeviceUnavailableError, UnconfirmedDownloadError):
+            raise  # they say nothing about the archive
         except MarpackError as error:
             outcome = failed(error_problem(error))
         if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more

@@ -160,6 +160,7 @@ class Worker:
                 )
             undo.pop_all()
         self.loaded = message
+        self.process.handler_pid = message.pid
         return message
 
     @property

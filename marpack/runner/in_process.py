@@ -21,7 +21,7 @@ from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import DATA, METRICS, Answered, Load, Loaded, Response, Touched, Trouble
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.service import InferenceService
-from marpack.worker.trouble import flatten
+from marpack.worker.trouble import flatten, is_inside
 
 
 class QuitDebugging(KeyboardInterrupt):
@@ -39,7 +39,7 @@ class PostMortem(pdb.Pdb):
     def get_stack(self, f: FrameType | None, t: TracebackType | None) -> tuple[list[tuple[FrameType, int]], int]:
         """Return the frames of a traceback and the number of the one to begin with."""
         stack, last = super().get_stack(f, t)
-        own = [index for index, (frame, _) in enumerate(stack) if frame.f_code.co_filename.startswith(self._model_dir)]
+        own = [i for i, (frame, _) in enumerate(stack) if is_inside(frame.f_code.co_filename, self._model_dir)]
         return stack, own[-1] if own else last
 
 

@@ -149,6 +149,7 @@ class HandlerLoader:
         return Loaded(
             handler=entry.name,
             stages=self._stages | drain_timings(),
+            pid=os.getpid(),
             troubles=diagnostics.drain_notes(),
             device=None if device is None else str(device),
             loses_answers=loses_answers,

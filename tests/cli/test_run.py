@@ -373,13 +373,6 @@ def test_a_worker_ends_with_a_run_that_is_killed_whatever_it_is_at(make_mar, tmp
         time.sleep(0.05)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no other system ends a process with its parent")
-@pytest.mark.parametrize(("parent", "code"), [("0", 7), ("os.getppid()", 7), ("os.getpid()", 1)])
-def test_a_worker_whose_parent_is_gone_already_ends(parent: str, code: int):
-    source = f"import os; from marpack.worker.__main__ import end_with; end_with({parent}, 0); os._exit(7)"
-    assert subprocess.run([sys.executable, "-c", source], stdin=subprocess.DEVNULL).returncode == code
-
-
 def test_an_envelope_is_the_servers_setting_not_the_manifests(make_mar):
     mar = str(make_mar("def handle(data, context):\n    return data if data else None\n", envelope="body"))
     (plain,) = results(mar, "--data", "x")
