@@ -147,7 +147,7 @@ class Candidate:
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
         """Everything that is asked: the packed samples, then the inputs given."""
-        return (*self.packed.samples, *given_samples(self.options.inputs))
+        return (*self.packed.samples, *given_samples(self.options.inputs, self.packed.generated))
 
     @cached_property
     def config(self) -> dict[str, Any]:

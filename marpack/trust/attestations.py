@@ -108,7 +108,7 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
     circumstances = _Circumstances(
         verdict=report.verdict,
         target=report.target,
-        samples=report.samples,
+        samples=report.samples - report.generated,  # only those that can prove something
         reservations=_reservations(report),
         model=report.model,
         handler=report.loaded,
