@@ -220,6 +220,10 @@ class Candidate:
             return None
         return f"{self.source}!{frame.file.removeprefix(f'{self.sample_runner.folder}/')}:{frame.line}"
 
+    def line_of(self, frames: Sequence[Frame]) -> str | None:
+        """Return the innermost of a traceback's places, in the archive's own files where it passes through any."""
+        return self.place(frames) or (f"{frames[-1].file}:{frames[-1].line}" if frames else None)
+
     def read(self, name: str) -> bytes:
         """Return the bytes of one small member."""
         with self.archive.open(name) as file:

@@ -80,6 +80,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     hint: str | None = None
     notes: tuple[str, ...] = ()
     only_here: bool = False  # what is missing here, the server has
+    code_fault: bool = False  # a NameError, ImportError or SyntaxError: no request is the cause of it
 
 
 class Access(StrEnum):

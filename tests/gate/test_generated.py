@@ -1,4 +1,4 @@
-"""A sample that `marpack init` generated proves nothing, under whichever name and by whichever way its content comes."""
+"""A sample that `marpack init` generated proves nothing, under whichever name and way its content comes."""
 
 import hashlib
 from pathlib import Path
@@ -33,7 +33,7 @@ def marked(folder: Path, marks: dict[str, str], contents: dict[str, str] | None 
     keys = yaml.safe_load(file.read_text())
     for sample in keys["samples"]:
         name = sample["input"].removeprefix("samples/")
-        sample |= {"generated": marks[name]} if name in marks else {}
+        sample.update({"generated": marks[name]} if name in marks else {})
     file.write_text(yaml.safe_dump(keys))
     return folder
 
