@@ -89,6 +89,7 @@ class Access(StrEnum):
     READ = "read"
     WRITE = "write"
     CONNECT = "connect"  # host:port, or a socket's path
+    LISTEN = "listen"  # host:port, or a socket's path
     RESOLVE = "resolve"  # a host's name
     RUN = "run"  # a program
     LOAD = "load"  # a library, by ctypes
