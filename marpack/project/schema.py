@@ -89,9 +89,9 @@ class Allowance(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     read: Annotated[list[str], Meta(description="Files and folders, as whole paths or ~/….")] = []
     write: Annotated[list[str], Meta(description="Likewise.")] = []
     connect: Annotated[list[str], Meta(description="Hosts, as HOST or HOST:PORT; or a socket's path.")] = []
-    listen: Annotated[list[str], Meta(description="Addresses, as HOST or HOST:PORT; or a socket's path.")] = []
     run: Annotated[list[str], Meta(description="Programs, by name; fork is a copy of the worker itself.")] = []
     load: Annotated[list[str], Meta(description="Libraries that ctypes loads, by name.")] = []
+    listen: Annotated[list[str], Meta(description="Addresses, as HOST or HOST:PORT; or a socket's path.")] = []
 
 
 class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
