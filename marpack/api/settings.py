@@ -320,10 +320,14 @@ class Noticing(LoadProgress):
         self._notes = notes
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Pass on what a build warned of, and which requirements this environment does not meet."""
+        """Pass on what a build warned of, what marpack does otherwise, and which requirements are not met here."""
+        from marpack.inspection.text_members import model_config
         from marpack.runner.environments import requirement_notes
+        from marpack.runner.session import sequence_warning
 
         self._on_findings(resolved.findings)
         self._on_findings(self._notes)
+        warning = sequence_warning(model_config(archive))
+        self._on_findings([warning] if warning else [])
         if self._env == "current":
             self._on_findings(requirement_notes(archive))

@@ -24,7 +24,7 @@ from marpack.runner.environments import required
 from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result
-from marpack.runner.session import Device, target_of, with_metrics
+from marpack.runner.session import Device, target_of, torchrun_error, with_metrics
 from marpack.torchserve.messages import Frame, Load
 from marpack.torchserve.model_config import batch_size_of
 from marpack.torchserve.targets import Target
@@ -203,7 +203,7 @@ class Candidate:
         settings = replace(self.options.settings.as_served(self.config), python=self.python)
         load = replace(self.options.load, target=self.target, required=required(self.archive))
         first, self._first = self._first, None
-        return SampleRunner(
+        runner = SampleRunner(
             self.archive,
             load,
             settings,
@@ -212,6 +212,8 @@ class Candidate:
             tolerance=self.options.tolerance,
             first=first,
         )
+        runner.lost = torchrun_error(self.config)
+        return runner
 
     def place(self, frames: Sequence[Frame]) -> str | None:
         """Return the innermost of a traceback's places in the archive's own files."""

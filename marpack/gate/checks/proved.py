@@ -12,6 +12,7 @@ from marpack.gate.expectations import status_shortfalls
 from marpack.gate.sample_runner import Sample
 from marpack.gate.verdicts import CheckOutcome, counted, error_problem, judged, problem
 from marpack.project.schema import FILE_NAME
+from marpack.runner.session import sequence_warning
 
 # Code of a finding → the name by which --allow-unproved waives it.
 _CODES = {"no-inputs": "inputs", "no-answer": "inputs", "generated-sample": "inputs", "gpu-unproved": "gpu"}
@@ -19,7 +20,7 @@ _CODES = {"no-inputs": "inputs", "no-answer": "inputs", "generated-sample": "inp
 
 def run(candidate: Candidate) -> CheckOutcome:
     """Count what was answered; a lack that --allow-unproved names becomes a note, which stands beside the verdict."""
-    found = [*_lacking(candidate), *_unbatched(candidate), *_off_gpu(candidate)]
+    found = [*_lacking(candidate), *_unbatched(candidate), *_off_gpu(candidate), *_in_sequences(candidate)]
     allowed = candidate.options.allow_unproved
     findings = [_waived(finding) if _CODES.get(finding.code) in allowed else finding for finding in found]
     proving = candidate.sample_runner.proving
@@ -86,6 +87,12 @@ def _off_gpu(candidate: Candidate) -> Iterator[Finding]:
     if wanted and candidate.options.load.gpu_id is None:
         message = "deviceType is gpu, and it was asked on the CPU"
         yield problem("gpu-unproved", message, hint="check it where there is a GPU")
+
+
+def _in_sequences(candidate: Candidate) -> Iterator[Finding]:
+    warning = sequence_warning(candidate.config)
+    if warning is not None:
+        yield replace(warning, severity=Severity.ERROR)
 
 
 def _on_cpu(candidate: Candidate) -> list[Finding] | None:
