@@ -242,7 +242,7 @@ class Tracer:
             hear(self, *backlog)
 
         socket.getaddrinfo, _posixsubprocess.fork_exec = getaddrinfo, fork_exec
-        socket.socket.listen = listen  # type: ignore[method-assign]
+        socket.socket.listen = listen  # type: ignore[assignment,method-assign]
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:  # Any: each event has its own
         reader = _READERS.get(event)
