@@ -264,6 +264,13 @@ class WeightsError(HandlerError):
     fix = "Save the weights in the format that the hint names, and build again."
 
 
+class TorchrunError(HandlerError):
+    """The server starts several processes for the model with torchrun, and marpack starts one."""
+
+    code = "torchrun-ranks"
+    fix = "Run the model on a TorchServe server that has the GPUs that it needs."
+
+
 class WorkerError(MarpackError):
     """The worker process could not be started or talked to."""
 

@@ -382,12 +382,16 @@ class Noticing(LoadProgress):
         self._notes = notes
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Pass on a build's warnings, the programs in the archive, and the requirements that are not met here."""
+        """Pass on a build's warnings, the programs in the archive, differences from the server and unmet requirements."""
         from marpack.inspection.programs import find_programs, program_findings
+        from marpack.inspection.text_members import model_config
         from marpack.runner.environments import requirement_notes
+        from marpack.runner.session import sequence_warning
 
         self._on_findings(resolved.findings)
         self._on_findings(program_findings(tuple(find_programs(archive)), archive.source))
         self._on_findings(self._notes)
+        warning = sequence_warning(model_config(archive))
+        self._on_findings([warning] if warning else [])
         if self._env == "current":
             self._on_findings(requirement_notes(archive))

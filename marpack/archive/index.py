@@ -76,7 +76,8 @@ class Index(Struct, frozen=True, kw_only=True):
     """Every member but this file itself, with what the archive was made for and by."""
 
     members: tuple[Member, ...]  # in the archive's order
-    samples: tuple[dict[str, Any], ...] = ()  # Any: requests and expected answers, JSON as the project has them
+    # Any: requests, expected answers and the marks of generated samples, JSON as the project has them.
+    samples: tuple[dict[str, Any], ...] = ()
     provenance: dict[str, str] = {}  # "builder": "marpack 0.2.0", "source_commit": the author's word for it
     metadata: Metadata | UnsetType = UNSET  # left out where nothing is said: what says nothing keeps its bytes
     vendored: Vendored | UnsetType = UNSET  # likewise

@@ -196,6 +196,7 @@ class _Examination:
         candidate = self._candidate
         opened = "archive" in vars(candidate)
         loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
+        samples = candidate.samples if "samples" in vars(candidate) else ()
         verdict = self._verdict()
         return GateReport(
             archive=candidate.source,
@@ -212,7 +213,8 @@ class _Examination:
             reservations=tuple(_reservations(candidate, self._choice)),
             interrupted=self._interrupted,
             checks=tuple(self._done[each.name] for each in self._checks),
-            samples=len(candidate.samples) if "samples" in vars(candidate) else 0,
+            samples=len(samples),
+            generated=sum(sample.is_generated for sample in samples),
             costs=candidate.costs,
             seconds=round(seconds, 3),
         )

@@ -14,13 +14,15 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError
+from marpack.errors import ArchiveError, DamagedArchiveError, TorchrunError
 from marpack.findings import Finding, Severity
 from marpack.inspection.text_members import model_config
 from marpack.project.source import ResolvedSource, resolve
 from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
+from marpack.torchserve.frontend.http_response import Sequences
 from marpack.torchserve.messages import Load, Loaded
+from marpack.torchserve.model_config import Torchrun
 from marpack.torchserve.targets import Target
 from marpack.worker.loaders.device import Override, override, unavailable
 
@@ -74,7 +76,7 @@ class Session:
             resolver: Finds the archive that the source stands for, building a project's first.
             listener: Is told how far it is.
 
-        Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
+        Raises UsageError, ProjectError, ArchiveError, TorchrunError, LoadError and WorkerError.
 
         """
         settings, listener = settings or PoolSettings(), listener or LoadProgress()
@@ -133,7 +135,7 @@ def prepare(
 ) -> PreparedModel:
     """Open an archive and lay its files out; `opened` is told of it in between. See `Session.open`.
 
-    Raises ArchiveError, and UsageError or ProjectError for what is asked of it.
+    Raises ArchiveError, UsageError or ProjectError for what is asked of it, and TorchrunError.
     """
     with ExitStack() as undo:
         archive = open_archive(resolved.path, cache=cache)
@@ -141,10 +143,14 @@ def prepare(
         opened(resolved, archive)
         chosen = target or target_of(resolved, archive)
         refuse_what_the_server_refuses(archive, chosen)
+        config = model_config(archive)
+        refusal = torchrun_error(config)
+        if refusal is not None:
+            raise refusal
         folder = str(archive.materialize())
         load = replace(with_metrics(options, resolved), model_dir=folder, target=chosen, required=required(archive))
         undo.pop_all()
-    return PreparedModel(resolved, archive, load, model_config(archive))
+    return PreparedModel(resolved, archive, load, config)
 
 
 def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
@@ -188,6 +194,31 @@ def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
             where=f"{archive.source}!{MANIFEST_NAME}",
             hint="build it with --runtime python, or try it on a server built with that backend",
         )
+
+
+def torchrun_error(config: Mapping[str, Any]) -> TorchrunError | None:  # Any: YAML as it stands
+    """Return the error for a model that torchrun starts in several processes; None for any other model."""
+    torchrun = Torchrun.of(config)
+    if torchrun is None or torchrun.ranks == 1:
+        return None
+    what = (
+        f"torchrun starts {torchrun.ranks} ranks of this model; rank 0 waits for the others, so marpack cannot run it"
+    )
+    hint = "Run it on a TorchServe server that has the GPUs that it needs."
+    return TorchrunError(what, where="the model config: parallelType, torchrun", hint=hint)
+
+
+def sequence_warning(config: Mapping[str, Any]) -> Finding | None:  # Any: as above
+    """Return the warning for a model whose sequences the server limits and marpack does not; None for any other."""
+    if Sequences.of(config) is None:
+        return None
+    return Finding(
+        code="sequence-batching",
+        severity=Severity.WARNING,
+        message="sequenceBatching is true: the server answers a second sequence with 503, and marpack with 200",
+        where="the model config: sequenceBatching",
+        hint="Test sequences on a TorchServe server.",
+    )
 
 
 _NODES = {"cuda": "nvidia{}", "xpu": "dri"}  # kind → what each of its devices is below /dev

@@ -80,6 +80,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     hint: str | None = None
     notes: tuple[str, ...] = ()
     only_here: bool = False  # what is missing here, the server has
+    code_fault: bool = False  # a NameError, ImportError or SyntaxError: no request is the cause of it
 
 
 class Access(StrEnum):
@@ -88,6 +89,7 @@ class Access(StrEnum):
     READ = "read"
     WRITE = "write"
     CONNECT = "connect"  # host:port, or a socket's path
+    LISTEN = "listen"  # host:port, or a socket's path
     RESOLVE = "resolve"  # a host's name
     RUN = "run"  # a program
     LOAD = "load"  # a library, by ctypes

@@ -12,6 +12,7 @@ from marpack.torchserve.messages import Frame, Trouble
 from marpack.torchserve.response import WorkerDeath
 from marpack.worker.remedies import remedy_for
 
+_CODE_FAULTS = (NameError, ImportError, SyntaxError)
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
 _COLOURS = r"\x1b\[[0-9;]*m"
@@ -37,6 +38,7 @@ def flatten(
         hint=hint or remedy.hint,
         notes=(*getattr(error, "__notes__", ()), *_causes(error)),
         only_here=remedy.only_here,
+        code_fault=isinstance(error, _CODE_FAULTS),
     )
 
 

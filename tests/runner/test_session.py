@@ -10,10 +10,18 @@ import torch
 from marpack.api.settings import load_of
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError, DeviceUnavailableError, UsageError
+from marpack.errors import ArchiveError, DamagedArchiveError, DeviceUnavailableError, TorchrunError, UsageError
 from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
-from marpack.runner.session import Device, LoadProgress, Session, misplaced, refuse_what_the_server_refuses, target_of
+from marpack.runner.session import (
+    Device,
+    LoadProgress,
+    Session,
+    misplaced,
+    refuse_what_the_server_refuses,
+    sequence_warning,
+    target_of,
+)
 from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.targets import Target
 
@@ -202,3 +210,19 @@ def test_what_no_server_starts_is_refused_unless_marpack_is_the_target(tmp_path:
         refuse_what_the_server_refuses(archive, Target.MARPACK)
         with pytest.raises(ArchiveError, match="no worker for the runtime LSP"):
             refuse_what_the_server_refuses(archive, Target.TORCHSERVE)
+
+
+def test_a_model_that_torchrun_starts_is_refused_before_it_is_laid_out(make_mar):
+    config = "parallelType: tp\ntorchrun: {nproc-per-node: 2}\n"
+    mar = make_mar("def handle(data, context): ...\n", files={"c.yaml": config}, configFile="c.yaml")
+    listener = Listener()
+    with pytest.raises(TorchrunError):
+        Session.open(str(mar), options=Load(model_dir=""), settings=FakePool(listener.told), listener=listener)
+    assert listener.told == [f"opened {mar.name}"]
+
+
+@pytest.mark.parametrize(
+    ("config", "is_warned"), [({"sequenceBatching": True}, True), ({"sequenceBatching": 1}, False)]
+)
+def test_sequences_are_warned_of(config: dict[str, Any], is_warned: bool):
+    assert (sequence_warning(config) is not None) is is_warned
