@@ -220,7 +220,7 @@ class NestedScan:
                 if claim is Claim.NONE and safetensors.is_exact(file):
                     return
                 yield from self._pickle(where, file, stream, depth)
-            elif stream.imports and claim is not Claim.NUMBERS:
+            elif stream.imports:
                 yield StrayImports(where, tuple(item.path for item in stream.imports))
             claim = Claim.NAMED if claim is Claim.UNPICKLED else claim
             if wrapped:
