@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from marpack.archive.protocol import INDEX_NAME, Archive
+from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
 from marpack.errors import DamagedArchiveError
 
 if TYPE_CHECKING:
@@ -134,11 +134,13 @@ def content_digest(archive: Archive) -> str | None:
 
 
 def content_identity(archive: Archive) -> str:
-    """Return what tells an archive from others: its content digest or, where it has no index, one of its members.
+    """Return the archive's content digest or, without an index, a digest of its members.
+
+    The files of a model folder can be edited without its index, so the index does not count there.
 
     Raises DamagedArchiveError.
     """
-    digest = content_digest(archive)
+    digest = None if archive.form is ArchiveForm.FOLDER else content_digest(archive)
     if digest is not None:
         return digest
     content = hashlib.sha256()

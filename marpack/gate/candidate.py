@@ -11,7 +11,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, HandlerError, MarpackError, UsageError
+from marpack.errors import ArchiveError, HandlerError, MarpackError, UnconfirmedDownloadError, UsageError
 from marpack.gate.compare import TOLERANCE
 from marpack.gate.costs import Costs
 from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
@@ -59,6 +59,8 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     stand_ins: Literal["on", "off", "auto"] | None = None  # None: the project's word
     announce: Callable[[str], None] = lambda _: None  # is told what is about to be sent that nobody gave
     seconds_per_check: float = 10.0  # that each check may spend on repeating samples
+    require_safe: bool = False  # fail for pickles that need trust, trusted or not, and for programs
+    trust_native: bool = False  # with `require_safe`: programs are no reason to fail
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
     against: ResolvedSource | None = None  # an archive to compare with; None: there is none, it stands for itself
     slower: float = 0.1  # a share: what costs that much more than it is slower
@@ -181,6 +183,8 @@ class Candidate:
         """The answers of the archive compared with, by the sample's name; raises HandlerError if it has none."""
         try:
             return {sample.name: self.old.sample_runner.alone(sample) for sample in self.samples}
+        except UnconfirmedDownloadError:
+            raise
         except MarpackError as error:
             what = f"there is nothing to compare with: {error.what}"
             raise HandlerError(what, where=self.old.source, hint=error.hint) from error

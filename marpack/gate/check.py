@@ -6,7 +6,14 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct, to_builtins
 
-from marpack.errors import ArchiveError, MarpackError, UsageError, did_you_mean
+from marpack.errors import (
+    ArchiveError,
+    DeviceUnavailableError,
+    MarpackError,
+    UnconfirmedDownloadError,
+    UsageError,
+    did_you_mean,
+)
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import run
@@ -23,7 +30,7 @@ from marpack.gate.verdicts import (
     problem,
     skipped,
 )
-from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, Check
+from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
@@ -163,6 +170,8 @@ class _Examination:
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
             outcome = run(each, self._candidate)
+        except (DeviceUnavailableError, UnconfirmedDownloadError):
+            raise  # they say nothing about the archive
         except MarpackError as error:
             outcome = failed(error_problem(error))
         if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
@@ -240,6 +249,8 @@ def _reservations(candidate: Candidate, choice: CheckSelection) -> Iterator[str]
 def _severities(candidate: Candidate) -> Mapping[str, Severity]:
     project = candidate.resolved.project
     found: dict[str, Severity] = to_builtins(project.checks) if project else {}
+    if candidate.options.require_safe:  # the command line counts more than the project
+        found.pop(SAFETY, None)
     return {name: Severity(weight) for name, weight in found.items()}
 
 

@@ -20,6 +20,7 @@ from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers,
 from marpack.inspection.lint.files import Files
 from marpack.inspection.nested import NestedScan, Part
 from marpack.inspection.pickles import Unscanned, distrust, scan_of
+from marpack.inspection.programs import program_findings
 from marpack.inspection.text_members import (
     Signed,
     config_facts,
@@ -36,6 +37,7 @@ from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT
+from marpack.weights.programs import Program
 from marpack.weights.tensors import StoredTensor
 
 _LARGEST = 10
@@ -100,7 +102,7 @@ def _look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
         found = recognize(file, walk.budget)
         weights = None
         if found.kind is not WeightsFormat.UNKNOWN:
-            weights = weights_facts(name, read_contents(file, found, frugal=is_elsewhere(archive)))
+            weights = weights_facts(name, read_contents(file, found))
         return MemberScan(weights=weights, seen=tuple(walk.file(name, file, found)))
 
 
@@ -133,7 +135,9 @@ def inspect(
         members=archive.entries,
     )
     looked = [look(archive, name, walk) for name in archive.entries]
-    pickles = scan_of([part for item in looked for part in item.seen], unfetched=walk.unfetched)
+    parts = [part for item in looked for part in item.seen]
+    pickles = scan_of(parts, unfetched=walk.unfetched)
+    programs = tuple(dict.fromkeys(part for part in parts if isinstance(part, Program)))
     index = signed.index or Index(members=())
     labels, config = label_facts(archive), config_facts(archive, parse=parse_config)
     return Inspection(
@@ -153,11 +157,13 @@ def inspect(
         requirements=_requirements(archive),
         weights=tuple(item.weights for item in looked if item.weights),
         pickles=pickles,
+        programs=programs,
         verified=_verified(archive, signed, sums) if verify else None,
         findings=(
             *archive.server_findings,
             *_integrity(archive, signed, sums, looked),
             *distrust(pickles, archive.source),
+            *program_findings(programs, archive.source),
             *distrusted_texts(labels, config, archive.source),
         ),
     )

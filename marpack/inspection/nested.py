@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from marpack.archive.zip_records import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import (
+    HostileExpression,
     PickleFacts,
     PickleVerdict,
     StrayImports,
@@ -23,6 +24,7 @@ from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
+from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zip_entries import TAIL, LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
@@ -33,7 +35,9 @@ MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or 
 MAX_STREAMS = 1000  # pickles one after the other in one file
 _CHUNK = 64 * 1024
 _MAGIC = (b"\x80", b"L")  # with which torch.save's magic number may begin
+_SAFETENSORS = (".safetensors", ".sft")
 _PADDING = b"\0 \t\r\n"
+_MODULES = (".py", ".pyc", ".pyo", ".pyw", ".so", ".pyd")
 _PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
 _WRAPPED = tuple(bytes([code]) for code in b"P7RZ\x1fx\xfd\x5d\x93\x28\x04B")  # how wrapped files begin
 _FOREIGN = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)  # weights that are not pickles by nature
@@ -44,7 +48,7 @@ _WEIGHTS = re.compile(rf"\.(?:pt|pth|ckpt){_COMPRESSED}", re.IGNORECASE)
 # The pickles that TorchScript's own reader, which is C++, loads.
 _SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl"
 
-Part = PickleFacts | StrayImports | Unscanned
+Part = PickleFacts | HostileExpression | StrayImports | Program | Unscanned
 Found = Iterator[Part]
 Unwrapping = Generator[Part, None, bool]
 
@@ -81,7 +85,7 @@ class NestedScan:
         self.unfetched = 0
         self._thorough = not fetched
         self._weights = weights
-        self._packed = frozenset(part.partition(".")[0] for name in members for part in name.split("/"))
+        self._packed = frozenset(module for name in members for module in _modules(name))
         self._files_left = MAX_FILES
         self._bytes_left = MAX_EXPANDED
         self._is_over = False
@@ -104,6 +108,8 @@ class NestedScan:
         file.seek(0)
         head = file.read(HEAD)
         claim = self._claim(where, claim, found)
+        if kind := program_kind(where, head, file):
+            yield Program(where, kind)
         is_wrapped = False
         try:
             tail = TAIL if self._thorough else END.size if depth == 0 else 0
@@ -155,10 +161,9 @@ class NestedScan:
         return Claim.NAMED if _WEIGHTS.search(where) or (where == self._weights and not is_foreign) else Claim.NONE
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
-        if is_package(archive):
-            yield Unscanned(where, "it is a torch.package: loading an object from it runs the Python code inside")
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT
-        plain = plain_members(archive)
+        numbers, pickled = yield from self._judge_zip(where, archive)
+        plain = plain_members(archive) | numbers
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
             if entry.size == 0 or (entry in plain and not (self._thorough and may_hide_pickle(file, entry))):
@@ -180,7 +185,24 @@ class NestedScan:
                     yield from self._follow(inside, inner, first.end, Claim.NONE, depth)
             else:
                 claim = Claim.NUMBERS if entry in plain else Claim.NONE
+                claim = Claim.UNPICKLED if entry in pickled else claim
                 yield from self.file(inside, inner, depth=depth + 1, claim=claim)
+
+    def _judge_zip(self, where: str, archive: TorchZip) -> Generator[Part, None, tuple[frozenset[ZipEntry], ...]]:
+        """Judge a zip as a whole; return which members torch.export.load reads as numbers, and which it unpickles."""
+        if kind := package_kind(archive.entries):
+            yield Program(where, kind)
+            if kind is ProgramKind.TORCH_PACKAGE:
+                yield Unscanned(where, "it is a torch.package: its own modules can take the place of installed ones")
+        if not archive.is_exported:
+            return frozenset(), frozenset()
+        from marpack.weights.exported_scan import scan_exported  # noqa: PLC0415 - many types that few archives need
+
+        exported = scan_exported(archive, self.budget)
+        for problem in exported.problems:
+            reported = HostileExpression if problem.is_dangerous else Unscanned
+            yield reported(f"{where}!{problem.member}", problem.reason)
+        return exported.numbers, exported.pickles
 
     def _entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
         """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
@@ -217,8 +239,8 @@ class NestedScan:
             at, first = (stream.end, b"") if stream.problem else self._behind(file, stream.end)
             wrapped = bool(first) and wraps(read_at(file, at, HEAD))
             if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
-                if claim is Claim.NONE and safetensors.is_exact(file):
-                    return
+                if where.endswith(_SAFETENSORS) and safetensors.is_exact(file):
+                    return  # its name names its only loader, and that takes the whole file
                 yield from self._pickle(where, file, stream, depth)
             elif stream.imports:
                 yield StrayImports(where, tuple(item.path for item in stream.imports))
@@ -307,12 +329,12 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: Opcod
         return None
 
 
-def is_package(archive: TorchZip) -> bool:
-    """Return whether torch.package may read a zip: it holds Python code in the place of installed modules."""
-    if any(name.endswith(".data/extern_modules") for name in archive.members):
-        return True
-    exported = (WeightsFormat.TORCH_EXPORT, WeightsFormat.AOTI_PACKAGE)  # torch writes a version into these as well
-    return archive.kind not in exported and any(name.endswith(".data/version") for name in archive.members)
+def _modules(member: str) -> Iterator[str]:
+    """Yield the names by which a member's folders, and the member itself, could be imported."""
+    *folders, name = member.split("/")
+    yield from folders
+    if name.endswith(_MODULES):
+        yield name.partition(".")[0]
 
 
 def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
@@ -322,4 +344,4 @@ def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
     data = read_at(file, entry.header, HEAD)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
     first = data[begin : begin + 1]
-    return not first or first[0] in OPCODES or first in _WRAPPED
+    return not first or first[0] in OPCODES or first in _WRAPPED or first in FIRST_BYTES

@@ -120,11 +120,19 @@ class Unscanned(Struct, frozen=True):
     reason: str
 
 
+class HostileExpression(Struct, frozen=True):
+    """A text in a torch.export program that loading it would turn into code, and that no honest program has."""
+
+    where: str
+    reason: str
+
+
 class PickleScan(Struct, frozen=True, kw_only=True):
     """All of them."""
 
     verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; what was not looked into needs trust
     pickles: tuple[PickleFacts, ...] = ()
+    expressions: tuple[HostileExpression, ...] = ()  # each is dangerous
     unscanned: tuple[Unscanned, ...] = ()
     stray_imports: tuple[StrayImports, ...] = ()  # of files that are not pickles; importing alone runs no packed code
     unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
@@ -171,7 +179,7 @@ def _doubts(stream: Stream, packed: Collection[str]) -> Iterator[str]:
     """Yield what keeps a pickle from being safe although each of its imports may be allowed."""
     if stream.indirect:
         yield "it calls the result of another call"
-    yield from (f"it calls {path} with arguments that can corrupt memory" for path in stream.misused)
+    yield from (f"it calls {path} with unusual arguments" for path in stream.misused)
     yield from (
         f"it imports {item.path} from a module in the archive" for item in stream.imports if is_packed(item, packed)
     )
@@ -188,15 +196,24 @@ def _dangers(stream: Stream, names: tuple[Global, ...]) -> Iterator[str]:
         yield from (f"it imports {path}, which picklescan lists as dangerous" for path in second_opinion(rest))
 
 
-def scan_of(seen: Sequence[PickleFacts | StrayImports | Unscanned], *, unfetched: int = 0) -> PickleScan:
+def scan_of(seen: Sequence[object], *, unfetched: int = 0) -> PickleScan:
     """Return the scan of all members, with the worst of their verdicts."""
     found = tuple(item for item in seen if isinstance(item, PickleFacts))
     worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
     unscanned = tuple(item for item in seen if isinstance(item, Unscanned))
+    expressions = tuple(item for item in seen if isinstance(item, HostileExpression))
     if unscanned and worst is PickleVerdict.SAFE:
         worst = PickleVerdict.NEEDS_TRUST
-    stray = tuple(item for item in seen if isinstance(item, StrayImports))
-    return PickleScan(verdict=worst, pickles=found, unscanned=unscanned, stray_imports=stray, unfetched=unfetched)
+    if expressions:
+        worst = PickleVerdict.DANGEROUS
+    return PickleScan(
+        verdict=worst,
+        pickles=found,
+        expressions=expressions,
+        unscanned=unscanned,
+        stray_imports=tuple(item for item in seen if isinstance(item, StrayImports)),
+        unfetched=unfetched,
+    )
 
 
 def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
@@ -213,6 +230,14 @@ def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
             )
         elif pickle.verdict is PickleVerdict.NEEDS_TRUST and (pickle.globals or pickle.reasons):
             yield _untrusted(pickle, where)  # without either it is among what was not looked into
+    for expression in scan.expressions:
+        yield Finding(
+            code="dangerous-expression",
+            severity=Severity.ERROR,
+            message=f"torch.export.load would run it as code: {expression.reason}",
+            where=f"{source}!{expression.where}",
+            hint="do not load it; ask its author for a file that torch.export.save wrote",
+        )
     for part in scan.unscanned:
         yield Finding(
             code="unscanned",

@@ -13,10 +13,8 @@ HEAD = 512  # bytes of a file that tell what wraps it
 _CHUNK = 64 * 1024  # bytes fed to an engine at once
 _MAX_STREAMS = 10_000  # one after the other in one file
 _TRIED = 1024  # bytes after which nobody doubts that they are compressed
-_CLOSED = {
-    b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4",
-    b"ZF0x": "joblib's format before 0.10",
-}  # fmt: skip
+_CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4"}
+_ZFILE, _ZFILE_LENGTH = b"ZF", slice(2, 21)  # joblib before 0.10: a number in base 16, then zlib
 _BLOCKS = (bytes.fromhex("314159265359"), bytes.fromhex("177245385090"))  # how bzip2's blocks begin, and its end
 _ALONE = b"\x5d\0\0"  # how LZMA without a container begins, as nearly everybody writes it
 _DICTIONARY = 1 << 26  # bytes; more are never needed within the limit of what is expanded
@@ -57,6 +55,8 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
     for magic, name in _CLOSED.items():
         if head.startswith(magic):
             raise WrappingError(f"it is compressed with {name}, which marpack does not read")
+    if _is_zfile(head):
+        raise WrappingError("it is compressed as joblib did before version 0.10, which marpack does not read")
     if _is_tar(head):
         yield from _tar_members(file)
     elif head.startswith(_NUMPY):
@@ -74,7 +74,15 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
 
 def wraps(head: bytes) -> bool:
     """Return whether a file that begins with these `HEAD` bytes may wrap another one."""
-    return head.startswith((*_CLOSED, _NUMPY)) or _is_tar(head) or _codec(head) is not None
+    return head.startswith((*_CLOSED, _NUMPY)) or _is_tar(head) or _is_zfile(head) or _codec(head) is not None
+
+
+def _is_zfile(head: bytes) -> bool:
+    try:
+        int(head[_ZFILE_LENGTH], 16)
+    except ValueError:
+        return False
+    return head.startswith(_ZFILE)
 
 
 class _Engine(Protocol):
@@ -96,6 +104,7 @@ class _Codec(NamedTuple):
     start: Callable[[], _Engine]
     damage: type[Exception]
     sure: bool = True  # its magic is long enough to believe it
+    has_checksum: bool = True
     lead: bytes = b""  # what stands in the place of the file's first bytes
 
 
@@ -116,7 +125,7 @@ def _codec(head: bytes) -> _Codec | None:
         size = min(int.from_bytes(head[1:5], "little"), _DICTIONARY)
         lead = head[:1] + size.to_bytes(4, "little") if alone else b""
         sure = not alone or head.startswith(_ALONE)
-        return _Codec("lzma", lambda: lzma.LZMADecompressor(memlimit=_MEMORY), lzma.LZMAError, sure, lead)
+        return _Codec("lzma", lambda: lzma.LZMADecompressor(memlimit=_MEMORY), lzma.LZMAError, sure, not alone, lead)
     return None
 
 
@@ -154,12 +163,11 @@ def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | 
             return f"it expands to over {limit:,} bytes"
         fed, data = fed + step, data[step:]
         if engine.eof:
-            if not (is_certain or out):
-                return None
+            is_certain |= bool(out) or codec.has_checksum  # LZMA without a container has no checksum
             if streams == _MAX_STREAMS:
                 return f"it has over {_MAX_STREAMS:,} compressed streams in a row"
             data = (engine.unused_data + data).lstrip(b"\0")
-            engine, fed, streams, is_certain = codec.start(), 0, streams + 1, True
+            engine, fed, streams = codec.start(), 0, streams + 1
     return "its compressed data end too early" if fed and (is_certain or fed >= _TRIED) else None
 
 
@@ -199,10 +207,23 @@ def _tar_members(file: BinaryIO) -> Iterator[Inner]:
                 if member.isreg() or member.type not in tarfile.SUPPORTED_TYPES:  # as tarfile takes them
                     names.add(member.name)
                     yield Inner(member.name, stored(file, member.offset_data, member.size))
+            end = archive.offset
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise WrappingError(f"the tar inside cannot be read: {error}") from None
+    if rest := _behind_zeros(file, end):
+        yield rest
     if names >= _TORCH_TAR:
         raise WrappingError("torch wrote it before its version 0.2: pickles and numbers alternate in it")
+
+
+def _behind_zeros(file: BinaryIO, begin: int) -> Inner | None:
+    """Return what follows the zeros at the end of a tar, if anything does. Raises WrappingError."""
+    size = file.seek(0, io.SEEK_END)
+    if size - begin > _MAX_RECORD:
+        raise WrappingError(f"over {_MAX_RECORD:,} bytes follow the end of the tar inside")
+    file.seek(begin)
+    rest = file.read(max(0, size - begin)).lstrip(b"\0")
+    return Inner("rest", io.BytesIO(rest)) if rest else None
 
 
 def _behind_arrays(file: BinaryIO) -> Iterator[Inner]:

@@ -22,7 +22,7 @@ from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
 from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.targets import Target
-from marpack.worker.loaders.device import Override, override
+from marpack.worker.loaders.device import Override, override, unavailable
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
 
@@ -32,6 +32,9 @@ class LoadProgress:
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
         """Take note of what the SOURCE stands for, before anything is loaded."""
+
+    def prepared(self, prepared: "PreparedModel") -> None:
+        """Take note of the archive and how it will be loaded."""
 
     def loading(self) -> AbstractContextManager[object]:
         """Return what is entered while the model is loaded."""
@@ -84,6 +87,7 @@ class Session:
             prepared = prepare(resolved, options=options, target=target, cache=cache, opened=listener.opened)
             archive, load, config = prepared.archive, prepared.load, prepared.config
             undo.callback(archive.close)
+            listener.prepared(prepared)
             if isinstance(settings, PoolSettings):
                 pool: ModelPool = LocalPool(load, settings.as_served(config), first=first, folder=archive.materialize)
             else:
@@ -201,16 +205,19 @@ class Device(Struct, frozen=True):
         """Return the device that a user names: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError."""
         return cls(text, None if text == "auto" else override(text))
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the system shows such a device; of kinds that show themselves nowhere it is believed."""
-        kind, _, number = self.name.partition(":")
-        if kind == "mps":
-            return sys.platform == "darwin"
-        if kind not in _NODES:
-            return True
-        cards = _NODES[kind].format(number or "*")
-        return any(True for pattern in (cards, *_SHARED_NODES) for _ in Path("/dev").glob(pattern))
+    @classmethod
+    def available(cls, text: str) -> Self:
+        """Return the device that a user names, if the system shows one; whether torch can use it, its worker finds out.
+
+        Raises UsageError as `parse` does, DeviceUnavailableError for a device that this machine does not have.
+        """
+        device = cls.parse(text)
+        kind, _, number = device.name.partition(":")
+        if kind == "mps" and sys.platform != "darwin":
+            raise unavailable(device.name)
+        if kind in _NODES and not _has_node(_NODES[kind].format(number or "*"), *_SHARED_NODES):
+            raise unavailable(device.name, others=bool(number) and _has_node(_NODES[kind].format("*")))
+        return device
 
     def gpu_id(self) -> int | None:
         """Return the `gpu_id` that the handler sees: the first GPU under `auto`, as the server deals them out."""
@@ -225,6 +232,10 @@ class Device(Struct, frozen=True):
     def environment(self) -> dict[str, str] | None:
         """Return the worker's environment; None: this process's. `cpu` hides CUDA from the handler as well."""
         return None if self.override is None else {**os.environ, **self.override.environ}
+
+
+def _has_node(*patterns: str) -> bool:
+    return any(True for pattern in patterns for _ in Path("/dev").glob(pattern))
 
 
 def misplaced(asked: str, found: str | None) -> Finding | None:

@@ -105,6 +105,9 @@ class Touched(Struct, frozen=True):
 UNSEEN = Touched(Access.UNKNOWN, "whatever a worker touched that died before it could tell", "handle")
 
 
+UNAVAILABLE = "device-unavailable"  # kind of a Trouble: torch cannot use the device that `Load` names
+
+
 class Load(Struct, frozen=True, kw_only=True, tag=True):
     """Load the model in a folder and initialise its handler once."""
 
@@ -114,6 +117,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     target: Target = Target.TORCHSERVE
     batch_size: int | None = None  # None: the model config's, else 1
     gpu_id: int | None = None
+    device: str | None = None  # that torch must be able to use, such as "cuda:1"; None: any
     envelope: str | None = None  # None: the manifest's
     metrics_config: str | None = None  # the full path of the server's setting of that name; None: the server's own file
     limit_max_image_pixels: bool = True
@@ -137,6 +141,7 @@ class Loaded(Struct, frozen=True, kw_only=True, tag=True):
 
     handler: str  # "digits_handler.DigitsHandler", or module:function
     stages: dict[str, float]  # ms: start, import, initialize
+    pid: int = 0  # the process that the handler runs in
     troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
     device: str | None = None
     loses_answers: bool = False  # the server forgets the requests of a worker that ends: asyncCommunication

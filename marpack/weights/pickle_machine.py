@@ -40,8 +40,6 @@ _LATEST_PROTOCOL = 5
 _NO_FRAME = 1 << 65  # bytes: farther than any frame ends
 _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
-# Allowed functions that may return an instance of a class among their arguments.
-_RETURNING = frozenset(["copyreg._reconstructor", "torch._tensor._rebuild_from_type_v2"])
 _BINARY = (bytes, bytearray)
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
 _FAILURES: dict[type[Exception], str] = {
@@ -309,12 +307,10 @@ class _Machine:
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, PickledCall):
             self.effects.built(target, state)
-            if self.arrays is Arrays.SKIPPED and target.made_by(WRAPPER):
-                self.array(state)
-            elif self.arrays is Arrays.SKIPPED and not (
-                isinstance(target.function, Global) and target.function.path not in _RETURNING
-            ):
+            if self.arrays is Arrays.SKIPPED and target.class_path is None:
                 raise UnfollowedPickleError("what it builds may be an array of joblib's")
+            if self.arrays is Arrays.SKIPPED and target.class_path == WRAPPER:
+                self.array(state)
         elif not isinstance(target, LITERALS):  # a literal takes a state of nothing, and no other
             self.effects.filled(target)
 

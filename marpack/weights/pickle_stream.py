@@ -2,6 +2,7 @@
 
 import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Callable
 from functools import cached_property
 from math import prod
 
@@ -9,6 +10,7 @@ from msgspec import Struct, field
 
 WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 DTYPE = "numpy.dtype"
+RECONSTRUCTOR = "copyreg._reconstructor"
 _DTYPE = re.compile(r"([?biufcSUVaOmM])(\d+)(?:\[\w+\])?")
 _UNIT_WIDTHS = {"U": 4}  # bytes per counted unit of a dtype; 1 for all others
 _SIZED_BY_STATE = "SUVa"  # dtypes whose size is what BUILD says
@@ -49,6 +51,18 @@ class PickledCall(Struct, eq=False):
     def made_by(self, path: str) -> bool:
         """Tell whether the call was of the global `path`."""
         return isinstance(self.function, Global) and self.function.path == path
+
+    @property
+    def class_path(self) -> str | None:
+        """The path of what was called, or of the class that `copyreg._reconstructor` was given; None if unknown."""
+        if not isinstance(self.function, Global):
+            return None
+        if self.function.path != RECONSTRUCTOR:
+            return self.function.path
+        match self.args:
+            case (Global(path=path), Global(module="builtins", name="object"), _):
+                return path
+        return None
 
 
 class PickledDict(Struct, eq=False):
@@ -105,7 +119,9 @@ class Effects(Struct, kw_only=True):
         False  # a name to import may be a call's result, or an imported text: no honest pickler writes that
     )
     indirect: bool = False  # something is called that is not an imported name, but the result of another call
-    misused: dict[str, None] = field(default_factory=dict)  # allowed names, called with what could corrupt memory
+    misused: dict[str, None] = field(
+        default_factory=dict
+    )  # allowed functions, called with arguments that no pickler writes
     storages: dict[str, tuple[str, int]] = field(default_factory=dict)  # torch's: key → class and number of elements
     protocol: int = 0  # as its last PROTO tells
     files: list[tuple[int, int]] = []  # begin and length of byte strings that are files of their own
@@ -242,7 +258,7 @@ def _is_dtype_state(dtype: PickledCall, state: object) -> bool:
     return all(dtype_width(item) for item in inner)
 
 
-def _takes_bytes(args: object) -> bool:
+def _is_scalar(args: object) -> bool:
     """Return whether numpy's `scalar` gets the bytes of one element, and not an object to hand back."""
     match args:
         case (dtype, (bytes() | str() | Skipped()) | PickledCall(function=Global(module="_codecs"))):
@@ -250,15 +266,21 @@ def _takes_bytes(args: object) -> bool:
     return False
 
 
-def _takes_nothing(args: object) -> bool:
-    return args == ()
+def _is_tensor(args: object) -> bool:
+    """Return whether torch's `_rebuild_from_type_v2` gets one of torch's own functions to call."""
+    match args:
+        case (Global(module="torch._utils"), *_):
+            return True
+    return False
 
 
-# Allowed names → whether the arguments of a call are what numpy itself pickles.
-_CHECKED = {
-    "numpy.ndarray": _takes_nothing,  # it takes any buffer; numpy's own pickles call _reconstruct
-    "numpy.core.multiarray.scalar": _takes_bytes,
-    "numpy._core.multiarray.scalar": _takes_bytes,
+# Allowed functions → whether their arguments are what picklers write; others could corrupt memory, or call through them
+_CHECKED: dict[str, Callable[[object], bool]] = {
+    RECONSTRUCTOR: lambda args: PickledCall(Global("copyreg", "_reconstructor"), args).class_path is not None,
+    "torch._tensor._rebuild_from_type_v2": _is_tensor,
+    "numpy.ndarray": lambda args: args == (),  # it takes any buffer; numpy's own pickles call _reconstruct
+    "numpy.core.multiarray.scalar": _is_scalar,
+    "numpy._core.multiarray.scalar": _is_scalar,
 }
 
 

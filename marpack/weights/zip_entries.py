@@ -164,11 +164,14 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
         for place in {locator[1], before - END64.size}:
             record = unpacked(END64, END64_MAGIC, read_at(file, place, END64.size)) if 0 <= place <= size else None
             records += [(place, record[-2], record[-1])] if record else []
+    # Python's zipfile looks before the end record only where no zip64 record stands there.
+    places = {place for place, _, _ in records}
+    is_hidden = before - END64.size in places
     found: dict[tuple[int, int, int], None] = {}
     for place, length, offset in records:
         if length <= place and offset <= size:
             found[offset, length, 0] = None
-        if length <= place:
+        if length <= place and not (is_hidden and place == end):
             found[offset, length, place - length - offset] = None
     if not found:
         raise NotZipError("a directory outside the file")

@@ -248,3 +248,17 @@ def test_a_header_of_numpys_that_cannot_be_read_is_said(header: bytes) -> None:
 def test_a_header_of_numpys_has_bounds() -> None:
     content = b"\x93NUMPY\3\0" + struct.pack("<I", 1 << 20) + b" " * (1 << 20)
     assert "header of numpy's array has 1,048,576 bytes" in str(unwrapped(content)[1])
+
+
+@pytest.mark.parametrize("head", [b"ZF0x10", b"ZF0X10", b"ZF10", b"ZF+1F", b"ZF  -0x1"])
+def test_joblibs_old_compression_is_not_scanned(head: bytes) -> None:
+    assert unwrapped(head.ljust(21) + zlib.compress(TEXT))[1]
+
+
+def test_text_that_starts_like_joblibs_old_compression_is_text() -> None:
+    assert unwrapped(b"ZFS is a file system, and not a number in base 16.\n") == ([], None)
+
+
+def test_what_follows_the_end_of_a_tar_is_looked_into() -> None:
+    found, problem = unwrapped(tarred({"a": b"first"}) + bytes(1024) + TEXT)
+    assert ([(name, data) for name, data, _ in found], problem) == ([("a", b"first"), ("rest", TEXT)], None)

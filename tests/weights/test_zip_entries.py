@@ -42,6 +42,18 @@ def test_zip64_records_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     assert contents(data) == MEMBERS
 
 
+def test_a_zip64_record_does_not_shift_the_directory(save: Any) -> None:
+    """torch always writes one; 76 bytes further on, the length of its records, a second header may begin."""
+    path = save({"a": 1}, "a_name_of_21_letters_.pt")
+    with path.open("rb") as file:
+        entries = read_directory(file)
+    with zipfile.ZipFile(path) as archive:
+        assert len(archive.filelist[0].filename) == zipfile.sizeEndCentDir64 + zipfile.sizeEndCentDir64Locator - 46
+        assert [(entry.name, entry.header) for entry in entries] == [
+            (info.filename, info.header_offset) for info in archive.filelist
+        ]
+
+
 def test_folders_are_no_members() -> None:
     assert list(contents(zipped({"a/": b"", "a/b": b"x"}))) == ["a/b"]
 

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from marpack.findings import Finding
 from marpack.gate.candidate import Candidate
+from marpack.gate.checks.labels import missing_label
 from marpack.gate.expectations import shortfalls
 from marpack.gate.sample_runner import Sample
 from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
@@ -29,12 +30,13 @@ def run(candidate: Candidate) -> CheckOutcome:
 def _judged(candidate: Candidate, sample: Sample) -> list[Finding]:
     result = candidate.sample_runner.alone(sample)
     where = f"{candidate.source}!{sample.name}" if sample.is_packed else sample.name
-    why = next((_why(trouble) for trouble in result.troubles), None)
+    why = next((_why(candidate, trouble) for trouble in result.troubles), None)
     return [
         problem("sample-missed", sentence, where=where, hint=why) for sentence in shortfalls(sample.expected, result)
     ]
 
 
-def _why(trouble: Trouble) -> str:
-    hint = f"; {trouble.hint}" if trouble.hint else ""
+def _why(candidate: Candidate, trouble: Trouble) -> str:
+    remedy = missing_label(candidate, trouble) or trouble.hint
+    hint = f"; {remedy}" if remedy else ""
     return f"{trouble.kind}: {trouble.message}{hint}"
