@@ -242,7 +242,7 @@ class NestedScan:
                 if where.endswith(_SAFETENSORS) and safetensors.is_exact(file):
                     return  # its name names its only loader, and that takes the whole file
                 yield from self._pickle(where, file, stream, depth)
-            elif stream.imports and claim is not Claim.NUMBERS:
+            elif stream.imports:
                 yield StrayImports(where, tuple(item.path for item in stream.imports))
             claim = Claim.NAMED if claim is Claim.UNPICKLED else claim
             if wrapped:

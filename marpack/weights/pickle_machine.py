@@ -42,6 +42,13 @@ _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
 _BINARY = (bytes, bytearray)
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
+_FAILURES: dict[type[Exception], str] = {
+    TruncatedError: "it ends in the middle of an opcode",
+    IndexError: "its stack runs empty",
+    KeyError: "it asks for a value that it never kept",
+    ValueError: "an argument cannot be read",
+    OverflowError: "an argument cannot be read",
+}
 
 
 class Arrays(Enum):
@@ -132,14 +139,8 @@ class _Machine:
                 raise UnfollowedPickleError("it has more opcodes than are read (--max-opcodes)")
         except (UnfollowedPickleError, BrokenPickleError) as error:
             problem, unfollowed = str(error), isinstance(error, UnfollowedPickleError)
-        except TruncatedError:
-            problem = "it ends in the middle of an opcode"
-        except IndexError:
-            problem = "its stack runs empty"
-        except KeyError:
-            problem = "it asks for a value that it never kept"
-        except (ValueError, OverflowError):
-            problem = "an argument cannot be read"
+        except tuple(_FAILURES) as error:
+            problem = next(text for kind, text in _FAILURES.items() if isinstance(error, kind))
         return count, problem, unfollowed or source.position > self.framed
 
     def take(self, size: int) -> bytes:

@@ -1,6 +1,7 @@
 """The oracle: what marpack says of a pickle, compared with what Python's two unpicklers do with it."""
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -42,17 +43,26 @@ def is_allowed(event: Event) -> bool:
     return is_in_place and event.path in INERT
 
 
-def compare(data: bytes, variants: list[Variant]) -> Iterator[str]:
-    """Yield the differences that make marpack's word on a bare file of pickles wrong."""
-    file, ours = io.BytesIO(data), dict[int, Stream]()
+def compare(data: bytes, variants: list[Variant], seen: Counter[str] | None = None) -> Iterator[str]:
+    """Yield the differences that make marpack's word on a bare file of pickles wrong; count what was loaded."""
+    file, ours, seen = io.BytesIO(data), dict[int, Stream](), Counter() if seen is None else seen
     for variant in variants:
         for load in load_all(data, variant):
             stream = ours.get(load.begin) or read_pickle(file, load.begin)
             ours[load.begin] = stream
+            count(load, seen)
             if problem := difference(load, stream):
                 yield f"{problem} ({variant}, at {load.begin})"
             if stream.unfollowed:
                 break
+
+
+def count(load: Load, seen: Counter[str]) -> None:
+    """Count a load by what it did."""
+    seen["loads"] += 1
+    seen["loads to the STOP"] += load.end is not None
+    seen["loads that import"] += bool(load.imports)
+    seen["loads that call"] += bool(load.events)
 
 
 def difference(load: Load, stream: Stream) -> str | None:

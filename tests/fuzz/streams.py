@@ -2,6 +2,7 @@
 
 import pickle
 import struct
+from contextlib import suppress
 from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
@@ -29,13 +30,17 @@ _SIZES = [0, 1, 2, 3, 255, 256, 65_535, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 3
           (1 << 64) - 1]  # fmt: skip
 _PLACES = [b"0", b"1", b"2", b"00", b" 1", b"1 ", b"+2", b"-0", b"0_1", b"-1", b"1_0", b"10", b"1\0x", b"99", b"", b"x",
            b"0" * 30 + b"1", b"1" + b"0" * 30, b"\t2\r", b"0x1", b"1L", b"1\x0b", b"__1", b"\xb2"]  # fmt: skip
-_INTS = [b"0", b"1", b"00", b"01", b"010", b"017", b"08", b"0x10", b"0o7", b"0b1", b"1_0", b"-1", b"+1", b" 1", b"1 ", b"",
-         b"1\0x", b"\0", b"0\0", b"-0x1F", b"0_0", b"0_7", b"00_1", b"1" * 30, b"0" * 30, b"9" * 4400, b"0x" + b"f" * 4400,
-         b"1L", b"-", b"0x", b"1.0", b"\t7\r", b"0L", b"\xb2", b"01\r", b" 01", b"-01", b"1__0", b"0X_1f", b"1\x1f"]  # fmt: skip
+_INTS = [b"0", b"1", b"00", b"01", b"010", b"017", b"08", b"0x10", b"0o7", b"0b1", b"1_0", b"-1", b"+1", b" 1",
+         b"1 ", b"",
+         b"1\0x", b"\0", b"0\0", b"-0x1F", b"0_0", b"0_7", b"00_1", b"1" * 30, b"0" * 30, b"9" * 4400,
+         b"0x" + b"f" * 4400,
+         b"1L", b"-", b"0x", b"1.0", b"\t7\r", b"0L", b"\xb2", b"01\r", b" 01", b"-01", b"1__0", b"0X_1f",
+         b"1\x1f"]  # fmt: skip
 _REALS = [b"1.0", b"inf", b"-nan", b"1e5", b"1e999", b" 1.5", b"1_0.5", b"1.5 ", b"1.0\0x", b"", b".5", b"5.", b"0x1p3",
           b"nan\0", b"x", b"1,5", b"\0", b"infinity", b"1e-999", b"1.0\r", b"1L", b"+.5e+1", b"1e400_0"]  # fmt: skip
 _QUOTED = [b"'%s'", b'"%s"', b"'%s", b"%s", b" '%s' ", b"'%s'\r", b"'%s\"", b"''%s''", b"'"]
-_ESCAPED = [b"", b"a", b"os", b"\\x6fs", b"\\157s", b"\\q", b"\\", b"\\x", b"\\x4", b"\\'", b"'", b"\xe9", b"\\xe9", b"a\0b",
+_ESCAPED = [b"", b"a", b"os", b"\\x6fs", b"\\157s", b"\\q", b"\\", b"\\x", b"\\x4", b"\\'", b"'", b"\xe9", b"\\xe9",
+            b"a\0b",
             b"\\0", b"\\777", b"\\8", b"\\n", b"\\N{DASH}", b"\\u0041"]  # fmt: skip
 _RAW = [
     b"os",
@@ -99,6 +104,18 @@ def plain() -> list[bytes]:
 
 
 @cache
+def working_values() -> list[bytes]:
+    """Return pushes that an unpickler takes."""
+    found = []
+    for push in [*plain(), *texts()]:
+        for loads in (pickle.loads, pickle._loads):  # type: ignore[attr-defined]
+            with suppress(Exception):
+                loads(push + b".", encoding="latin1")
+                found.append(push)
+    return found
+
+
+@cache
 def imports() -> list[bytes]:
     """Return imports by GLOBAL and STACK_GLOBAL, of allowed names as often as of others."""
     found = []
@@ -126,16 +143,62 @@ def memo() -> list[bytes]:
 
 OUTSIDE = [b"Q", b"Pid\n", b"P\n", b"P\xff\n", b"P", b"\x97", b"\x98", b"\x97\x98", b"\x82\7", b"\x82\0", b"\x82\x09",
            b"\x83\x2c\1", b"\x84\x70\x11\1\0", b"\x84\xff\xff\xff\xff", b"\x84\0\0\0\0", b"\x84\7\0\0\0"]  # fmt: skip
-ARGUMENTS = [b")", b"N\x85", b"(", b"]", b"}", b"(lp0\n", b"\x8f", b"N", b"(t", b"NN\x86", b"]N\x86", b"h\0", b"h\0\x85", b"K\1",
+ARGUMENTS = [b")", b"N\x85", b"(", b"]", b"}", b"(lp0\n", b"\x8f", b"N", b"(t", b"NN\x86", b"]N\x86", b"h\0",
+             b"h\0\x85", b"K\1",
              b"U\1a", b"U\1a\x85", b"C\1a", b"(Nt", b"h\1", b")}", b"((tt", b"]\x85", b"}\x85", b"0", b"2"]  # fmt: skip
-CALLS = [b"R", b"R", b"R", b"\x81", b"\x81", b"\x92", b"b", b"Rb", b"R}b", b"RNb", b")R", b"a", b"(e", b"(Ne", b"NNs", b"(u",
-         b"(NNu", b"(Nu", b"(\x90", b"(N\x90", b"o", b"1", b"\x93", b"0", b"2", b"R\x85", b"}b", b"N}\x86b", b"(NN}\x86tb",
+CALLS = [b"R", b"R", b"R", b"\x81", b"\x81", b"\x92", b"b", b"Rb", b"R}b", b"RNb", b")R", b"a", b"(e", b"(Ne",
+         b"NNs", b"(u",
+         b"(NNu", b"(Nu", b"(\x90", b"(N\x90", b"o", b"1", b"\x93", b"0", b"2", b"R\x85", b"}b", b"N}\x86b",
+         b"(NN}\x86tb",
          b"h\0b", b"h\0R", b"Nh\0\x86b", b"h\0N\x86b"]  # fmt: skip
-LOOSE = [b"(", b"(", b"0", b"1", b"2", b"t", b"\x85", b"\x86", b"\x87", b"l", b"d", b"\x91", b"a", b"e", b"\x90", b"s", b"u",
+LOOSE = [b"(", b"(", b"0", b"1", b"2", b"t", b"\x85", b"\x86", b"\x87", b"l", b"d", b"\x91", b"a", b"e", b"\x90",
+         b"s", b"u",
          b"\x93", b"R", b"\x81", b"\x92", b"o", b"b", b"Q", b"."]  # fmt: skip
-STATES = [b"}", b"N", b"}U\6appendNs", b"(N}t", b"K\1", b"}U\1aNs", b"]", b"(K\3U\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0t",
+STATES = [b"}", b"N", b"}U\6appendNs", b"(N}t", b"K\1", b"}U\1aNs", b"]",
+          b"(K\3U\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0t",
           b"}U\5shape)sU\5dtypecnumpy\ndtype\nU\2f8\x85Rs", b"(dU\5shapeK\1\x85sU\5dtypeNs"]  # fmt: skip
-PROTOCOLS = [b"\x80" + bytes([number]) for number in (0, 1, 2, 2, 2, 3, 4, 4, 5, 6, 255)]
+PROTOCOLS = [b"\x80" + bytes([number]) for number in (0, 1, 2, 2, 2, 3, 4, 4, 5)]
+ODD_PROTOCOLS = [b"\x80\6", b"\x80\xff", b"\x80"]
+TUPLES = [b")", b"N\x85", b"(t", b"NN\x86", b"h\0\x85", b"U\1a\x85", b"]\x85", b"(Nt", b"K\1K\2K\3\x87", b"}\x85", b"]"]
+ON_RESULTS = [b"}b", b"Nb", b"K\1b", b"(NNu", b"Na", b"(Ne", b"(N\x90", b"NNs", b"q\0", b"q\1", b"\x94", b")R", b"2",
+              b"(u", b"(e",
+              b"N}\x86b", b"}U\1aNsb", b"\x85", b"]\x86", b"U\6appendNs", b"h\0b", b"Q", b")\x81", b"p1\n",
+              b"r\0\0\0\0"]  # fmt: skip
+ON_VALUES = [
+    b"q\0",
+    b"q\1",
+    b"\x94",
+    b"p0\n",
+    b"2",
+    b"2\x86",
+    b"\x85",
+    b"N\x86",
+    b"0",
+    b"Q",
+    b"(e",
+    b"(u",
+    b"h\0\x86",
+    b"h\0",
+]
+
+
+WORKING_CALLS = [b"R", b"R", b"R", b"\x81", b"}\x92"]
+_PHRASE_WEIGHTS: list[tuple[int, Callable[[], tuple[list[bytes], ...]]]] = [
+    (35, lambda: (imports(), ARGUMENTS, CALLS)),
+    (10, lambda: (imports(), ARGUMENTS, [b"R"], STATES, [b"b", b"b", b"a", b"0", b"\x86"])),
+    (4, lambda: (imports(), plain(), CALLS)),
+    (10, lambda: (memo(),)),
+    (10, lambda: (texts(),)),
+    (10, lambda: (plain(),)),
+    (5, lambda: (imports(),)),
+    (4, lambda: ([b"("], plain(), instances())),
+    (3, lambda: (OUTSIDE,)),
+    (2, lambda: (PROTOCOLS,)),
+    (1, lambda: (ODD_PROTOCOLS,)),
+    (10, lambda: (LOOSE,)),
+]
+INSERTED = (lambda: LOOSE, lambda: CALLS, lambda: ARGUMENTS, memo, imports)
+PHRASES = [phrase for weight, phrase in _PHRASE_WEIGHTS for _ in range(weight)]
 
 
 class Maker:
@@ -153,7 +216,7 @@ class Maker:
         random = self.random.random
         kind = random()
         if kind < 0.6:
-            data = self.framed(self.pieces())
+            data = self.framed(self.working() if kind < 0.35 else self.anything())
         elif kind < 0.85:
             data = self.draw(self.corpus)
         else:
@@ -164,33 +227,34 @@ class Maker:
             data += self.stream()
         return data
 
-    def pieces(self) -> list[bytes]:
-        """Return opcodes of a program that mostly works."""
-        random, draw, made = self.random.random, self.draw, []
-        if random() < 0.6:
-            made.append(draw(PROTOCOLS))
-        for _ in range(int(1 + random() * random() * 14)):
+    def working(self) -> list[bytes]:
+        """Return opcodes of a program that nearly always works."""
+        random, draw = self.random.random, self.draw
+        made = [draw(PROTOCOLS)] if random() < 0.6 else []
+        made += [draw(working_values()), b"q\0", b"\x94"]
+        for _ in range(int(1 + random() * random() * 12)):
             kind = random()
-            if kind < 0.35:
-                made += [draw(imports()), draw(ARGUMENTS) if random() < 0.9 else draw(plain()), draw(CALLS)]
-            elif kind < 0.45:
-                made += [draw(imports()), draw(ARGUMENTS), b"R", draw(STATES), draw([b"b", b"b", b"a", b"0", b"\x86"])]
+            if kind < 0.45:
+                made += [draw(imports()), draw(TUPLES), draw(WORKING_CALLS)]
+                made += [draw(ON_RESULTS) for _ in range(int(random() * 3))]
             elif kind < 0.55:
-                made.append(draw(memo()))
-            elif kind < 0.65:
-                made.append(draw(texts()))
-            elif kind < 0.75:
-                made.append(draw(plain()))
-            elif kind < 0.80:
-                made.append(draw(imports()))
-            elif kind < 0.84:
-                made += [b"(", draw(plain()) if random() < 0.5 else b"", draw(instances())]
-            elif kind < 0.87:
-                made.append(draw(OUTSIDE))
-            elif kind < 0.89:
-                made.append(draw(PROTOCOLS))
+                made += [draw(imports()), draw(ON_RESULTS)]
+            elif kind < 0.85:
+                made += [draw(working_values()), draw(ON_VALUES)]
+            elif kind < 0.9:
+                made += [b"(", draw(working_values()), draw(instances())]
+            elif kind < 0.95:
+                made += [b"(", draw(working_values()), draw(imports()), draw([b"t", b"l", b"d", b"\x91", b"1"])]
             else:
-                made.append(draw(LOOSE))
+                made.append(draw(PROTOCOLS))
+        return [*made, b"."]
+
+    def anything(self) -> list[bytes]:
+        """Return opcodes of a program that may work."""
+        random, draw = self.random.random, self.draw
+        made = [draw(PROTOCOLS)] if random() < 0.6 else []
+        for _ in range(int(1 + random() * random() * 14)):
+            made += [draw(one) for one in self.random.choice(PHRASES)()]
         if random() < 0.9:
             made.append(b".")
         return made
@@ -227,16 +291,14 @@ class Maker:
             elif kind < 0.75:
                 data = data[:at] + bytes([CODES[int(random() * len(CODES))]]) + data[at + 1 :]
             else:
-                data = (
-                    data[:at] + self.draw((LOOSE, CALLS, ARGUMENTS, memo(), imports())[int(random() * 5)]) + data[at:]
-                )
+                data = data[:at] + self.draw(self.random.choice(INSERTED)()) + data[at:]
         return data
 
 
 @cache
 def corpus() -> list[bytes]:
     """Return small pickles of real objects in every protocol, and the payloads that are bare pickles."""
-    import datetime
+    import datetime as dt
     import decimal
     from collections import Counter, OrderedDict, defaultdict, deque
 
@@ -249,7 +311,8 @@ def corpus() -> list[bytes]:
         {"a": [1, -2, 1 << 40, 2.5, None, True, "ß", b"b", (1, 2)], "x": shared, "y": shared}, [shared, shared, {1: 2}],
         OrderedDict(a=1), Counter("ab"), deque([1]), defaultdict(list, a=[1]), {1, 2}, frozenset([3]), 1 + 2j, range(3),
         np.arange(3), np.float32(1), np.array([{}], dtype=object), np.zeros(2, "i4,f8"), OSError(2, "no"), len,
-        datetime.datetime(2026, 1, 1), decimal.Decimal("1.5"), bytearray(b"x"), ("a", b"b", 1 << 300), [],  # noqa: DTZ001
+        dt.datetime(2026, 1, 1), decimal.Decimal("1.5"), bytearray(b"x"), ("a", b"b", 1 << 300), [],
+         # noqa: DTZ001
     ]  # fmt: skip
     found = [pickle.dumps(value, number) for value in values for number in range(6)]
     found += [data for data in seeds.pickles().values() if len(data) < 600]

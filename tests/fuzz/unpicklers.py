@@ -3,12 +3,17 @@
 import copyreg
 import io
 import pickle
+import resource
+import sys
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
-MAX_LOADS = 4  # pickles that are loaded one after the other from a file
+MAX_LOADS = 6  # pickles that are loaded one after the other from a file
+_MEMORY = 256 * 1024 * 1024  # bytes more than a process has to begin with
+_PADDING = b"\0 \t\r\n"
 _PYTHON_2 = 2  # the last protocol whose names may be those of Python 2
 EXTENSIONS = {7: ("extmodule", "one"), 300: ("extmodule", "two"), 70_000: ("builtins", "eval")}
 
@@ -106,7 +111,7 @@ class InertValue:
         return ()
 
 
-class InertTuple(InertValue, tuple):  # type: ignore[type-arg]
+class InertTuple(InertValue, tuple):  # type: ignore[type-arg]  # noqa: SLOT001 - it has a path and a depth
     """Arguments that C's unpickler passes on."""
 
     __hash__ = object.__hash__
@@ -196,21 +201,25 @@ class PythonUnpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]
         return FROM_LOADER
 
 
-def register_extensions() -> Callable[[], None]:
-    """Register extension codes; return what takes them back."""
-    for code, key in EXTENSIONS.items():
-        copyreg._inverted_registry[code] = key  # type: ignore[attr-defined]
-
-    def unregister() -> None:
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Register extension codes, and bound the memory: a place in the memo or a length may ask for gigabytes."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    if sys.platform == "linux":
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + _MEMORY, limits[1]))
+    copyreg._inverted_registry.update(EXTENSIONS)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
         for code in EXTENSIONS:
-            copyreg._inverted_registry.pop(code, None)  # type: ignore[attr-defined]
-            copyreg._extension_cache.pop(code, None)  # type: ignore[attr-defined]
-
-    return unregister
+            del copyreg._inverted_registry[code]  # type: ignore[attr-defined]
 
 
-def load_all(data: bytes, variant: Variant) -> list[Load]:
-    """Load pickle after pickle from a file, up to its end or the first failure."""
+def load_all(data: bytes, variant: Variant, keep: Callable[[object], None] = id) -> list[Load]:
+    """Load pickle after pickle from a file, padding between them, up to its end or the first failure."""
     global kinds  # noqa: PLW0603 - the inert objects of one run share it, and a run is one thread
     kinds = variant.kinds
     if inert.cache_info().currsize > 20_000:
@@ -227,11 +236,14 @@ def load_all(data: bytes, variant: Variant) -> list[Load]:
         begin, end, error = end, None, None
         buffers = [b"abc", bytearray(b"d"), b""] if variant.has_buffers else None
         try:
-            unpickler(file, encoding=variant.encoding, buffers=buffers).load()
+            keep(unpickler(file, encoding=variant.encoding, buffers=buffers).load())
             end = file.tell()
         except Exception as raised:  # noqa: BLE001 - a stream may raise what it likes
             error = raised
         loads.append(Load(begin, end, imports[:], events[:], error))
+        if end is not None and end < len(data) and data[end] in _PADDING:
+            end = len(data) - len(data[end:].lstrip(_PADDING))
+            file.seek(end)
         if copyreg._extension_cache:  # type: ignore[attr-defined]
             copyreg._extension_cache.clear()  # type: ignore[attr-defined]
     return loads
