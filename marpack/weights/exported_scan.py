@@ -1,7 +1,7 @@
 """What loading a torch.export program would run: text that torch turns into code, and members that it unpickles."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from marpack.weights.zip_entries import NotZipError, ZipEntry
 
 T = TypeVar("T")
 JSON_LIMIT = 64 * 1024 * 1024  # bytes of one description
-_MAX_PROBLEMS = 20  # of one member
+_MAX_PROBLEMS = 10  # of one member and kind
 _MAX_SHOWN = 80  # characters of a text in a message
 _MAX_VALUES = 1_000_000  # of the example inputs
 # torch looks members up without regard to case, under the folder of the first one.
@@ -72,9 +72,9 @@ def scan_exported(archive: TorchZip, budget: OpcodeBudget) -> ExportedScan:
     for entry in archive.entries:
         name = entry.name.lower()
         if _PROGRAM.fullmatch(name):
-            problems += islice(_program(archive, entry), _MAX_PROBLEMS)
+            problems += _program(archive, entry)
         elif match := _CONFIG.fullmatch(name):
-            problems += islice(_config(archive, entry, match[1], raw), _MAX_PROBLEMS)
+            problems += _config(archive, entry, match[1], raw)
         elif _EXAMPLES.fullmatch(name) and entry.size:
             problems += _examples(archive, entry, budget)
     pickled = [entry for entry in archive.entries if _PICKLED.fullmatch(entry.name.lower())]
@@ -94,28 +94,30 @@ def _decode(archive: TorchZip, entry: ZipEntry, kind: type[T]) -> T:
     return msgspec.json.decode(data, type=kind)
 
 
-def _program(archive: TorchZip, entry: ZipEntry) -> Iterator[Problem]:
+def _program(archive: TorchZip, entry: ZipEntry) -> list[Problem]:
+    walk = _Walk(entry.name)
     try:
-        program = _decode(archive, entry, ExportedProgram)
-        yield from _Walk(entry.name).object(program, "")
+        walk.visit(_decode(archive, entry, ExportedProgram), None)
     except (ValueError, NotZipError, RecursionError) as error:
-        yield Problem(entry.name, f"marpack does not know this description of a program: {error}", False)
+        return [Problem(entry.name, f"marpack does not know this description of a program: {error}", False)]
+    return walk.problems
 
 
-def _config(archive: TorchZip, entry: ZipEntry, folder: str, raw: dict[str, bool]) -> Iterator[Problem]:
+def _config(archive: TorchZip, entry: ZipEntry, folder: str, raw: dict[str, bool]) -> list[Problem]:
+    walk = _Walk(entry.name)
     try:
-        config = _decode(archive, entry, PayloadConfig).config
-        yield from _Walk(entry.name).object(PayloadConfig(config), "")
+        described = _decode(archive, entry, PayloadConfig)
     except (ValueError, NotZipError, RecursionError) as error:
-        yield Problem(entry.name, f"marpack does not know this description of tensors: {error}", False)
-        return
+        return [Problem(entry.name, f"marpack does not know this description of tensors: {error}", False)]
+    walk.visit(described, None)
     base = entry.name.lower().rpartition("/")[0]
-    for key, payload in config.items():
+    for key, payload in described.config.items():
         path = payload.path_name
         is_raw = _RAW[folder].fullmatch(path) is not None and not payload.use_pickle
         raw[f"{base}/{path.lower()}"] = is_raw and raw.get(f"{base}/{path.lower()}", True)
         if re.fullmatch(r"[\w.-]+", path, re.ASCII) is None:
-            yield Problem(entry.name, f"{key[:_MAX_SHOWN]!r} is outside its folder: {path[:_MAX_SHOWN]!r}", True)
+            walk.report(((None, "config"), key), path, "it is outside its folder", is_dangerous=True)
+    return walk.problems
 
 
 def _examples(archive: TorchZip, entry: ZipEntry, budget: OpcodeBudget) -> list[Problem]:
@@ -158,85 +160,90 @@ def _is_plain_key(key: object) -> bool:
     return is_plain_text(key) if isinstance(key, str) else key is None or isinstance(key, int | float)
 
 
+_Place = tuple["_Place | None", str | int] | None  # a field of a field; spelt out only in messages
+
+
 class _Walk:
     """All the texts of one description, each checked by what torch makes of its field."""
 
     def __init__(self, member: str) -> None:
         self._member = member
+        self._accepted: set[tuple[str, str]] = set()  # fields and texts, as most texts are there many times
+        self._dangerous: list[Problem] = []
+        self._unknown: list[Problem] = []
 
-    def object(self, value: object, path: str) -> Iterator[Problem]:
+    @property
+    def problems(self) -> list[Problem]:
+        """The first of each kind; what is only unknown does not hide what is dangerous."""
+        return [*self._dangerous, *self._unknown]
+
+    def report(self, place: _Place, text: str, reason: str, *, is_dangerous: bool) -> None:
+        """Note a problem."""
+        found = self._dangerous if is_dangerous else self._unknown
+        if len(found) < _MAX_PROBLEMS:
+            shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+            found.append(Problem(self._member, f"{_spelt(place)} is {shown!r}: {reason}", is_dangerous))
+
+    def visit(self, value: object, place: _Place) -> None:
+        """Check a value, and all that it holds."""
         if isinstance(value, Strict):
-            yield from self._fields(value, path)
+            self._visit_fields(value, place)
         elif isinstance(value, list):
             for number, item in enumerate(value):
-                yield from self.object(item, f"{path}[{number}]")
+                self.visit(item, (place, number))
         elif isinstance(value, dict):
             for key, item in value.items():
-                yield from self.object(item, f"{path}.{key[:_MAX_SHOWN]}")
+                self.visit(item, (place, key))
 
-    def _fields(self, value: Strict, path: str) -> Iterator[Problem]:
+    def _visit_fields(self, value: Strict, place: _Place) -> None:
         if isinstance(value, Graph):
             for number, each in enumerate(value.inputs):
-                yield from self._input(each, f"{path}.inputs[{number}]")
+                self._check_input(each, ((place, "inputs"), number))
         elif isinstance(value, ConstantInput):
-            yield from self._input(value.value, f"{path}.value")
+            self._check_input(value.value, (place, "value"))
         elif isinstance(value, ModuleCallSignature):
-            yield from self._tree(value.in_spec, f"{path}.in_spec", is_input=True)
-            yield from self._tree(value.out_spec, f"{path}.out_spec", is_input=False)
+            self._check_tree(value.in_spec, (place, "in_spec"), is_input=True)
+            self._check_tree(value.out_spec, (place, "out_spec"), is_input=False)
         for name in value.__struct_fields__:
-            item, place = getattr(value, name), f"{path}.{name}".removeprefix(".")
-            if item is None:
+            item = getattr(value, name)
+            if item is None or isinstance(item, int | float):
                 continue
-            if check := _TEXTS.get(name):
-                texts = item if isinstance(item, list) else [item]
-                yield from (found for each in texts for found in check(self, each, place))
-            else:
-                yield from self.object(item, place)
+            if name in _CHECKS or name in _OPERATORS:
+                for text in item if isinstance(item, list) else (item,):
+                    self._check(name, text, (place, name))
+            elif not isinstance(item, str):
+                self.visit(item, (place, name))
 
-    def _dangerous(self, text: str, place: str, reason: str) -> Problem:
-        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-        return Problem(self._member, f"{place} is {shown!r}: {reason}", True)
+    def _check(self, name: str, text: str, place: _Place) -> None:
+        """Check a text as one of a field."""
+        if (name, text) in self._accepted:
+            return
+        if name in _OPERATORS:
+            kind = operator_kind(text)
+            reason = None if kind is OperatorKind.COMPUTES else str(kind.value)
+            is_dangerous = kind is OperatorKind.DANGEROUS
+        else:
+            reason, is_dangerous = _CHECKS[name](text), True
+        if reason is None:
+            self._accepted.add((name, text))
+        else:
+            self.report(place, text, reason, is_dangerous=is_dangerous)
 
-    def _symbolic(self, text: str, place: str) -> Iterator[Problem]:
-        if reason := symbolic_problem(text):
-            yield self._dangerous(text, place, reason)
-
-    def _guard(self, text: str, place: str) -> Iterator[Problem]:
-        if reason := guard_problem(text):
-            yield self._dangerous(text, place, reason)
-
-    def _identifier(self, text: str, place: str) -> Iterator[Problem]:
-        if text and not text.isidentifier():
-            yield self._dangerous(text, place, "it is not an identifier")
-
-    def _plain(self, text: str, place: str) -> Iterator[Problem]:
-        if not is_plain_text(text):
-            yield self._dangerous(text, place, "it has quotes, backslashes or control characters")
-
-    def _operator(self, text: str, place: str) -> Iterator[Problem]:
-        kind = operator_kind(text)
-        if kind is OperatorKind.DANGEROUS:
-            yield self._dangerous(text, place, kind.value)
-        elif kind is OperatorKind.FOREIGN:
-            yield Problem(
-                self._member, f"{place} is {text[:_MAX_SHOWN]!r}, an operator that marpack does not know", False
-            )
-
-    def _input(self, value: Argument, place: str) -> Iterator[Problem]:
+    def _check_input(self, value: Argument, place: _Place) -> None:
         """Check a text that is itself an input, which torch pastes into the guard that compares it."""
         for text in (value.as_string, *(value.as_strings or ())):
             if text is not None:
-                yield from self._plain(text, place)
+                self._check("fqn", text, place)
 
-    def _tree(self, text: str, place: str, *, is_input: bool) -> Iterator[Problem]:
+    def _check_tree(self, text: str, place: _Place, *, is_input: bool) -> None:
         try:
             version, root = msgspec.json.decode(text, type=tuple[int, TreeSpec])
         except ValueError as error:
-            yield Problem(self._member, f"{place} is not a description of containers: {error}", False)
+            self.report(place, text, f"it is not a description of containers: {error}", is_dangerous=False)
             return
-        if is_input and len(root.children_spec) == 2:
+        if is_input and len(root.children_spec) == 2:  # positional arguments, then those by name
             for name in _context(root.children_spec[1]) or ():
-                yield from self._identifier(str(name), place)
+                self._check("name", str(name), place)
         waiting = [root]
         while waiting:
             node = waiting.pop()
@@ -244,14 +251,24 @@ class _Walk:
             if node.type is None:
                 continue
             if node.type not in _CONTAINERS or version != 1:
-                yield Problem(self._member, f"{place} has a container {node.type[:_MAX_SHOWN]!r}", False)
+                self.report(place, node.type, "marpack does not know this container", is_dangerous=False)
             names = _context(node)
             if names is None:
-                shown = str(node.context)
-                yield self._dangerous(shown, place, "it is more than keys, and torch may import what it names")
+                self.report(
+                    place, str(node.context), "it is more than keys, and torch may import them", is_dangerous=True
+                )
             for name in names or ():
                 if isinstance(name, str):
-                    yield from self._plain(name, place)
+                    self._check("fqn", name, place)
+
+
+def _spelt(place: _Place) -> str:
+    """Return a place as a path: graph.nodes[3].target."""
+    parts: list[str] = []
+    while place is not None:
+        place, name = place
+        parts.append(f"[{name}]" if isinstance(name, int) else f".{name[:_MAX_SHOWN]}")
+    return "".join(reversed(parts)).removeprefix(".")
 
 
 def _context(node: TreeSpec) -> list[object] | None:
@@ -265,18 +282,25 @@ def _context(node: TreeSpec) -> list[object] | None:
     return found if isinstance(found, list) else []
 
 
-_TEXTS = {
-    "expr_str": _Walk._symbolic,  # noqa: SLF001 - of this module
-    "guards_code": _Walk._guard,  # noqa: SLF001
-    "target": _Walk._operator,  # noqa: SLF001
-    "as_operator": _Walk._operator,  # noqa: SLF001
+def _identifier_problem(text: str) -> str | None:
+    return None if not text or text.isidentifier() else "it is not an identifier"
+
+
+def _plain_problem(text: str) -> str | None:
+    return None if is_plain_text(text) else "it has quotes, backslashes or control characters"
+
+
+_OPERATORS = ("target", "as_operator")
+_CHECKS: dict[str, Callable[[str], str | None]] = {
+    "expr_str": symbolic_problem,
+    "guards_code": guard_problem,
     # torch writes these into the source of `forward`.
-    **dict.fromkeys(("name", "as_name", "forward_arg_names", "field_names"), _Walk._identifier),  # noqa: SLF001
+    **dict.fromkeys(("name", "as_name", "forward_arg_names", "field_names"), _identifier_problem),
     **dict.fromkeys(
         (
             *("parameter_name", "buffer_name", "tensor_constant_name", "custom_obj_name", "user_input_name"),
             *("class_fqn", "fqn", "type", "dialect", "verifiers"),
         ),
-        _Walk._plain,  # noqa: SLF001
+        _plain_problem,
     ),
 }

@@ -179,6 +179,17 @@ def test_what_is_not_known_is_no_danger_and_not_safe(change: Change, small_progr
     assert not any(problem.is_dangerous for problem in found)
 
 
+def test_much_that_is_unknown_does_not_hide_what_is_dangerous(small_program: Path, tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        nodes = program["graph_module"]["graph"]["nodes"]
+        nodes[:] = [{**nodes[0], "target": f"torch.ops.mine.op{number}.default"} for number in range(100)]
+        program["guards_code"] = ["print()"] * 100
+
+    found = scan(changed(small_program, tmp_path / "m.pt2", change)).problems
+    assert {problem.is_dangerous for problem in found} == {False, True}
+    assert len(found) < 50
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"graph_module": NaN}'])
 def test_a_damaged_description_is_not_safe(content: bytes, small_program: Path, tmp_path: Path) -> None:
     assert scan(changed(small_program, tmp_path / "m.pt2", lambda _: None, **{"models/more.json": content})).problems
