@@ -161,7 +161,9 @@ def inspect(
     max_ratio: int | None = None,
     max_opcodes: int | None = None,
 ) -> Inspection:
-    """Tell what is in an archive: nothing of it is run, imported or unpickled.
+    """Return what is in an archive and what is wrong with it, without running, importing or unpickling it.
+
+    The static checks of a build run, too: their findings are in `findings`.
 
     Args:
         source: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project; None: the current folder's.

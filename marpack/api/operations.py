@@ -88,7 +88,12 @@ def inspected(
         verify = verify or (sbom is not None and not is_elsewhere(archive))  # whose hashes are not to be hearsay
         with bar("verifying", total_size(archive) if verify else 0) as progress:
             facts = inspect(
-                archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress
+                archive,
+                verify=verify,
+                parse_config=parse_config,
+                static_checks=True,
+                max_opcodes=max_opcodes,
+                progress=progress,
             )
         if sbom is not None:
             from marpack.api.vouching import write_sbom

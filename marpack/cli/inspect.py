@@ -34,7 +34,7 @@ def inspect(
     max_opcodes: int | None,
     **limits: int | None,
 ) -> None:
-    """Tell what is in an archive: nothing of it is run, imported or unpickled.
+    """Show what is in an archive and what is wrong with it, without running, importing or unpickling it.
 
     \b
     Examples:
@@ -43,7 +43,8 @@ def inspect(
       marpack inspect digits.mar --sbom digits.cdx.json  and what is in it, for other tools
 
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder; without one, the
-    project in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged, hostile or changed.
+    project in this folder. The static checks of a build run, too. The exit code is 1 if a finding is an error, 3 if the
+    archive is damaged, hostile or changed.
     """
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
