@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from marpack.torchserve.messages import Load
 
 
+_WHENCE = ("digest", "trust_url", "allow_outside")  # options that say which archive a SOURCE may stand for
 _SPINS = "1000"  # a few microseconds; what libgomp itself takes where it knows of more threads than cores
 
 
@@ -300,7 +301,7 @@ def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], obje
         target=Target(options["target"]) if options["target"] else None,
         settings=isolated_pool(kept) if env == "isolated" else kept,
         cache=cache,
-        resolver=partial(resolve, cache=cache, digest=options.get("digest"), trust_url=options.get("trust_url", False)),
+        resolver=partial(resolve, cache=cache, **{name: options[name] for name in _WHENCE if name in options}),
         listener=Noticing(on_findings, env=env),
     )
     odd = misplaced(device.name, session.loaded.device)

@@ -125,8 +125,8 @@ def _find(source: str | None, settings: CheckOptions, options: Options, *, diges
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    whence = {"digest": digest, "trust_url": options["trust_url"], "maximum": settings.limits.total}
-    resolved = resolve(source, bar=byte_bar, cache=settings.cache, **whence)
+    whence = {"digest": digest, "trust_url": options["trust_url"], "allow_outside": options["allow_outside"]}
+    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total, **whence)
     tell_built(resolved)
     return resolved
 
@@ -176,9 +176,7 @@ def across(source: str | None, options: Options) -> int:
     manners = [_check_options(options, device, compiled) for _, _, device, compiled in ways]
     given = _held_inputs(options)
     with ExitStack() as stack:
-        opened = (
-            _serving(way[0], each, trust_url=options["trust_url"]) for way, each in zip(ways, manners, strict=True)
-        )
+        opened = (_serving(way[0], each, options) for way, each in zip(ways, manners, strict=True))
         servings = [stack.enter_context(each) for each in opened]
         odd = (misplaced(way[2], session.loaded.device) for session, way in zip(servings, ways, strict=True))
         comparing = VariantRunner(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
@@ -205,14 +203,15 @@ def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
     return (source, names.get(one, one), device, one), (source, names.get(two, two), device, two)
 
 
-def _serving(source: str | None, settings: CheckOptions, *, trust_url: bool) -> Session:
+def _serving(source: str | None, settings: CheckOptions, options: Options) -> Session:
     from marpack.cli.run_session import isolated_pool
     from marpack.project.source import resolve
     from marpack.runner.session import Session
 
     pool = isolated_pool(settings.settings) if settings.python else settings.settings
     cache, target = settings.cache, settings.target
-    found = partial(resolve, cache=cache, maximum=settings.limits.total, trust_url=trust_url)
+    whence = {name: options[name] for name in ("trust_url", "allow_outside")}
+    found = partial(resolve, cache=cache, maximum=settings.limits.total, **whence)
     return Session.open(source, options=settings.load, target=target, settings=pool, cache=cache, resolver=found)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import limit_options, opcode_option
+from marpack.cli.options import limit_options, opcode_option, outside_option
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--verify", is_flag=True, help="Read every byte: recompute all digests and CRCs.")
 @click.option("--sbom", metavar="FILE", help="Also write what is in it as a CycloneDX 1.6 SBOM.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@outside_option
 @limit_options
 @opcode_option
 @click.pass_context
@@ -31,6 +32,7 @@ def inspect(
     verify: bool,
     sbom: str | None,
     as_json: bool,
+    allow_outside: bool,
     max_opcodes: int | None,
     **limits: int | None,
 ) -> None:
@@ -63,6 +65,7 @@ def inspect(
             parse_config=as_json,
             max_opcodes=max_opcodes,
             sbom=sbom,
+            allow_outside=allow_outside,
         )
     finally:
         gc.enable()
