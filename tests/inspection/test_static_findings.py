@@ -140,3 +140,17 @@ def test_nothing_is_run_and_torch_is_not_imported(option: tuple[str, ...], make_
     assert done.returncode == 1
     assert not loaded & {"torch", "numpy", "onnxruntime", "logging"}
     assert not proof.exists()
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(65 << 10, True), (1 << 20, True), ((1 << 20) + 1, False)])
+def test_a_model_config_has_one_limit_for_every_command(size: int, is_read: bool, tmp_path: Path) -> None:
+    config = "minWorkers: 1\nmaxBatchDelayy: 1\n# "
+    (tmp_path / "handler.py").write_text(SOUND)
+    (tmp_path / "c.yaml").write_text(config + "x" * (size - len(config)))
+    (tmp_path / "marpack.yaml").write_text("name: tiny\nversion: '1'\nhandler: handler.py\nconfig: c.yaml\n")
+    built = {finding.code for finding in marpack.build(tmp_path).findings}
+    facts = marpack.inspect(tmp_path)
+    assert built == {finding.code for finding in facts.findings}
+    assert built == {"config-unknown-key" if is_read else "config-unchecked"}
+    assert facts.config is not None
+    assert (facts.config.value is not None) is is_read
