@@ -353,17 +353,23 @@ def _checked(folder: Path) -> Path:
 
 
 def _answers(folder: Path, options: Options) -> Answers:
+    from marpack.project.members import leads_out
     from marpack.project.scaffold.proposal import Answers
     from marpack.torchserve.targets import Target
 
+    weights, model_file, labels = (_inside(folder, options[name]) for name in ("weights", "model_file", "labels"))
+    for flag, name in (("--model-file", model_file), ("--labels", labels)):
+        if name is not None and leads_out(folder / name, folder):
+            hint = "copy the file into the project folder first"
+            raise UsageError(f"{name} is outside the project folder, so no build would pack it", where=flag, hint=hint)
     return Answers(
         name=options["name"],
         version=options["version"] or "1.0",
         template=options["template"],
         handler=options["handler"],
-        weights=_inside(folder, options["weights"]),
-        model_file=_inside(folder, options["model_file"]),
-        labels=_inside(folder, options["labels"]),
+        weights=weights,
+        model_file=model_file,
+        labels=labels,
         target=Target(options["target"]) if options["target"] else None,
     )
 
