@@ -34,6 +34,7 @@ def load(
     max_response_size: int = MAX_BODY,
     digest: str | None = None,
     trust_url: bool = False,
+    allow_outside: bool = False,
 ) -> Model:
     """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
 
@@ -49,6 +50,7 @@ def load(
         max_response_size: Bytes of an answer; beyond, its worker dies. The server's setting of that name.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
         trust_url: Take what lies at an https or s3 address, whatever its digest.
+        allow_outside: Let a project pack files from outside its folder.
 
     Raises:
         UsageError, ProjectError, ArchiveError: the source.

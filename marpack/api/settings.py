@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _LISTED = 8  # files that are named before a download
+_SOURCE_OPTIONS = ("digest", "trust_url", "allow_outside")  # they say which archive a SOURCE may stand for
 _SPINS = "1000"  # a few microseconds; what libgomp itself takes where it knows of more threads than cores
 
 
@@ -362,7 +363,7 @@ def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], obje
         target=Target(options["target"]) if options["target"] else None,
         settings=isolated_pool(kept, consent=Consent(options.get("yes", False))) if env == "isolated" else kept,
         cache=cache,
-        resolver=partial(resolve, cache=cache, digest=options.get("digest"), trust_url=options.get("trust_url", False)),
+        resolver=partial(resolve, cache=cache, **{name: options[name] for name in _SOURCE_OPTIONS if name in options}),
         listener=Noticing(on_findings, env=env),
     )
     odd = misplaced(device.name, session.loaded.device)
@@ -382,7 +383,7 @@ class Noticing(LoadProgress):
         self._notes = notes
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Pass on a build's warnings, the programs in the archive, differences from the server and unmet requirements."""
+        """Pass on a build's warnings, the archive's programs, differences from the server and unmet requirements."""
         from marpack.inspection.programs import find_programs, program_findings
         from marpack.inspection.text_members import model_config
         from marpack.runner.environments import requirement_notes

@@ -51,6 +51,7 @@ def check(
     metrics_config: Name | None = None,
     digest: str | None = None,
     trust_url: bool = False,
+    allow_outside: bool = False,
     attest: Name | None = None,
     key: Key | None = None,
     key_password: str | None = None,
@@ -92,6 +93,7 @@ def check(
         metrics_config: The server's setting of that name; None: the project's.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
         trust_url: Take what lies at an https or s3 address, whatever its digest.
+        allow_outside: Let a project pack files from outside its folder.
         attest: A file for an attestation of what was found, for `verify`; the archive must be a file then.
         key: The private key that signs it: a file in PEM form, or its bytes; None: nobody does.
         key_password: Of that key, if it has one.
@@ -126,8 +128,8 @@ def check(
 def _found(options: arguments.Options, chosen: CheckOptions, attester: Attester) -> ResolvedSource:
     from marpack.project.source import resolve
 
-    most, digest, trusted = chosen.limits.total, options["digest"], options["trust_url"]
-    found = resolve(options["source"], cache=chosen.cache, maximum=most, digest=digest, trust_url=trusted)
+    source_options = {name: options[name] for name in ("digest", "trust_url", "allow_outside")}
+    found = resolve(options["source"], cache=chosen.cache, maximum=chosen.limits.total, **source_options)
     attester.look_at(found.path, no_progress)
     return found
 
@@ -182,6 +184,7 @@ def run(
     metrics_config: Name | None = None,
     digest: str | None = None,
     trust_url: bool = False,
+    allow_outside: bool = False,
     trace: bool = False,
 ) -> RunReport:
     """Answer all inputs as the server would, and return every answer with what they add up to, held in memory.
@@ -214,6 +217,7 @@ def run(
         metrics_config: The server's setting of that name; None: the project's.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
         trust_url: Take what lies at an https or s3 address, whatever its digest.
+        allow_outside: Let a project pack files from outside its folder.
         trace: Tell in `hermetic` and `touched` what the handler touches outside of its archive.
 
     Raises:

@@ -129,8 +129,8 @@ def _find(source: str | None, settings: CheckOptions, options: Options, *, diges
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    whence = {"digest": digest, "trust_url": options["trust_url"], "maximum": settings.limits.total}
-    resolved = resolve(source, bar=byte_bar, cache=settings.cache, **whence)
+    source_options = {"digest": digest, "trust_url": options["trust_url"], "allow_outside": options["allow_outside"]}
+    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total, **source_options)
     tell_built(resolved)
     return resolved
 
@@ -222,7 +222,8 @@ def _serving(source: str | None, settings: CheckOptions, options: Options) -> Se
 
     pool = isolated_pool(settings.settings, yes=options["yes"]) if settings.python else settings.settings
     cache, target = settings.cache, settings.target
-    found = partial(resolve, cache=cache, maximum=settings.limits.total, trust_url=options["trust_url"])
+    source_options = {name: options[name] for name in ("trust_url", "allow_outside")}
+    found = partial(resolve, cache=cache, maximum=settings.limits.total, **source_options)
     return Session.open(source, options=settings.load, target=target, settings=pool, cache=cache, resolver=found)
 
 

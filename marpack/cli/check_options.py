@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.options import percent, seconds, tolerance
-from marpack.cli.run_options import ASKING, DIGEST, TARGETS, TRUST_URL, YES, asks, check_apart, grouped, option, spelt
+from marpack.cli.run_options import (
+    ALLOW_OUTSIDE,
+    ASKING,
+    DIGEST,
+    TARGETS,
+    TRUST_URL,
+    YES,
+    asks,
+    check_apart,
+    grouped,
+    option,
+    spelt,
+)
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +67,7 @@ _GROUPS = {
         option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
         option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
         TRUST_URL,
+        ALLOW_OUTSIDE,
         DIGEST,
     ),
     "Two ways of answering, compared": (

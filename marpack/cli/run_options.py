@@ -111,6 +111,7 @@ ASKING = {
     ),
 }  # fmt: skip
 TRUST_URL = option("--trust-url", is_flag=True, help="Run what lies at an address, whatever its digest.")
+ALLOW_OUTSIDE = option("--allow-outside", is_flag=True, help="Let a project pack files from outside its folder.")
 DIGEST = option("--digest", metavar="sha256:…", help="Of the file at an address: run no other.")
 MODEL = (
     option("--target", type=TARGETS, help="Whose behaviour to show [the project's]."),
@@ -123,6 +124,7 @@ MODEL = (
     option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
     option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
     TRUST_URL,
+    ALLOW_OUTSIDE,
 )  # fmt: skip
 _GROUPS = ASKING | {
     "Workers": (

@@ -111,11 +111,13 @@ def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], Reso
     if options.get("unpacked"):
         from marpack.project.source import unpacked
 
-        return lambda source: stack.enter_context(unpacked(source, cache_of()))
+        outside = options["allow_outside"]
+        return lambda source: stack.enter_context(unpacked(source, cache_of(), allow_outside=outside))
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    return partial(resolve, bar=byte_bar, cache=cache_of(), digest=options["digest"], trust_url=options["trust_url"])
+    source_options = {name: options[name] for name in ("digest", "trust_url", "allow_outside")}
+    return partial(resolve, bar=byte_bar, cache=cache_of(), **source_options)
 
 
 def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:

@@ -126,11 +126,12 @@ def start_models(
         else:
             log.noted("no model is served from the start: --models all serves those of the model store")
     planned = [
-        (partial(_plan, each, loader, trust_url=options["trust_url"]), Path(each.source or ".")) for each in named
+        (partial(_plan, each, loader, options, trust_url=options["trust_url"]), Path(each.source or "."))
+        for each in named
     ]
     plans = [again() for again, _ in planned]
     for name, file in settings.stored_models():
-        again = partial(_plan, NamedSource(str(file), name), loader)
+        again = partial(_plan, NamedSource(str(file), name), loader, options)
         try:
             plans.append(again())
         except MarpackError as error:
@@ -144,9 +145,10 @@ def start_models(
     return StartModels(plans, Reloader(Reloadable(plan, (path,), again) for plan, (again, path) in watched).run)
 
 
-def _plan(named: NamedSource, loader: ModelLoader, *, trust_url: bool = False) -> ModelPlan:
+def _plan(named: NamedSource, loader: ModelLoader, options: Options, *, trust_url: bool = False) -> ModelPlan:
     """Return how a source is served, its archive built first where it is a project's."""
-    resolved = resolve(named.source, bar=byte_bar, cache=cache_of(), trust_url=trust_url)
+    outside = options["allow_outside"]
+    resolved = resolve(named.source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
     tell_built(resolved)
     show_findings(resolved.findings, talk())
     return loader.plan(resolved, name=named.name)

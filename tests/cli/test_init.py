@@ -346,3 +346,17 @@ def test_an_odd_folder_name_makes_a_name_all_the_same(tmp_path: Path, init: Init
     monkeypatch.chdir(tmp_path)
     assert init("Pets & más").code == 0
     assert load_project(tmp_path / "Pets & más").name == "Pets-m-s"
+
+
+@pytest.mark.parametrize("flag", ["--labels", "--model-file"])
+def test_a_file_outside_the_project_is_refused_at_once(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "outside.txt").write_text("a\nb\n")
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    with pytest.raises(SystemExit) as ended:
+        main(["init", flag, "../outside.txt"])
+    assert ended.value.code == 2
+    assert flag in capsys.readouterr().err
+    assert not list((tmp_path / "inner").iterdir())

@@ -16,7 +16,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.compiling import CompileCheck
 from marpack.inspection.lint.entry_point import decide, find_handler, search_path
 from marpack.inspection.lint.files import GAVE_UP, Files, MemberView
-from marpack.inspection.lint.handler_class import check_batches, check_entry, check_vocabulary
+from marpack.inspection.lint.handler_class import check_batches, check_entry, check_lookups, check_vocabulary
 from marpack.inspection.lint.imports import Imports
 from marpack.inspection.lint.labels import LabelsCheck
 from marpack.inspection.lint.manifest import check_manifest
@@ -148,6 +148,7 @@ _PYTHON: tuple[Rule, ...] = (
     lambda context: WeightsCheck(context).check(),
     check_vocabulary,
     check_batches,
+    check_lookups,
     lambda context: LabelsCheck(context).check(),
     lambda context: CompileCheck(context).check(),
 )
