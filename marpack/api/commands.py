@@ -133,7 +133,7 @@ def _joined(files: Name | Sequence[Name]) -> str:
     """Return files as the original archiver takes them; raises UsageError for a name that it would take for two."""
     if isinstance(files, str | os.PathLike):
         return arguments.named(files, "extra_files")
-    names = [arguments.named(each, "extra_files") for each in files]
+    names = arguments.several_names(files, "extra_files")
     torn = next((name for name in names if "," in name), None)
     if torn is not None:
         raise UsageError("a comma separates two files here", where=f"extra_files: {torn}", hint="rename the file")

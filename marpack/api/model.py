@@ -103,6 +103,7 @@ class Model:
         Raises UsageError for what cannot be sent: a file that cannot be read, a type or a number that JSON has not.
 
         """
+        valid({"explain": explain})
         given = shape_of({"content_type": content_type, "headers": headers, "max_request_size": 1})
         shape = replace(self._plain, content_type=given.content_type, headers=given.headers, explain=explain)
         if form is None:
@@ -149,7 +150,7 @@ class Model:
         Raises UsageError: at once for what is not several, and in its turn for what cannot be sent.
 
         """
-        size = valid({"batch_size": batch_size})["batch_size"]
+        size = valid({"batch_size": batch_size, "isolate": isolate})["batch_size"]
         return self._answers(several(inputs), size, isolate=isolate)
 
     def _answers(self, inputs: Iterable[Any], batch_size: int, *, isolate: bool) -> Iterator[Answer]:  # Any: as above

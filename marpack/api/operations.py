@@ -297,6 +297,8 @@ def project_from_template(
     folder: Path, options: Options, on_survey: Callable[[Survey, Proposal], object] = lambda *_: None
 ) -> InitReport:
     """Start a project around what is in a folder; `on_survey` is told of it before anything is written."""
+    from msgspec.structs import replace
+
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.proposal import assemble, propose
     from marpack.project.scaffold.survey import survey
@@ -307,7 +309,9 @@ def project_from_template(
     on_survey(found, proposal)
     files = assemble(proposal, for_new=options["force"] or FILE_NAME not in found.names)
     placed = place(folder, files, replace=options["force"])
-    return _init_report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
+    report = _init_report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
+    generated = filter(files.__contains__, proposal.samples.brought) if proposal.samples.stand_ins else ()
+    return replace(report, generated=tuple(generated))
 
 
 def _init_report(

@@ -46,6 +46,7 @@ def check(
     timeout: float | None = None,
     startup_timeout: float | None = None,
     env: Literal["current", "isolated"] = "current",
+    yes: bool = False,
     trust_pickle: bool = False,
     metrics_config: Name | None = None,
     digest: str | None = None,
@@ -86,6 +87,7 @@ def check(
         timeout: Seconds for a batch; None: the config's responseTimeout, or 120.
         startup_timeout: Seconds for loading; None: the config's startupTimeout, or 120.
         env: "isolated": with the archive's requirements.
+        yes: Confirm a download for it that is over 500 MB or of unknown size.
         trust_pickle: Load weights that may run code of their makers.
         metrics_config: The server's setting of that name; None: the project's.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
@@ -174,6 +176,7 @@ def run(
     target: Literal["torchserve", "marpack"] | None = None,
     device: str = "auto",
     env: Literal["current", "isolated"] = "current",
+    yes: bool = False,
     compile: bool = True,  # noqa: A002 - the option's name
     trust_pickle: bool = False,
     metrics_config: Name | None = None,
@@ -205,6 +208,7 @@ def run(
         target: Whose behaviour is shown; None: the project's or the archive's.
         device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
         env: "isolated": with the archive's requirements.
+        yes: Confirm a download for it that is over 500 MB or of unknown size.
         compile: False leaves torch.compile out, whatever the config says.
         trust_pickle: Load weights that may run code of their makers.
         metrics_config: The server's setting of that name; None: the project's.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.options import percent, seconds, tolerance
-from marpack.cli.run_options import ASKING, DIGEST, TARGETS, TRUST_URL, asks, check_apart, grouped, option, spelt
+from marpack.cli.run_options import ASKING, DIGEST, TARGETS, TRUST_URL, YES, asks, check_apart, grouped, option, spelt
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _GROUPS = {
         option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
             "isolated: with the archive's requirements [current]."
         )),
+        option("--yes", is_flag=True, help=YES),
         option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
         option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
         TRUST_URL,

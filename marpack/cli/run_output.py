@@ -70,9 +70,7 @@ class RunOutput:
         if self._options["as_json"]:
             with _WRITING:
                 self._document, self._session = ReportStream(sys.stdout.buffer, head), session
-        # The log first: what is on the screen is in the file.
-        self._tells: list[Callable[[Result], None]] = [self._journal.write] if self._journal is not None else []
-        self._tells += [put_line] if self._options["jsonl"] else []
+        self._tells: list[Callable[[Result], None]] = [put_line] if self._options["jsonl"] else []
         self._tells += [each.show for each in (self._document, self._lines) if each is not None]
         session.pool.on_pause = self._flush
 
@@ -91,6 +89,8 @@ class RunOutput:
         self._tally.add(result)
         if self._progress is not None:
             self._progress.clear()
+        if self._journal is not None:  # first: what is on the screen is in the file
+            self._journal.write(answered_input.input, result)
         with _WRITING:
             for tell in self._tells:
                 tell(result)

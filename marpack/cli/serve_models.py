@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.api.settings import load_of
-from marpack.cli.run_session import cache_of, isolated_python, tell_built
+from marpack.api.settings import Consent, isolated_python, load_of
+from marpack.cli.run_session import cache_of, tell_aside, tell_built
 from marpack.errors import MarpackError, UsageError
 from marpack.project.source import resolve
 from marpack.render.console import show_findings, talk
@@ -52,11 +52,13 @@ class NamedSource(Struct, frozen=True):
 
 def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
     """Return what plans the serving of archives, those that are registered later among them."""
-    config, device = settings.config, Device.parse(options["device"])
+    config, device = settings.config, Device.available(options["device"])
     environment = _environment(config, device)
 
     def spawn(archive: Archive) -> Callable[[], Worker]:
-        python = isolated_python(archive) if options["env"] == "isolated" else sys.executable
+        # Nobody is asked: archives are loaded beside requests, at any time.
+        consent = Consent(options["yes"], ask=lambda _: None)
+        python = isolated_python(archive, tell_aside, consent) if options["env"] == "isolated" else sys.executable
         return partial(Worker.spawn, environment=environment, python=python, max_memory=options["max_memory"])
 
     return ModelLoader(

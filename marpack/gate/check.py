@@ -6,7 +6,14 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct, to_builtins
 
-from marpack.errors import ArchiveError, MarpackError, UsageError, did_you_mean
+from marpack.errors import (
+    ArchiveError,
+    DeviceUnavailableError,
+    MarpackError,
+    UnconfirmedDownloadError,
+    UsageError,
+    did_you_mean,
+)
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import run
@@ -163,6 +170,8 @@ class _Examination:
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
             outcome = run(each, self._candidate)
+        except (DeviceUnavailableError, UnconfirmedDownloadError):
+            raise  # they say nothing about the archive
         except MarpackError as error:
             outcome = failed(error_problem(error))
         if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
@@ -187,6 +196,7 @@ class _Examination:
         candidate = self._candidate
         opened = "archive" in vars(candidate)
         loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
+        samples = candidate.samples if "samples" in vars(candidate) else ()
         verdict = self._verdict()
         return GateReport(
             archive=candidate.source,
@@ -203,7 +213,8 @@ class _Examination:
             reservations=tuple(_reservations(candidate, self._choice)),
             interrupted=self._interrupted,
             checks=tuple(self._done[each.name] for each in self._checks),
-            samples=len(candidate.samples) if "samples" in vars(candidate) else 0,
+            samples=len(samples),
+            generated=sum(sample.is_generated for sample in samples),
             costs=candidate.costs,
             seconds=round(seconds, 3),
         )

@@ -132,6 +132,7 @@ def inspect(
         fetched=is_elsewhere(archive),
         opcodes=max_opcodes or OPCODE_LIMIT,
         weights=manifest.model.serialized_file,
+        members=archive.entries,
     )
     looked = [look(archive, name, walk) for name in archive.entries]
     parts = [part for item in looked for part in item.seen]

@@ -1,6 +1,7 @@
 """A Project → the frozen Plan of its archive, with the local modules that its files import."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from marpack.archive.cache import Cache
 from marpack.archive.index import Metadata, Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest
+from marpack.archive.names import quoted
 from marpack.archive.protocol import Bar, no_progress
 from marpack.errors import MarpackError, ProjectError
 from marpack.inspection.syntax import Broken, parse
@@ -23,7 +25,7 @@ from marpack.project.members import EntryPoint, MemberCollector, add_entries, tr
 from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role
 from marpack.project.preflight import PlanResult, as_finding, finalize_plan, make_manifest, manifest_places
-from marpack.project.schema import Project, mistakes
+from marpack.project.schema import GENERATED_MARK, Project, mistakes
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import breaks_worker, never_found
 
@@ -233,6 +235,10 @@ def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str
         where = project.place(f"samples[{index}].input")
         gathering.add(name, project.folder / path, where=where, role=Role.META)
         _check_expectation(project, index, gathering)
+        if sample.generated is not None and not re.fullmatch(GENERATED_MARK, sample.generated):
+            hint = "Write sha256: and 64 lower-case hexadecimal digits, or delete the key."
+            message = f"{quoted(sample.generated)} is not the SHA-256 of a generated sample"
+            gathering.error("samples", message, project.place(f"samples[{index}].generated"), hint)
         try:  # as marpack.json will have it, so that a later look finds no difference
             listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
         except (TypeError, ValueError):

@@ -18,10 +18,11 @@ from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
 from marpack.inspection.programs import CODE, program_findings
+from marpack.inspection.text_members import model_config
 from marpack.inspection.verify import UNFIT
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
-from marpack.runner.session import PreparedModel, prepare
+from marpack.runner.session import PreparedModel, prepare, sequence_warning
 from marpack.serving.models import ModelPlan
 from marpack.serving.properties import ModelProperties, Models
 from marpack.serving.settings import ModelSettings
@@ -236,6 +237,8 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
 
     def _look(self, wishes: ModelWishes, findings: list[Finding], _: ResolvedSource, archive: Archive) -> None:
         findings += self.door.admit(archive)
+        warning = sequence_warning(model_config(archive))
+        findings += [warning] if warning else []
         if wishes.handler is not None:
             _expect_handler(archive, wishes.handler)
 

@@ -9,9 +9,11 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+import joblib
 import numpy as np
+import pandas as pd
 import torch
 
 Found = Iterator[tuple[str, "Payload"]]
@@ -117,8 +119,36 @@ def load_persistent(path: Path) -> object:
         return Lenient(file).load()
 
 
+def load_again(path: Path) -> object:
+    """Unpickle with Python's unpickler, and go on with C's where it fails, whatever the error is."""
+    with path.open("rb") as file:
+        with suppress(Exception):
+            pickle._load(file)
+        return pickle.load(file)
+
+
+def load_frames(path: Path) -> object:
+    """Unpickle two pickles with Python's unpickler, which continues behind the frame that the first one opened."""
+    with path.open("rb") as file:
+        return pickle._load(file), pickle._load(file)
+
+
+def load_joblib(path: Path) -> object:
+    return joblib.load(path)
+
+
+def load_pandas(path: Path) -> object:
+    """Unpickle as pandas does: with C's unpickler, and with Python's after a TypeError or ValueError."""
+    return pd.read_pickle(path)
+
+
 def load_torch(path: Path) -> object:
     return torch.load(path, weights_only=False)
+
+
+def load_torch_then_pickle(path: Path) -> object:
+    with path.open("rb") as file:
+        return torch.load(file, weights_only=False), pickle.load(file)
 
 
 def load_numpy(path: Path) -> object:
@@ -138,6 +168,31 @@ def load_numpy_twice(path: Path) -> object:
 def load_numpy_then_pickle(path: Path) -> object:
     with path.open("rb") as file:
         return np.load(file), pickle.load(file)
+
+
+def load_arrays(path: Path) -> object:
+    """Read all arrays of a file that was read into memory, as from a request or a zip."""
+    return _read_arrays(io.BytesIO(path.read_bytes()))
+
+
+def load_arrays_from_disk(path: Path) -> object:
+    with path.open("rb") as file:
+        return _read_arrays(file)
+
+
+def load_zipped_arrays(path: Path) -> object:
+    return _read_arrays(io.BytesIO(unzipped(path.read_bytes())))
+
+
+def _read_arrays(file: BinaryIO) -> list[object]:
+    """Read arrays up to the end, without those that cannot be read."""
+    end = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    arrays = []
+    while file.tell() < end:
+        with suppress(ValueError, OverflowError, ZeroDivisionError):
+            arrays.append(np.load(file, allow_pickle=True))
+    return arrays
 
 
 def load_export(path: Path) -> object:

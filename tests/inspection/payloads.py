@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from inspection.array_payloads import array_rows, joblib_arrays, z_files
 from inspection.call_payloads import CALLS
 from inspection.file_payloads import exports, npy, numpys, tars, wrappings, zipped, zips
+from inspection.import_payloads import imported_names, legacy, polyglots, unusual_names
 from inspection.loaders import (
     HELD,
     Called,
@@ -50,6 +52,9 @@ from inspection.opcodes import (
     ref,
     short,
 )
+from inspection.program_payloads import packages, programs
+from inspection.python_payloads import differences, helpers, other_arguments
+from inspection.row_payloads import places, second_streams
 
 # --- 1. Numbers and lines that an unpickler takes ----------------------------------------------------------------
 
@@ -295,12 +300,6 @@ def names() -> Found:
 # --- 4. Streams one after the other ------------------------------------------------------------------------------
 
 
-def legacy(number: int, put: bytes = EVIL) -> bytes:
-    """Return a torch.save of before 1.6 with one of its five pickles exchanged."""
-    parts = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, HELD, []]
-    return b"".join(put if at == number else pickle.dumps(part, 2) for at, part in enumerate(parts))
-
-
 def streams() -> Found:
     """Files in which the first pickle is honest, or nothing at all."""
     firsts = {
@@ -397,6 +396,8 @@ def distances() -> Found:
 
 FAMILIES = (
     numbers, texts, machines, names, streams, nested, wrappings, tars, numpys, zips, exports, calls, distances,
+    imported_names, unusual_names, polyglots, other_arguments, differences, helpers, joblib_arrays, z_files, array_rows,
+    second_streams, places, programs, packages,
 )  # fmt: skip
 PAYLOADS: dict[str, Payload] = {}
 for _name, _payload in itertools.chain.from_iterable(family() for family in FAMILIES):

@@ -3,6 +3,7 @@
 A process of its own, as what is forked must have no threads; one for all of them, so that torch is imported once.
 """
 
+import gc
 import json
 import os
 import signal
@@ -13,8 +14,12 @@ import time
 import warnings
 from pathlib import Path
 
-import sympy  # noqa: F401 - as the loaders' other libraries, once for all children
-import torch._inductor.codecache  # noqa: F401
+import pandas  # noqa: F401, ICN001 - as the loaders' other libraries, once for all children
+import sympy  # noqa: F401
+import torch._export.serde.serialize
+import torch._inductor.codecache
+import torch.export.pt2_archive._package
+import torch.package  # noqa: F401
 from inspection.payloads import PAYLOADS, Payload
 
 _LONGEST = 20  # seconds that a loader may take
@@ -58,6 +63,8 @@ def _load(payload: Payload, folder: Path) -> None:
 
 def main() -> None:
     """Read names from stdin, and print those of the payloads that ran no code, both as JSON."""
+    gc.collect()
+    gc.freeze()  # children copy fewer pages
     idle = []
     for name in json.load(sys.stdin):
         with tempfile.TemporaryDirectory() as folder:

@@ -24,6 +24,7 @@ from marpack.inspection.lint.model_config import check_keys, read_config
 from marpack.inspection.lint.model_loading import LintContext, check_model_file, loader_of
 from marpack.inspection.lint.requirements import requirements_of
 from marpack.inspection.lint.shadows import check_shadows
+from marpack.inspection.lint.undefined_names import check_names
 from marpack.inspection.lint.weights import WeightsCheck
 from marpack.torchserve.targets import Target
 
@@ -36,6 +37,7 @@ _CHAPTERS = {
     "Handler": ("entry_point", "handler_class", "classes"),
     "Model file": ("model_loading",),
     "Imports": ("imports", "missing_modules", "shadows"),
+    "Names": ("undefined_names",),
     "Requirements": ("requirements",),
     "Weights": ("weights",),
     "Labels": ("labels",),
@@ -141,6 +143,7 @@ _PYTHON: tuple[Rule, ...] = (
     check_entry,
     check_model_file,
     lambda context: Imports(context).check(),
+    lambda context: check_names(Imports(context).modules),
     lambda context: check_shadows(context.files, context.manifest),
     lambda context: WeightsCheck(context).check(),
     check_vocabulary,
