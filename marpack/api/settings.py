@@ -383,7 +383,7 @@ class Noticing(LoadProgress):
         self._notes = notes
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Pass on a build's warnings, the archive's programs, differences from the server and unmet requirements."""
+        """Pass on a build's warnings, programs, differences from the server, and unmet requirements."""
         from marpack.inspection.programs import find_programs, program_findings
         from marpack.inspection.text_members import model_config
         from marpack.runner.environments import requirement_notes
