@@ -2,8 +2,8 @@
 
 import pickle
 import struct
-from contextlib import suppress
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from random import Random
 
@@ -311,8 +311,7 @@ def corpus() -> list[bytes]:
         {"a": [1, -2, 1 << 40, 2.5, None, True, "ß", b"b", (1, 2)], "x": shared, "y": shared}, [shared, shared, {1: 2}],
         OrderedDict(a=1), Counter("ab"), deque([1]), defaultdict(list, a=[1]), {1, 2}, frozenset([3]), 1 + 2j, range(3),
         np.arange(3), np.float32(1), np.array([{}], dtype=object), np.zeros(2, "i4,f8"), OSError(2, "no"), len,
-        dt.datetime(2026, 1, 1), decimal.Decimal("1.5"), bytearray(b"x"), ("a", b"b", 1 << 300), [],
-         # noqa: DTZ001
+        dt.datetime(2026, 1, 1, tzinfo=dt.UTC), decimal.Decimal("1.5"), bytearray(b"x"), ("a", b"b", 1 << 300), [],
     ]  # fmt: skip
     found = [pickle.dumps(value, number) for value in values for number in range(6)]
     found += [data for data in seeds.pickles().values() if len(data) < 600]
