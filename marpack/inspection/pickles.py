@@ -236,7 +236,7 @@ def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
             severity=Severity.ERROR,
             message=f"torch.export.load would run it as code: {expression.reason}",
             where=f"{source}!{expression.where}",
-            hint="do not load it; ask its author for a file that torch.export.save wrote",
+            hint="Do not load the file. Ask its author for a file that torch.export.save wrote.",
         )
     for part in scan.unscanned:
         yield Finding(

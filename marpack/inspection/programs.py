@@ -54,6 +54,6 @@ def program_findings(programs: Sequence[Program], source: str, *, refused: bool 
         severity=Severity.ERROR if refused else Severity.NOTE,
         message=f"{count}, which marpack cannot judge: {shown}{more}",
         where=f"{source}!{programs[0].where}" if len(programs) == 1 else source,
-        hint="if you trust its author, pass --trust-native" if refused else "load it only if you trust its author",
+        hint="If you trust its author, use --trust-native." if refused else "Load it only if you trust its author.",
     )
     return (finding,)

@@ -98,19 +98,12 @@ def test_a_folder_has_no_digest_that_lasts(tmp_path: Path) -> None:
     assert "a model folder can change" in refusal(Door(digests=frozenset({digest})), tmp_path / "folder").what
 
 
-@pytest.mark.parametrize(
-    ("payload", "why"),
-    [
-        (pickle.dumps(Runs()), "it is not safe to load: "),
-        (pickle.dumps(eval), "it is not safe to load: unpickling it would run code"),
-        (b"\x80\x04\x95", "it is not safe to load: it was not looked into to its end"),
-    ],
-)
-def test_what_is_not_safe_is_refused_where_that_is_asked_for(tmp_path: Path, payload: bytes, why: str) -> None:
+@pytest.mark.parametrize("payload", [pickle.dumps(Runs()), pickle.dumps(eval), b"\x80\x04\x95"])
+def test_what_is_not_safe_is_refused_where_that_is_asked_for(tmp_path: Path, payload: bytes) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("weights.pkl", payload)
-    assert refusal(Door(require_safe=True), path).what.startswith(why)
+    assert (refusal(Door(require_safe=True), path).where or "").startswith(f"{path}!weights.pkl")
     assert admit(Door(), path)  # and told of, where it is not
 
 
