@@ -1,5 +1,6 @@
 """Compressed streams in a row, of which a later one holds the call, and places of a file that no format counts."""
 
+import base64
 import bz2
 import gzip
 import io
@@ -81,8 +82,8 @@ SECOND_GZIPS: dict[str, bytes] = {
 SECOND_BZ2S: dict[str, bytes] = {
     "wrong CRC": spoilt(bz2.compress(LONG), 4),
     "wrong CRC of its block": bz2.compress(LONG)[:10] + bytes(4) + bz2.compress(LONG)[14:],
-    "cut off": bz2.compress(EVIL + RANDOM * 30, 1)[:-2000],
-    "damage further on": spoilt(bz2.compress(EVIL + RANDOM * 30, 1), 3000, 2000),
+    "cut off": bz2.compress(EVIL + RANDOM * 8, 1)[:-2000],
+    "damage further on": spoilt(bz2.compress(EVIL + RANDOM * 8, 1), 3000, 2000),
     "another level, wrong CRC": spoilt(bz2.compress(LONG, 1), 4),
     "plain": bz2.compress(EVIL),
 }
@@ -178,6 +179,15 @@ def noted_in(field: str) -> Callable[[bytes], bytes]:
     return read
 
 
+from_call = expanding(lambda data: data[data.index(EVIL) :])  # as a reader that knows the place
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+TENSOR = b'{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'
+SAFETENSORS = struct.pack("<Q", len(TENSOR)) + TENSOR + bytes(4)
+SOUND = (
+    b"RIFF" + struct.pack("<I4s4sIHHIIHH4sI", 40, b"WAVE", b"fmt ", 16, 1, 1, 8000, 8000, 1, 8, b"data", 4) + bytes(4)
+)
 EXTRA = struct.pack("<HH", 0x7070, len(EVIL))
 LABELS = {"labels.txt": b"cat\n"}
 PLACES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
@@ -186,13 +196,16 @@ PLACES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
     "a member's comment": (noted("comment", EVIL), expanding(noted_in("comment"))),
     "a member's extra field": (noted("extra", EXTRA + EVIL), expanding(lambda data: noted_in("extra")(data)[4:])),
     "between a zip's members": (
-        zipped(LABELS).replace(b"PK\1\2", EVIL + b"PK\1\2", 1), expanding(lambda data: data[data.index(EVIL) :]),
+        zipped(LABELS).replace(b"PK\1\2", EVIL + b"PK\1\2", 1), from_call,
     ),
-    "behind a tar's end": (tarred(LABELS) + EVIL, expanding(lambda data: data[data.index(EVIL) :])),
+    "behind a tar's end": (tarred(LABELS) + EVIL, from_call),
     "a tar's member behind its size": (
         tarred({"a": b"x"}).replace(b"x" + bytes(len(EVIL)), b"x" + EVIL, 1),
-        expanding(lambda data: data[data.index(EVIL) :]),
+        from_call,
     ),
+    "behind a picture": (PICTURE + EVIL, from_call),
+    "behind a safetensors file": (SAFETENSORS + EVIL, from_call),
+    "behind a sound": (SOUND + EVIL, from_call),
     "a tar's member name": (tarred({EVIL.decode(): b"x"}), load_every),
     "a gzip's name": (gzipped(b"cat\n", 8, EVIL + b"\0"), expanding(lambda data: data[10:])),
 }  # fmt: skip
