@@ -12,7 +12,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all fuzz coverage lint types layers tests peer format bench soak release-check docs reference pictures clean
+.PHONY: demo test test-all fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -43,6 +43,10 @@ test-all: $(VENV)/.dev peer
 # Bytes from elsewhere, changed at random: so many of each of five kinds. FUZZ=200 make fuzz: fewer.
 fuzz: $(VENV)/.dev
 	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -n $(JOBS) -m nightly tests/fuzz
+
+# A million pickles and 10,000 files around pickles, made at random: marpack's word against Python's two unpicklers.
+fuzz-pickles: $(VENV)/.dev
+	cd tests && PYTHONPATH=.. ../$(BIN)/python -m fuzz.run_oracle $(ORACLE)
 
 # Every test, each worker traced: it takes half as long again.
 coverage: $(VENV)/.dev peer

@@ -73,6 +73,27 @@ class UsageError(MarpackError):
     fix = "Read what the command takes: marpack COMMAND --help."
 
 
+class ClosedError(UsageError):
+    """A model was used after it was closed."""
+
+    code = "closed"
+    fix = "Load the model again, and close it after its last use."
+
+
+class DeviceUnavailableError(UsageError):
+    """The device that --device names is not available on this machine, or not to its torch."""
+
+    code = "device-unavailable"
+    fix = "Use --device cpu."
+
+
+class ResumeMismatchError(UsageError):
+    """A results file belongs to another run: another archive, other options, or other inputs."""
+
+    code = "resume-mismatch"
+    fix = "Name another file with --resume."
+
+
 class ProjectError(MarpackError):
     """A project (marpack.yaml, or the flags in its place) cannot become an archive.
 
@@ -123,6 +144,13 @@ class MissingExtraError(UsageError):
             f"{need} needs the package {package}, which is not installed",
             hint=f"pip install 'marpack[{extra}]'",
         )
+
+
+class UnconfirmedDownloadError(UsageError):
+    """A large download, or one of unknown size, was not confirmed."""
+
+    code = "download-unconfirmed"
+    fix = "Confirm the download with --yes, or on a terminal."
 
 
 class ArchiveError(MarpackError):
@@ -234,6 +262,13 @@ class WeightsError(HandlerError):
 
     code = "weights"
     fix = "Save the weights in the format that the hint names, and build again."
+
+
+class TorchrunError(HandlerError):
+    """The server starts several processes for the model with torchrun, and marpack starts one."""
+
+    code = "torchrun-ranks"
+    fix = "Run the model on a TorchServe server that has the GPUs that it needs."
 
 
 class WorkerError(MarpackError):

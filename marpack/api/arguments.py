@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +22,30 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "env": ("current", "isolated"),
     "stand_ins": ("on", "off", "auto"),
     "allow_unproved": ("inputs", "gpu"),
+    "vendor_platform": ("linux_x86_64", "linux_aarch64", "any"),
 }
+_FLAGS = (
+    *("force", "strict", "vendor", "verify", "no_lock", "no_attach", "no_attached", "model_image", "plain_http"),
+    *("hermetic", "explain", "describe", "compile", "trust_pickle", "trust_url", "trace", "fail_fast", "isolate"),
+    *("clear_cache", "allow_unsigned"),
+)
 _TIMES = ("timeout", "startup_timeout", "seconds_per_check")
 _COUNTS = (
     *("workers", "batch_size", "max_memory", "max_request_size", "max_response_size"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _TEXTS = (
+    *("password", "vendor_python"),
     *("name", "version", "template", "handler", "model_name", "device", "source_commit", "key_password"),
     *("reference", "digest", "to", "image", "storage_uri", "role"),
 )
 _PATHS = (
     *("source", "project", "folder", "directory", "from_", "output", "export_path", "metrics_config"),
-    *("attest", "sbom", "wheel", "lock"),
+    *("attest", "sbom", "wheel", "lock", "archive", "signature", "require_check"),
     *("weights", "labels", "serialized_file", "model_file", "requirements_file", "config_file"),
 )
+_MAX_COUNT = 1 << 63
+_KEYS = ("key", "ca", "check_key", "certificate")
 _SEVERAL = ("only", "skip", "allow_unproved")
 
 
@@ -52,13 +62,19 @@ def valid(given: Options) -> dict[str, Any]:  # Any: each option has its own typ
         value = options.get(name)
         for each in value if isinstance(value, tuple) else () if value is None else (value,):
             _expect(isinstance(each, str) and each in choices, name, each, f"one of {', '.join(choices)}")
+    for name in _FLAGS:
+        _expect(isinstance(options.get(name, False), bool), name, options.get(name), "True or False")
     for name in _TIMES:
-        _expect(_is_above(options.get(name), 0, float), name, options.get(name), "a number of seconds above 0")
+        _expect(_is_number(options.get(name), above=0), name, options.get(name), "a number of seconds above 0")
     for name in _COUNTS:
-        _expect(_is_above(options.get(name), 0, int), name, options.get(name), "a whole number above 0")
+        _expect(_is_count(options.get(name)), name, options.get(name), "a whole number above 0")
+    tolerance = options.get("tolerance")
+    _expect(_is_number(tolerance, above=-math.ulp(0)), "tolerance", tolerance, "a number of 0 or more")
     for name in (*_TEXTS, *_PATHS):
         expected = "a path" if name in _PATHS else "a text"
         _expect(isinstance(options.get(name), str | None), name, options.get(name), expected)
+    for name in _KEYS:
+        _expect(isinstance(options.get(name), str | bytes | None), name, options.get(name), "a path or bytes")
     return options
 
 
@@ -71,16 +87,22 @@ def _plain(value: Any, name: str) -> Any:  # Any: as above
     return text
 
 
-def _is_above(value: object, bound: int, kind: type) -> bool:
+def _is_number(value: object, *, above: float) -> bool:
     if value is None:
         return True
-    numbers = (int, float) if kind is float else (int,)
-    return isinstance(value, numbers) and not isinstance(value, bool) and value > bound
+    return isinstance(value, int | float) and not isinstance(value, bool) and above < value < math.inf
+
+
+def _is_count(value: object) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MAX_COUNT
 
 
 def _expect(fits: bool, name: str, value: object, expected: str) -> None:
     if not fits:
-        hint = did_you_mean(str(value), _CHOICES.get(name, ())) or f"give {expected}"
+        meant = did_you_mean(value, _CHOICES.get(name, ())) if isinstance(value, str) else None
+        hint = meant or f"Set {name} to {expected}."
         raise UsageError(f"{shortened(repr(value), 40)} is not {expected}", where=name, hint=hint)
 
 
@@ -89,6 +111,12 @@ def several_texts(value: Any, name: str) -> tuple[str, ...]:  # Any: as above
     fits = isinstance(value, list | tuple | set | frozenset) and all(isinstance(each, str) for each in value)
     _expect(fits, name, value, "a list of texts")
     return tuple(value)
+
+
+def several_names(value: Any, name: str) -> tuple[str, ...]:  # Any: as above
+    """Return several paths as text; raises UsageError for what is not a list of paths."""
+    _expect(isinstance(value, list | tuple | set | frozenset), name, value, "a list of paths")
+    return tuple(named(each, name) for each in value)
 
 
 def named(source: Any, name: str = "source") -> str:  # Any: as above

@@ -73,6 +73,7 @@ def build(
     archive_format: Literal["default", "zip-store", "tgz", "no-archive"] | None = None,
     force: bool = False,
     strict: bool = False,
+    allow_outside: bool = False,
     source_commit: str | None = None,
     vendor: bool = False,
     vendor_python: str | None = None,
@@ -96,6 +97,8 @@ def build(
         archive_format: A .mar, a .tar.gz or a plain folder; None: the project's.
         force: With the arguments below: replace an existing output (a project's always is).
         strict: Whether warnings stop the build, too.
+        allow_outside: Whether every key of marpack.yaml may name files outside the project's folder, not only
+            `weights` and `handler`.
         source_commit: The commit that the sources are of, 40 or 64 hexadecimal digits; it is recorded, never looked up.
         vendor: Resolve the project's requirements to wheels, write them down in vendor.lock, and bring them along.
         vendor_python: Whose wheels, where marpack.yaml does not say; None: "3.9".
@@ -133,7 +136,7 @@ def _joined(files: Name | Sequence[Name]) -> str:
     """Return files as the original archiver takes them; raises UsageError for a name that it would take for two."""
     if isinstance(files, str | os.PathLike):
         return arguments.named(files, "extra_files")
-    names = [arguments.named(each, "extra_files") for each in files]
+    names = arguments.several_names(files, "extra_files")
     torn = next((name for name in names if "," in name), None)
     if torn is not None:
         raise UsageError("a comma separates two files here", where=f"extra_files: {torn}", hint="rename the file")
@@ -156,17 +159,21 @@ def inspect(
     *,
     verify: bool = False,
     sbom: Name | None = None,
+    allow_outside: bool = False,
     max_members: int | None = None,
     max_size: int | None = None,
     max_ratio: int | None = None,
     max_opcodes: int | None = None,
 ) -> Inspection:
-    """Tell what is in an archive: nothing of it is run, imported or unpickled.
+    """Return what is in an archive and what is wrong with it, without running, importing or unpickling it.
+
+    The static checks of a build run, too: their findings are in `findings`.
 
     Args:
         source: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project; None: the current folder's.
         verify: Read every byte: recompute all digests and CRCs.
         sbom: A file to write what is in it to, as a CycloneDX 1.6 SBOM.
+        allow_outside: Let a project pack files from outside its folder.
         max_members: Take that many members; None: 65536.
         max_size: Take that many bytes unpacked; None: 256 GiB.
         max_ratio: Take what expands that many times; None: 100.
@@ -191,6 +198,7 @@ def inspect(
         parse_config=True,
         max_opcodes=max_opcodes,
         sbom=options["sbom"],
+        allow_outside=allow_outside,
     )
     return results.Inspection.of(seen)
 
@@ -200,6 +208,7 @@ def diff(
     after: Name,
     *,
     verify: bool = False,
+    allow_outside: bool = False,
     max_members: int | None = None,
     max_size: int | None = None,
     max_ratio: int | None = None,
@@ -210,6 +219,7 @@ def diff(
         before: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project.
         after: Likewise.
         verify: Read every member, instead of trusting recorded digests.
+        allow_outside: As in `inspect`.
         max_members: As in `inspect`.
         max_size: Likewise.
         max_ratio: Likewise.
@@ -221,7 +231,8 @@ def diff(
 
     limits = operations.chosen_limits(max_members, max_size, max_ratio)
     first, second = arguments.named(before, "before"), arguments.named(after, "after")
-    return results.Diff.of(operations.compared(first, second, limits, no_progress, verify=verify))
+    found = operations.compared(first, second, limits, no_progress, verify=verify, allow_outside=allow_outside)
+    return results.Diff.of(found)
 
 
 def unpack(
@@ -230,6 +241,7 @@ def unpack(
     *,
     only: Sequence[str] = (),
     force: bool = False,
+    allow_outside: bool = False,
     max_members: int | None = None,
     max_size: int | None = None,
     max_ratio: int | None = None,
@@ -241,6 +253,7 @@ def unpack(
         directory: The new folder; None: one of the archive's name, in the current folder.
         only: Only members that match one of these: "*.py", "data/*", "data".
         force: Replace the folder, if it holds an archive unpacked before.
+        allow_outside: As in `inspect`.
         max_members: As in `inspect`.
         max_size: Likewise.
         max_ratio: Likewise.
@@ -259,8 +272,9 @@ def unpack(
     if folder is None:
         raise UsageError("this has no name that a folder could have", where=name, hint="name the new folder")
     limits = operations.chosen_limits(max_members, max_size, max_ratio)
+    wanted, outside = options["only"], allow_outside
     return results.Unpacked.of(
-        operations.unpacked(name, folder, limits, no_progress, only=options["only"], force=force)
+        operations.unpacked(name, folder, limits, no_progress, only=wanted, force=force, allow_outside=outside)
     )
 
 
@@ -270,6 +284,7 @@ def export(
     to: str,
     output: Name | None = None,
     force: bool = False,
+    allow_outside: bool = False,
     device: Literal["cpu", "cuda"] = "cpu",
     wheel: Name | None = None,
     lock: Name | None = None,
@@ -285,6 +300,7 @@ def export(
         to: "docker", "kserve", "sagemaker" or "ray-serve".
         output: The new folder; None: `<name>-<to>`, in the current folder.
         force: Whether a folder that an export has written is replaced.
+        allow_outside: Let a project pack files from outside its folder.
         device: Whose torch is installed.
         wheel: A wheel of marpack; None: made from the installed files.
         lock: A requirements.lock that an export before has written.

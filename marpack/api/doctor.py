@@ -1,9 +1,14 @@
-"""`marpack doctor`: what is here of what commands need, and what the cache holds."""
+"""`marpack doctor`: the state of the installation and of the cache.
+
+A dependency may be missing, which is when this is needed: beside click, which prints, only the standard library is
+imported. The cache is examined by the modules that use it, and only where these can be imported.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -13,18 +18,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.requirements import Requirement
-from rich.filesize import decimal
-
-from marpack.api.results import DoctorReport
-from marpack.api.settings import cache_of, environments_folder
-from marpack.archive.cache import Cache
-from marpack.archive.download import evict
+from marpack.api import arguments
 from marpack.errors import ExtractionError, first_line
-from marpack.render.doctor import Health, HealthLine
+from marpack.render.doctor import DoctorReport, Health, HealthLine
 from marpack.version import __version__
+
+if TYPE_CHECKING:
+    from marpack.api import results
 
 # Extra → what it installs, as pyproject.toml has it: an editable installation's own list may be older.
 EXTRAS = {
@@ -50,10 +54,23 @@ print(f"\\n{torch.__version__} for {build}; devices: {', '.join(devices)}; {torc
 """
 
 
-def doctor(*, clear_cache: bool = False) -> DoctorReport:
-    """Tell what is here of what commands need, and how large the cache is.
+_MODULES = {"pillow": "PIL", "pyyaml": "yaml"}  # distribution → module, where their names differ
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^]]*\])?\s*\(?(?P<versions>[^;)]*)\)?\s*(?:;(?P<marker>.*))?")
+_CLAUSE = re.compile(r"(?P<left>\w*)\s*(?P<operator>[<>=!]=|[<>])\s*['\"]?(?P<right>[^'\"]*)['\"]?")
+_COMPARE = {">=": ge, "<=": le, ">": gt, "<": lt, "==": eq, "!=": ne}
 
-    torch is imported in a process of its own, so that one that crashes or hangs is told like everything else.
+
+class _CacheState(NamedTuple):
+    line: HealthLine
+    root: str = ""
+    sizes: dict[str, int] | None = None  # bytes by kind; None: not examined
+    freed: int | None = None  # bytes
+
+
+def doctor(*, clear_cache: bool = False) -> results.DoctorReport:
+    """Check the installation, and measure the cache.
+
+    torch is imported in a process of its own, so that one that crashes or hangs is reported like everything else.
 
     Args:
         clear_cache: Remove what the cache holds and nobody uses.
@@ -62,11 +79,18 @@ def doctor(*, clear_cache: bool = False) -> DoctorReport:
         A line for each thing, and what the cache holds; `healthy` is False where commands cannot work.
 
     """
-    cache = cache_of()
-    line, sizes, freed = _cache(cache, clear=clear_cache)
-    lines = (*_machine(), _dependencies(), _torch(), line, *map(_extra, EXTRAS), *_server())
+    arguments.valid({"clear_cache": clear_cache})
+    from marpack.api import results
+
+    return results.DoctorReport.of(examine(clear_cache=clear_cache))
+
+
+def examine(*, clear_cache: bool) -> DoctorReport:
+    """Return the report of `doctor`, whichever dependency is missing."""
+    cache = _cache(clear=clear_cache)
+    lines = (*_machine(), _dependencies(), _torch(), cache.line, *map(_extra, EXTRAS), *_server())
     healthy = all(line.health is not Health.BROKEN for line in lines)
-    return DoctorReport(healthy=healthy, lines=lines, cache=str(cache.root), sizes=sizes, freed=freed)
+    return DoctorReport(healthy=healthy, lines=lines, cache=cache.root, sizes=cache.sizes or {}, freed=cache.freed)
 
 
 def _machine() -> Iterator[HealthLine]:
@@ -86,17 +110,52 @@ def _dependencies() -> HealthLine:
 
 
 def _unmet(text: str) -> str | None:
-    """Return what is wrong with an installed distribution, as a requirement has it."""
-    requirement = Requirement(text)
-    if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+    """Return what is wrong with an installed distribution, as one of marpack's own requirements has it."""
+    found = _REQUIREMENT.match(text)
+    if found is None or not all(map(_applies, filter(None, re.split(r"\band\b|[()]", found["marker"] or "")))):
         return None
+    name, versions = found["name"], found["versions"].strip()
     try:
-        installed = metadata.version(requirement.name)
+        installed = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return f"{requirement.name} is not installed"
-    if requirement.specifier.contains(installed, prereleases=True):
-        return None
-    return f"{requirement.name} {installed} is installed, and {requirement.specifier} is needed"
+        return f"{name} is not installed"
+    clauses = filter(None, map(_CLAUSE.search, versions.split(",")))
+    if not all(_COMPARE[each["operator"]](*_releases(installed, each["right"])) for each in clauses):
+        return f"{name} {installed} is installed, and {versions} is needed"
+    module = _MODULES.get(name, name.replace("-", "_"))
+    if module != "torch" and not _can_be_found(module):  # torch has a line of its own
+        return f"{name} is installed, but its module {module} is missing"
+    return None
+
+
+def _applies(clause: str) -> bool:
+    """Return whether a clause of a marker holds here, for an installation without extras."""
+    found = _CLAUSE.search(clause)
+    here = {"extra": "", "sys_platform": sys.platform, "python_version": platform.python_version()}
+    if found is None or found["left"] not in here:
+        return True
+    left, right = here[found["left"]], found["right"]
+    if found["left"] == "python_version":
+        return bool(_COMPARE[found["operator"]](*_releases(left, right)))
+    return (left == right) is (found["operator"] == "==")
+
+
+def _releases(one: str, other: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the numbers of two versions, as many of each; what follows them, such as rc1, does not count."""
+    first, second = _numbers(one), _numbers(other)
+    length = max(len(first), len(second))
+    return first + (0,) * (length - len(first)), second + (0,) * (length - len(second))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", re.split(r"[^\d.]", version.strip())[0]))
+
+
+def _can_be_found(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _torch() -> HealthLine:
@@ -126,33 +185,54 @@ def _asked(*command: str) -> tuple[bool, str]:
     return not done.returncode, done.stdout.decode("utf-8", "replace") or f"it ends with exit code {done.returncode}"
 
 
-def _cache(cache: Cache, *, clear: bool) -> tuple[HealthLine, dict[str, int], int | None]:
+def _cache(*, clear: bool) -> _CacheState:
     """Return how the cache is, the bytes of what it holds by kind, and how many were freed if it is to be cleared."""
-    sizes, freed = _sizes(cache.root), None
     try:
+        from marpack.api.settings import cache_of
+
+        cache = cache_of()
+        root, sizes = cache.root, _sizes(cache.root)
         cache.prepare()
-        tempfile.TemporaryFile(dir=cache.root).close()
-    except ExtractionError as error:
-        return HealthLine("cache", str(error), Health.BROKEN, error.hint or ""), sizes, None
-    except OSError as error:
-        what = f"{cache.root}: it cannot be written: {error.strerror}"
-        return HealthLine("cache", what, Health.BROKEN, "set MARPACK_CACHE_DIR to a folder of yours"), sizes, None
-    if clear:  # what others can write to is left alone: links there could lead anywhere
+        tempfile.TemporaryFile(dir=root).close()
+        if not clear:
+            return _CacheState(
+                HealthLine("cache", _kinds(root, sizes), hint="marpack doctor --clear-cache"), str(root), sizes
+            )
         before = sum(sizes.values())
-        _clear(cache.root)
-        sizes = _sizes(cache.root)
-        freed = before - sum(sizes.values())
-    kinds = f"{cache.root}: " + ", ".join(f"{name} {decimal(size)}" for name, size in sizes.items())
-    if freed is None:
-        return HealthLine("cache", kinds, hint="marpack doctor --clear-cache"), sizes, None
-    return HealthLine("cache", f"{kinds}; {decimal(freed)} freed, what is in use stays"), sizes, freed
+        _clear(root)  # what others can write to is left alone: links there could lead anywhere
+    except ImportError as error:
+        what = f"not examined: {first_line(error)}"
+        return _CacheState(HealthLine("cache", what, Health.NOTE, "Install the packages that marpack needs."))
+    except ExtractionError as error:
+        return _CacheState(HealthLine("cache", str(error), Health.BROKEN, error.hint or ""), str(root), sizes)
+    except OSError as error:
+        what = f"{root}: it cannot be written: {error.strerror}"
+        line = HealthLine("cache", what, Health.BROKEN, "set MARPACK_CACHE_DIR to a folder of yours")
+        return _CacheState(line, str(root), sizes)
+    sizes = _sizes(root)
+    freed = before - sum(sizes.values())
+    line = HealthLine("cache", f"{_kinds(root, sizes)}; {_size_text(freed)} freed, what is in use stays")
+    return _CacheState(line, str(root), sizes, freed)
+
+
+def _kinds(root: Path, sizes: dict[str, int]) -> str:
+    return f"{root}: " + ", ".join(f"{name} {_size_text(size)}" for name, size in sizes.items())
+
+
+def _size_text(size: int) -> str:
+    number, unit = float(size), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if abs(number) < 1000:
+            break
+        number, unit = number / 1000, larger
+    return f"{size:,} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
 
 
 def _extra(name: str) -> HealthLine:
     unmet = [*filter(None, map(_unmet, EXTRAS[name]))]
     if unmet:
         return HealthLine(f"extra {name}", "; ".join(unmet), Health.NOTE, f"pip install 'marpack[{name}]'")
-    return HealthLine(f"extra {name}", ", ".join(Requirement(text).name for text in EXTRAS[name]))
+    return HealthLine(f"extra {name}", ", ".join(re.split(r"[^\w.-]", text)[0] for text in EXTRAS[name]))
 
 
 def _server() -> Iterator[HealthLine]:
@@ -171,12 +251,14 @@ def _server() -> Iterator[HealthLine]:
         if fine
         else HealthLine("java", "not here: a real server needs version 11 or newer", Health.NOTE)
     )
-    if missing := [name for name in IMPORTED if find_spec(name) is None]:
+    if missing := [name for name in IMPORTED if not _can_be_found(name)]:
         hint = "handlers that import them work there and fail here: pip install them, or run with --env isolated"
         yield HealthLine("server has", f"{', '.join(missing)}, which are not here", Health.NOTE, hint)
 
 
 def _sizes(root: Path) -> dict[str, int]:
+    from marpack.api.settings import environments_folder
+
     folders = {"fetched": root / "blobs", "copies": root / "copies", "environments": environments_folder()}
     sizes = {name: _size(folder) for name, folder in folders.items()}
     within = sum(sizes[name] for name, folder in folders.items() if Path(os.path.realpath(folder)).parent == root)
@@ -194,6 +276,10 @@ def _size(folder: Path) -> int:
 
 def _clear(root: Path) -> None:
     """Remove what nobody uses; a file that is open stays readable, whoever removes its name."""
+    from marpack.api.settings import environments_folder
+    from marpack.archive.cache import Cache
+    from marpack.archive.download import evict
+
     Cache(root, limit=-1).evict()
     evict(root / "blobs", -1, unused=_UNUSED)
     for copy in (root / "copies").glob("*.mar"):

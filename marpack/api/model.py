@@ -34,6 +34,7 @@ def load(
     max_response_size: int = MAX_BODY,
     digest: str | None = None,
     trust_url: bool = False,
+    allow_outside: bool = False,
 ) -> Model:
     """Load a model in a worker process of its own, ready to answer; close it, or use it in a `with`.
 
@@ -49,6 +50,7 @@ def load(
         max_response_size: Bytes of an answer; beyond, its worker dies. The server's setting of that name.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
         trust_url: Take what lies at an https or s3 address, whatever its digest.
+        allow_outside: Let a project pack files from outside its folder.
 
     Raises:
         UsageError, ProjectError, ArchiveError: the source.
@@ -103,6 +105,7 @@ class Model:
         Raises UsageError for what cannot be sent: a file that cannot be read, a type or a number that JSON has not.
 
         """
+        valid({"explain": explain})
         given = shape_of({"content_type": content_type, "headers": headers, "max_request_size": 1})
         shape = replace(self._plain, content_type=given.content_type, headers=given.headers, explain=explain)
         if form is None:
@@ -149,7 +152,7 @@ class Model:
         Raises UsageError: at once for what is not several, and in its turn for what cannot be sent.
 
         """
-        size = valid({"batch_size": batch_size})["batch_size"]
+        size = valid({"batch_size": batch_size, "isolate": isolate})["batch_size"]
         return self._answers(several(inputs), size, isolate=isolate)
 
     def _answers(self, inputs: Iterable[Any], batch_size: int, *, isolate: bool) -> Iterator[Answer]:  # Any: as above

@@ -45,20 +45,21 @@ def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int 
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
-def archive_of(source: str | None, bar: Bar) -> str | Path:
+def archive_of(source: str | None, bar: Bar, *, allow_outside: bool = False) -> str | Path:
     """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
     if source is not None and ("://" in source or (Path(source).exists() and not Path(source).is_dir())):
         return source
     from marpack.project.source import resolve
 
-    return resolve(source, bar=bar, cache=cache_of(bar)).path
+    return resolve(source, bar=bar, cache=cache_of(bar), allow_outside=allow_outside).path
 
 
-def _opened(source: str | None, limits: Limits, bar: Bar, *, whole: bool) -> Archive:
+def _opened(source: str | None, limits: Limits, bar: Bar, *, whole: bool, allow_outside: bool) -> Archive:
     """Open the archive that a SOURCE stands for; one of a registry as a whole, if every byte is to be held to it."""
     from marpack.archive.reader import open_archive
 
-    return open_archive(archive_of(source, bar), limits=limits, cache=cache_of(bar), whole=whole, bar=bar)
+    path = archive_of(source, bar, allow_outside=allow_outside)
+    return open_archive(path, limits=limits, cache=cache_of(bar), whole=whole, bar=bar)
 
 
 def cache_of(bar: Bar) -> Cache:
@@ -78,17 +79,24 @@ def inspected(
     parse_config: bool,
     max_opcodes: int | None,
     sbom: str | None = None,
+    allow_outside: bool = False,
 ) -> Inspection:
     """Return what is in an archive, nothing of which is run; write it into the file `sbom`, too, if one is named."""
     from marpack.archive.protocol import total_size
     from marpack.inspection.inspect import inspect
     from marpack.inspection.text_members import is_elsewhere
 
-    with _opened(source, limits, bar, whole=verify or sbom is not None) as archive:
+    whole = verify or sbom is not None
+    with _opened(source, limits, bar, whole=whole, allow_outside=allow_outside) as archive:
         verify = verify or (sbom is not None and not is_elsewhere(archive))  # whose hashes are not to be hearsay
         with bar("verifying", total_size(archive) if verify else 0) as progress:
             facts = inspect(
-                archive, verify=verify, parse_config=parse_config, max_opcodes=max_opcodes, progress=progress
+                archive,
+                verify=verify,
+                parse_config=parse_config,
+                static_checks=True,
+                max_opcodes=max_opcodes,
+                progress=progress,
             )
         if sbom is not None:
             from marpack.api.vouching import write_sbom
@@ -114,14 +122,14 @@ def shown_source(source: str) -> str:
     return public_address(source)
 
 
-def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool) -> Diff:
+def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool, allow_outside: bool = False) -> Diff:
     """Return what differs between two archives."""
     from marpack.archive.protocol import total_size
     from marpack.inspection.diff import diff
 
     with (
-        _opened(before, limits, bar, whole=verify) as old,
-        _opened(after, limits, bar, whole=verify) as new,
+        _opened(before, limits, bar, whole=verify, allow_outside=allow_outside) as old,
+        _opened(after, limits, bar, whole=verify, allow_outside=allow_outside) as new,
         bar("comparing", total_size(old) + total_size(new) if verify else 0) as progress,
     ):
         found = diff(old, new, verify=verify, progress=progress)
@@ -140,14 +148,23 @@ def folder_named_after(source: str) -> Path | None:
     return None if name in ("", ".", "..") else Path(name)
 
 
-def unpacked(source: str, folder: Path, limits: Limits, bar: Bar, *, only: tuple[str, ...], force: bool) -> Unpacked:
+def unpacked(
+    source: str,
+    folder: Path,
+    limits: Limits,
+    bar: Bar,
+    *,
+    only: tuple[str, ...],
+    force: bool,
+    allow_outside: bool = False,
+) -> Unpacked:
     """Extract an archive into a new folder, or nothing of it."""
     from marpack.archive.extraction import unpack
 
     if "://" not in source and not os.path.lexists(source):
         hint = "name a .mar, a .tar.gz or a model folder"
         raise UsageError("there is no such file or folder", where=source, hint=hint)
-    with _opened(source, limits, bar, whole=True) as archive:
+    with _opened(source, limits, bar, whole=True, allow_outside=allow_outside) as archive:
         report = unpack(archive, folder, only=only, replace=force, bar=bar)
     return _as_named(report, source=source)
 
@@ -168,7 +185,8 @@ def exported(source: str | None, options: Options, bar: Bar) -> Exported:
         role=options["role"],
     )
     folder = _path(options["output"])
-    found = resolve(source, bar=bar, cache=cache_of(bar), trust_url=None)
+    outside = options["allow_outside"]
+    found = resolve(source, bar=bar, cache=cache_of(bar), trust_url=None, allow_outside=outside)
     return export(found.path, options["to"], folder, asked, replace=options["force"], bar=bar)
 
 
@@ -216,8 +234,16 @@ def _planned(project: str | None, options: Options, bar: Bar) -> PlanResult:
     found, cache = load_project(Path(project or ".")), cache_of(bar)
     if options["vendor"]:
         _vendor(found, options, cache, bar)
-    output, strict = options["output"], options["strict"]
-    return plan_project(found, output=output, form=form, created_on=created_on, strict=strict, cache=cache, bar=bar)
+    return plan_project(
+        found,
+        output=options["output"],
+        form=form,
+        created_on=created_on,
+        strict=options["strict"],
+        cache=cache,
+        bar=bar,
+        allow_outside=options["allow_outside"],
+    )
 
 
 def _vendor(project: Project, options: Options, cache: Cache, bar: Bar) -> None:
@@ -297,6 +323,8 @@ def project_from_template(
     folder: Path, options: Options, on_survey: Callable[[Survey, Proposal], object] = lambda *_: None
 ) -> InitReport:
     """Start a project around what is in a folder; `on_survey` is told of it before anything is written."""
+    from msgspec.structs import replace
+
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.proposal import assemble, propose
     from marpack.project.scaffold.survey import survey
@@ -307,7 +335,9 @@ def project_from_template(
     on_survey(found, proposal)
     files = assemble(proposal, for_new=options["force"] or FILE_NAME not in found.names)
     placed = place(folder, files, replace=options["force"])
-    return _init_report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
+    report = _init_report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
+    generated = filter(files.__contains__, proposal.samples.brought) if proposal.samples.stand_ins else ()
+    return replace(report, generated=tuple(generated))
 
 
 def _init_report(
@@ -327,17 +357,23 @@ def _checked(folder: Path) -> Path:
 
 
 def _answers(folder: Path, options: Options) -> Answers:
+    from marpack.project.members import leads_out
     from marpack.project.scaffold.proposal import Answers
     from marpack.torchserve.targets import Target
 
+    weights, model_file, labels = (_inside(folder, options[name]) for name in ("weights", "model_file", "labels"))
+    for flag, name in (("--model-file", model_file), ("--labels", labels)):
+        if name is not None and leads_out(folder / name, folder):
+            hint = "copy the file into the project folder first"
+            raise UsageError(f"{name} is outside the project folder, so no build would pack it", where=flag, hint=hint)
     return Answers(
         name=options["name"],
         version=options["version"] or "1.0",
         template=options["template"],
         handler=options["handler"],
-        weights=_inside(folder, options["weights"]),
-        model_file=_inside(folder, options["model_file"]),
-        labels=_inside(folder, options["labels"]),
+        weights=weights,
+        model_file=model_file,
+        labels=labels,
         target=Target(options["target"]) if options["target"] else None,
     )
 

@@ -47,7 +47,7 @@ def push(
     options = arguments.valid(locals())
     from marpack.api import results
 
-    files = arguments.several_texts([arguments.named(each, "attach") for each in attach], "attach")
+    files = arguments.several_names(attach, "attach")
     name = arguments.named(source)
     return results.PushReport.of(
         pushed(

@@ -1,6 +1,7 @@
 """What the functions return: what `--json` writes, as frozen structs that also show themselves in a notebook."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
@@ -133,8 +134,14 @@ class GateReport(Shown, verdicts.GateReport, frozen=True, kw_only=True):
         return _quoted(self.archive), shortened(clean(check.verdict_of(self)), 2 * _SHOWN), check.counted(self)
 
 
-class DoctorReport(Shown, health.DoctorReport, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DoctorReport(Shown, health.DoctorReport):
     """What `doctor` found, the fields of `marpack doctor --json`."""
+
+    @classmethod
+    def of(cls, reported: health.DoctorReport) -> Self:
+        """Return the same result, which shows itself."""
+        return cls(**vars(reported))
 
     def _briefly(self) -> tuple[str, ...]:
         broken = [line.name for line in self.lines if line.health is health.Health.BROKEN]

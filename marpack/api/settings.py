@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable  # a struct's field has it
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.protocol import no_progress
-from marpack.errors import UsageError
+from marpack.errors import UnconfirmedDownloadError, UsageError
 from marpack.runner.session import Device, LoadProgress, Session, misplaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from marpack.api.arguments import Options
     from marpack.archive.cache import Cache
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from marpack.project.source import ResolvedSource
     from marpack.runner.client import Worker
     from marpack.runner.inputs import RequestDefaults
+    from marpack.runner.pip_sizes import Download
     from marpack.runner.pool import ModelPool, PoolSettings
     from marpack.runner.session import PoolMaker, PreparedModel
     from marpack.scoring.mapping import RowMapping
@@ -35,11 +38,26 @@ if TYPE_CHECKING:
     from marpack.torchserve.messages import Load
 
 
+_LISTED = 8  # files that are named before a download
+_SOURCE_OPTIONS = ("digest", "trust_url", "allow_outside")  # they say which archive a SOURCE may stand for
 _SPINS = "1000"  # a few microseconds; what libgomp itself takes where it knows of more threads than cores
 
 
 def silent(_: str) -> None:
     """Tell nobody."""
+
+
+def answer_on_terminal(question: str) -> bool | None:
+    """Ask on stderr and return the answer from stdin; None unless both are a terminal."""
+    if not (sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
 
 
 def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
@@ -51,7 +69,8 @@ def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
         *("max_response_size", "trace"),
     )
     known = {name: options[name] for name in given if name in options}
-    return Load(model_dir="", gpu_id=device.gpu_id(), compile=compiled, **known)
+    asked = None if device.override is None else device.name
+    return Load(model_dir="", gpu_id=device.gpu_id(), device=asked, compile=compiled, **known)
 
 
 def pool_settings(
@@ -88,35 +107,47 @@ def check_options(
         cache: Where archives are extracted to.
         tell: Is told what goes on while requirements are installed.
 
-    Raises UsageError for what is no device, and for one that is not here.
+    Raises UsageError, DeviceUnavailableError among them.
     """
     from marpack.api.operations import chosen_limits
     from marpack.gate.candidate import CheckOptions
     from marpack.torchserve.targets import Target
 
-    chosen = Device.parse(device)
-    if not chosen.is_here:
-        hint = "check where there is one, or --device cpu; without --device it takes what is here"
-        what = "there is no such device here, so nothing would be checked on it"
-        raise UsageError(what, where=f"--device {device}", hint=hint)
+    chosen = Device.available(device)
     if "inputs" in options["allow_unproved"] and (options["hermetic"] or "hermetic" in options["only"]):
         hint = "name inputs, or leave one of them out"
         raise UsageError("hermetic implies proved, and does not go with --allow-unproved inputs", hint=hint)
+    _expect_safety_options(options)
+    interpreter = partial(isolated_python, tell=tell, consent=Consent(options["yes"]))
     return CheckOptions(
         load=load_of(options, chosen, compiled=compiled),
         settings=pool_settings(options, chosen),
         device=chosen,
-        python=(lambda archive: isolated_python(archive, tell)) if options["env"] == "isolated" else None,
+        python=interpreter if options["env"] == "isolated" else None,
         shape=shape,
         allow_unproved=frozenset(options["allow_unproved"]),
         stand_ins=options["stand_ins"],
         target=Target(options["target"]) if options["target"] else None,
+        require_safe=options["require_safe"],
+        trust_native=options["trust_native"],
         limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
         seconds_per_check=options["seconds_per_check"],
         tolerance=options["tolerance"],
         max_opcodes=options["max_opcodes"],
         cache=cache,
     )
+
+
+def _expect_safety_options(options: Options) -> None:
+    """Raise UsageError for --trust-native alone, and for --require-safe without the check that it is for."""
+    from marpack.project.checks import SAFETY
+
+    if options["trust_native"] and not options["require_safe"]:
+        raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")
+    is_left_out = SAFETY in options["skip"] or (options["only"] and SAFETY not in options["only"])
+    if options["require_safe"] and is_left_out:
+        hint = f"run the check {SAFETY}, or leave --require-safe out"
+        raise UsageError(f"--require-safe needs the check {SAFETY}, which is left out", hint=hint)
 
 
 def row_mapping(options: Options) -> RowMapping:
@@ -228,38 +259,70 @@ def _cache_folder() -> Path:
     return cache_of().root
 
 
-def isolated_pool(settings: PoolSettings, tell: Callable[[str], object] = silent) -> PoolMaker:
+class Consent(Struct, frozen=True):
+    """How a large download, or one of unknown size, is confirmed."""
+
+    yes: bool = False  # it is, beforehand
+    ask: Callable[[str], bool | None] = answer_on_terminal  # returns None where nobody can answer
+    hint: str = "Add --yes to confirm it (in Python: yes=True)."
+
+    def confirm(self, download: Download, tell: Callable[[str], object]) -> None:
+        """Tell what would be downloaded, and ask where that is much; raises UnconfirmedDownloadError without a yes."""
+        from marpack.runner.environments import UNASKED
+
+        if download.size == 0:  # they are files on this machine
+            return
+        size = "unknown size" if download.size is None else _megabytes(download.size)
+        reason = f" ({download.reason})" if download.reason else ""
+        files = ", ".join([*download.files[:_LISTED], *(["…"] if len(download.files) > _LISTED else [])])
+        tell(f"download for the archive's requirements: {size}{reason}{': ' if files else ''}{files}")
+        if self.yes is True or (download.size is not None and download.size <= UNASKED):
+            return
+        answer = self.ask(f"Download packages of {size}? [y/N] ")
+        if not answer:
+            verdict = "was declined" if answer is False else "needs a confirmation"
+            what = f"the download of the archive's requirements, {size}{reason}, {verdict}"
+            raise UnconfirmedDownloadError(what, where="--env isolated", hint=self.hint)
+
+
+def isolated_pool(
+    settings: PoolSettings, tell: Callable[[str], object] = silent, consent: Consent | None = None
+) -> PoolMaker:
     """Return what makes a pool of workers in the environment that an archive's requirements ask for."""
     from marpack.runner.pool import LocalPool
 
     def made(archive: Archive, load: Load, config: Mapping[str, Any]) -> ModelPool:
-        isolated = replace(settings.as_served(config), python=isolated_python(archive, tell))
+        isolated = replace(settings.as_served(config), python=isolated_python(archive, tell, consent))
         return LocalPool(load, isolated, folder=archive.materialize)
 
     return made
 
 
-def isolated_python(archive: Archive, tell: Callable[[str], object] = silent) -> str:
-    """Return the interpreter of the environment that an archive's requirements ask for; raises IsolationError."""
+def isolated_python(archive: Archive, tell: Callable[[str], object] = silent, consent: Consent | None = None) -> str:
+    """Return the interpreter of the environment that an archive's requirements ask for.
+
+    Raises IsolationError, and UnconfirmedDownloadError for a download that is not confirmed.
+    """
+    from marpack.archive.index import content_identity
     from marpack.runner.environments import IsolationError, has_requirements, isolated
 
     if not has_requirements(archive):
         tell("the archive has no requirements: this environment is used as it is")
         return sys.executable
-
-    def installing() -> None:
-        tell("installing the archive's requirements, this once")
-
     path = archive.materialize() / str(archive.manifest.model.requirements_file)
+    consent = consent or Consent()
     try:
         made = isolated(
             path,
             root=environments_folder(),
             environ=os.environ,
-            on_start=installing,
+            approve=lambda download: consent.confirm(download, tell),
+            content=lambda: content_identity(archive),
+            on_start=lambda: tell("installing the archive's requirements, this once"),
         )
     except IsolationError as error:
-        tell(error.output.rstrip())
+        if error.output:
+            tell(error.output.rstrip())
         raise
     if made.seconds is not None:
         tell(f"made an environment for them in {made.seconds:.1f} s")
@@ -292,15 +355,15 @@ def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], obje
     from marpack.project.source import resolve
     from marpack.torchserve.targets import Target
 
-    device, env = Device.parse(options["device"]), options.get("env", "current")
+    device, env = Device.available(options["device"]), options.get("env", "current")
     kept, cache = pool_settings(options, device), cache_of()
     session = Session.open(
         options["source"],
         options=load_of(options, device, compiled=options.get("compile", True)),
         target=Target(options["target"]) if options["target"] else None,
-        settings=isolated_pool(kept) if env == "isolated" else kept,
+        settings=isolated_pool(kept, consent=Consent(options.get("yes", False))) if env == "isolated" else kept,
         cache=cache,
-        resolver=partial(resolve, cache=cache, digest=options.get("digest"), trust_url=options.get("trust_url", False)),
+        resolver=partial(resolve, cache=cache, **{name: options[name] for name in _SOURCE_OPTIONS if name in options}),
         listener=Noticing(on_findings, env=env),
     )
     odd = misplaced(device.name, session.loaded.device)
@@ -320,10 +383,16 @@ class Noticing(LoadProgress):
         self._notes = notes
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Pass on what a build warned of, and which requirements this environment does not meet."""
+        """Pass on a build's warnings, the archive's programs, differences from the server and unmet requirements."""
+        from marpack.inspection.programs import find_programs, program_findings
+        from marpack.inspection.text_members import model_config
         from marpack.runner.environments import requirement_notes
+        from marpack.runner.session import sequence_warning
 
         self._on_findings(resolved.findings)
+        self._on_findings(program_findings(tuple(find_programs(archive)), archive.source))
         self._on_findings(self._notes)
+        warning = sequence_warning(model_config(archive))
+        self._on_findings([warning] if warning else [])
         if self._env == "current":
             self._on_findings(requirement_notes(archive))

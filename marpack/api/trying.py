@@ -29,6 +29,8 @@ def check(
     seconds_per_check: float = 10.0,
     tolerance: float = 1e-3,
     allow_unproved: Sequence[str] = (),
+    require_safe: bool = False,
+    trust_native: bool = False,
     hermetic: bool = False,
     stand_ins: Literal["on", "off", "auto"] | None = None,
     content_type: str | None = None,
@@ -44,10 +46,12 @@ def check(
     timeout: float | None = None,
     startup_timeout: float | None = None,
     env: Literal["current", "isolated"] = "current",
+    yes: bool = False,
     trust_pickle: bool = False,
     metrics_config: Name | None = None,
     digest: str | None = None,
     trust_url: bool = False,
+    allow_outside: bool = False,
     attest: Name | None = None,
     key: Key | None = None,
     key_password: str | None = None,
@@ -67,6 +71,8 @@ def check(
         seconds_per_check: That each check which repeats samples may take: the command's `--patience`.
         tolerance: Between numbers that agree.
         allow_unproved: "inputs", "gpu": say yes although nothing answered, or nothing on a GPU.
+        require_safe: Fail for weights that need trust and for native or generated code.
+        trust_native: With `require_safe`: accept native and generated code.
         hermetic: Also fail where the handler touches more than its archive, its packages and what the project allows.
         stand_ins: Whether requests are made up where there are none; None: the project's word.
         content_type: Of the inputs; None: their own.
@@ -82,10 +88,12 @@ def check(
         timeout: Seconds for a batch; None: the config's responseTimeout, or 120.
         startup_timeout: Seconds for loading; None: the config's startupTimeout, or 120.
         env: "isolated": with the archive's requirements.
+        yes: Confirm a download for it that is over 500 MB or of unknown size.
         trust_pickle: Load weights that may run code of their makers.
         metrics_config: The server's setting of that name; None: the project's.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
         trust_url: Take what lies at an https or s3 address, whatever its digest.
+        allow_outside: Let a project pack files from outside its folder.
         attest: A file for an attestation of what was found, for `verify`; the archive must be a file then.
         key: The private key that signs it: a file in PEM form, or its bytes; None: nobody does.
         key_password: Of that key, if it has one.
@@ -120,8 +128,8 @@ def check(
 def _found(options: arguments.Options, chosen: CheckOptions, attester: Attester) -> ResolvedSource:
     from marpack.project.source import resolve
 
-    most, digest, trusted = chosen.limits.total, options["digest"], options["trust_url"]
-    found = resolve(options["source"], cache=chosen.cache, maximum=most, digest=digest, trust_url=trusted)
+    source_options = {name: options[name] for name in ("digest", "trust_url", "allow_outside")}
+    found = resolve(options["source"], cache=chosen.cache, maximum=chosen.limits.total, **source_options)
     attester.look_at(found.path, no_progress)
     return found
 
@@ -170,11 +178,13 @@ def run(
     target: Literal["torchserve", "marpack"] | None = None,
     device: str = "auto",
     env: Literal["current", "isolated"] = "current",
+    yes: bool = False,
     compile: bool = True,  # noqa: A002 - the option's name
     trust_pickle: bool = False,
     metrics_config: Name | None = None,
     digest: str | None = None,
     trust_url: bool = False,
+    allow_outside: bool = False,
     trace: bool = False,
 ) -> RunReport:
     """Answer all inputs as the server would, and return every answer with what they add up to, held in memory.
@@ -201,11 +211,13 @@ def run(
         target: Whose behaviour is shown; None: the project's or the archive's.
         device: "auto", "cpu", "cuda", "cuda:1", "xpu", "xpu:1", "mps" or "xla".
         env: "isolated": with the archive's requirements.
+        yes: Confirm a download for it that is over 500 MB or of unknown size.
         compile: False leaves torch.compile out, whatever the config says.
         trust_pickle: Load weights that may run code of their makers.
         metrics_config: The server's setting of that name; None: the project's.
         digest: "sha256:<hex>" of the file at an address: no other is taken.
         trust_url: Take what lies at an https or s3 address, whatever its digest.
+        allow_outside: Let a project pack files from outside its folder.
         trace: Tell in `hermetic` and `touched` what the handler touches outside of its archive.
 
     Raises:

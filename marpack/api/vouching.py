@@ -56,6 +56,7 @@ def sign(
         ArchiveError: what is no sound archive.
 
     """
+    arguments.valid(locals())
     private, findings = private_key(key, password)
     certificates = chain(certificate)
     from marpack.api import results
@@ -94,6 +95,7 @@ def verify(
         UsageError: what is not there, or cannot be asked for; MissingExtraError without the extra `sign`.
 
     """
+    arguments.valid(locals())
     path = Path(arguments.named(archive, "archive"))
     check = None if require_check is None else Path(arguments.named(require_check, "require_check"))
     beside = None if signature is None else Path(arguments.named(signature, "signature"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from marpack.archive.protocol import INDEX_NAME, Archive
+from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
 from marpack.errors import DamagedArchiveError
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Index(Struct, frozen=True, kw_only=True):
     """Every member but this file itself, with what the archive was made for and by."""
 
     members: tuple[Member, ...]  # in the archive's order
-    samples: tuple[dict[str, Any], ...] = ()  # Any: requests and expected answers, JSON as the project has them
+    # Any: requests, expected answers and the marks of generated samples, JSON as the project has them.
+    samples: tuple[dict[str, Any], ...] = ()
     provenance: dict[str, str] = {}  # "builder": "marpack 0.2.0", "source_commit": the author's word for it
     metadata: Metadata | UnsetType = UNSET  # left out where nothing is said: what says nothing keeps its bytes
     vendored: Vendored | UnsetType = UNSET  # likewise
@@ -134,11 +135,13 @@ def content_digest(archive: Archive) -> str | None:
 
 
 def content_identity(archive: Archive) -> str:
-    """Return what tells an archive from others: its content digest or, where it has no index, one of its members.
+    """Return the archive's content digest or, without an index, a digest of its members.
+
+    The files of a model folder can be edited without its index, so the index does not count there.
 
     Raises DamagedArchiveError.
     """
-    digest = content_digest(archive)
+    digest = None if archive.form is ArchiveForm.FOLDER else content_digest(archive)
     if digest is not None:
         return digest
     content = hashlib.sha256()

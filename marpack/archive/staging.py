@@ -14,7 +14,7 @@ from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
 from marpack.archive.protocol import MANIFEST_NAME
 from marpack.errors import OutputExistsError
 
-_SUFFIX = ".marpack-tmp"
+TEMPORARY = ".marpack-tmp"  # what temporary names end in
 _STEM = 128  # bytes of the target's name that its temporary names keep: they must fit into a name too
 _OWN_FDS = Path("/proc/self/fd")
 _AT_FDCWD = -100
@@ -124,7 +124,7 @@ def _prefix(target: Path) -> str:
 
 def _beside(target: Path) -> Path:
     """Return a new name in the target's folder, which `_sweep` knows again."""
-    return target.parent / f"{_prefix(target)}{os.urandom(4).hex()}{_SUFFIX}"
+    return target.parent / f"{_prefix(target)}{os.urandom(4).hex()}{TEMPORARY}"
 
 
 def _open_temporary(path: Path) -> tuple[BinaryIO, bool]:
@@ -176,7 +176,7 @@ def _sweep(target: Path) -> None:
     """Remove what killed builds of the same target have left."""
     with suppress(OSError):  # a folder one may write to, but not list
         for path in target.parent.iterdir():
-            if path.name.startswith(_prefix(target)) and path.name.endswith(_SUFFIX):
+            if path.name.startswith(_prefix(target)) and path.name.endswith(TEMPORARY):
                 _remove_if_dead(path)
 
 

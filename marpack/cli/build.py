@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from marpack.cli.completion import sources
+from marpack.cli.options import outside_option
 
 _FORMATS = ("default", "zip-store", "tgz", "no-archive")
 _PLATFORMS = ("linux_x86_64", "linux_aarch64", "any")
@@ -37,6 +38,7 @@ class LikeArgparse(click.Command):
 @click.option("--archive-format", type=click.Choice(_FORMATS), help="A .mar, a .tar.gz or a plain folder.")
 @click.option("-f", "--force", is_flag=True, help="With flags: replace an existing output (a project's always is).")
 @click.option("--strict", is_flag=True, help="Warnings stop the build, too.")
+@outside_option
 @click.option("--source-commit", metavar="SHA", help="Record the commit that the sources are of.")
 @click.option("--vendor", is_flag=True, help="Resolve the requirements to wheels, and bring them along (vendor.lock).")
 @click.option("--vendor-python", metavar="X.Y", help="With --vendor: the server's Python [marpack.yaml's, or 3.9].")

@@ -15,7 +15,10 @@ from marpack.cli.run_options import RunCommand, asks, inputs_of, shape_of
 from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from marpack.api.vouching import Attester
+    from marpack.archive.protocol import Archive
     from marpack.cli.options import Options
     from marpack.findings import Finding
     from marpack.gate.against import Comparison, VariantRunner
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from marpack.gate.check import CheckSelection
     from marpack.gate.verdicts import GateReport
     from marpack.project.source import ResolvedSource
+    from marpack.render.check import CheckLines
     from marpack.runner.inputs import Input
     from marpack.runner.session import Session
 
@@ -125,8 +129,8 @@ def _find(source: str | None, settings: CheckOptions, options: Options, *, diges
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    whence = {"digest": digest, "trust_url": options["trust_url"], "maximum": settings.limits.total}
-    resolved = resolve(source, bar=byte_bar, cache=settings.cache, **whence)
+    source_options = {"digest": digest, "trust_url": options["trust_url"], "allow_outside": options["allow_outside"]}
+    resolved = resolve(source, bar=byte_bar, cache=settings.cache, maximum=settings.limits.total, **source_options)
     tell_built(resolved)
     return resolved
 
@@ -144,11 +148,19 @@ def _examine(
     attester.look_at(resolved.path, byte_bar)
     lines = CheckLines(str(resolved.path), quiet=quiet)
     settings = replace(settings, announce=lines.announce)
+    if settings.python is not None:
+        settings = replace(settings, python=partial(_without_status, lines, settings.python))
     try:
         with Candidate(resolved, settings) as candidate:
             return examine(candidate, choice, lines)
     finally:
         lines.stop()
+
+
+def _without_status(lines: CheckLines, make: Callable[[Archive], str], archive: Archive) -> str:
+    """Return the interpreter that `make` returns; what goes on is not drawn meanwhile, as it may ask a question."""
+    lines.stop()
+    return make(archive)
 
 
 def _write(report: GateReport, options: Options) -> None:
@@ -176,9 +188,7 @@ def across(source: str | None, options: Options) -> int:
     manners = [_check_options(options, device, compiled) for _, _, device, compiled in ways]
     given = _held_inputs(options)
     with ExitStack() as stack:
-        opened = (
-            _serving(way[0], each, trust_url=options["trust_url"]) for way, each in zip(ways, manners, strict=True)
-        )
+        opened = (_serving(way[0], each, options) for way, each in zip(ways, manners, strict=True))
         servings = [stack.enter_context(each) for each in opened]
         odd = (misplaced(way[2], session.loaded.device) for session, way in zip(servings, ways, strict=True))
         comparing = VariantRunner(servings[0], servings[1], (ways[0][1], ways[1][1]), options["tolerance"])
@@ -205,14 +215,15 @@ def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
     return (source, names.get(one, one), device, one), (source, names.get(two, two), device, two)
 
 
-def _serving(source: str | None, settings: CheckOptions, *, trust_url: bool) -> Session:
+def _serving(source: str | None, settings: CheckOptions, options: Options) -> Session:
     from marpack.cli.run_session import isolated_pool
     from marpack.project.source import resolve
     from marpack.runner.session import Session
 
-    pool = isolated_pool(settings.settings) if settings.python else settings.settings
+    pool = isolated_pool(settings.settings, yes=options["yes"]) if settings.python else settings.settings
     cache, target = settings.cache, settings.target
-    found = partial(resolve, cache=cache, maximum=settings.limits.total, trust_url=trust_url)
+    source_options = {name: options[name] for name in ("trust_url", "allow_outside")}
+    found = partial(resolve, cache=cache, maximum=settings.limits.total, **source_options)
     return Session.open(source, options=settings.load, target=target, settings=pool, cache=cache, resolver=found)
 
 

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.options import percent, seconds, tolerance
-from marpack.cli.run_options import ASKING, DIGEST, TARGETS, TRUST_URL, asks, check_apart, grouped, option, spelt
+from marpack.cli.run_options import (
+    ALLOW_OUTSIDE,
+    ASKING,
+    DIGEST,
+    TARGETS,
+    TRUST_URL,
+    YES,
+    asks,
+    check_apart,
+    grouped,
+    option,
+    spelt,
+)
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +38,10 @@ _GROUPS = {
         option("--allow-unproved", multiple=True, type=click.Choice(["inputs", "gpu"]), help=(
             "Deploy although nothing answered, or nothing on a GPU; the verdict says so."
         )),
+        option("--require-safe", is_flag=True, help=(
+            "Fail for weights that need trust and for native or generated code."
+        )),
+        option("--trust-native", is_flag=True, help="With --require-safe: accept native and generated code."),
         option("--hermetic", is_flag=True, help=(
             "Also fail where the handler touches more than its archive, its packages and what the project allows."
         )),
@@ -47,9 +63,11 @@ _GROUPS = {
         option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
             "isolated: with the archive's requirements [current]."
         )),
+        option("--yes", is_flag=True, help=YES),
         option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
         option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
         TRUST_URL,
+        ALLOW_OUTSIDE,
         DIGEST,
     ),
     "Two ways of answering, compared": (
@@ -71,6 +89,7 @@ _GROUPS = {
 
 _OF_THE_GATE = (
     *("only", "skip", "allow_unproved", "hermetic", "stand_ins", "junit", "sarif", "report", "attest", "key", "digest"),
+    *("require_safe", "trust_native"),
     *("max_members", "max_size", "max_ratio", "max_opcodes"),
 )
 _OF_INPUTS = ("kind", "content_type", "explain", "describe")

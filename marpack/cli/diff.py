@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import limit_options
+from marpack.cli.options import limit_options, outside_option
 from marpack.errors import ExitCode
 
 
@@ -14,10 +14,19 @@ from marpack.errors import ExitCode
 @click.argument("after", metavar="B", shell_complete=sources)
 @click.option("--verify", is_flag=True, help="Read every member, instead of trusting recorded digests.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@outside_option
 @limit_options
 @click.pass_context
 def diff(
-    context: click.Context, /, before: str, after: str, *, verify: bool, as_json: bool, **limits: int | None
+    context: click.Context,
+    /,
+    before: str,
+    after: str,
+    *,
+    verify: bool,
+    as_json: bool,
+    allow_outside: bool,
+    **limits: int | None,
 ) -> None:
     """Compare two archives: manifest, members, config, labels and, number by number, the tensors.
 
@@ -32,7 +41,8 @@ def diff(
     from marpack.api.operations import chosen_limits, compared
     from marpack.render.progress import byte_bar
 
-    found = compared(before, after, chosen_limits(**limits), byte_bar, verify=verify)
+    bounds = chosen_limits(**limits)
+    found = compared(before, after, bounds, byte_bar, verify=verify, allow_outside=allow_outside)
     if as_json:
         from marpack.render.output import show
 

@@ -22,14 +22,16 @@ def doctor(*, clear_cache: bool, as_json: bool) -> None:
     written. What the cache holds is made or fetched again when it is needed; nothing that is in use is removed, nor
     what was fetched within ten minutes.
     """
-    from marpack.api.doctor import doctor as examined
+    import json
+    from dataclasses import asdict
+
+    from marpack.api.doctor import examine
     from marpack.render.doctor import doctor_lines
     from marpack.render.layout import show_page
-    from marpack.render.output import show
 
-    report = examined(clear_cache=clear_cache)
+    report = examine(clear_cache=clear_cache)
     if as_json:
-        show(report)
+        click.echo(json.dumps(asdict(report), indent=2))
     else:
         show_page(doctor_lines(report))
     click.get_current_context().exit(ExitCode.OK if report.healthy else ExitCode.SHORT)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from marpack.cli.completion import sources
+from marpack.cli.options import outside_option
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ TO = ("docker", "kserve", "sagemaker", "ray-serve")  # as `marpack.exporting.exp
 @click.option("--to", required=True, type=click.Choice(TO), help="What deploys it.")
 @click.option("-o", "--output", metavar="DIR", help="The new folder [NAME-TO, here].")
 @click.option("--force", is_flag=True, help="Replace DIR, if an export has written it.")
+@outside_option
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Whose torch is installed [cpu].")
 @click.option("--wheel", metavar="FILE", help="A wheel of marpack [made from the installed files].")
 @click.option("--lock", metavar="FILE", help="A requirements.lock that an export before has written.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.completion import sources
-from marpack.cli.options import limit_options, opcode_option
+from marpack.cli.options import limit_options, opcode_option, outside_option
 from marpack.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--verify", is_flag=True, help="Read every byte: recompute all digests and CRCs.")
 @click.option("--sbom", metavar="FILE", help="Also write what is in it as a CycloneDX 1.6 SBOM.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@outside_option
 @limit_options
 @opcode_option
 @click.pass_context
@@ -31,10 +32,11 @@ def inspect(
     verify: bool,
     sbom: str | None,
     as_json: bool,
+    allow_outside: bool,
     max_opcodes: int | None,
     **limits: int | None,
 ) -> None:
-    """Tell what is in an archive: nothing of it is run, imported or unpickled.
+    """Show what is in an archive and what is wrong with it, without running, importing or unpickling it.
 
     \b
     Examples:
@@ -43,7 +45,8 @@ def inspect(
       marpack inspect digits.mar --sbom digits.cdx.json  and what is in it, for other tools
 
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder; without one, the
-    project in this folder. The exit code is 1 if something is wrong, 3 if the archive is damaged, hostile or changed.
+    project in this folder. The static checks of a build run, too. The exit code is 1 if a finding is an error, 3 if the
+    archive is damaged, hostile or changed.
     """
     gc.disable()  # there is nothing to collect in what takes a twentieth of a second
     try:
@@ -62,6 +65,7 @@ def inspect(
             parse_config=as_json,
             max_opcodes=max_opcodes,
             sbom=sbom,
+            allow_outside=allow_outside,
         )
     finally:
         gc.enable()

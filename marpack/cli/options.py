@@ -72,6 +72,7 @@ def limit_options(function: _Function) -> _Function:
     return function
 
 
+outside_option = click.option("--allow-outside", is_flag=True, help="Let a project pack files from outside its folder.")
 opcode_option = click.option(
     "--max-opcodes", type=click.IntRange(1), metavar="N", help="Read that many opcodes of pickles (2500000)."
 )

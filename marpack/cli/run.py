@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from marpack.runner.inputs import Input
     from marpack.runner.pool import SpareWorkers
     from marpack.runner.results import AnsweredInput, Result
-    from marpack.runner.session import Session
+    from marpack.runner.resume import ResultsLog
+    from marpack.runner.session import PreparedModel, Session
     from marpack.runner.watching import Watch
 
 _HELP = """Answer inputs as the server would.
@@ -72,15 +73,23 @@ def answer(
     from marpack.cli.run_session import open_session
     from marpack.runner.client import LoadError
     from marpack.runner.results import answered_inputs
-    from marpack.runner.resume import ResultsLog
 
     with ExitStack() as stack:
         recorder = recorder_of(source, options, stack) if options["record"] else None
-        results_log = stack.enter_context(ResultsLog(options["resume"])) if options["resume"] else None
-        inputs = inputs_of(options, results_log)
+        results_log = _open_results_log(options, stack)
+        inputs = inputs_of(options)
+
+        def skip_answered(prepared: PreparedModel) -> None:
+            nonlocal inputs
+            if results_log is not None:
+                inputs = _skip_answered(inputs, results_log, prepared, options)
+
         output = stack.enter_context(RunOutput(options, results_log))
         try:
-            session = stack.enter_context(open_session(source, options, stack, on_findings=output.note, launch=launch))
+            opened = open_session(
+                source, options, stack, on_findings=output.note, launch=launch, on_prepared=skip_answered
+            )
+            session = stack.enter_context(opened)
         except LoadError as error:
             output.fail(error, source or ".")
             return error.exit_code
@@ -93,6 +102,30 @@ def answer(
             lambda result: until() or (options["fail_fast"] and not result.ok),
         )
         return code if recorder is None else finish(recorder, code)
+
+
+def _open_results_log(options: Options, stack: ExitStack) -> ResultsLog | None:
+    if not options["resume"]:
+        return None
+    from marpack.runner.resume import ResultsLog
+
+    return stack.enter_context(ResultsLog(options["resume"], unchecked=options["resume_unchecked"]))
+
+
+def _skip_answered(
+    inputs: Iterator[Input], results_log: ResultsLog, prepared: PreparedModel, options: Options
+) -> Iterator[Input]:
+    """Return the inputs without a result, having compared those before the first one with the file's results.
+
+    Raises ResumeMismatchError if the file is of another run or of other inputs.
+    """
+    from marpack.runner.resume import RunDigests
+
+    in_process = bool(options["in_process"] or options["pdb"])
+    given = {name: options[name] for name in ("env", "max_request_size")}
+    results_log.begin(RunDigests.of(prepared, in_process=in_process, **given))
+    left = results_log.unanswered(inputs)
+    return chain(list(islice(left, 1)), left) if results_log.answered else left
 
 
 def _answer_all(
@@ -130,7 +163,7 @@ def watch(source: str | None, options: Options) -> int:
     from marpack.runner.session import Device
     from marpack.runner.watching import Watch
 
-    environment = Device.parse(options["device"]).environment()
+    environment = Device.available(options["device"]).environment()
     watched = Watch(_paths(source, options), without=[Path(options["report"])] if options["report"] else ())
     spawn = partial(Worker.spawn, environment=environment, max_memory=options["max_memory"], preload=True)
     with SpareWorkers(spawn, options["workers"]) as spares:

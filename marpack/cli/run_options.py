@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from marpack.runner.inputs import Input, RequestDefaults
-    from marpack.runner.resume import ResultsLog
     from marpack.runner.sources import NameFilter
 
 _LAST = "Other"
@@ -29,6 +28,7 @@ BODY_SIZE: dict[str, Any] = {  # Any: click's
     "metavar": "SIZE",
     "help": "The server's setting of that name [6553500].",
 }
+YES = "Confirm a download for --env isolated that is over 500 MB or of unknown size."
 TARGETS = click.Choice(["torchserve", "marpack"])
 ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
 
@@ -111,6 +111,7 @@ ASKING = {
     ),
 }  # fmt: skip
 TRUST_URL = option("--trust-url", is_flag=True, help="Run what lies at an address, whatever its digest.")
+ALLOW_OUTSIDE = option("--allow-outside", is_flag=True, help="Let a project pack files from outside its folder.")
 DIGEST = option("--digest", metavar="sha256:…", help="Of the file at an address: run no other.")
 MODEL = (
     option("--target", type=TARGETS, help="Whose behaviour to show [the project's]."),
@@ -118,10 +119,12 @@ MODEL = (
     option("--env", type=click.Choice(["current", "isolated"]), default="current", help=(
         "isolated: with the archive's requirements [current]."
     )),
+    option("--yes", is_flag=True, help=YES),
     option("--no-compile", is_flag=True, help="Leave torch.compile out, whatever the config says."),
     option("--trust-pickle", is_flag=True, help="Load weights that may run code of their makers."),
     option("--metrics-config", metavar="FILE", help="The server's setting of that name [the project's]."),
     TRUST_URL,
+    ALLOW_OUTSIDE,
 )  # fmt: skip
 _GROUPS = ASKING | {
     "Workers": (
@@ -143,7 +146,8 @@ _GROUPS = ASKING | {
         option("--jsonl", is_flag=True, help="One JSON object a line, as soon as it is known."),
         option("--output", metavar="DIR", help="Write each answer's body to a file of its own."),
         option("--report", metavar="FILE", help="Write an HTML page with every answer drawn."),
-        option("--resume", metavar="FILE", help="Append to this .jsonl, skipping what it answers."),
+        option("--resume", metavar="FILE", help="Append results to FILE; skip inputs with a result."),
+        option("--resume-unchecked", is_flag=True, help="Also accept results without digests in FILE."),
         option("--record", is_flag=True, help="Keep answers as samples, a .mar's in a new project."),
         option("--logs", is_flag=True, help="Show what the handler prints, input by input."),
     ),
@@ -206,6 +210,8 @@ def check(options: Options) -> None:
     )
     if options["warmup"] is not None and not options["repeat"]:
         raise UsageError("--warmup belongs to a benchmark", hint="add --repeat N")
+    if options["resume_unchecked"] and not options["resume"]:
+        raise UsageError("--resume-unchecked requires --resume", hint="Add --resume FILE.")
     if options["resume"] == "-" or options["report"] == "-":
         raise UsageError("results go into a file of their own", hint="name a file")
 
@@ -250,8 +256,8 @@ def shape_of(options: Options) -> RequestDefaults:
     return RequestDefaults(headers=headers, max_request_size=options["max_request_size"])
 
 
-def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterator[Input]:
-    """Return the inputs, in order, less those that the results log holds.
+def inputs_of(options: Options) -> Iterator[Input]:
+    """Return the inputs, in order.
 
     Raises UsageError for what is not there, before anything is loaded; only names are held, not contents.
     """
@@ -266,7 +272,7 @@ def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterat
     if options["recorded"]:
         if options["recorded"] != "-":
             check_requests(options["recorded"])
-        return _unanswered(recorded_inputs(options["recorded"], limit=options["max_request_size"]), results_log)
+        return recorded_inputs(options["recorded"], limit=options["max_request_size"])
     shape = replace(
         shape_of(options),
         content_type=as_utf8(options["content_type"] or "", "--content-type") or options["content_type"],
@@ -276,13 +282,8 @@ def inputs_of(options: Options, results_log: ResultsLog | None = None) -> Iterat
     name_filter = _name_filter(options["kind"])
     check_sources(options["inputs"], name_filter=name_filter)
     paths = paths_of(options["inputs"], name_filter=name_filter)
-    files = file_inputs(paths, shape, skip=results_log.holds if results_log else lambda _: False)
     form = iter((form_input(options["form"], shape),)) if options["form"] else iter(())
-    return chain(files, _unanswered(chain(data_inputs(options["data"], shape), form), results_log))
-
-
-def _unanswered(inputs: Iterator[Input], results_log: ResultsLog | None) -> Iterator[Input]:
-    return inputs if results_log is None else results_log.unanswered(inputs)
+    return chain(file_inputs(paths, shape), data_inputs(options["data"], shape), form)
 
 
 def count_of(options: Options) -> int | None:

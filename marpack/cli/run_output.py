@@ -70,9 +70,7 @@ class RunOutput:
         if self._options["as_json"]:
             with _WRITING:
                 self._document, self._session = ReportStream(sys.stdout.buffer, head), session
-        # The log first: what is on the screen is in the file.
-        self._tells: list[Callable[[Result], None]] = [self._journal.write] if self._journal is not None else []
-        self._tells += [put_line] if self._options["jsonl"] else []
+        self._tells: list[Callable[[Result], None]] = [put_line] if self._options["jsonl"] else []
         self._tells += [each.show for each in (self._document, self._lines) if each is not None]
         session.pool.on_pause = self._flush
 
@@ -91,6 +89,8 @@ class RunOutput:
         self._tally.add(result)
         if self._progress is not None:
             self._progress.clear()
+        if self._journal is not None:  # first: what is on the screen is in the file
+            self._journal.write(answered_input.input, result)
         with _WRITING:
             for tell in self._tells:
                 tell(result)
@@ -218,10 +218,13 @@ class _Writing:
 _WRITING = _Writing()
 
 
+_TOLD = ("requirement-unmet", "program")  # notes that are printed
+
+
 def tell_findings(findings: Iterable[Finding]) -> None:
-    """Print warnings, and what of the requirements is not met; a build's notes are the build's to tell."""
+    """Print warnings, unmet requirements and programs; a build's notes are the build's to tell."""
     from marpack.findings import Severity
     from marpack.render.console import show_findings, talk
 
-    reported = [each for each in findings if each.severity is not Severity.NOTE or each.code == "requirement-unmet"]
+    reported = [each for each in findings if each.severity is not Severity.NOTE or each.code in _TOLD]
     show_findings(reported, talk())

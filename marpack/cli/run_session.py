@@ -28,7 +28,7 @@ def open_session(
     *,
     on_findings: Callable[[Iterable[Finding]], None],
     launch: Callable[[], Worker] | None = None,
-    on_opened: Callable[[Archive], object] = lambda _: None,
+    on_prepared: Callable[[PreparedModel], object] = lambda _: None,
     further: Mapping[str, str] | None = None,
 ) -> Session:
     """Load what the source stands for.
@@ -39,7 +39,7 @@ def open_session(
         stack: Undoes, in the end, what had to be made on the way.
         on_findings: Is told what is noticed before the model is loaded.
         launch: Returns a worker that waits for a model, in place of a new one.
-        on_opened: Is told of the archive before the model is loaded.
+        on_prepared: Is given the archive and how it will be loaded, before the model is loaded.
         further: Variables of the workers' environment.
 
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
@@ -54,13 +54,15 @@ def open_session(
         def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
             tell_built(resolved)
             super().opened(resolved, archive)
-            on_opened(archive)
+
+        def prepared(self, prepared: PreparedModel) -> None:
+            on_prepared(prepared)
 
         def loading(self) -> AbstractContextManager[object]:
             shared = options.get("in_process") or options.get("pdb")  # the terminal is the handler's, too
             return nullcontext() if shared else waiting("loading the model")
 
-    device = Device.parse(options["device"])
+    device = Device.available(options["device"])
     notes = text_notes(options.get("data", ()), options.get("content_type"))
     settings = pool_settings(options, device, launch, further)
     session = Session.open(
@@ -109,11 +111,13 @@ def _resolver(options: Options, stack: ExitStack) -> Callable[[str | None], Reso
     if options.get("unpacked"):
         from marpack.project.source import unpacked
 
-        return lambda source: stack.enter_context(unpacked(source, cache_of()))
+        outside = options["allow_outside"]
+        return lambda source: stack.enter_context(unpacked(source, cache_of(), allow_outside=outside))
     from marpack.project.source import resolve
     from marpack.render.progress import byte_bar
 
-    return partial(resolve, bar=byte_bar, cache=cache_of(), digest=options["digest"], trust_url=options["trust_url"])
+    source_options = {name: options[name] for name in ("digest", "trust_url", "allow_outside")}
+    return partial(resolve, bar=byte_bar, cache=cache_of(), **source_options)
 
 
 def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
@@ -127,21 +131,14 @@ def _pool_maker(options: Options, settings: PoolSettings) -> PoolMaker | None:
         quiet = options["as_json"] or options["jsonl"] or not sys.stdout.isatty()  # stdout is for results
         prints = sys.stderr if quiet else sys.stdout
         return lambda _archive, load, _config: InProcessPool(load, debug=options["pdb"], prints=prints)
-    return isolated_pool(settings) if options["env"] == "isolated" else None
+    return isolated_pool(settings, yes=options["yes"]) if options["env"] == "isolated" else None
 
 
-def isolated_pool(settings: PoolSettings) -> PoolMaker:
+def isolated_pool(settings: PoolSettings, *, yes: bool) -> PoolMaker:
     """Return what makes a pool of workers in the environment of an archive's requirements, telling what it does."""
     from marpack.api import settings as api_settings
 
-    return api_settings.isolated_pool(settings, tell_aside)
-
-
-def isolated_python(archive: Archive) -> str:
-    """Return the interpreter of the environment that an archive's requirements ask for, telling what is done."""
-    from marpack.api import settings
-
-    return settings.isolated_python(archive, tell_aside)
+    return api_settings.isolated_pool(settings, tell_aside, api_settings.Consent(yes))
 
 
 def tell_aside(text: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
     from marpack.cli.options import Options
     from marpack.runner.client import LoadError
+    from marpack.runner.session import PreparedModel
     from marpack.scoring.parts import OutputFolder
     from marpack.scoring.plan import ScorePlan
     from marpack.scoring.summary import ScoreSettings, ScoreSummary
@@ -82,8 +83,8 @@ def _scored_here(source: str | None, options: Options, plan: ScorePlan, settings
     with ExitStack() as stack:
         output: list[tuple[ScorePlan, OutputFolder]] = []
 
-        def opened(archive: Archive) -> None:
-            output.append(_open_output(plan, options, archive, stack))
+        def open_output(prepared: PreparedModel) -> None:
+            output.append(_open_output(plan, options, prepared.archive, stack))
 
         session = stack.enter_context(
             open_session(
@@ -91,7 +92,7 @@ def _scored_here(source: str | None, options: Options, plan: ScorePlan, settings
                 options,
                 stack,
                 on_findings=tell_findings,
-                on_opened=opened,
+                on_prepared=open_output,
                 further=score_environment(options["workers"]),
             )
         )

@@ -20,7 +20,7 @@ class ScoreCommand(RunCommand):
     """A command whose `--json` names the columns behind it and, without any, asks for the summary."""
 
     several: ClassVar[dict[str, str]] = RunCommand.several | {
-        name: name for name in ("--json", "--keep", "--select", "--type")
+        name: name for name in ("--json", "--json-object", "--keep", "--select", "--type")
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -51,6 +51,7 @@ _GROUPS = {
         option("--body", metavar="COLUMN", help="Bytes, sent as they are."),
         option("--text", metavar="COLUMN", help="Text, sent as text/plain."),
         option("--json", multiple=True, metavar="COLUMN…", help="One column's value, or an object of several."),
+        option("--json-object", multiple=True, metavar="COLUMN…", help="Columns, always sent as one JSON object."),
         option("--path", metavar="COLUMN", help="The names of files below --root."),
         option("--url", metavar="COLUMN", help="http and https addresses, which are fetched."),
     ),

@@ -63,7 +63,10 @@ _GROUPS = {
     "Models": (
         *MODEL,
         option("--envelope", type=ENVELOPES, help="The server's service_envelope setting [none]."),
-        option("--require-safe", is_flag=True, help="Load no archive whose pickles ask for trust."),
+        option("--require-safe", is_flag=True, help=(
+            "Refuse archives with weights that need trust, or with native or generated code."
+        )),
+        option("--trust-native", is_flag=True, help="With --require-safe: accept native and generated code."),
         option("--require-digest", "digests", multiple=True, metavar="DIGEST", help="Load only this content digest."),
     ),
     "Talk": (

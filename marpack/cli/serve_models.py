@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.api.settings import load_of
-from marpack.cli.run_session import cache_of, isolated_python, tell_built
+from marpack.api.settings import Consent, isolated_python, load_of
+from marpack.cli.run_session import cache_of, tell_aside, tell_built
 from marpack.errors import MarpackError, UsageError
 from marpack.project.source import resolve
 from marpack.render.console import show_findings, talk
@@ -52,11 +52,13 @@ class NamedSource(Struct, frozen=True):
 
 def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
     """Return what plans the serving of archives, those that are registered later among them."""
-    config, device = settings.config, Device.parse(options["device"])
+    config, device = settings.config, Device.available(options["device"])
     environment = _environment(config, device)
 
     def spawn(archive: Archive) -> Callable[[], Worker]:
-        python = isolated_python(archive) if options["env"] == "isolated" else sys.executable
+        # Nobody is asked: archives are loaded beside requests, at any time.
+        consent = Consent(options["yes"], ask=lambda _: None)
+        python = isolated_python(archive, tell_aside, consent) if options["env"] == "isolated" else sys.executable
         return partial(Worker.spawn, environment=environment, python=python, max_memory=options["max_memory"])
 
     return ModelLoader(
@@ -64,7 +66,11 @@ def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
         settings=settings.base(),
         models=config.models | config.model_snapshot,
         target=Target(options["target"]) if options["target"] else None,
-        door=Door(require_safe=options["require_safe"], digests=frozenset(options["digests"])),
+        door=Door(
+            require_safe=options["require_safe"],
+            trust_native=options["trust_native"],
+            digests=frozenset(options["digests"]),
+        ),
         gpus=device.gpu_ids()[: config.number_of_gpu],
         asked=settings.asked(),
         spawn=spawn,
@@ -120,11 +126,12 @@ def start_models(
         else:
             log.noted("no model is served from the start: --models all serves those of the model store")
     planned = [
-        (partial(_plan, each, loader, trust_url=options["trust_url"]), Path(each.source or ".")) for each in named
+        (partial(_plan, each, loader, options, trust_url=options["trust_url"]), Path(each.source or "."))
+        for each in named
     ]
     plans = [again() for again, _ in planned]
     for name, file in settings.stored_models():
-        again = partial(_plan, NamedSource(str(file), name), loader)
+        again = partial(_plan, NamedSource(str(file), name), loader, options)
         try:
             plans.append(again())
         except MarpackError as error:
@@ -138,9 +145,10 @@ def start_models(
     return StartModels(plans, Reloader(Reloadable(plan, (path,), again) for plan, (again, path) in watched).run)
 
 
-def _plan(named: NamedSource, loader: ModelLoader, *, trust_url: bool = False) -> ModelPlan:
+def _plan(named: NamedSource, loader: ModelLoader, options: Options, *, trust_url: bool = False) -> ModelPlan:
     """Return how a source is served, its archive built first where it is a project's."""
-    resolved = resolve(named.source, bar=byte_bar, cache=cache_of(), trust_url=trust_url)
+    outside = options["allow_outside"]
+    resolved = resolve(named.source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
     tell_built(resolved)
     show_findings(resolved.findings, talk())
     return loader.plan(resolved, name=named.name)

@@ -59,6 +59,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
                 where="disable_token_authorization=false",
                 hint="add --token key_file.json, which is made if it is missing, or set it to true",
             )
+        if self.options["trust_native"] and not self.options["require_safe"]:
+            raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")
         if self.store is not None and not self.store.is_dir():
             raise UsageError("there is no such folder", where=f"--model-store {self.store}")
         if self.has_model_api and self.store is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from marpack.cli.completion import members, sources
-from marpack.cli.options import limit_options
+from marpack.cli.options import limit_options, outside_option
 
 if TYPE_CHECKING:
     from marpack.archive.extraction import Unpacked
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--force", is_flag=True, help="Replace DIR, if it holds an archive unpacked before.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
+@outside_option
 @limit_options
 def unpack(
     source: str,
@@ -34,6 +35,7 @@ def unpack(
     *,
     force: bool,
     as_json: bool,
+    allow_outside: bool,
     **limits: int | None,
 ) -> None:
     """Extract an archive into a new folder, safely, or not at all.
@@ -53,7 +55,8 @@ def unpack(
     if folder is None:
         raise click.UsageError("Name the new folder: -d DIR")
     bounds = operations.chosen_limits(**limits)
-    _show(operations.unpacked(source, folder, bounds, byte_bar, only=only, force=force), as_json=as_json)
+    report = operations.unpacked(source, folder, bounds, byte_bar, only=only, force=force, allow_outside=allow_outside)
+    _show(report, as_json=as_json)
 
 
 def _show(unpacked: Unpacked, *, as_json: bool) -> None:

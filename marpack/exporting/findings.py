@@ -85,9 +85,9 @@ def common_findings(export: Export) -> Iterator[Finding]:
 def handler_findings(export: Export) -> Iterator[Finding]:
     """Yield what of a handler's doing reaches no client, whichever HTTP server is not marpack's."""
     where = str(export.archive)
-    if export.words & _STATUS:
+    if export.used & _STATUS:
         yield REASON_PHRASE.note("its handler sets a status, whose reason phrase does not arrive", where)
-    if export.words & _STREAMS:
+    if export.used & _STREAMS:
         yield STREAMING.warning("its handler streams, and answers arrive whole", where)
 
 
@@ -103,9 +103,9 @@ def sagemaker_findings(export: Export) -> Iterator[Finding]:
     """Yield what does not pass SageMaker's front."""
     where = str(export.archive)
     yield from front_findings(export)
-    if export.words & SETS_HEADERS:
+    if export.used & SETS_HEADERS:
         yield HEADERS.warning("its handler sets response headers, most of which do not arrive", where)
-    if export.words & COUNTS_METRICS:
+    if export.used & COUNTS_METRICS:
         yield METRICS.note("its handler counts metrics that SageMaker does not fetch", where)
 
 

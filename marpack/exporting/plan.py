@@ -1,7 +1,8 @@
 """What an export starts from: an archive's facts, read without running it, and what was asked for."""
 
+import ast
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from marpack.exporting.lock import Lock
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
-from marpack.inspection.requirements import LineKind, read_requirements
+from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
+from marpack.inspection.syntax import MAX_SOURCE, Broken, parse, walk
 from marpack.inspection.text_members import read_text
 from marpack.serving.settings import ModelSettings
+from marpack.torchserve.distributions import canonical
 from marpack.torchserve.targets import Target
 
 _SUFFIXES = {ArchiveForm.MAR: ".mar", ArchiveForm.TGZ: ".tar.gz"}
-_MAX_SOURCE = 1 << 20  # bytes of a Python file that is searched
+_FILES = (LineKind.INCLUDE, LineKind.CONSTRAINT)
 _NAME = 53  # characters: what Kubernetes leaves of its 63 to those who add a suffix
 
 
@@ -70,7 +73,7 @@ class Export(Struct, frozen=True, kw_only=True):
     config: dict[str, Any]  # Any: the model config, whatever YAML the author wrote
     settings: ModelSettings  # workers, batch size, delay in ms, timeouts in s, as the server would have them
     needs_trust: bool  # its weights load with --trust-pickle alone
-    words: frozenset[str]  # every name in the Python files of the archive, but those that it vendors
+    used: frozenset[str]  # what the archive's own Python files call, import and derive from, by its last name
     foreign: tuple[str, ...]  # wheels that it vendors for other Pythons than this one, which images have, too
     options: ExportOptions
     image: Image | None = None  # of targets that have one of their own
@@ -104,7 +107,7 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
         config=config,
         settings=ModelSettings().tuned(config),
         needs_trust=facts.pickles.verdict is not PickleVerdict.SAFE,
-        words=_words(archive, {module for package in packages for module in package.modules}),
+        used=_used_names(archive, {module for package in packages for module in package.modules}),
         foreign=tuple(each.file for each in packages if not {(tag.interpreter, tag.abi) for tag in each.tags} & here),
         options=options,
     )
@@ -116,10 +119,19 @@ def _requirements_of(archive: Archive) -> Requirements:
     if not first:  # what an archive brings along asks for packages of the server's, which no image of ours has
         return Requirements(index.vendored.server if index and index.vendored else ())
     read = list(read_requirements(first, lambda name: read_text(archive, name)))
-    lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT]
-    carried = (LineKind.REQUIREMENT, LineKind.INCLUDE)
-    left_out = [line.text for _, line in read if line.sort not in carried]
+    names = {line.name for _, line in read if line.name}
+    # A limit of what is required is a requirement, too; pip takes several of one name. Others wait for what needs them.
+    lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT or _limits(line, names)]
+    carried = {LineKind.REQUIREMENT, LineKind.INCLUDE, LineKind.CONSTRAINT}
+    left_out = [line.text for _, line in read if line.sort not in carried and not _limits(line, names)]
+    named = [(line.text, beside(file, line.text)) for file, line in read if line.sort in _FILES]
+    left_out += [text for text, name in named if read_text(archive, name) is None]
     return Requirements(tuple(dict.fromkeys(lines)), first, tuple(dict.fromkeys(left_out)))
+
+
+def _limits(line: Line, names: Container[str]) -> bool:
+    """Say whether a line of a constraints file bounds one of the distributions."""
+    return line.sort is LineKind.LIMIT and canonical(re.split(r"[^\w.-]", line.text, maxsplit=1)[0]) in names
 
 
 def slug_of(name: str) -> str:
@@ -135,12 +147,27 @@ def _config(facts: Inspection) -> dict[str, Any]:  # Any: as above
     return {key: each for key, each in value.items() if isinstance(key, str)} if isinstance(value, dict) else {}
 
 
-def _words(archive: Archive, vendored: Container[str]) -> frozenset[str]:
-    """Return every name that stands in a Python file of the archive: what its handler may ask the server for."""
+def _used_names(archive: Archive, vendored: Container[str]) -> frozenset[str]:
+    """Return what the archive's Python files use, but for those that it vendors: what they may ask the server for."""
     found: set[str] = set()
     for name, entry in archive.entries.items():
         is_own = name.partition("/")[0].removesuffix(".py") not in vendored
-        if is_own and name.endswith(".py") and entry.size <= _MAX_SOURCE:
+        if is_own and name.endswith(".py") and entry.size <= MAX_SOURCE:
             with archive.open(name) as file:
-                found.update(re.findall(r"[a-z_]\w+", file.read().decode("utf-8", "replace")))
+                tree = parse(file.read())
+            if not isinstance(tree, Broken):
+                found.update(_names_in(tree))
     return frozenset(found)
+
+
+def _names_in(tree: ast.Module) -> Iterator[str]:
+    """Yield the last names of what a module calls, imports and derives classes from."""
+    for node in walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.name.rpartition(".")[2] for alias in node.names)
+        used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+        for each in used:
+            if isinstance(each, ast.Attribute):
+                yield each.attr
+            elif isinstance(each, ast.Name):
+                yield each.id

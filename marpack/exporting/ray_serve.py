@@ -66,13 +66,13 @@ def commands(export: Export) -> tuple[str, str, str]:
 
 def findings(export: Export) -> Iterator[Finding]:
     """Yield what of the archive does not carry over."""
-    where, words = str(export.archive), export.words
+    where, used = str(export.archive), export.used
     yield from handler_findings(export)
-    if words & _READS_HEADERS:
+    if used & _READS_HEADERS:
         yield REQUEST_HEADERS.note("its handler reads headers of requests, not all of which reach it", where)
-    if words & SETS_HEADERS:
+    if used & SETS_HEADERS:
         hint = "put into the body what clients need who come by way of SageMaker"
         yield HEADERS.note("its handler sets response headers, which AWS's containers drop", where, hint)
-    if words & COUNTS_METRICS:
+    if used & COUNTS_METRICS:
         hint = "count them in deployment.py, with ray.util.metrics"
         yield METRICS.note("its handler counts metrics, which Ray Serve does not offer", where, hint)

@@ -11,7 +11,7 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, HandlerError, MarpackError, UsageError
+from marpack.errors import ArchiveError, HandlerError, MarpackError, UnconfirmedDownloadError, UsageError
 from marpack.gate.compare import TOLERANCE
 from marpack.gate.costs import Costs
 from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
@@ -24,7 +24,7 @@ from marpack.runner.environments import required
 from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result
-from marpack.runner.session import Device, target_of, with_metrics
+from marpack.runner.session import Device, target_of, torchrun_error, with_metrics
 from marpack.torchserve.messages import Frame, Load
 from marpack.torchserve.model_config import batch_size_of
 from marpack.torchserve.targets import Target
@@ -59,6 +59,8 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     stand_ins: Literal["on", "off", "auto"] | None = None  # None: the project's word
     announce: Callable[[str], None] = lambda _: None  # is told what is about to be sent that nobody gave
     seconds_per_check: float = 10.0  # that each check may spend on repeating samples
+    require_safe: bool = False  # fail for pickles that need trust, trusted or not, and for programs
+    trust_native: bool = False  # with `require_safe`: programs are no reason to fail
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
     against: ResolvedSource | None = None  # an archive to compare with; None: there is none, it stands for itself
     slower: float = 0.1  # a share: what costs that much more than it is slower
@@ -147,7 +149,7 @@ class Candidate:
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
         """Everything that is asked: the packed samples, then the inputs given."""
-        return (*self.packed.samples, *given_samples(self.options.inputs))
+        return (*self.packed.samples, *given_samples(self.options.inputs, self.packed.generated))
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -181,6 +183,8 @@ class Candidate:
         """The answers of the archive compared with, by the sample's name; raises HandlerError if it has none."""
         try:
             return {sample.name: self.old.sample_runner.alone(sample) for sample in self.samples}
+        except UnconfirmedDownloadError:
+            raise
         except MarpackError as error:
             what = f"there is nothing to compare with: {error.what}"
             raise HandlerError(what, where=self.old.source, hint=error.hint) from error
@@ -203,7 +207,7 @@ class Candidate:
         settings = replace(self.options.settings.as_served(self.config), python=self.python)
         load = replace(self.options.load, target=self.target, required=required(self.archive))
         first, self._first = self._first, None
-        return SampleRunner(
+        runner = SampleRunner(
             self.archive,
             load,
             settings,
@@ -212,6 +216,8 @@ class Candidate:
             tolerance=self.options.tolerance,
             first=first,
         )
+        runner.lost = torchrun_error(self.config)
+        return runner
 
     def place(self, frames: Sequence[Frame]) -> str | None:
         """Return the innermost of a traceback's places in the archive's own files."""
@@ -219,6 +225,10 @@ class Candidate:
         if frame is None:
             return None
         return f"{self.source}!{frame.file.removeprefix(f'{self.sample_runner.folder}/')}:{frame.line}"
+
+    def line_of(self, frames: Sequence[Frame]) -> str | None:
+        """Return the innermost of a traceback's places, in the archive's own files where it passes through any."""
+        return self.place(frames) or (f"{frames[-1].file}:{frames[-1].line}" if frames else None)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one small member."""

@@ -6,7 +6,14 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct, to_builtins
 
-from marpack.errors import ArchiveError, MarpackError, UsageError, did_you_mean
+from marpack.errors import (
+    ArchiveError,
+    DeviceUnavailableError,
+    MarpackError,
+    UnconfirmedDownloadError,
+    UsageError,
+    did_you_mean,
+)
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.checks import run
@@ -23,7 +30,7 @@ from marpack.gate.verdicts import (
     problem,
     skipped,
 )
-from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, Check
+from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
@@ -163,6 +170,8 @@ class _Examination:
     def _outcome(self, each: Check) -> CheckOutcome:
         try:
             outcome = run(each, self._candidate)
+        except (DeviceUnavailableError, UnconfirmedDownloadError):
+            raise  # they say nothing about the archive
         except MarpackError as error:
             outcome = failed(error_problem(error))
         if each.asks and self._candidate.sample_runner.lost:  # the model could not be loaded, or not once more
@@ -187,6 +196,7 @@ class _Examination:
         candidate = self._candidate
         opened = "archive" in vars(candidate)
         loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
+        samples = candidate.samples if "samples" in vars(candidate) else ()
         verdict = self._verdict()
         return GateReport(
             archive=candidate.source,
@@ -203,7 +213,8 @@ class _Examination:
             reservations=tuple(_reservations(candidate, self._choice)),
             interrupted=self._interrupted,
             checks=tuple(self._done[each.name] for each in self._checks),
-            samples=len(candidate.samples) if "samples" in vars(candidate) else 0,
+            samples=len(samples),
+            generated=sum(sample.is_generated for sample in samples),
             costs=candidate.costs,
             seconds=round(seconds, 3),
         )
@@ -240,6 +251,8 @@ def _reservations(candidate: Candidate, choice: CheckSelection) -> Iterator[str]
 def _severities(candidate: Candidate) -> Mapping[str, Severity]:
     project = candidate.resolved.project
     found: dict[str, Severity] = to_builtins(project.checks) if project else {}
+    if candidate.options.require_safe:  # the command line counts more than the project
+        found.pop(SAFETY, None)
     return {name: Severity(weight) for name, weight in found.items()}
 
 

@@ -1,5 +1,6 @@
 """The samples packed in an archive or given, and the one worker that answers them as seldom as may be."""
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     input: Input  # as `marpack run --input` would make it, by the name that people know
     expected: Expectation = Expectation()  # of nothing: any 2xx
     is_packed: bool = True
+    is_generated: bool = False  # `marpack init` generated its content, so an answer to it proves nothing
 
     @property
     def request(self) -> Request:
@@ -58,6 +60,7 @@ class PackedSamples(Struct, frozen=True):
 
     samples: tuple[Sample, ...] = ()
     problems: tuple[Finding, ...] = ()
+    generated: frozenset[str] = frozenset()  # "sha256:<hex>" of every content that is marked as generated
 
 
 def packed_samples(archive: Archive, shape: RequestDefaults | None = None) -> PackedSamples:
@@ -67,16 +70,25 @@ def packed_samples(archive: Archive, shape: RequestDefaults | None = None) -> Pa
     """
     index = index_of(archive)
     listed = index.samples if index else ()
-    found = [_sample(archive, number, item, shape or RequestDefaults()) for number, item in enumerate(listed)]
+    # A mark holds for its content under every name: a copy or a renamed file is as generated as the original.
+    generated = frozenset(mark for item in listed if isinstance(mark := item.get("generated"), str))
+    found = [
+        _sample(archive, number, item, shape or RequestDefaults(), generated) for number, item in enumerate(listed)
+    ]
     return PackedSamples(
         tuple(item for item in found if isinstance(item, Sample)),
         tuple(item for item in found if isinstance(item, Finding)),
+        generated,
     )
 
 
 def _sample(
-    archive: Archive, number: int, item: dict[str, Any], shape: RequestDefaults
-) -> Sample | Finding:  # Any: JSON
+    archive: Archive,
+    number: int,
+    item: dict[str, Any],  # Any: JSON
+    shape: RequestDefaults,
+    generated: frozenset[str],
+) -> Sample | Finding:
     where = f"{archive.source}!{INDEX_NAME}: samples[{number}]"
     try:
         reported = msgspec.convert(item, schema.SampleSpec)
@@ -89,16 +101,29 @@ def _sample(
         data = file.read()
     # Its request id is its own, in every run the same.
     sent = shape.input(reported.input.removeprefix("MAR-INF/"), number, type_of(reported.input, data), data)
-    return Sample(name=reported.input, input=sent, expected=reported.expect or Expectation())
+    return Sample(
+        name=reported.input,
+        input=sent,
+        expected=reported.expect or Expectation(),
+        is_generated=_digest(data) in generated,
+    )
 
 
-def given_samples(inputs: Iterable[Input]) -> Iterator[Sample]:
-    """Yield what was given beside the packed samples; any 2xx will do."""
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def given_samples(inputs: Iterable[Input], generated: frozenset[str] = frozenset()) -> Iterator[Sample]:
+    """Yield a sample for each input given beside the packed samples; any 2xx will do.
+
+    `generated` are the digests of generated contents: a request that holds one of them proves nothing either.
+    """
     seen: Counter[str] = Counter()
     for each in inputs:
         seen[each.name] += 1
         name = each.name if seen[each.name] == 1 else f"{each.name} ({seen[each.name]})"
-        yield Sample(name=name, input=each, is_packed=False)
+        is_generated = bool(generated) and any(_digest(part.value) in generated for part in each.request.parts)
+        yield Sample(name=name, input=each, is_packed=False, is_generated=is_generated)
 
 
 class SampleRunner:
@@ -119,7 +144,7 @@ class SampleRunner:
         self.samples = samples
         self.seconds_per_check = seconds_per_check  # that each check may spend on repeating samples
         self._tolerance = tolerance  # of numbers, absolute and relative
-        self.lost: MarpackError | None = None  # why it can be asked no more
+        self.lost: MarpackError | None = None  # why it can be asked no more, or not at all
         self.loaded: Loaded | None = None  # what the worker said of the model when it was loaded
         self.unsteady: dict[str, str] = {}  # sample → how its answer was another when asked again
         self._archive = archive
@@ -206,6 +231,11 @@ class SampleRunner:
     def answered(self) -> tuple[Sample, ...]:
         """The samples that get a 2xx when handled alone: only those can be compared."""
         return tuple(sample for sample in self.samples if self.alone(sample).ok)
+
+    @cached_property
+    def proving(self) -> tuple[Sample, ...]:
+        """The samples that get a 2xx and are real inputs: only those prove anything."""
+        return tuple(sample for sample in self.answered if not sample.is_generated)
 
     @property
     def pace(self) -> float:

@@ -82,6 +82,7 @@ class GateReport(Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     checks: tuple[CheckResult, ...]
     samples: int = 0  # packed and given, that were there to be asked
+    generated: int = 0  # of these, the ones that `marpack init` generated: they prove nothing
     costs: Costs | None = None  # beside another archive, with --slower
     seconds: float
 

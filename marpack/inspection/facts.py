@@ -10,6 +10,7 @@ from marpack.findings import Finding
 from marpack.inspection.pickles import PickleScan
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
+from marpack.weights.programs import Program
 from marpack.weights.torchscript import ScriptMethod
 
 
@@ -107,5 +108,6 @@ class Inspection(Struct, frozen=True, kw_only=True):
     requirements: tuple[str, ...] = ()
     weights: tuple[WeightsFacts, ...] = ()
     pickles: PickleScan = PickleScan()
+    programs: tuple[Program, ...] = ()  # native and generated code, whatever the pickles are
     verified: Verified | None = None
     findings: tuple[Finding, ...] = ()

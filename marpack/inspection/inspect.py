@@ -1,9 +1,11 @@
 """Archive → facts: members, weights, pickles, integrity; nothing of it is run."""
 
 import ast
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -13,13 +15,14 @@ from marpack.archive.index import Index
 from marpack.archive.protocol import Archive, Progress
 from marpack.archive.server_rules import require_files
 from marpack.errors import DamagedArchiveError
-from marpack.findings import Finding
+from marpack.findings import Finding, Severity
 from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, TensorFacts, Verified, WeightsFacts
 from marpack.inspection.lint.classes import Library, LocalClass
 from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide, find_handler, search_path
-from marpack.inspection.lint.files import Files
-from marpack.inspection.nested import NestedScan
-from marpack.inspection.pickles import PickleFacts, Unscanned, distrust, scan_of
+from marpack.inspection.lint.files import UNREADABLE, Files
+from marpack.inspection.nested import NestedScan, Part
+from marpack.inspection.pickles import Unscanned, distrust, scan_of
+from marpack.inspection.programs import program_findings
 from marpack.inspection.text_members import (
     Signed,
     config_facts,
@@ -31,11 +34,13 @@ from marpack.inspection.text_members import (
     signed_index,
     too_costly,
 )
-from marpack.inspection.verify import changed, damaged, digests
+from marpack.inspection.verify import UNLIKE, changed, damaged, digests
+from marpack.torchserve.targets import Target
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT
+from marpack.weights.programs import Program
 from marpack.weights.tensors import StoredTensor
 
 _LARGEST = 10
@@ -81,7 +86,7 @@ class MemberScan(Struct, frozen=True, kw_only=True):
     """What one member holds."""
 
     weights: WeightsFacts | None = None
-    seen: tuple[PickleFacts | Unscanned, ...] = ()
+    seen: tuple[Part, ...] = ()
     damage: Finding | None = None
 
 
@@ -100,7 +105,7 @@ def _look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
         found = recognize(file, walk.budget)
         weights = None
         if found.kind is not WeightsFormat.UNKNOWN:
-            weights = weights_facts(name, read_contents(file, found, frugal=is_elsewhere(archive)))
+            weights = weights_facts(name, read_contents(file, found))
         return MemberScan(weights=weights, seen=tuple(walk.file(name, file, found)))
 
 
@@ -109,6 +114,7 @@ def inspect(
     *,
     verify: bool = False,
     parse_config: bool = True,
+    static_checks: bool = False,
     max_opcodes: int | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
@@ -118,6 +124,7 @@ def inspect(
         archive: Is read by range: its directory, the small files and the weights' headers.
         verify: Read every byte, and compare digests and CRCs.
         parse_config: Give the model config's values beside its text, which takes a YAML parser.
+        static_checks: Report what the static checks of a build find, too.
         max_opcodes: How many all pickles together may have; None: `OPCODE_LIMIT`.
         progress: Is called with the number of bytes just verified, again and again.
 
@@ -130,11 +137,21 @@ def inspect(
         fetched=is_elsewhere(archive),
         opcodes=max_opcodes or OPCODE_LIMIT,
         weights=manifest.model.serialized_file,
+        members=archive.entries,
     )
     looked = [look(archive, name, walk) for name in archive.entries]
-    pickles = scan_of([part for item in looked for part in item.seen], unfetched=walk.unfetched)
+    parts = [part for item in looked for part in item.seen]
+    pickles = scan_of(parts, unfetched=walk.unfetched)
+    programs = tuple(dict.fromkeys(part for part in parts if isinstance(part, Program)))
     index = signed.index or Index(members=())
     labels, config = label_facts(archive), config_facts(archive, parse=parse_config)
+    findings = (
+        *archive.server_findings,
+        *_integrity(archive, signed, sums, looked),
+        *distrust(pickles, archive.source),
+        *program_findings(programs, archive.source),
+        *distrusted_texts(labels, config, archive.source),
+    )
     return Inspection(
         source=archive.source,
         form=archive.form,
@@ -152,14 +169,42 @@ def inspect(
         requirements=_requirements(archive),
         weights=tuple(item.weights for item in looked if item.weights),
         pickles=pickles,
+        programs=programs,
         verified=_verified(archive, signed, sums) if verify else None,
-        findings=(
-            *archive.server_findings,
-            *_integrity(archive, signed, sums, looked),
-            *distrust(pickles, archive.source),
-            *distrusted_texts(labels, config, archive.source),
-        ),
+        findings=(*findings, *_static_findings(archive, index, findings)) if static_checks else findings,
     )
+
+
+class _CheapView:
+    """An archive's members as the static checks read them, without those that cost too much to fetch."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self.entries = archive.entries
+
+    def open(self, name: str) -> BinaryIO:
+        """Open one member; raises KeyError for one that costs too much."""
+        if too_costly(self._archive, name):
+            raise KeyError(name)
+        return self._archive.open(name)
+
+
+def _static_findings(archive: Archive, index: Index, known: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield what the static checks of a build find in an archive, except for what `known` says already."""
+    # Imported where it is needed: running and serving an archive do without.
+    from marpack.inspection.lint.linting import lint  # noqa: PLC0415
+    from marpack.inspection.lint.weights import PICKLED  # noqa: PLC0415
+
+    target = Target(index.target) if index.target in set(Target) else Target.TORCHSERVE
+    for finding in lint(_CheapView(archive), archive.manifest, target=target, vendored=index.vendored):
+        member = (finding.where or "").partition(":")[0]
+        place = re.compile(rf"{re.escape(f'{archive.source}!{member}')}($|[!@:])")
+        reported = [each for each in known if place.match(each.where or "")]
+        is_repeated = any(each.severity is Severity.ERROR and each.code not in UNLIKE for each in reported)
+        is_repeated |= bool(reported) and finding.code == UNREADABLE.name
+        is_repeated |= bool(reported) and finding.code == PICKLED.name and finding.severity is not Severity.ERROR
+        if not is_repeated:
+            yield replace(finding, where=f"{archive.source}!{finding.where}" if finding.where else archive.source)
 
 
 def handler_facts(archive: Archive) -> HandlerFacts:

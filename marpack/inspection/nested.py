@@ -2,19 +2,29 @@
 
 import io
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from enum import Enum
 from typing import BinaryIO
 
 from marpack.archive.zip_records import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
-from marpack.inspection.pickles import PickleFacts, Unscanned, is_dangerous, judge
-from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
-from marpack.weights import legacy
+from marpack.inspection.pickles import (
+    HostileExpression,
+    PickleFacts,
+    PickleVerdict,
+    StrayImports,
+    Unscanned,
+    is_dangerous,
+    is_packed,
+    judge,
+)
+from marpack.inspection.wrappings import HEAD, WrappingError, unwrap, wraps
+from marpack.weights import legacy, safetensors
 from marpack.weights.bytestream import read_at
 from marpack.weights.detect import Recognized
 from marpack.weights.kind import WeightsFormat
-from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, OpcodeBudget
+from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
+from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
 from marpack.weights.torch_zip import TorchZip, plain_members
 from marpack.weights.zip_entries import TAIL, LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
@@ -25,46 +35,57 @@ MAX_EXPANDED = 128 * 1024 * 1024  # bytes that come out of compressed files, or 
 MAX_STREAMS = 1000  # pickles one after the other in one file
 _CHUNK = 64 * 1024
 _MAGIC = (b"\x80", b"L")  # with which torch.save's magic number may begin
+_SAFETENSORS = (".safetensors", ".sft")
 _PADDING = b"\0 \t\r\n"
+_MODULES = (".py", ".pyc", ".pyo", ".pyw", ".so", ".pyd")
 _PROTOCOLS = tuple(b"\x80" + bytes([number]) for number in range(6))  # how pickles begin since protocol 2
-_ODD = (b"P", b"7", b"R", b"\x1f", b"x", b"\xfd", b"\x5d", b"\x93", b"\x28", b"\x04", b"B")  # how wrappings begin
+_WRAPPED = tuple(bytes([code]) for code in b"P7RZ\x1fx\xfd\x5d\x93\x28\x04B")  # how wrapped files begin
+_FOREIGN = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)  # weights that are not pickles by nature
 # Files whose name says that somebody unpickles them, and those that may be of another format.
 _COMPRESSED = r"(?:\.(?:gz|bz2|xz|lzma|z|zlib))?\Z"
 _PICKLES = re.compile(rf"\.(?:pkl|pickle|joblib){_COMPRESSED}", re.IGNORECASE)
 _WEIGHTS = re.compile(rf"\.(?:pt|pth|ckpt){_COMPRESSED}", re.IGNORECASE)
 # The pickles that TorchScript's own reader, which is C++, loads.
 _SCRIPT = r"(?:data|constants|attributes|bytecode|traced_inputs)\.pkl|code/.*\.debug_pkl"
-# Formats that are recognized by more than a pickle's marks, so that no name or first byte makes them one.
-_OTHERS = (WeightsFormat.SAFETENSORS, WeightsFormat.ONNX, WeightsFormat.ELF)
 
-Found = Iterator[PickleFacts | Unscanned]
-Unwrapping = Generator[PickleFacts | Unscanned, None, bool]
+Part = PickleFacts | HostileExpression | StrayImports | Program | Unscanned
+Found = Iterator[Part]
+Unwrapping = Generator[Part, None, bool]
 
 
 class Claim(Enum):
-    """What speaks for it that a file is a pickle."""
+    """What says that a file is a pickle. Without a claim it still is one if unpickling it would call anything."""
 
-    NUMBERS = "nothing, whatever it begins with: numbers, or bytes among the values of a pickle"
-    NONE = "nothing but its bytes"
-    NAMED = "its name, which files of other formats have, too"
-    UNPICKLED = "its name, or what it lies in"
+    NUMBERS = "nothing, not even a pickle's mark: the storage of a tensor, or bytes among the values of a pickle"
+    NONE = "a pickle's mark, if it begins with one"
+    NAMED = "its name, which files of other formats also have"
+    UNPICKLED = "its name, or the file around it, which unpickles it"
 
 
 class NestedScan:
     """One look into everything; what is found is yielded, and so is what was not looked into."""
 
-    def __init__(self, *, fetched: bool = False, opcodes: int = OPCODE_LIMIT, weights: str | None = None) -> None:
-        """Start with nothing seen.
+    def __init__(
+        self,
+        *,
+        fetched: bool = False,
+        opcodes: int = OPCODE_LIMIT,
+        weights: str | None = None,
+        members: Iterable[str] = (),
+    ) -> None:
+        """Start a scan.
 
         Args:
             fetched: The bytes come from elsewhere: leave out, and count, what torch itself reads as numbers or code.
             opcodes: How many all pickles together may have.
             weights: The member that the manifest names as the weights.
+            members: Names of the archive's members: an import of a module among them runs the archive's code.
         """
         self.budget = OpcodeBudget(opcodes)
         self.unfetched = 0
         self._thorough = not fetched
         self._weights = weights
+        self._packed = frozenset(module for name in members for module in _modules(name))
         self._files_left = MAX_FILES
         self._bytes_left = MAX_EXPANDED
         self._is_over = False
@@ -87,17 +108,21 @@ class NestedScan:
         file.seek(0)
         head = file.read(HEAD)
         claim = self._claim(where, claim, found)
+        if kind := program_kind(where, head, file):
+            yield Program(where, kind)
+        is_wrapped = False
         try:
             tail = TAIL if self._thorough else END.size if depth == 0 else 0
             if archive := _zip_of(file, head, found, self.budget, tail):
+                is_wrapped = True
                 yield from self._zip(where, file, archive, depth)
         except NotZipError as error:
             if claim is not Claim.NUMBERS or isinstance(error, LargeZipError):
                 yield Unscanned(where, f"it begins as a zip, and cannot be read as one: {error}")
-        is_wrapped = yield from self._wrapped(where, file, head, depth, claim)
+        is_wrapped |= yield from self._wrapped(where, file, head, depth, claim)
         if pickles := _legacy_pickles(file, head, found, self.budget):
             yield from self._legacy(where, file, pickles, depth)
-        elif head and not head.startswith(LOCAL_MAGIC):
+        elif head:
             claim = Claim.NONE if is_wrapped else claim
             if head[0] in OPCODES or claim is Claim.UNPICKLED:
                 yield from self._follow(where, file, 0, claim, depth, first=head[:2])
@@ -128,20 +153,20 @@ class NestedScan:
         return None
 
     def _claim(self, where: str, claim: Claim, found: Recognized | None) -> Claim:
-        if found and found.kind in _OTHERS:
-            return Claim.NUMBERS
         if claim is not Claim.NONE:
             return claim
         if _PICKLES.search(where):
             return Claim.UNPICKLED
-        return Claim.NAMED if where == self._weights or _WEIGHTS.search(where) else Claim.NONE
+        is_foreign = found is not None and found.kind in _FOREIGN
+        return Claim.NAMED if _WEIGHTS.search(where) or (where == self._weights and not is_foreign) else Claim.NONE
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
         is_script = archive.kind is WeightsFormat.TORCHSCRIPT
-        plain = plain_members(archive)
+        numbers, pickled = yield from self._judge_zip(where, archive)
+        plain = plain_members(archive) | numbers
         self.unfetched += 0 if self._thorough else len(plain)
         for entry in archive.entries:
-            if entry.size == 0 or (entry in plain and not (self._thorough and _begins_oddly(file, entry))):
+            if entry.size == 0 or (entry in plain and not (self._thorough and may_hide_pickle(file, entry))):
                 continue
             name = entry.name.removeprefix(archive.root)
             inside = f"{where}!{entry.name}"
@@ -160,7 +185,24 @@ class NestedScan:
                     yield from self._follow(inside, inner, first.end, Claim.NONE, depth)
             else:
                 claim = Claim.NUMBERS if entry in plain else Claim.NONE
+                claim = Claim.UNPICKLED if entry in pickled else claim
                 yield from self.file(inside, inner, depth=depth + 1, claim=claim)
+
+    def _judge_zip(self, where: str, archive: TorchZip) -> Generator[Part, None, tuple[frozenset[ZipEntry], ...]]:
+        """Judge a zip as a whole; return which members torch.export.load reads as numbers, and which it unpickles."""
+        if kind := package_kind(archive.entries):
+            yield Program(where, kind)
+            if kind is ProgramKind.TORCH_PACKAGE:
+                yield Unscanned(where, "it is a torch.package: its own modules can take the place of installed ones")
+        if not archive.is_exported:
+            return frozenset(), frozenset()
+        from marpack.weights.exported_scan import scan_exported  # noqa: PLC0415 - many types that few archives need
+
+        exported = scan_exported(archive, self.budget)
+        for problem in exported.problems:
+            reported = HostileExpression if problem.is_dangerous else Unscanned
+            yield reported(f"{where}!{problem.member}", problem.reason)
+        return exported.numbers, exported.pickles
 
     def _entry(self, file: BinaryIO, entry: ZipEntry) -> BinaryIO:
         """Open a member of a zip within a zip. Raises NotZipError, also when it expands to too much."""
@@ -190,25 +232,57 @@ class NestedScan:
                 yield Unscanned(where, f"it has over {MAX_STREAMS:,} pickles in a row")
                 return
             stream = self.budget.read(file, at)
-            if stream.imports and stream.has_arrays:
-                plain, stream = stream, self.budget.read(file, at, joblib=True)
-                if plain.unfollowed or not plain.imports.keys() <= stream.imports.keys():  # numbers read as opcodes
-                    yield from _judged(where, plain)
-            marked = first in _PROTOCOLS
+            if stream.has_arrays:
+                stream = self.budget.read(file, at, arrays=Arrays.SKIPPED)
+                yield from self._beside(where, stream, self.budget.read(file, at, arrays=Arrays.AS_OPCODES))
+            is_marked = first in _PROTOCOLS
             at, first = (stream.end, b"") if stream.problem else self._behind(file, stream.end)
-            if _is_pickle(stream, claim, marked=marked, is_whole=at >= size):
+            wrapped = bool(first) and wraps(read_at(file, at, HEAD))
+            if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
+                if where.endswith(_SAFETENSORS) and safetensors.is_exact(file):
+                    return  # its name names its only loader, and that takes the whole file
                 yield from self._pickle(where, file, stream, depth)
-            claim = Claim.NUMBERS if claim is Claim.NUMBERS else Claim.NONE
+            elif stream.imports:
+                yield StrayImports(where, tuple(item.path for item in stream.imports))
+            claim = Claim.NAMED if claim is Claim.UNPICKLED else claim
+            if wrapped:
+                rest = stored(file, at, size - at)
+                yield from self.file(f"{where}@{at}", rest, depth=depth + 1, claim=claim)
+                return
         if self._bytes_left < 0:
             yield Unscanned(where, "it is padded with more bytes than are read")
+
+    def _beside(self, where: str, stream: Stream, plain: Stream) -> Found:
+        """Judge what pickle.load does with joblib's file, if that is more than what joblib.load does."""
+        if any(map(is_dangerous, plain.imports.keys() - stream.imports.keys())):
+            yield from self._judged(where, plain)
+            return
+        is_safe = judge(stream, where, packed=self._packed).verdict is PickleVerdict.SAFE
+        if is_safe and (plain.unfollowed or not plain.does_no_more_than(stream)):
+            yield Unscanned(where, "joblib.load and pickle.load read it differently")
+
+    def _is_pickle(self, stream: Stream, claim: Claim, *, is_marked: bool, is_whole: bool) -> bool:
+        """Return whether a stream is judged as a pickle; otherwise it is data, and no unpickler calls anything."""
+        if not stream.is_data or claim is Claim.UNPICKLED or (is_marked and claim is not Claim.NUMBERS):
+            return True
+        if stream.imports:
+            is_listed = claim is not Claim.NAMED and not any(is_packed(item, self._packed) for item in stream.imports)
+            return not is_listed or (stream.problem is None and any(map(is_dangerous, stream.imports)))
+        return stream.problem is None and (is_whole or claim is Claim.NAMED)
 
     def _pickle(
         self, where: str, file: BinaryIO, stream: Stream, depth: int, *, torch: bool = False, script: bool = False
     ) -> Found:
         """Judge a pickle, and look into the byte strings in it that are pickles or zips."""
-        yield from _judged(where, stream, torch=torch, script=script)
+        yield from self._judged(where, stream, torch=torch, script=script)
         for begin, length in stream.files:
             yield from self.file(f"{where}@{begin}", stored(file, begin, length), depth=depth + 1, claim=Claim.NUMBERS)
+
+    def _judged(self, where: str, stream: Stream, *, torch: bool = False, script: bool = False) -> Found:
+        label = where if stream.start == 0 else f"{where}@{stream.start}"
+        yield judge(stream, label, torch=torch, script=script, packed=self._packed)
+        if stream.problem:
+            yield Unscanned(label, stream.problem)
 
     def _behind(self, file: BinaryIO, at: int) -> tuple[int, bytes]:
         """Return where the padding at a byte ends, and the two bytes there: none at the end, or where we give up."""
@@ -225,32 +299,6 @@ class NestedScan:
 def _two(file: BinaryIO, at: int) -> bytes:
     file.seek(at)
     return file.read(2)
-
-
-def _judged(where: str, stream: Stream, *, torch: bool = False, script: bool = False) -> Found:
-    label = where if stream.start == 0 else f"{where}@{stream.start}"
-    yield judge(stream, label, torch=torch, script=script)
-    if stream.problem:
-        yield Unscanned(label, stream.problem)
-
-
-def _is_pickle(stream: Stream, claim: Claim, *, marked: bool, is_whole: bool) -> bool:
-    """Tell whether a stream is a pickle to anyone, and not text or numbers that begin like one.
-
-    To import is not to run anything but what is packed or installed: words one below the other do that.
-    """
-    if claim is Claim.UNPICKLED or (marked and claim is not Claim.NUMBERS):
-        return True
-    if claim is Claim.NAMED and not (stream.is_data and stream.opcodes == 1 and not stream.imports):
-        return True  # else no unpickler gets beyond its first byte
-    if stream.is_data:
-        return False
-    is_bad = any(map(is_dangerous, stream.imports))
-    if stream.asks:
-        return stream.acts and is_bad
-    if stream.problem is None and not stream.acts and not stream.imports:
-        return is_whole
-    return stream.problem is not None or stream.acts or is_bad
 
 
 def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget) -> list[Stream]:
@@ -281,11 +329,19 @@ def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: Opcod
         return None
 
 
-def _begins_oddly(file: BinaryIO, entry: ZipEntry) -> bool:
-    """Tell whether numbers could be something else, by their first byte: the one look that all of them get."""
+def _modules(member: str) -> Iterator[str]:
+    """Yield the names by which a member's folders, and the member itself, could be imported."""
+    *folders, name = member.split("/")
+    yield from folders
+    if name.endswith(_MODULES):
+        yield name.partition(".")[0]
+
+
+def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
+    """Return whether a tensor's storage may be read as something else, by its first byte: all of them are asked."""
     if entry.header < 0:
         return True
     data = read_at(file, entry.header, HEAD)
     begin = LOCAL.size + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
     first = data[begin : begin + 1]
-    return not first or first[0] in OPCODES or first in _ODD
+    return not first or first[0] in OPCODES or first in _WRAPPED or first in FIRST_BYTES

@@ -1,6 +1,6 @@
-"""What unpickling would import and call, and which of those names are never honest."""
+"""The verdict on a pickle, by what loading it imports and calls."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from io import BytesIO
 
@@ -106,8 +106,22 @@ class PickleFacts(Struct, frozen=True, kw_only=True):
     problem: str | None = None  # why it breaks off before its end
 
 
+class StrayImports(Struct, frozen=True):
+    """What an unpickler would import of a file that is not a pickle, before it fails: `cat` reads as `at`."""
+
+    where: str
+    globals: tuple[str, ...]
+
+
 class Unscanned(Struct, frozen=True):
-    """A part of a member that was not looked into, and why."""
+    """A part of a member that was not scanned, and why."""
+
+    where: str
+    reason: str
+
+
+class HostileExpression(Struct, frozen=True):
+    """A text in a torch.export program that loading it would turn into code, and that no honest program has."""
 
     where: str
     reason: str
@@ -118,11 +132,15 @@ class PickleScan(Struct, frozen=True, kw_only=True):
 
     verdict: PickleVerdict = PickleVerdict.SAFE  # the worst of all; what was not looked into needs trust
     pickles: tuple[PickleFacts, ...] = ()
+    expressions: tuple[HostileExpression, ...] = ()  # each is dangerous
     unscanned: tuple[Unscanned, ...] = ()
+    stray_imports: tuple[StrayImports, ...] = ()  # of files that are not pickles; importing alone runs no packed code
     unfetched: int = 0  # members of torch's files elsewhere, numbers and code that torch never unpickles
 
 
-def judge(stream: Stream, where: str, *, torch: bool = False, script: bool = False) -> PickleFacts:
+def judge(
+    stream: Stream, where: str, *, torch: bool = False, script: bool = False, packed: Collection[str] = ()
+) -> PickleFacts:
     """Return the verdict on one pickle.
 
     Args:
@@ -130,14 +148,15 @@ def judge(stream: Stream, where: str, *, torch: bool = False, script: bool = Fal
         where: Its place, for messages.
         torch: A loader of torch's reads it.
         script: That loader is TorchScript's own, in C++.
+        packed: Top-level names of the modules in the archive.
     """
     names = disallowed(stream.imports, script=script)
     beyond = tuple(item for item in names if item.path not in INERT)
     reasons = list(_dangers(stream, beyond))
     is_dangerous = bool(reasons)
-    if stream.indirect:
-        reasons.append("it calls what another call returned")
-    needs_trust = bool(beyond or stream.indirect or stream.problem or (torch and names))
+    if not script:  # whose reader imports nothing
+        reasons += _doubts(stream, packed)
+    needs_trust = bool(beyond or reasons or stream.problem or (torch and names))
     verdict = PickleVerdict.NEEDS_TRUST if needs_trust else PickleVerdict.SAFE
     return PickleFacts(
         where=where,
@@ -151,10 +170,25 @@ def judge(stream: Stream, where: str, *, torch: bool = False, script: bool = Fal
     )
 
 
+def is_packed(item: Global, packed: Collection[str]) -> bool:
+    """Return whether a name may be imported from a module that the archive contains."""
+    return item.module.partition(".")[0] in packed
+
+
+def _doubts(stream: Stream, packed: Collection[str]) -> Iterator[str]:
+    """Yield what keeps a pickle from being safe although each of its imports may be allowed."""
+    if stream.indirect:
+        yield "it calls the result of another call"
+    yield from (f"it calls {path} with unusual arguments" for path in stream.misused)
+    yield from (
+        f"it imports {item.path} from a module in the archive" for item in stream.imports if is_packed(item, packed)
+    )
+
+
 def _dangers(stream: Stream, names: tuple[Global, ...]) -> Iterator[str]:
     if stream.computed:
-        yield "it computes the name of what it imports"
-    yield from (f"it changes {item.path}, which it imports" for item in stream.changes)
+        yield "it computes the name of an import"
+    yield from (f"it imports and changes {item.path}" for item in stream.changes)
     known = [item for item in names if is_dangerous(item)]
     yield from (f"it imports {item.path}" for item in known)
     rest = [item for item in names if item not in known]
@@ -162,53 +196,67 @@ def _dangers(stream: Stream, names: tuple[Global, ...]) -> Iterator[str]:
         yield from (f"it imports {path}, which picklescan lists as dangerous" for path in second_opinion(rest))
 
 
-def scan_of(seen: Sequence[PickleFacts | Unscanned], *, unfetched: int = 0) -> PickleScan:
-    """Put what was seen of all members together, under the worst verdict of them all."""
+def scan_of(seen: Sequence[object], *, unfetched: int = 0) -> PickleScan:
+    """Return the scan of all members, with the worst of their verdicts."""
     found = tuple(item for item in seen if isinstance(item, PickleFacts))
     worst = max((pickle.verdict for pickle in found), key=list(PickleVerdict).index, default=PickleVerdict.SAFE)
     unscanned = tuple(item for item in seen if isinstance(item, Unscanned))
+    expressions = tuple(item for item in seen if isinstance(item, HostileExpression))
     if unscanned and worst is PickleVerdict.SAFE:
         worst = PickleVerdict.NEEDS_TRUST
-    return PickleScan(verdict=worst, pickles=found, unscanned=unscanned, unfetched=unfetched)
+    if expressions:
+        worst = PickleVerdict.DANGEROUS
+    return PickleScan(
+        verdict=worst,
+        pickles=found,
+        expressions=expressions,
+        unscanned=unscanned,
+        stray_imports=tuple(item for item in seen if isinstance(item, StrayImports)),
+        unfetched=unfetched,
+    )
 
 
 def distrust(scan: PickleScan, source: str) -> Iterator[Finding]:
-    """Yield what to know before anybody unpickles anything of the archive."""
+    """Yield a finding for each pickle that is not safe to load, and for each part that was not scanned."""
     for pickle in scan.pickles:
         where = f"{source}!{pickle.where}"
         if pickle.verdict is PickleVerdict.DANGEROUS:
             yield Finding(
                 code="dangerous-pickle",
                 severity=Severity.ERROR,
-                message=f"unpickling it would run code: {'; '.join(pickle.reasons)}",
+                message=f"loading this pickle runs code: {'; '.join(pickle.reasons)}",
                 where=where,
-                hint="do not load it anywhere; ask where the archive comes from",
+                hint="Do not load the archive. Ask its author what the file is for.",
             )
         elif pickle.verdict is PickleVerdict.NEEDS_TRUST and (pickle.globals or pickle.reasons):
             yield _untrusted(pickle, where)  # without either it is among what was not looked into
+    for expression in scan.expressions:
+        yield Finding(
+            code="dangerous-expression",
+            severity=Severity.ERROR,
+            message=f"torch.export.load would run it as code: {expression.reason}",
+            where=f"{source}!{expression.where}",
+            hint="do not load it; ask its author for a file that torch.export.save wrote",
+        )
     for part in scan.unscanned:
         yield Finding(
             code="unscanned",
             severity=Severity.WARNING,
-            message=f"it was not looked into to its end: {part.reason}",
+            message=f"not scanned completely: {part.reason}",
             where=f"{source}!{part.where}",
-            hint="nobody can tell that it is safe; if you trust whoever made it: --trust-pickle",
+            hint="If you trust the archive's author, use --trust-pickle.",
         )
 
 
 def _untrusted(pickle: PickleFacts, where: str) -> Finding:
     harmless = ", although it runs no code" if pickle.runs_no_code else ""
+    rest = len(pickle.globals) - _NAMED
+    names = ", ".join(pickle.globals[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    causes = [*([f"it imports {names}"] if names else ()), *pickle.reasons]
     return Finding(
         code="untrusted-pickle",
         severity=Severity.WARNING,
-        message=f"torch.load(weights_only=True) refuses it{harmless}: {_needed(pickle)}",
+        message=f"torch.load(weights_only=True) refuses it{harmless}: {'; '.join(causes)}",
         where=where,
-        hint="save the state_dict instead of the model",
+        hint="Save the state_dict instead of the model. If you trust the archive's author, use --trust-pickle.",
     )
-
-
-def _needed(pickle: PickleFacts) -> str:
-    if not pickle.globals:
-        return "; ".join(pickle.reasons)
-    rest = len(pickle.globals) - _NAMED
-    return f"it imports {', '.join(pickle.globals[:_NAMED])}" + (f" and {rest} more" if rest > 0 else "")

@@ -1,12 +1,15 @@
 """requirements.txt as pip reads it."""
 
 import codecs
+import posixpath
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from pathlib import PurePosixPath
+from urllib.parse import unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from marpack.errors import first_line
 from marpack.torchserve.distributions import canonical
@@ -21,6 +24,10 @@ _MAX_LENGTH = 4096  # characters
 # Options that stand behind a requirement.
 _TRAILING = r"\s--(hash|config-settings?|global-option|install-option)\b.*$"
 _URL = r"(?i)^(\w+\+)?[a-z][a-z0-9+.-]*://"
+_MAX_FILES = 100  # that one requirements file leads to
+_SDISTS = (".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".tar")
+# Options of pip's that name a file: short, long, and the shortest that pip's parser takes for the long one.
+_NAMING = (("-r", "--requirement", "--requirem"), ("-c", "--constraint", "--c"), ("-e", "--editable", "--ed"))
 
 
 class LineKind(StrEnum):
@@ -29,6 +36,7 @@ class LineKind(StrEnum):
     REQUIREMENT = "requirement"
     INCLUDE = "include"  # -r FILE
     CONSTRAINT = "constraint"  # -c FILE
+    LIMIT = "limit"  # a line of a constraints file: it bounds a version, and nothing is installed for it
     OPTION = "option"  # an option of pip's
     PATH = "path"  # a file or folder
     WRONG = "wrong"  # none that pip takes
@@ -45,26 +53,32 @@ class Line(Struct, frozen=True):
 
 
 def read_requirements(first: str, read: Callable[[str], bytes | None]) -> Iterator[tuple[str, Line]]:
-    """Yield every line of a requirements file and of those that it includes, with the file it stands in.
+    """Yield every line of a requirements file and of those that it names by -r and -c, with the file it stands in.
+
+    A file is read once. One that is read for its constraints alone has limits in place of requirements.
 
     Args:
         first: The file's name.
         read: Returns a file's bytes, or None for one that is not there, or not to be looked into.
     """
-    files = [first]
-    for name in files:  # grows while it is walked
-        for line in read_lines(read(name) or b""):
-            yield name, line
-            inner = beside(name, line.text)
-            if line.sort is LineKind.INCLUDE and inner not in files:
-                files.append(inner)
+    required, limits = [first], list[str]()  # both grow while they are walked
+    for names in (required, limits):
+        for name in names:
+            if names is limits and name in required:
+                continue
+            for line in read_lines(read(name) or b""):
+                is_limit = names is limits and line.sort is LineKind.REQUIREMENT
+                yield name, replace(line, sort=LineKind.LIMIT, name=None) if is_limit else line
+                target = limits if line.sort is LineKind.CONSTRAINT else names
+                inner = beside(name, line.text)
+                is_file = line.sort in (LineKind.INCLUDE, LineKind.CONSTRAINT)
+                if is_file and inner not in target and len(required) + len(limits) < _MAX_FILES:
+                    target.append(inner)
 
 
 def beside(file: str, text: str) -> str:
-    """Return the name of what a line of a requirements file names, as seen from where that file lies."""
-    folder = file.rpartition("/")[0]
-    bare = text.strip("\"'").removeprefix("./")
-    return f"{folder}/{bare}" if folder else bare
+    """Return the name of what a line of a requirements file names, as seen from the folder of that file."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(file), text.strip("\"'")))
 
 
 def read_lines(data: bytes) -> list[Line]:
@@ -99,16 +113,26 @@ def _line(number: int, text: str) -> Line:
 
 
 def _option(number: int, text: str) -> Line:
-    option, _, value = text.replace("=", " ", 1).partition(" ")
-    value = value.strip()
-    if option in {"-r", "--requirement"}:
-        return Line(number, LineKind.INCLUDE, value)
-    if option in {"-c", "--constraint"}:
-        return Line(number, LineKind.CONSTRAINT, value)
-    if option in {"-e", "--editable"}:
-        sort = LineKind.REQUIREMENT if re.match(_URL, value) else LineKind.PATH
-        return Line(number, sort, value, _name_in_url(value) if sort is LineKind.REQUIREMENT else None)
+    for short, long, least in _NAMING:
+        word = re.split(r"[=\s]", text, maxsplit=1)[0]
+        is_long = long.startswith(word) and word.startswith(least)
+        if is_long or (text.startswith(short) and not text.startswith("--")):
+            return _naming(number, text, short, text[len(word) + 1 :] if is_long else text[len(short) :])
     return Line(number, LineKind.OPTION, text)
+
+
+def _naming(number: int, text: str, short: str, rest: str) -> Line:
+    """Return the line of an option that names a file or, editable, what is to be installed."""
+    try:
+        value = next(iter(shlex.split(rest)), "")  # as pip takes it apart
+    except ValueError as error:
+        return Line(number, LineKind.WRONG, text, reason=first_line(error))
+    if not value:
+        return Line(number, LineKind.WRONG, text, reason="it names no file")
+    if short != "-e":
+        return Line(number, LineKind.INCLUDE if short == "-r" else LineKind.CONSTRAINT, value)
+    sort = LineKind.REQUIREMENT if re.match(_URL, value) else LineKind.PATH
+    return Line(number, sort, value, _name_in_url(value) if sort is LineKind.REQUIREMENT else None)
 
 
 def _is_path(text: str) -> bool:
@@ -118,13 +142,29 @@ def _is_path(text: str) -> bool:
 
 
 def _name_in_url(text: str) -> str | None:
-    """Return the distribution that an address names, or that its last part is called."""
+    """Return the distribution that an address says it is: by egg=, or as a wheel or an sdist by its file's name."""
     egg = re.search(r"#.*\begg=([\w.-]+)", text)
     if egg:
         return canonical(egg[1])
-    path = re.split(r"[?#]", text.partition("://")[2])[0].partition("/")[2]
-    last = PurePosixPath(path).name.partition("@")[0].removesuffix(".git")
-    return canonical(last.split("-")[0] if last.endswith(".whl") else last) or None
+    if re.match(r"(?i)(git|hg|svn|bzr)\+", text):
+        return None  # a repository may be called otherwise than what is in it
+    file = unquote(posixpath.basename(re.split(r"[?#]", text)[0]))
+    if file.endswith(".whl"):
+        name, dash, _ = file.partition("-")
+        return canonical(name) if dash and name else None
+    suffix = next((suffix for suffix in _SDISTS if file.endswith(suffix)), None)
+    name, _, version = file.removesuffix(suffix or "").rpartition("-")
+    return canonical(name) if suffix and name and _is_version(version) else None
+
+
+def _is_version(text: str) -> bool:
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - few archives need it
+
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def _requirement(number: int, text: str) -> Line:

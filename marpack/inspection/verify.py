@@ -10,7 +10,8 @@ from marpack.findings import Finding, Severity
 
 # Codes of what makes an archive no longer the one that was built.
 DAMAGED, CHANGED, UNLISTED, MISSING = "damaged-member", "digest-mismatch", "unlisted-member", "missing-member"
-UNFIT = frozenset({DAMAGED, CHANGED, UNLISTED, MISSING})
+UNLIKE = frozenset({CHANGED, UNLISTED, MISSING})  # about what the index says of a member, not about its content
+UNFIT = UNLIKE | {DAMAGED}
 _AGAIN = "copy or download the archive again; if it stays so, it was changed after it was built"
 
 

@@ -14,6 +14,7 @@ _CHUNK = 64 * 1024  # bytes fed to an engine at once
 _MAX_STREAMS = 10_000  # one after the other in one file
 _TRIED = 1024  # bytes after which nobody doubts that they are compressed
 _CLOSED = {b"7z\xbc\xaf\x27\x1c": "7z", b"\x28\xb5\x2f\xfd": "zstandard", b"Rar!": "rar", b"\x04\x22\x4d\x18": "lz4"}
+_ZFILE, _ZFILE_LENGTH = b"ZF", slice(2, 21)  # joblib before 0.10: a number in base 16, then zlib
 _BLOCKS = (bytes.fromhex("314159265359"), bytes.fromhex("177245385090"))  # how bzip2's blocks begin, and its end
 _ALONE = b"\x5d\0\0"  # how LZMA without a container begins, as nearly everybody writes it
 _DICTIONARY = 1 << 26  # bytes; more are never needed within the limit of what is expanded
@@ -23,8 +24,9 @@ _MAX_RECORD = 1 << 20  # bytes of a tar's extended header
 _TORCH_TAR = {"sys_info", "pickle", "storages", "tensors"}
 _NUMPY = b"\x93NUMPY"
 _MAX_HEADER = 1 << 16  # bytes of numpy's header
-_PLAIN = re.compile(r"[<>=|]?(?:([?biufcSUVa])(\d*)|([mM])8(?:\[\w+\])?)")
-_WIDTHS = {"?": 1, "U": 4}  # bytes per counted unit; 1 for all others
+_PLAIN = re.compile(r"[<>=|]?(?:([biufcSUVa])(\d+)|([?])|([mM]8)(?:\[[\w/]+\])?)")
+_UNIT_WIDTHS = {"U": 4}  # bytes per counted unit; 1 for all others
+_OBJECTS = re.compile(r"[<>=|]?O8?")
 _LONG = re.compile(r"(?<=\d)L\b")  # what Python 2 wrote behind numbers
 
 
@@ -53,6 +55,8 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
     for magic, name in _CLOSED.items():
         if head.startswith(magic):
             raise WrappingError(f"it is compressed with {name}, which marpack does not read")
+    if _is_zfile(head):
+        raise WrappingError("it is compressed as joblib did before version 0.10, which marpack does not read")
     if _is_tar(head):
         yield from _tar_members(file)
     elif head.startswith(_NUMPY):
@@ -66,6 +70,19 @@ def unwrap(file: BinaryIO, head: bytes, *, limit: int) -> Iterator[Inner]:
             yield Inner(codec.name, io.BytesIO(out))
         if problem:
             raise WrappingError(problem)
+
+
+def wraps(head: bytes) -> bool:
+    """Return whether a file that begins with these `HEAD` bytes may wrap another one."""
+    return head.startswith((*_CLOSED, _NUMPY)) or _is_tar(head) or _is_zfile(head) or _codec(head) is not None
+
+
+def _is_zfile(head: bytes) -> bool:
+    try:
+        int(head[_ZFILE_LENGTH], 16)
+    except ValueError:
+        return False
+    return head.startswith(_ZFILE)
 
 
 class _Engine(Protocol):
@@ -87,6 +104,7 @@ class _Codec(NamedTuple):
     start: Callable[[], _Engine]
     damage: type[Exception]
     sure: bool = True  # its magic is long enough to believe it
+    has_checksum: bool = True
     lead: bytes = b""  # what stands in the place of the file's first bytes
 
 
@@ -107,7 +125,7 @@ def _codec(head: bytes) -> _Codec | None:
         size = min(int.from_bytes(head[1:5], "little"), _DICTIONARY)
         lead = head[:1] + size.to_bytes(4, "little") if alone else b""
         sure = not alone or head.startswith(_ALONE)
-        return _Codec("lzma", lambda: lzma.LZMADecompressor(memlimit=_MEMORY), lzma.LZMAError, sure, lead)
+        return _Codec("lzma", lambda: lzma.LZMADecompressor(memlimit=_MEMORY), lzma.LZMAError, sure, not alone, lead)
     return None
 
 
@@ -133,26 +151,24 @@ def _expand(file: BinaryIO, codec: _Codec, out: bytearray, limit: int) -> str | 
     What only looks compressed is fed byte by byte at first: it comes to nothing at once, and nothing is said of it.
     """
     file.seek(len(codec.lead))
-    engine, data, fed, streams = codec.start(), codec.lead, 0, 0
+    engine, data, fed, streams, is_certain = codec.start(), codec.lead, 0, 0, codec.sure
     while data or (data := file.read(_CHUNK)):
-        believed = codec.sure or fed >= _TRIED
+        believed = is_certain or fed >= _TRIED
         step = len(data) if believed else 1
         try:
             out += engine.decompress(data[:step], limit + 1 - len(out))
         except codec.damage:
-            is_end = streams and not fed  # rubbish behind the last stream is passed over by all readers
-            return "its compressed data are damaged" if believed and not is_end else None
+            return "its compressed data are damaged" if believed else None
         if len(out) > limit:
             return f"it expands to over {limit:,} bytes"
         fed, data = fed + step, data[step:]
         if engine.eof:
-            if not codec.sure:
-                return None
+            is_certain |= bool(out) or codec.has_checksum  # LZMA without a container has no checksum
             if streams == _MAX_STREAMS:
                 return f"it has over {_MAX_STREAMS:,} compressed streams in a row"
             data = (engine.unused_data + data).lstrip(b"\0")
             engine, fed, streams = codec.start(), 0, streams + 1
-    return "its compressed data end too early" if fed and (codec.sure or fed >= _TRIED) else None
+    return "its compressed data end too early" if fed and (is_certain or fed >= _TRIED) else None
 
 
 def _is_tar(head: bytes) -> bool:
@@ -191,10 +207,23 @@ def _tar_members(file: BinaryIO) -> Iterator[Inner]:
                 if member.isreg() or member.type not in tarfile.SUPPORTED_TYPES:  # as tarfile takes them
                     names.add(member.name)
                     yield Inner(member.name, stored(file, member.offset_data, member.size))
+            end = archive.offset
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise WrappingError(f"the tar inside cannot be read: {error}") from None
+    if rest := _behind_zeros(file, end):
+        yield rest
     if names >= _TORCH_TAR:
         raise WrappingError("torch wrote it before its version 0.2: pickles and numbers alternate in it")
+
+
+def _behind_zeros(file: BinaryIO, begin: int) -> Inner | None:
+    """Return what follows the zeros at the end of a tar, if anything does. Raises WrappingError."""
+    size = file.seek(0, io.SEEK_END)
+    if size - begin > _MAX_RECORD:
+        raise WrappingError(f"over {_MAX_RECORD:,} bytes follow the end of the tar inside")
+    file.seek(begin)
+    rest = file.read(max(0, size - begin)).lstrip(b"\0")
+    return Inner("rest", io.BytesIO(rest)) if rest else None
 
 
 def _behind_arrays(file: BinaryIO) -> Iterator[Inner]:
@@ -227,27 +256,37 @@ def _array_bytes(header: bytes) -> int | None:
         try:
             fields = ast.literal_eval(spelt)
             width, shape = _width(fields["descr"]), fields["shape"]
-            return None if width is None else width * prod(map(int, shape))
         except (SyntaxError, ValueError, TypeError, KeyError, RecursionError, MemoryError):
             continue
+        return None if width is None else width * _count(shape)
     raise WrappingError("the header of numpy's array cannot be read")
 
 
 def _width(descr: object) -> int | None:
-    """Return the bytes of one element, by its dtype's description; None for what is not plainly numbers and texts."""
+    """Return the bytes of one element, by its dtype's description; None for objects. Raises WrappingError."""
     if isinstance(descr, str) and (found := _PLAIN.fullmatch(descr)):
-        return 8 if found[3] else int(found[2] or 1) * _WIDTHS.get(found[1], 1)
-    if not isinstance(descr, list):
+        return int(found[2]) * _UNIT_WIDTHS.get(found[1], 1) if found[1] else 8 if found[4] else 1
+    if isinstance(descr, str) and _OBJECTS.fullmatch(descr):
         return None
-    widths = [_field_width(item) for item in descr]
-    return None if None in widths else sum(filter(None, widths))
+    if not isinstance(descr, list):
+        raise WrappingError(f"numpy's array has an unknown dtype, {str(descr)[:40]!r}")
+    total: int | None = 0
+    for item in descr:
+        match item:
+            case (_, inner):
+                count = 1
+            case (_, inner, shape):
+                count = _count(shape)
+            case _:
+                raise WrappingError("numpy's array has an unknown dtype")
+        width = _width(inner)
+        total = None if width is None or total is None else total + width * count
+    return total
 
 
-def _field_width(item: object) -> int | None:
-    match item:
-        case (_, descr):
-            return _width(descr)
-        case (_, descr, tuple(shape)):
-            width = _width(descr)
-            return None if width is None else width * prod(map(int, shape))
-    return None
+def _count(shape: object) -> int:
+    """Return the number of elements of an array. Raises WrappingError for a shape that is not one."""
+    sizes = (shape,) if isinstance(shape, int) else shape
+    if not isinstance(sizes, tuple) or not all(isinstance(size, int) and size >= 0 for size in sizes):
+        raise WrappingError(f"numpy's array has an invalid shape, {str(shape)[:40]}")
+    return prod(sizes)

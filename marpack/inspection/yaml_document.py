@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from marpack.errors import first_line
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # of a document: marpack.yaml, a model config, for every command
 MAX_DEPTH = 64
 _SERVER_DEPTH = 500  # Python's own recursion ends just below; its parser takes the square of the depth
 MAX_EXPANDED = 50_000  # what aliases stand for: ten lines of YAML can otherwise mean a billion values

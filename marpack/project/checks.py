@@ -29,6 +29,7 @@ _TRUSTED = (*_SOUND, "preflight", "pickles", "requirements")
 _LOADED = (*_TRUSTED, "loads")
 
 PROOF = "proved"  # the check without which nothing is said to be deployable
+SAFETY = "pickles"  # the check that --require-safe makes stricter
 HERMETIC = "hermetic"  # the check that `--hermetic` adds
 COMPARISONS = ("alike", "no-slower")  # the checks that `--slower` adds
 _PROVED = (*_LOADED, PROOF)
@@ -37,7 +38,7 @@ CHECKS = (
     Check("digests", "every byte is as it was built", _SOUND[:1], exit_code=_ARCHIVE),
     Check("manifest", "the manifest names files that are there", _SOUND[:2], exit_code=_ARCHIVE),
     Check("preflight", "handler, model file, config, labels and weights fit together", _SOUND),
-    Check("pickles", "no pickle can run code", _SOUND),
+    Check(SAFETY, "nothing in the weights can run code", _SOUND),
     Check("requirements", "its requirements are met here", _SOUND),
     Check("loads", "the handler loads and initializes", _TRUSTED, exit_code=ExitCode.HANDLER),
     Check("samples", "every sample is answered as expected", _LOADED),

@@ -9,10 +9,11 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from marpack.archive.names import MODEL_NAME, check_member_name, folded
+from marpack.archive.staging import TEMPORARY
 from marpack.errors import UnsafeArchiveError, nearest
 from marpack.findings import Finding, Severity
 from marpack.project.plan import PlannedMember, Role
-from marpack.project.schema import FILE_NAME, FileMapping, Project
+from marpack.project.schema import FILE_NAME, LOCK_NAME, FileMapping, Project
 from marpack.torchserve.stock import BUILT_INS, HandlerName
 from marpack.weights.kind import SUFFIXES
 
@@ -23,16 +24,19 @@ NAME_HINT = "it begins with a letter or digit and goes on with those, '_', '-' a
 OFFERED = tuple(name for name, row in BUILT_INS.items() if row.offered)
 
 
-def tree(folder: Path, *, hidden_files: bool = False) -> Iterator[tuple[str, Path]]:
+def tree(folder: Path, *, hidden_files: bool = False, home: Path | None = None) -> Iterator[tuple[str, Path]]:
     """Yield every file below a folder as (name relative to it, with "/"; path), sorted by name.
 
     Hidden folders, `__pycache__` and `__MACOSX` are left out; hidden files are too, unless asked for. A symlink
-    to a folder that is being walked already is left out as well.
+    to a folder that is being walked already is left out as well. With `home`, a symlink to a folder outside of it is
+    yielded itself, as if it were a file: nothing outside is listed.
     """
-    yield from _walk(folder, "", hidden_files, (folder.resolve(),))
+    yield from _walk(folder, "", hidden_files, (folder.resolve(),), home and home.resolve())
 
 
-def _walk(folder: Path, prefix: str, hidden_files: bool, above: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
+def _walk(
+    folder: Path, prefix: str, hidden_files: bool, above: tuple[Path, ...], home: Path | None
+) -> Iterator[tuple[str, Path]]:
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         path, hidden = folder / entry.name, entry.name.startswith(".")
         if not _is_folder(path):
@@ -40,8 +44,12 @@ def _walk(folder: Path, prefix: str, hidden_files: bool, above: tuple[Path, ...]
                 yield prefix + entry.name, path
             continue
         real = path.resolve()
-        if not hidden and entry.name not in LEFT_BEHIND and real not in above:
-            yield from _walk(path, f"{prefix}{entry.name}/", hidden_files, (*above, real))
+        if hidden or entry.name in LEFT_BEHIND or real in above:
+            continue
+        if home is not None and not real.is_relative_to(home):
+            yield prefix + entry.name, path
+        else:
+            yield from _walk(path, f"{prefix}{entry.name}/", hidden_files, (*above, real), home)
 
 
 def _is_folder(path: Path) -> bool:
@@ -75,16 +83,29 @@ def leads_out(path: Path, home: Path) -> bool:
 class MemberCollector:
     """Members by name, each name once, and the findings made on the way."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Path | None = None, output: Path | None = None) -> None:
+        """Start with no members.
+
+        Args:
+            home: The folder that every file must be in, symlinks followed; None: files may be anywhere.
+            output: The archive to be written, which is not a member where a folder or a pattern stands for it.
+        """
+        self.home = home
+        self._output = None if output is None else Path(os.path.realpath(output))
         self.findings: list[Finding] = []
+        self._outside: dict[str, list[Path]] = {}  # what asks for files outside `home` → these
         self.places: dict[str, str] = {}  # a member's name → the file that it is, or what made marpack make it
         self._members: dict[str, PlannedMember] = {}  # by the name that file systems would take for the same
 
-    def add(self, name: str, source: Path | bytes, *, where: str, role: Role | None = None) -> None:
-        """Take one member, or report why it cannot be taken.
+    def add(
+        self, name: str, source: Path | bytes, *, where: str, role: Role | None = None, anywhere: bool = False
+    ) -> None:
+        """Take one member, or report why it cannot be taken; `anywhere`: it may be outside the folder `home`.
 
         The same file may come twice under one name; two files may not.
         """
+        if isinstance(source, Path) and not (anywhere or self.check_inside(source, where=where)):
+            return
         if isinstance(source, Path) and not self.check_file(source, where=where):
             return
         try:
@@ -109,7 +130,7 @@ class MemberCollector:
             name: The folder's name in the archive.
             files: From `tree(folder)`.
             folder: Where they lie, for messages.
-            home: A symlink from inside this folder to what lies outside of it is warned of.
+            home: A symlink from inside this folder to what is outside of it is warned of, unless it is refused.
             where: What asks for it.
         """
         try:
@@ -120,7 +141,7 @@ class MemberCollector:
         if not found:
             self.warning("empty-folder", f"{folder} holds no files", where)
         outward = [str(path) for _, path in found if leads_out(path, home)] if not leads_out(folder, home) else []
-        if outward:
+        if outward and self.home is None:
             names = ", ".join(outward[:3]) + (", …" if len(outward) > 3 else "")
             self.warning("symlink-outside", f"what lies outside of {home} is packed through symlinks: {names}", where)
         for inner, path in found:
@@ -140,7 +161,7 @@ class MemberCollector:
             message = f"{text} is neither a built-in handler nor a file"
             self.error("missing-file", message, where, f"did you mean {near}?")
         elif file is not None:
-            self.add(file.name, file, where=where, role=Role.FILE)
+            self.add(file.name, file, where=where, role=Role.FILE, anywhere=True)
 
     def holds(self, name: str) -> bool:
         """Say whether a name is taken."""
@@ -151,13 +172,33 @@ class MemberCollector:
         return self._members[folded(name)].source if self.holds(name) else None
 
     def members(self) -> tuple[PlannedMember, ...]:
-        """Return what was taken, by name, and report names that are file and folder at once."""
+        """Return what was taken, by name; report files outside `home`, and names that are file and folder at once."""
+        for where, paths in self._outside.items():
+            self._report_outside(paths, where)
         members = tuple(sorted(self._members.values(), key=lambda member: member.name))
         for member in members:
             for folder in Path(member.name).parents[:-1]:
                 if self.holds(folder.as_posix()):
                     self.error("name-collision", f"{folder} would be both a file and the folder of {member.name}", None)
         return members
+
+    def is_made(self, file: Path, folder: Path) -> bool:
+        """Say whether a file is the project's own, or made from it: a folder or a pattern does not stand for these."""
+        named = file.name in {FILE_NAME, LOCK_NAME} or file.suffix == ".mar"
+        if (named and file.parent == folder) or file.name.endswith(TEMPORARY):
+            return True
+        if self._output is None:
+            return False
+        real = Path(os.path.realpath(file))
+        beside = real.parent == self._output.parent and real.name.startswith(f"{self._output.name}.")  # .sig, .cdx.json
+        return beside or real.is_relative_to(self._output)
+
+    def check_inside(self, path: Path, *, where: str) -> bool:
+        """Say whether a path, its symlinks followed, is in the folder `home`; `members` reports it if not."""
+        if self.home is None or not leads_out(path, self.home):
+            return True
+        self._outside.setdefault(where, []).append(path)
+        return False
 
     def check_file(self, path: Path, *, where: str) -> bool:
         """Say whether a path is a regular file that can be read; report it if not."""
@@ -186,6 +227,12 @@ class MemberCollector:
     def _report(self, severity: Severity, code: str, message: str, where: str | None, hint: str | None) -> None:
         self.findings.append(Finding(code=code, severity=severity, message=message, where=where, hint=hint))
 
+    def _report_outside(self, paths: list[Path], where: str) -> None:
+        named = ", ".join(map(_real, paths[:3])) + (", …" if len(paths) > 3 else "")
+        what = f"{named} is" if len(paths) == 1 else f"{len(paths)} files are"
+        message = f"{what} outside the project folder {self.home}" + (f": {named}" if len(paths) > 1 else "")
+        self.error("outside-project", message, where, "copy it into the project folder, or pass --allow-outside")
+
     def _report_missing(self, path: Path, where: str, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             self.error("unreadable", f"{path} cannot be read: {error.strerror}", where)
@@ -206,6 +253,12 @@ class MemberCollector:
             where,
             "rename one of them: in an archive each name is there once",
         )
+
+
+def _real(path: Path) -> str:
+    """Return a path, and where it leads if its symlinks lead elsewhere."""
+    real = os.path.realpath(path)
+    return str(path) if real == os.path.normpath(path.absolute()) else f"{path} (a link to {real})"
 
 
 def _is_same(one: Path | bytes, other: Path | bytes) -> bool:
@@ -249,6 +302,8 @@ def _add_entry(source: str, to: str | None, folder: Path, where: str, gathering:
         if not found:
             gathering.warning("glob-without-match", f"{source} matches no file", where)
         for match in found:
+            if gathering.is_made(folder / match, folder):
+                continue
             _add_one(match, None if to is None else _joined(to, Path(match).name), folder, where, gathering)
         return
     is_into = to is not None and (to.endswith("/") or to in {"", "."})
@@ -260,8 +315,11 @@ def _add_one(source: str, to: str | None, folder: Path, where: str, gathering: M
     """Take one file or folder under the name `to`, or under the path that it has in the project."""
     path = folder / source
     name = _joined(to) if to is not None else _kept(source)
+    if not gathering.check_inside(path, where=where):
+        return
     if path.is_dir():
-        files = ((inner, file) for inner, file in tree(path) if not _is_ours(file, folder))
+        found = tree(path, home=gathering.home)
+        files = ((inner, file) for inner, file in found if not gathering.is_made(file, folder))
         gathering.add_tree(name, files, folder=path, home=folder, where=where)
     else:
         gathering.add(name, path, where=where)
@@ -278,11 +336,6 @@ def _kept(source: str) -> str:
 def _joined(*names: str) -> str:
     """Join names inside the archive; `.` and final slashes add nothing."""
     return PurePosixPath(*names).as_posix()
-
-
-def _is_ours(file: Path, folder: Path) -> bool:
-    """Say whether a file is the project's own, or an archive built from it: these go into no archive."""
-    return file.parent == folder and (file.name == FILE_NAME or file.suffix == ".mar")
 
 
 class EntryPoint(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """A Project → the frozen Plan of its archive, with the local modules that its files import."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,17 +14,18 @@ from msgspec import UNSET, Struct, UnsetType
 from marpack.archive.cache import Cache
 from marpack.archive.index import Metadata, Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest
+from marpack.archive.names import quoted
 from marpack.archive.protocol import Bar, no_progress
 from marpack.errors import MarpackError, ProjectError
 from marpack.inspection.syntax import Broken, parse
 from marpack.project import metadata
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document
-from marpack.project.members import EntryPoint, MemberCollector, add_entries, tree
+from marpack.project.members import EntryPoint, MemberCollector, add_entries, leads_out, tree
 from marpack.project.output_path import choose_output, plain_refusals
 from marpack.project.plan import Format, Plan, Role
 from marpack.project.preflight import PlanResult, as_finding, finalize_plan, make_manifest, manifest_places
-from marpack.project.schema import Project, mistakes
+from marpack.project.schema import GENERATED_MARK, LOCK_NAME, Project, mistakes
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import breaks_worker, never_found
 
@@ -120,6 +122,7 @@ def plan_project(  # noqa: PLR0913 - each may be left out
     check: bool = True,
     cache: Cache | None = None,
     bar: Bar = no_progress,
+    allow_outside: bool = False,
 ) -> PlanResult:
     """Plan a project's archive.
 
@@ -133,11 +136,12 @@ def plan_project(  # noqa: PLR0913 - each may be left out
         check: Whether the members' content is looked into (the preflight).
         cache: Where vendored wheels are kept, fetched first if need be; None: this user's.
         bar: Shows how far that is.
+        allow_outside: Whether every key may name files outside the project's folder, not only `weights` and `handler`.
 
     Raises ProjectError holding every finding that stops the build; UsageError if output and form contradict.
     """
-    gathering = MemberCollector()
     path, actual_form = choose_output(output, form, name=project.name, folder=project.folder)
+    gathering = MemberCollector(None if allow_outside else project.folder, path)
     manifest = _manifest(project, created_on)
     modules = _gather(project, gathering)
     samples = _add_samples(project, gathering)
@@ -174,21 +178,29 @@ def _gather(project: Project, gathering: MemberCollector) -> tuple[str, ...]:
 
 def _add_named(project: Project, gathering: MemberCollector) -> None:
     """Take the files whose base names the manifest gives."""
-    roles = {"weights": Role.WEIGHTS, "model_file": Role.FILE}
-    if not project.is_vendored:  # else it is of no use there, and may name an index that is nobody's business
-        roles["requirements"] = Role.FILE
-    for key, role in roles.items():
-        text = getattr(project, key)
-        if text is not None:
-            gathering.add(Path(text).name, project.folder / text, where=project.place(key), role=role)
+    for key, role in {"weights": Role.WEIGHTS, "model_file": Role.FILE, "requirements": Role.FILE}.items():
+        text, where = getattr(project, key), project.place(key)
+        if text is None:
+            continue
+        if key == "requirements" and project.is_vendored:
+            # The file is of no use there, and may name an index that is nobody's business.
+            gathering.check_inside(project.folder / text, where=where)
+        else:
+            path, anywhere = project.folder / text, key == "weights"
+            gathering.add(Path(text).name, path, where=where, role=role, anywhere=anywhere)
+    if project.metrics_config is not None:
+        gathering.check_inside(project.folder / project.metrics_config, where=project.place("metrics_config"))
 
 
 def _add_labels(project: Project, gathering: MemberCollector) -> None:
     where = project.place("labels")
-    if project.labels is None or not gathering.check_file(project.folder / project.labels, where=where):
+    if project.labels is None:
+        return
+    path = project.folder / project.labels
+    if not gathering.check_inside(path, where=where) or not gathering.check_file(path, where=where):
         return
     try:
-        gathering.add(LABELS_NAME, labels_member(project.folder / project.labels), where=where)
+        gathering.add(LABELS_NAME, labels_member(path), where=where)
     except ProjectError as error:
         gathering.findings.append(as_finding(error, "labels"))
 
@@ -217,7 +229,8 @@ def _add_modules(project: Project, gathering: MemberCollector) -> tuple[str, ...
             continue
         for module in local_modules(file, (file.parent, project.folder)):
             if not gathering.holds(module.name):
-                gathering.add(module.name, module.path, where=project.place(key))
+                beside = key == "handler" and not leads_out(module.path, file.parent)  # which may be anywhere
+                gathering.add(module.name, module.path, where=project.place(key), anywhere=beside)
                 names.append(module.name)
     return tuple(names)
 
@@ -233,6 +246,10 @@ def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str
         where = project.place(f"samples[{index}].input")
         gathering.add(name, project.folder / path, where=where, role=Role.META)
         _check_expectation(project, index, gathering)
+        if sample.generated is not None and not re.fullmatch(GENERATED_MARK, sample.generated):
+            hint = "Write sha256: and 64 lower-case hexadecimal digits, or delete the key."
+            message = f"{quoted(sample.generated)} is not the SHA-256 of a generated sample"
+            gathering.error("samples", message, project.place(f"samples[{index}].generated"), hint)
         try:  # as marpack.json will have it, so that a later look finds no difference
             listed.append(msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(sample, input=name))))
         except (TypeError, ValueError):
@@ -245,6 +262,8 @@ def _add_vendored(project: Project, gathering: MemberCollector, cache: Cache, ba
     """Take the files of the wheels in vendor.lock, and return what marpack.json says of them."""
     from marpack.project.vendor_lock import read_lock  # noqa: PLC0415 - it takes what fetches from elsewhere along
 
+    if not gathering.check_inside(project.folder / LOCK_NAME, where=project.place("vendor")):
+        return UNSET
     try:
         lock = read_lock(project)
         packages = tuple(_add_wheel(wheel, gathering, cache, bar) for wheel in lock.wheels)
@@ -268,7 +287,7 @@ def _add_wheel(wheel: "LockedWheel", gathering: MemberCollector, cache: Cache, b
             message = f"{name} would take the place of what the worker itself needs, or never be found"
             gathering.error("vendor", message, wheel.file, "do without it")
         if before is None:
-            gathering.add(name, path, where=wheel.file)
+            gathering.add(name, path, where=wheel.file, anywhere=True)  # from the cache, held to its digest
             gathering.places[name] = f"{wheel.file}!{name}"
         elif (before if isinstance(before, bytes) else before.read_bytes()) != path.read_bytes():
             other = gathering.places.get(name, name)

@@ -16,6 +16,8 @@ from marpack.torchserve.targets import Target
 FILE_NAME = "marpack.yaml"
 LOCK_NAME = "vendor.lock"
 
+GENERATED_MARK = "^sha256:[0-9a-f]{64}$"
+_GeneratedMark = Annotated[str, Meta(pattern=GENERATED_MARK)]
 _FilePath = Annotated[str, Meta(description="A path, relative to the folder of marpack.yaml.")]
 RANGE = frozenset({"min", "max", "approx", "tolerance"})  # keys of a table that stands in a number's place
 Mistake = tuple[str, str]  # the key, dotted, and a sentence
@@ -52,6 +54,13 @@ class SampleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     input: Annotated[str, Meta(description="The file whose bytes are the request's body.")]
     expect: Annotated[Expectation | None, Meta(description="What the answer must be.")] = None
+    generated: Annotated[
+        _GeneratedMark | None,
+        Meta(
+            description="SHA-256 of a file that `marpack init` generated. Such a sample proves nothing. The mark ends"
+            " when the file changes. Delete the key to confirm that the sample is a real input."
+        ),
+    ] = None
 
 
 class VendorPlatform(StrEnum):
@@ -82,6 +91,7 @@ class Allowance(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     connect: Annotated[list[str], Meta(description="Hosts, as HOST or HOST:PORT; or a socket's path.")] = []
     run: Annotated[list[str], Meta(description="Programs, by name; fork is a copy of the worker itself.")] = []
     load: Annotated[list[str], Meta(description="Libraries that ctypes loads, by name.")] = []
+    listen: Annotated[list[str], Meta(description="Addresses, as HOST or HOST:PORT; or a socket's path.")] = []
 
 
 class ProjectFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

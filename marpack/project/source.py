@@ -53,6 +53,7 @@ def resolve(
     maximum: int | None = None,
     digest: str | None = None,
     trust_url: bool | None = False,
+    allow_outside: bool = False,
 ) -> ResolvedSource:
     """Return the archive that a SOURCE stands for, building it first if it is a project's and missing or stale.
 
@@ -65,6 +66,7 @@ def resolve(
         digest: "sha256:<hex>" of the file at an address.
         trust_url: Whether to take what lies at an https or s3 address without its digest; None: nobody
             can say so.
+        allow_outside: Whether a project may pack files from outside its folder.
 
     Raises UsageError if there is nothing of that name, ProjectError if the project cannot be built, RegistryError and
     ArchiveError for what is fetched.
@@ -89,7 +91,7 @@ def resolve(
     if not path.exists():
         raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
-        return _resolve_project(load_project(path), bar, cache)
+        return _resolve_project(load_project(path), bar, cache, allow_outside=allow_outside)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
         return ResolvedSource(path=path)
     raise NoProjectError(
@@ -141,14 +143,14 @@ def is_archive(path: Path) -> bool:
     return (path / MANIFEST_NAME).is_file() and not (path / FILE_NAME).is_file()
 
 
-def _resolve_project(project: Project, bar: Bar, cache: Cache | None) -> ResolvedSource:
+def _resolve_project(project: Project, bar: Bar, cache: Cache | None, *, allow_outside: bool) -> ResolvedSource:
     from marpack.project.packing import pack, plan_size  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
-    draft = plan_project(project, check=False, cache=cache, bar=bar)
+    draft = plan_project(project, check=False, cache=cache, bar=bar, allow_outside=allow_outside)
     if not is_stale(draft.plan):
         return ResolvedSource(path=draft.plan.output, project=project)
-    planned = plan_project(project, cache=cache, bar=bar)
+    planned = plan_project(project, cache=cache, bar=bar, allow_outside=allow_outside)
     with bar("packing", plan_size(planned.plan)) as progress:
         built = pack(planned.plan, progress)
     return ResolvedSource(path=planned.plan.output, project=project, built=built, findings=planned.findings)
@@ -197,7 +199,9 @@ def _differs(planned: PlannedMember, packed: Member, written: int) -> bool:
 
 
 @contextmanager
-def unpacked(source: str | None, cache: Cache | None = None) -> Iterator[ResolvedSource]:
+def unpacked(
+    source: str | None, cache: Cache | None = None, *, allow_outside: bool = False
+) -> Iterator[ResolvedSource]:
     """Lay a project out as the folder that its archive would be extracted to; the folder goes when it is left.
 
     A model folder is taken as it is. Raises UsageError for an archive, ProjectError for what is no sound project.
@@ -216,7 +220,7 @@ def unpacked(source: str | None, cache: Cache | None = None) -> Iterator[Resolve
         hint = "name the project's folder, or leave --unpacked out"
         raise UsageError("--unpacked runs a project or a model folder, and this is a file", where=source, hint=hint)
     project = load_project(path)
-    planned = plan_project(project, cache=cache)
+    planned = plan_project(project, cache=cache, allow_outside=allow_outside)
     with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()  # tracebacks tell the author's files by it
         lay_out(planned.plan, folder)

@@ -126,8 +126,8 @@ def _wanted(project: Project, spec: VendorSpec) -> _Wanted:
             raise ProjectError(what, where=str(project.folder / name), hint="state versions alone")
         return sources[name]
 
-    lines = [(line, f"{project.folder / file}:{line.number}") for file, line in read_requirements(first, read)]
-    taken = [(line, place) for line, place in lines if line.sort is not LineKind.INCLUDE and _is_taken(line, place)]
+    read_lines = ((line, f"{project.folder / file}:{line.number}") for file, line in read_requirements(first, read))
+    taken = [(line, at) for line, at in read_lines if line.sort is not LineKind.INCLUDE and _is_taken(line, at)]
     installed = PINNED | dict(_pin(text, project.place("vendor.installed")) for text in spec.installed)
     known = [spec.python, spec.platform, sorted(installed.items()), ASKED, sorted(sources.items())]
     return _Wanted(

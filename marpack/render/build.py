@@ -74,6 +74,7 @@ class InitReport(Struct, frozen=True, kw_only=True):
     written: tuple[str, ...]
     replaced: tuple[str, ...]
     skipped: tuple[str, ...]
+    generated: tuple[str, ...] = ()  # samples that prove nothing
     findings: tuple[Finding, ...]
 
 
@@ -108,9 +109,12 @@ def show_init(report: InitReport) -> None:
         _show_findings(report.findings)
     folder = Path(report.folder)
     way = "" if folder.resolve() == Path.cwd() else f"cd {clean(str(folder))} && "
-    unproved = any(finding.code == "no-samples" for finding in report.findings)
+    unproved = report.generated or any(finding.code == "no-samples" for finding in report.findings)
     proof = "marpack run --input FILE --record && " if unproved else ""
-    show_page([fact("next", f"{way}marpack build && {proof}marpack check")])
+    why = (
+        f" (FILE: a real input; {_names(report.generated)} is generated and proves nothing)" if report.generated else ""
+    )
+    show_page([fact("next", f"{way}marpack build && {proof}marpack check{click.style(why, dim=True)}")])
 
 
 def _placed(report: InitReport) -> Iterator[str]:

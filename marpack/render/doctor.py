@@ -2,10 +2,10 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 import click
-from msgspec import Struct
 
 from marpack.render.layout import clean, page_width
 
@@ -18,7 +18,8 @@ class Health(StrEnum):
     BROKEN = "broken"  # commands fail
 
 
-class HealthLine(Struct, frozen=True):
+@dataclass(frozen=True)  # a Struct would need msgspec, which may be what is missing
+class HealthLine:
     """One thing, and how it is."""
 
     name: str
@@ -27,7 +28,8 @@ class HealthLine(Struct, frozen=True):
     hint: str = ""  # what to do
 
 
-class DoctorReport(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class DoctorReport:
     """The result of `marpack doctor --json`."""
 
     healthy: bool  # nothing is broken

@@ -13,12 +13,14 @@ from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict
 from marpack.render.layout import clean, fit, heading, paragraph, rows
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
+from marpack.weights.programs import Program
 
 _MAX_COUNT = 40  # files shown of one folder
 _MAX_LENGTH = 200  # lines
 _Folder = dict[str, "MemberFacts | _Folder"]
 _COLOURS = {PickleVerdict.SAFE: "green", PickleVerdict.NEEDS_TRUST: "yellow", PickleVerdict.DANGEROUS: "red"}
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
+SAFE_COVERS = "Safe covers the weights. The handler is code and always runs."
 _SHOWN = 8  # of anything that may be long
 _NAMES = 12  # globals of one pickle
 _LINES = 20  # of the model config
@@ -70,6 +72,7 @@ def inspection_lines(facts: Inspection, width: int) -> Iterator[str]:
     yield from member_tree(facts.members, width)
     yield ""
     yield from _pickles(facts.pickles, width)
+    yield from _programs(facts.programs, width)
     if facts.findings:
         yield ""
         yield heading("findings")
@@ -208,6 +211,8 @@ def _port(port: Port) -> str:
 
 def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
     yield heading("pickles", read_of(scan, click.style(scan.verdict, fg=_COLOURS[scan.verdict])))
+    if scan.verdict is PickleVerdict.SAFE:
+        yield from paragraph("", SAFE_COVERS, width=width)
     risky = [pickle for pickle in scan.pickles if pickle.verdict is not PickleVerdict.SAFE]
     for pickle in risky[:_SHOWN]:
         verdict = click.style(pickle.verdict, fg=_COLOURS[pickle.verdict])
@@ -217,13 +222,25 @@ def _pickles(scan: PickleScan, width: int) -> Iterator[str]:
         yield f"  … and {len(risky) - _SHOWN:,} more"
 
 
+def _programs(programs: Sequence[Program], width: int) -> Iterator[str]:
+    if not programs:
+        return
+    yield ""
+    yield heading("programs", f"{len(programs):,}")
+    yield from rows([(f"  {clean(each.where)}", each.kind) for each in programs[:_SHOWN]], width=width)
+    if len(programs) > _SHOWN:
+        yield f"  … and {len(programs) - _SHOWN:,} more"
+
+
 def read_of(scan: PickleScan, verdict: str) -> str:
     """Return how many pickles were read, after the verdict as it is to be shown."""
-    if not (scan.pickles or scan.unscanned):
+    if not (scan.pickles or scan.unscanned or scan.expressions):
         return "none"
+    count = len(scan.expressions)
+    hostile = f", {count:,} dangerous expression{'' if count == 1 else 's'}" if count else ""
     unread = f", {len(scan.unscanned):,} not looked into" if scan.unscanned else ""
     rest = f"; {scan.unfetched:,} members of numbers and code, which torch never unpickles, not fetched"
-    return f"{verdict}, {len(scan.pickles):,} read{unread}{rest if scan.unfetched else ''}"
+    return f"{verdict}, {len(scan.pickles):,} read{hostile}{unread}{rest if scan.unfetched else ''}"
 
 
 def risk_of(pickle: PickleFacts) -> str:

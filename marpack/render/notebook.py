@@ -24,7 +24,7 @@ from marpack.render.build import BuildReport, InitReport
 from marpack.render.check import counted, hinted_once, said, verdict_of
 from marpack.render.diff import Describe, differing, shaped, sign_of, tensors_of
 from marpack.render.doctor import DoctorReport, Health
-from marpack.render.inspection import config_lines, facts_of, read_of, risk_of, summary_of
+from marpack.render.inspection import SAFE_COVERS, config_lines, facts_of, read_of, risk_of, summary_of
 from marpack.render.run import answer_in_short, duration
 from marpack.render.run_json import RunReport
 from marpack.runner.results import AnsweredInput, Result, Summary
@@ -212,7 +212,7 @@ def _(facts: Inspection) -> NotebookPage:
     model = facts.manifest["model"]
     lines = config_lines(facts.config.text) if facts.config else []
     config = (_table(((Cell(line, "mono code"),) for line in lines), len(lines), title="config"),) if lines else ()
-    tables = (*config, *map(_weights, facts.weights[:_SHOWN]), _members(facts), _pickles(facts))
+    tables = (*config, *map(_weights, facts.weights[:_SHOWN]), _members(facts), _pickles(facts), *_programs(facts))
     summary = (("source", facts.source), *summary_of(facts))
     title = f"{model['modelName']} {model.get('modelVersion') or ''}".strip()
     return NotebookPage(title=title, facts=summary, tables=tables, findings=facts.findings)
@@ -247,7 +247,14 @@ def _pickles(facts: Inspection) -> Table:
     scan = facts.pickles
     risky = [pickle for pickle in scan.pickles if pickle.verdict is not PickleVerdict.SAFE]
     rows = ((Cell(each.where, "mono"), Cell(each.verdict, _RISKS[each.verdict]), Cell(risk_of(each))) for each in risky)
-    return _table(rows, len(risky), title="pickles", note=read_of(scan, scan.verdict))
+    return _table(rows, len(risky), title="pickles", note=f"{read_of(scan, scan.verdict)}. {SAFE_COVERS}")
+
+
+def _programs(facts: Inspection) -> Iterator[Table]:
+    if facts.programs:
+        rows = ((Cell(each.where, "mono"), Cell(each.kind)) for each in facts.programs)
+        count = len(facts.programs)
+        yield _table(rows, count, title="programs", note=f"{count:,}", head=(Cell("file"), Cell("kind")))
 
 
 @page_of.register

@@ -11,12 +11,13 @@ from typing import Self
 
 from msgspec import Struct
 
-from marpack.errors import HandlerError, WorkerError
+from marpack.errors import DeviceUnavailableError, HandlerError, MarpackError, WorkerError
 from marpack.json_text import legible
 from marpack.runner.process import LogPipe, WorkerProcess
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import (
     MAX_MESSAGE,
+    UNAVAILABLE,
     UNSEEN,
     Answered,
     Dying,
@@ -68,6 +69,14 @@ class LoadError(HandlerError):
         self.logs = logs
 
 
+def load_error(failure: LoadFailed, logs: str, load: Load) -> MarpackError:
+    """Return the error for a model that a worker could not load, or for a device that it does not have."""
+    trouble = failure.trouble
+    if trouble.kind == UNAVAILABLE:
+        return DeviceUnavailableError(trouble.message, where=f"--device {load.device}", hint=trouble.hint)
+    return LoadError(failure, logs, where=load.model_dir)
+
+
 class Worker:
     """One child process with one model, initialised once; answers come in the order of the batches."""
 
@@ -77,7 +86,7 @@ class Worker:
         self.loaded: Loaded | None = None
         self.logs = ""  # what was printed while loading
         self.over = False  # nothing more will come from it
-        self._where = ""  # the model's folder
+        self._load = Load(model_dir="")
         self._pipe = Pipe(process.socket, FromWorker, MAX_MESSAGE)
         self._max_response_size, self._is_traced = 0, False  # as the model is loaded
         self._logs = LogPipe(process.logs, process.marker)
@@ -112,6 +121,7 @@ class Worker:
 
         Raises:
             LoadError: the handler could not be imported, constructed or initialised.
+            DeviceUnavailableError: torch cannot use the device that was asked for.
             WorkerError: the process died or timed out before it could say so.
 
         """
@@ -127,7 +137,7 @@ class Worker:
             hint = "rename it, or set MARPACK_CACHE_DIR to one whose name is"
             raise WorkerError("the model's folder has a name that is not UTF-8", where=load.model_dir, hint=hint)
         self.since = time.monotonic()
-        self._where = load.model_dir
+        self._load = load
         self._max_response_size, self._is_traced = load.max_response_size, load.trace
         self._pipe.post(load)
         self._pipe.flush()
@@ -142,12 +152,15 @@ class Worker:
             self._logs.drain()
             self.logs = self._logs.take()
             if isinstance(message, LoadFailed):
-                raise LoadError(message, self.logs, where=self._where)
+                raise load_error(message, self.logs, self._load)
             if not isinstance(message, Loaded):
                 hint = _NO_SCRIBBLING if self._foreign else _last_words(self.logs)
-                raise WorkerError(f"the worker {self._ended()} while loading the model", where=self._where, hint=hint)
+                raise WorkerError(
+                    f"the worker {self._ended()} while loading the model", where=self._load.model_dir, hint=hint
+                )
             undo.pop_all()
         self.loaded = message
+        self.process.handler_pid = message.pid
         return message
 
     @property

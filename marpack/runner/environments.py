@@ -1,15 +1,17 @@
 """An archive's requirements: what of them is not met here, and an environment of their own that meets them.
 
-    <root>/<key>/             the environment; its site-packages come before this interpreter's
-    <root>/<key>/made.json    written last: without it the environment is made anew
-    <root>/<key>.lock         held while it is being made
+    <root>/<key>/                 the environment; its site-packages come before this interpreter's
+    <root>/<key>/constraints.txt  the versions that pip had to keep
+    <root>/<key>/made.json        written last: without it the environment is made anew
+    <root>/<key>.lock             held while it is being made
 
-What is installed here, torch above all, is seen from there and not installed again, unless a requirement asks for
-another version.
+Packages that are installed here are seen from there. Those that a worker imports itself, torch first of all, keep their
+versions: a model that would need another torch is refused, not run with one that marpack was not tried with.
 """
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -33,10 +35,23 @@ from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.errors import HandlerError
 from marpack.findings import Finding, Severity
 from marpack.inspection.requirements import Line, LineKind, read_lines, read_requirements
+from marpack.runner.pip_sizes import Download
+from marpack.torchserve.distributions import canonical
 
 _BORROWED = "marpack-borrowed.pth"
 _MADE = "made.json"
 _MAX_BYTES = 1 << 20  # bytes of one file of requirements
+UNASKED = 500_000_000  # bytes that are downloaded without a confirmation
+# What a worker and its built-in handlers import themselves, and what is compiled against one version of torch.
+_SHARED = (
+    *("marpack", "torch", "torchvision", "torchaudio", "numpy", "onnxruntime", "pillow", "safetensors", "captum"),
+    *("msgspec", "pyyaml", "packaging", "psutil"),
+)
+_PIP = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off")
+_OTHER_VERSION = (
+    "Change the requirement to allow the installed version, or install marpack and the archive's requirements in a "
+    "virtual environment and run it there without --env isolated."
+)
 
 
 class IsolationError(HandlerError):
@@ -44,7 +59,7 @@ class IsolationError(HandlerError):
 
     code = "isolation"
 
-    def __init__(self, what: str, *, where: str, output: str, hint: str | None = None) -> None:
+    def __init__(self, what: str, *, where: str, output: str = "", hint: str | None = None) -> None:
         super().__init__(what, where=where, hint=hint)
         self.output = output
 
@@ -58,19 +73,28 @@ class Environment(Struct, frozen=True):
 
 
 def isolated(
-    requirements: Path, *, root: Path, environ: Mapping[str, str], on_start: Callable[[], None] | None = None
+    requirements: Path,
+    *,
+    root: Path,
+    environ: Mapping[str, str],
+    approve: Callable[[Download], object],
+    content: Callable[[], str],
+    on_start: Callable[[], object] = lambda: None,
 ) -> Environment:
     """Return an environment in which a requirements file is installed, making it the first time.
 
     Args:
-        requirements: The file; the installer runs in its folder, as the server's does.
+        requirements: The file; pip runs in its folder, as the server's does.
         root: Where environments are kept.
-        environ: The environment variables of the installer, and where `uv` is looked for.
-        on_start: Is told when one has to be made.
+        environ: The environment variables of pip.
+        approve: Takes what would be downloaded, if that is anything, and raises where it is not to be.
+        content: Returns the digest of the archive, which is part of the key where requirements name files in it.
+        on_start: Is called when an environment has to be made.
 
-    Raises IsolationError holding the installer's output.
+    Raises IsolationError, with pip's output where it is pip that fails.
     """
-    key = _key(requirements.read_bytes())
+    constraints = "".join(f"{line}\n" for line in shared_constraints())
+    key = _key(requirements, constraints, environ, content)
     folder = root / key
     python = folder / "bin" / "python"
     root.mkdir(parents=True, exist_ok=True)
@@ -78,15 +102,22 @@ def isolated(
         if (folder / _MADE).is_file():
             os.utime(folder / _MADE)  # used now: not to be cleared away
             return Environment(str(python), key)
-        if on_start is not None:
-            on_start()
+        _refuse_other_versions(requirements)
+        if importlib.util.find_spec("pip") is None:
+            hint = f"Install it: {sys.executable} -m ensurepip"
+            raise IsolationError("pip is not installed, which --env isolated needs", where=sys.prefix, hint=hint)
+        on_start()
         started = time.perf_counter()
         discard = partial(shutil.rmtree, folder, ignore_errors=True)
         discard()
         with ExitStack() as undo:
             undo.callback(discard)
             _make(folder)
-            _install(python, requirements, environ)
+            (folder / "constraints.txt").write_text(constraints)
+            download = _measure(folder, requirements, environ)
+            if download.files or download.size is None:
+                approve(download)
+                _install(folder, requirements, environ)
             undo.pop_all()
         made = {"requirements": requirements.read_text("utf-8", "replace"), "python": sys.version, "base": sys.prefix}
         (folder / _MADE).write_bytes(msgspec.json.encode(made))
@@ -105,17 +136,93 @@ def clear(root: Path, *, unused: float) -> None:
                 shutil.rmtree(made.parent, ignore_errors=True)
 
 
-def _key(requirements: bytes) -> str:
-    """Return what changes with the requirements, the interpreter, and the torch that would be borrowed."""
-    parts = (requirements, sys.version.encode(), sys.prefix.encode(), (_version("torch") or "").encode())
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+def shared_constraints() -> Iterator[str]:
+    """Yield the lines of a constraints file: installed versions that stay, and what those packages require."""
+    for name in _SHARED:
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        yield f"{name}=={distribution.version}"  # with the local label: 2.6.0+cpu is not PyPI's 2.6.0
+        for needed in filter(None, map(_parsed, distribution.requires or ())):
+            applies = needed.marker is None or needed.marker.evaluate({"extra": ""})
+            if applies and needed.specifier and canonical(needed.name) not in _SHARED:
+                yield f"{needed.name}{needed.specifier}"
 
 
-def _version(package: str) -> str | None:
+def _key(requirements: Path, constraints: str, environ: Mapping[str, str], content: Callable[[], str]) -> str:
+    """Return the digest of everything that an environment depends on, but for what the indexes offer."""
+    files: dict[str, bytes] = {}
+    lines = [line for _, line in read_requirements(requirements.name, partial(_read_beside, requirements, files))]
+    local = any(_may_name_files(line) for line in lines)
+    configuration = [(name, value) for name, value in environ.items() if name.startswith("PIP_")]
+    configuration += [(str(path), path.read_text("utf-8", "replace")) for path in _pip_files(environ) if path.is_file()]
+    parts = (
+        sorted(files.items()),
+        constraints,
+        content() if local else "",
+        sorted(configuration),
+        (sys.version, sys.prefix, _borrowed()),
+    )
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
+
+
+def _may_name_files(line: Line) -> bool:
+    """Return whether a line may name a file of the archive that is not read as one of the requirements."""
+    if line.sort is LineKind.REQUIREMENT:
+        return "file:" in line.text
+    return line.sort is not LineKind.INCLUDE and "://" not in line.text
+
+
+def _read_beside(requirements: Path, files: dict[str, bytes], name: str) -> bytes:
+    """Return a file that requirements include, and note it; an address or a missing file is pip's to tell."""
+    path = requirements.parent / name
+    files[name] = path.read_bytes() if path.is_file() else b""
+    return files[name]
+
+
+def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield where pip reads its configuration."""
+    import platformdirs  # noqa: PLC0415 - few runs make an environment
+
+    if "PIP_CONFIG_FILE" in environ:
+        yield Path(environ["PIP_CONFIG_FILE"])
+    yield from (Path("/etc/pip.conf"), Path(sys.prefix, "pip.conf"), Path.home() / ".pip" / "pip.conf")
+    yield platformdirs.user_config_path("pip", appauthor=False, roaming=True) / "pip.conf"
+    shared = platformdirs.site_config_dir("pip", appauthor=False, multipath=True)
+    yield from (Path(folder, "pip.conf") for folder in shared.split(os.pathsep))
+
+
+def _version(package: str | None) -> str | None:
+    if not package:
+        return None
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _stays(package: str | None) -> bool:
+    """Return whether a package keeps its installed version in every environment."""
+    return package in _SHARED and _version(package) is not None
+
+
+def _borrowed() -> list[str]:
+    return [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+
+
+def _refuse_other_versions(requirements: Path) -> None:
+    """Raise IsolationError for a requirement that no shared package's installed version meets."""
+    problems = []
+    for file, line in read_requirements(requirements.name, partial(_read_beside, requirements, {})):
+        if _stays(line.name) and _unmet(line) is not None:
+            what = (
+                f"the archive requires {line.text}, but workers share the installed {line.name} {_version(line.name)}"
+            )
+            problems.append((f"{file}:{line.number}", what))
+    if problems:
+        (where, what), more = problems[0], len(problems) - 1
+        raise IsolationError(f"{what} (and {more} more)" if more else what, where=where, hint=_OTHER_VERSION)
 
 
 def _make(folder: Path) -> None:
@@ -124,42 +231,65 @@ def _make(folder: Path) -> None:
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     (site,) = folder.glob("lib/python*/site-packages")
     # By addsitedir, so that packages installed in editable form are found, too.
-    ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    (site / _BORROWED).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in ours))
+    (site / _BORROWED).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _borrowed()))
 
 
-def _install(python: Path, requirements: Path, environ: Mapping[str, str]) -> None:
-    uv = shutil.which("uv", path=environ.get("PATH"))
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check", "--no-input"]
-    command = _with_uv(uv, python, requirements) if uv else [*pip, "-r", requirements.name]
-    done = subprocess.run(  # noqa: S603 - no shell; what is installed is what the user asked for
-        command,
+def _measure(folder: Path, requirements: Path, environ: Mapping[str, str]) -> Download:
+    """Return what pip would download; raises IsolationError where it finds no versions that go together."""
+    result = folder / "download.json"
+    done = _run_pip(folder, requirements, environ, "-m", "marpack.runner.pip_sizes", str(result), str(UNASKED))
+    if not result.is_file():
+        raise _failure(done.stdout, requirements)
+    return msgspec.json.decode(result.read_bytes(), type=Download)
+
+
+def _install(folder: Path, requirements: Path, environ: Mapping[str, str]) -> None:
+    # The check of all installed packages changes nothing, and takes longer than most installations.
+    done = _run_pip(folder, requirements, environ, "-m", "pip", "install", "--no-warn-conflicts")
+    if done.returncode:
+        raise _failure(done.stdout, requirements)
+
+
+def _run_pip(
+    folder: Path, requirements: Path, environ: Mapping[str, str], *words: str
+) -> subprocess.CompletedProcess[str]:
+    """Run pip, which is borrowed like all that is installed here, in the environment's Python."""
+    # -P: a module in the model folder must not take the place of one of pip's.
+    return subprocess.run(  # noqa: S603 - no shell; what is installed is what the user asked for
+        [
+            *(str(folder / "bin" / "python"), "-P", *words, *_PIP),
+            *("--constraint", str(folder / "constraints.txt"), "--requirement", requirements.name),
+        ],
         cwd=requirements.parent,
         env=dict(environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
+        text=True,
+        errors="replace",
     )
-    if done.returncode:
-        output = done.stdout.decode("utf-8", "replace")
-        hint = "correct it, or run without --env isolated"
-        what = f"the archive's requirements cannot be installed by {'uv' if uv else 'pip'}"
-        raise IsolationError(what, where=requirements.name, output=output, hint=hint)
 
 
-def _with_uv(uv: str, python: Path, requirements: Path) -> list[str]:
-    """Return uv's command; it does not look at borrowed packages, so it is told to leave out those that will do."""
-    overrides = python.parents[1] / "borrowed.txt"
-    kept = [name for name in ("torch", "marpack") if _will_do(name, requirements)]
-    overrides.write_text("".join(f"{name}; python_version < '0'\n" for name in kept))
-    return [uv, "pip", "install", "--python", str(python), "--overrides", str(overrides), "-r", requirements.name]
+def _failure(output: str, requirements: Path) -> IsolationError:
+    """Return what pip's output comes to: where it names a version that stays, which requirement wants another."""
+    _, _, conflict = output.partition("The conflict is caused by:")
+    lines = [line.strip() for line in conflict.strip().partition("\n\n")[0].splitlines()]
+    stays, asks = "The user requested (constraint) ", "The user requested "
+    kept = [line.removeprefix(stays) for line in lines if line.startswith(stays)]
+    wanted = [line.replace(asks, "the archive requires ") for line in lines if not line.startswith(stays)]
+    wanted += [_describe_constraint(text) for text in kept]
+    if not kept:
+        what = "pip cannot install the archive's requirements"
+        hint = "Correct the requirements, or run without --env isolated."
+        return IsolationError(what, where=requirements.name, output=output, hint=hint)
+    what = f"the archive's requirements conflict with packages that workers share: {'; '.join(wanted)}"
+    return IsolationError(what, where=requirements.name, output=output, hint=_OTHER_VERSION)
 
 
-def _will_do(package: str, requirements: Path) -> bool:
-    installed = _version(package)
-    asked = (_parsed(line.text) for line in read_lines(requirements.read_bytes()) if line.name == package)
-    return installed is not None and all(each is None or _holds(each, installed) for each in asked)
+def _describe_constraint(text: str) -> str:
+    name = canonical(Requirement(text).name)
+    return f"{name} {_version(name)} is installed" if _stays(name) else f"installed packages require {text}"
 
 
 @contextmanager
@@ -172,8 +302,10 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def unmet(archive: Archive) -> Iterator[Finding]:
+def unmet(archive: Archive, *, isolable: bool = False) -> Iterator[Finding]:
     """Yield one finding per requirement that the environment does not meet, those of included files among them.
+
+    `isolable`: the hints name --env isolated where that helps.
 
     Options and paths say nothing about packages and are passed over; so are requirements whose markers do not apply
     here. What pip could not read is for the static checks to tell. A vendored package is met where it can be loaded.
@@ -182,12 +314,13 @@ def unmet(archive: Archive) -> Iterator[Finding]:
     for file, line in _lines(archive):
         message = _unmet(line)
         if message is not None:
+            isolated = ", or run with --env isolated" if isolable and not _stays(line.name) else ""
             yield Finding(
                 code="requirement-unmet",
                 severity=Severity.ERROR,
                 message=message,
                 where=f"{archive.source}!{file}:{line.number}",
-                hint=f"pip install '{line.text}'",
+                hint=f"pip install '{line.text}'{isolated}",
             )
 
 
@@ -274,6 +407,5 @@ def has_requirements(archive: Archive) -> bool:
 
 def requirement_notes(archive: Archive) -> Iterator[Finding]:
     """Yield one note per requirement that this environment does not meet."""
-    for finding in unmet(archive):
-        hint = f"{finding.hint}, or run with --env isolated"
-        yield replace(finding, severity=Severity.NOTE, hint=hint)
+    for finding in unmet(archive, isolable=True):
+        yield replace(finding, severity=Severity.NOTE)

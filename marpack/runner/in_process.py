@@ -15,13 +15,13 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TextIO
 
-from marpack.runner.client import BatchResult, LoadError
+from marpack.runner.client import BatchResult, load_error
 from marpack.runner.pool import Batch
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import DATA, METRICS, Answered, Load, Loaded, Response, Touched, Trouble
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.service import InferenceService
-from marpack.worker.trouble import flatten
+from marpack.worker.trouble import flatten, is_inside
 
 
 class QuitDebugging(KeyboardInterrupt):
@@ -39,7 +39,7 @@ class PostMortem(pdb.Pdb):
     def get_stack(self, f: FrameType | None, t: TracebackType | None) -> tuple[list[tuple[FrameType, int]], int]:
         """Return the frames of a traceback and the number of the one to begin with."""
         stack, last = super().get_stack(f, t)
-        own = [index for index, (frame, _) in enumerate(stack) if frame.f_code.co_filename.startswith(self._model_dir)]
+        own = [i for i, (frame, _) in enumerate(stack) if is_inside(frame.f_code.co_filename, self._model_dir)]
         return stack, own[-1] if own else last
 
 
@@ -77,7 +77,7 @@ class InProcessPool:
         self._lines: list[str] = []  # metrics and data of the batch in hand
 
     def start(self) -> Loaded:
-        """Load the model; raises LoadError."""
+        """Load the model; raises LoadError and DeviceUnavailableError."""
         _listen_to_logs(self._lines, self._prints)
         loader = HandlerLoader(self._load, tell=self._lines.append)
         try:
@@ -87,7 +87,7 @@ class InProcessPool:
             if self._debug:
                 with suppress(QuitDebugging):  # there is nothing to go on with either way
                     debug_failure(error, self._load.model_dir)
-            raise LoadError(loader.failure(error), "", where=self._load.model_dir) from None
+            raise load_error(loader.failure(error), "", self._load) from None
         if self._debug:
             self._service.on_failure = partial(debug_failure, model_dir=self._load.model_dir)
         return loaded

@@ -4,7 +4,7 @@ import json
 import mimetypes
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from msgspec import Struct
@@ -29,6 +29,7 @@ _TYPES = {
     ".npy": "application/octet-stream",
 }
 _SUFFIXES = {kind: suffix for suffix, kind in _TYPES.items()} | {"audio/wav": ".wav"}
+_ID = "00000000-0000-4000-8000-"  # begins every id that is generated here
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -121,17 +122,18 @@ def unreadable(name: str, error: UsageError) -> Input:
 
 def request_id(number: int) -> str:
     """Return the id of the n-th request: of a server's form, and the same in every run."""
-    return f"00000000-0000-4000-8000-{number:012x}"
+    return f"{_ID}{number:012x}"
 
 
-def file_inputs(
-    paths: Iterable[str], shape: RequestDefaults, *, skip: Callable[[str], bool] = lambda _: False
-) -> Iterator[Input]:
-    """Yield one input per file, `-` or address, each read only when it is asked for; `skip` leaves out by name."""
+def has_generated_id(request: Request) -> bool:
+    """Return whether a request's id comes from `request_id`."""
+    return request.id.startswith(_ID)
+
+
+def file_inputs(paths: Iterable[str], shape: RequestDefaults) -> Iterator[Input]:
+    """Yield one input per file, `-` or address, each read only when it is asked for."""
     for number, path in enumerate(paths):
         name = "stdin" if path == "-" else path
-        if skip(name):
-            continue
         try:
             data = read_input(path, maximum=shape.max_request_size)
         except UsageError as error:

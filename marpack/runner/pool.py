@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
+from marpack.errors import ClosedError
 from marpack.runner.client import BatchResult, Worker, wait
 from marpack.torchserve.messages import Load, Loaded, ModelOutput, Request, Touched
 from marpack.torchserve.model_config import seconds_of
@@ -132,6 +133,7 @@ class LocalPool:
         self._number = 0  # of the batch sent last
         self._done: dict[int, BatchResult] = {}  # by number: what no stream has yielded yet
         self._unwanted: set[int] = set()  # of the batches on their way, those whose stream was given up
+        self._closed = False
         self.restarts = 0
         self.peak_memory = 0  # bytes, of any worker that ended by way of this pool
         self.loads: list[Loaded] = []  # one per time a worker was started
@@ -169,13 +171,15 @@ class LocalPool:
 
         Several such streams may be open at once, and be given up halfway: each yields its own.
 
-        Raises LoadError and WorkerError when a worker cannot be started again.
+        Raises LoadError and WorkerError when a worker cannot be started again, which the next stream tries once more;
+        ClosedError once the pool was closed.
         """
         source = iter(batches)
         awaited: deque[int] = deque()
         try:
             is_over = False
             while True:
+                self._restart_lost()
                 is_over = is_over or not self._feed(source, awaited)
                 while awaited and (outcome := self._done.pop(awaited[0], None)) is not None:
                     awaited.popleft()
@@ -245,17 +249,37 @@ class LocalPool:
     def _replace(self, feed: "_Feed", *, timed_out: bool) -> None:
         """Give up on a worker's oldest batch, and send the ones behind it to a new worker."""
         self._note_memory(feed.worker)
-        (number, _, _), *rest = feed.sent
-        self._settle(number, feed.worker.give_up(timed_out=timed_out))
+        self._settle(feed.forget_oldest(), feed.worker.give_up(timed_out=timed_out))
         self.restarts += 1
-        if self._folder is not None:
-            self._load = replace(self._load, model_dir=str(self._folder()))
-        feed.worker = self._spawn()
-        self._note_load(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
-        feed.sent.clear()
-        feed.weight = 0
-        for later, batch, _ in rest:
-            feed.send(later, batch)
+        feed.lost = True
+        self._restart_lost()
+
+    def _restart_lost(self) -> None:
+        """Start a worker in place of each that ended, and send it the batches that it had not answered."""
+        for feed in self._workers:
+            self._expect_open()
+            if not feed.lost:
+                continue
+            if self._folder is not None:
+                self._load = replace(self._load, model_dir=str(self._folder()))
+            feed.worker = self._spawn()
+            self._note_load(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
+            if self._closed:  # by another thread meanwhile
+                feed.worker.kill()
+                self._expect_open()
+            feed.lost = False
+            unanswered = list(feed.sent)
+            feed.sent.clear()
+            feed.weight = 0
+            for number, batch, _ in unanswered:
+                if number in self._unwanted:
+                    self._unwanted.remove(number)
+                else:
+                    feed.send(number, batch)
+
+    def _expect_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the model is closed", hint="Load it again, and close it after its last use.")
 
     @property
     def is_offline(self) -> bool:
@@ -282,6 +306,7 @@ class LocalPool:
         self._end(Worker.kill)
 
     def _end(self, how: Callable[[Worker], None]) -> None:
+        self._closed = True
         for feed in self._workers:
             self._note_memory(feed.worker)
             how(feed.worker)
@@ -303,6 +328,7 @@ class _Feed:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
+        self.lost = False  # the worker has ended, and no other one was started yet
         self.sent: deque[tuple[int, Batch, int]] = deque()  # number, requests, bytes
         self.weight = 0  # bytes of all that was sent and not answered
         self._pace = 1.0  # seconds per batch, smoothed
@@ -326,9 +352,13 @@ class _Feed:
 
     def answered(self, seconds: float) -> int:
         """Take note that the oldest batch is done, and return its number."""
+        self._pace = 0.8 * self._pace + 0.2 * seconds
+        return self.forget_oldest()
+
+    def forget_oldest(self) -> int:
+        """Forget the oldest batch, and return its number."""
         number, _, weight = self.sent.popleft()
         self.weight -= weight
-        self._pace = 0.8 * self._pace + 0.2 * seconds
         return number
 
     def is_late(self, timeout: float | None) -> bool:

@@ -6,7 +6,7 @@ import secrets
 import signal
 import socket
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +15,7 @@ from typing import Protocol, Self
 from marpack.errors import WorkerError
 
 _GRACE = 2.0  # seconds a worker is given to end by itself
-_SWEEPS = 5  # looks for what a handler started: one that forks all the time may be missed by the first
-_MARK = "MARPACK_WORKER"  # the variable that a handler's processes are known by
+_REAPING = 5.0  # seconds a supervisor is given to end a worker and all that it started
 _PIECE = 1 << 16  # bytes read at once
 _MAX_BYTES = 1 << 20  # bytes kept per batch: its beginning and its end
 
@@ -36,8 +35,12 @@ class Child(Protocol):
 class WorkerProcess:
     """One `python -m marpack.worker`, its socket and the pipe of all it prints."""
 
-    def __init__(self, process: Child, sock: socket.socket, logs: int, marker: bytes) -> None:
+    def __init__(
+        self, process: Child, sock: socket.socket, logs: int, marker: bytes, *, supervised: bool = False
+    ) -> None:
         self._process = process
+        self._supervised = supervised  # the process is the worker's supervisor, not the worker itself
+        self.handler_pid = process.pid  # the process that the handler runs in: the worker's own, once it is known
         self.socket = sock
         self.logs = logs
         self.marker = marker  # printed by the worker between two batches
@@ -72,7 +75,7 @@ class WorkerProcess:
         marker = secrets.token_hex(8)
         # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
         command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), marker, str(max_memory or 0)]
-        command += [str(_lasting_parent()), *(["preload"] if preload else []), *(["offline"] if offline else [])]
+        command += [str(os.getpid()), *(["preload"] if preload else []), *(["offline"] if offline else [])]
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command,
@@ -80,7 +83,7 @@ class WorkerProcess:
                 stdout=log_end,
                 stderr=log_end,
                 pass_fds=(theirs.fileno(),),
-                env={**(os.environ if environment is None else environment), _MARK: marker},
+                env=environment,
                 start_new_session=True,  # Ctrl-C is the parent's to handle; stray children end with the group
             )
         except OSError as error:
@@ -90,11 +93,11 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(log_end)
-        return cls(process, ours, logs, f"\x1e{marker}\x1e".encode())
+        return cls(process, ours, logs, f"\x1e{marker}\x1e".encode(), supervised=sys.platform == "linux")
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The id of the process that was started: the worker's supervisor, where there is one."""
         return self._process.pid
 
     def ended(self, *, within: float = 0.0) -> bool:
@@ -137,13 +140,13 @@ class WorkerProcess:
         """Return the CPU seconds of all its threads so far; 0 where the system does not tell."""
         try:
             # Of clock_getcpuclockid(3): /proc/PID/stat counts in 10 ms, /proc/PID/schedstat one thread.
-            return time.clock_gettime(~self.pid << 3 | 2)
+            return time.clock_gettime(~self.handler_pid << 3 | 2)
         except OSError:
             return 0.0
 
     def _status(self, field: str) -> int | None:
         try:
-            status = Path(f"/proc/{self.pid}/status").read_text()
+            status = Path(f"/proc/{self.handler_pid}/status").read_text()
         except OSError:
             return None
         kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith(field)]
@@ -160,11 +163,14 @@ class WorkerProcess:
         if self._killed:  # the number may be another's by now
             return
         self._killed = True
-        # The group may outlive its leader: what the handler forked must go, too.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        _end_strays(self.marker)
-        self._process.wait()
+        if self._supervised and not self.ended():
+            os.kill(self.pid, signal.SIGTERM)
+            self.ended(within=_REAPING)
+        if not self._supervised or not self.ended():
+            # The group may outlive its leader: what the handler forked must go, too.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
         self.socket.close()
         if self.exit is not None:
             os.close(self.exit)
@@ -180,33 +186,6 @@ def _connections() -> tuple[socket.socket, socket.socket, int, int]:
         ours.close()
         theirs.close()
         raise
-
-
-def _lasting_parent() -> int:
-    """Return this process's id; 0 in a thread, as Linux ends what a thread started with that thread."""
-    return os.getpid() if threading.current_thread() is threading.main_thread() else 0
-
-
-def _end_strays(marker: bytes) -> None:
-    """Kill what a worker's handler started and led out of its group, where /proc tells, again until there is none.
-
-    It is known by the worker's environment, which it has from there; what was given another environment stays.
-    """
-    mark = f"{_MARK}=".encode() + marker.strip(b"\x1e")
-    for _ in range(_SWEEPS):
-        strays = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, mark)]
-        for stray in strays:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(stray, signal.SIGKILL)
-        if not strays:
-            return
-
-
-def _holds(environment: Path, mark: bytes) -> bool:
-    try:
-        return mark in environment.read_bytes().split(b"\0")
-    except OSError:  # another user's, or gone
-        return False
 
 
 def _name_of(number: int) -> str:

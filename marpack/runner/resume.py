@@ -1,6 +1,12 @@
-"""`--resume`: the results file of a run that broke off, read for what is answered, then written on."""
+"""`--resume`: the results file that an interrupted run appends to, and that says which inputs have a result.
 
+Each line is a result with three digests before it: of the archive, of the options that affect responses, and of the
+request. Only the same run continues a file, and a file that holds anything else is left unchanged.
+"""
+
+import errno
 import hashlib
+import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -10,104 +16,235 @@ from typing import Self
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from marpack.errors import OutputError, UsageError
+from marpack.archive.index import content_identity
+from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
+from marpack.errors import OutputError, ResumeMismatchError, UsageError, shortened
 from marpack.json_text import legible, to_json
-from marpack.runner.inputs import Input
+from marpack.runner.inputs import Input, has_generated_id
+from marpack.runner.results import Result
+from marpack.runner.session import PreparedModel
 
 
-class LoggedResult(Struct, frozen=True):
-    """What counts of one line of a results file."""
+class LoggedResult(Result, frozen=True, kw_only=True, gc=False):
+    """One line of a results file; files of older versions and of `--jsonl` have no digests."""
 
-    input: str
-    status: int
-    reset: bool = False
+    archive_digest: str | None = None
+    options_digest: str | None = None
+    request_digest: str | None = None
 
-    @property
-    def ok(self) -> bool:
-        """Whether a client would call this an answer."""
-        return 200 <= self.status < 300 and not self.reset
+
+class RunDigests(Struct, frozen=True):
+    """The digests that all results of one run share."""
+
+    archive: str  # the archive's content identity
+    options: str
+
+    @classmethod
+    def of(cls, prepared: PreparedModel, *, env: str, in_process: bool, max_request_size: int) -> Self:
+        """Return the digests of a run of a prepared archive.
+
+        These options affect responses and belong to the digest: the target, the envelope, the batch size, the device
+        (also the GPU that `auto` finds), torch.compile, trust in pickles, the metrics file's content, the server's `ts`
+        or marpack's, the environment, `--in-process` and the size limits. So does every setting of `Load` that is added
+        later.
+
+        These do not belong to it: timeouts, the memory limit and the number of workers decide only whether and when a
+        response arrives, so that an interrupted run can be continued with larger ones. `--show-data`, `--trace` and
+        the output options only observe. Content type, headers, `--explain` and `--describe` are part of each request.
+        """
+        load = prepared.load
+        metrics = None if load.metrics_config is None else _digest(Path(load.metrics_config).read_bytes())
+        counted = replace(load, model_dir="", metrics_config=metrics, show_data=False, trace=False)
+        options = _digest(to_json([counted, env, in_process, max_request_size]))
+        return cls(content_identity(prepared.archive), options)
+
+
+def request_digest(item: Input) -> str:
+    """Return the digest of an input's request: what the handler receives, or what the frontend refuses.
+
+    An id that marpack generated from the input's position is left out, so that inputs may be added and reordered.
+    """
+    request, refused = item.request, item.refused
+    head = (
+        "" if has_generated_id(request) else request.id,
+        request.url_path,
+        request.explain,
+        request.headers,
+        [(part.name, part.content_type, len(part.value)) for part in request.parts],
+        item.batch,
+        None if refused is None else (refused.status, _digest(refused.body), item.why.kind if item.why else ""),
+    )
+    return _digest(to_json(head), *[part.value for part in request.parts])
 
 
 _DECODER = msgspec.json.Decoder(LoggedResult)
-_HINT = "name a file that an earlier run wrote with --resume or --jsonl, or one that is not there yet"
+_OPENING = b'{"archive_digest":"'  # of each line that is written here
+_OPENINGS = (_OPENING, b'{"input":"')  # the second one is of older versions and of `--jsonl`
+_PIECE = 1 << 16  # bytes of a line that are read before its opening is known
+_HINT = "Name a file that `marpack run --resume` wrote, or one that does not exist yet."
+_SHOWN = 20  # characters of a digest
+_ANOTHER = "name another file with --resume"
 
 
 class ResultsLog:
-    """A results file, one JSON object a line, to which new results are appended.
+    """A results file, one JSON object a line, to which new results are appended; no other run can open it meanwhile.
 
-    Names are kept as digests of eight bytes: a million of them take nine megabytes.
+    Names and requests are kept as digests of eight bytes: a million results take 20 MB.
     """
 
-    def __init__(self, path: str) -> None:
-        """Read a results file, if it is there.
+    def __init__(self, path: str, *, unchecked: bool = False) -> None:
+        """Open, lock and read a results file, or create it.
 
-        Raises UsageError if it cannot be read or written, or is no results file.
+        Args:
+            path: The file; a symbolic link is followed.
+            unchecked: Accept results without digests, which are then matched to inputs by name alone.
+
+        Raises UsageError if it is not a results file, cannot be read or written, or is in use by another run;
+        ResumeMismatchError for a result without digests. The file is then unchanged.
         """
         self.path = path
         self.answered = 0
-        self.short = 0  # of those, how many fell short
+        self.short = 0  # of those, how many failed
+        self._unchecked = unchecked
+        self._found: dict[RunDigests, int] = {}  # digests of the results → line; at most two are kept
+        self._opening = b""  # of the lines to be written; empty until `begin`
         if Path(path).exists() and not Path(path).is_file():
-            raise UsageError("results are appended to a file, and this is none", where=path, hint=_HINT)
+            raise UsageError("not a regular file", where=path, hint=_HINT)
         try:
             self._file = Path(path).open("ab+")  # noqa: SIM115 - closed by `close`
         except OSError as error:
             raise UsageError(f"the results cannot be written: {error.strerror}", where=path) from error
         with ExitStack() as on_error:
             on_error.callback(self._file.close)
-            self._names = array("Q", sorted(self._read()))
+            self._lock()
+            self._index()
             on_error.pop_all()
-        self._met = bytearray(len(self._names))
 
-    def _read(self) -> Iterator[int]:
+    def _lock(self) -> None:
+        try:
+            flock(self._file.fileno(), LOCK_EX | LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                return  # this file system has no locks
+            hint = f"Wait until it ends, or {_ANOTHER}."
+            raise UsageError("another run is writing to this file", where=self.path, hint=hint) from None
+
+    def _index(self) -> None:
+        names, requests = array("Q"), array("Q")
+        try:
+            for logged in self._read():
+                names.append(_short(_digest(legible(logged.input).encode())))
+                requests.append(_short(logged.request_digest) if logged.request_digest else 0)
+        except OSError as error:
+            raise UsageError(f"the results cannot be read: {error.strerror}", where=self.path) from error
+        order = sorted(range(len(names)), key=names.__getitem__)  # results of one name stay in the file's order
+        self._names = array("Q", [names[place] for place in order])
+        self._requests = array("Q", [requests[place] for place in order])
+        self._met = array("I", bytes(array("I").itemsize * len(order)))  # inputs found so far, at their name's place
+
+    def _read(self) -> Iterator[LoggedResult]:
+        """Yield all results, then cut off a last line that is incomplete."""
+        size = os.fstat(self._file.fileno()).st_size
         end = 0
         self._file.seek(0)
-        for number, line in enumerate(self._file, 1):
-            reported = self._told(line, number)
-            if reported is None:
+        for number, line in enumerate(self._lines(), 1):
+            if end + len(line) > size:
                 break
+            if not line.endswith(b"\n"):
+                self._check_torn(line, number)
+                break
+            logged = self._decode(line, number)
             end += len(line)
             self.answered += 1
-            self.short += not reported.ok
-            yield _digest(reported.input)
-        self._file.truncate(end)  # a line that broke off is asked again
-        self._file.seek(end)
+            self.short += not logged.ok
+            yield logged
+        if os.fstat(self._file.fileno()).st_size != size:
+            hint = f"Wait until nothing writes to it, or {_ANOTHER}."
+            raise UsageError("another program is writing to this file", where=self.path, hint=hint)
+        if end < size:
+            self._file.truncate(end)
 
-    def _told(self, line: bytes, number: int) -> LoggedResult | None:
-        if not line.endswith(b"\n"):
-            return None
+    def _lines(self) -> Iterator[bytes]:
+        """Yield lines; of a long one that does not begin as a result, only the beginning."""
+        while line := self._file.readline(_PIECE):
+            yield line if line.endswith(b"\n") or not line.startswith(_OPENINGS) else line + self._file.readline()
+
+    def _check_torn(self, line: bytes, number: int) -> None:
+        """Raise UsageError unless an incomplete last line is a result that a crash has cut off."""
+        follows = number > 1 and any(opening.startswith(line) or line.startswith(opening) for opening in _OPENINGS)
+        if not (follows or line.startswith(_OPENING)):
+            raise UsageError("the last line is not a result", where=f"{self.path}:{number}", hint=_HINT)
+
+    def _decode(self, line: bytes, number: int) -> LoggedResult:
+        where = f"{self.path}:{number}"
         try:
-            return _DECODER.decode(line)
+            logged = _DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            where = f"{self.path}:{number}"
-            raise UsageError(f"this line is no result: {error}", where=where, hint=_HINT) from error
+            raise UsageError(f"this line is not a result: {error}", where=where, hint=_HINT) from error
+        if logged.archive_digest and logged.options_digest and logged.request_digest:
+            if len(self._found) < 2:
+                self._found.setdefault(RunDigests(logged.archive_digest, logged.options_digest), number)
+        elif not self._unchecked:
+            what = "this result has no digests, so it cannot be matched to this run and its inputs"
+            hint = f"Pass --resume-unchecked to match results to inputs by name alone, or {_ANOTHER}."
+            raise ResumeMismatchError(what, where=where, hint=hint)
+        return logged
+
+    def begin(self, run: RunDigests) -> None:
+        """Take results of a run from now on; raises ResumeMismatchError if the file holds results of another one."""
+        for found, number in self._found.items():
+            if found == run:
+                continue
+            what, remedy = "this result was computed with other options", "Use the options of that run"
+            if found.archive != run.archive:
+                then, now = shortened(found.archive, _SHOWN), shortened(run.archive, _SHOWN)
+                what = f"this result was computed by another archive ({then}; this run: {now})"
+                remedy = "Run the archive that computed it"
+            raise ResumeMismatchError(what, where=f"{self.path}:{number}", hint=f"{remedy}, or {_ANOTHER}.")
+        self._opening = (
+            f'{_OPENING.decode()}{run.archive}","options_digest":"{run.options}","request_digest":"'.encode()
+        )
 
     def unanswered(self, inputs: Iterable[Input]) -> Iterator[Input]:
-        """Yield the inputs that have no line yet; of those with one name, as many are left out as it has lines."""
-        return (item for item in inputs if not self.holds(item.name))
+        """Yield the inputs without a result; of inputs with one name, the first ones have the file's results.
 
-    def holds(self, name: str) -> bool:
-        """Say whether an input of this name is answered; each line of the file counts once."""
-        digest = _digest(name)
-        place = bisect_left(self._names, digest)
-        while place < len(self._names) and self._names[place] == digest:
-            if not self._met[place]:
-                self._met[place] = 1
-                return True
-            place += 1
-        return False
+        Raises ResumeMismatchError for an input that is not what it was when it was answered.
+        """
+        return (item for item in inputs if not self._holds(item))
 
-    def write(self, result: object) -> None:
-        """Append one result, at once; raises OutputError if it cannot be written."""
+    def _holds(self, item: Input) -> bool:
+        name = _short(_digest(legible(item.name).encode()))
+        first = bisect_left(self._names, name)
+        if first == len(self._names):
+            return False
+        place = first + self._met[first]
+        if place >= len(self._names) or self._names[place] != name:
+            return False
+        self._met[first] += 1
+        if self._requests[place] and self._requests[place] != _short(request_digest(item)):
+            hint = f"Restore the input and its options, or {_ANOTHER}."
+            raise ResumeMismatchError(
+                f"the result in {self.path} is for a different request", where=legible(item.name), hint=hint
+            )
+        return True
+
+    def write(self, item: Input, result: Result) -> None:
+        """Append the result of an input, at once; raises OutputError if it cannot be written."""
+        if not self._opening:
+            raise RuntimeError("begin() comes first")
+        # The digests come first: by them a line that a crash has cut off is known as one of ours.
+        line = b'%b%b",%b\n' % (self._opening, request_digest(item).encode(), to_json(result)[1:])
         try:
-            self._file.write(to_json(result) + b"\n")
+            self._file.write(line)
             self._file.flush()
         except OSError as error:
             raise OutputError(f"the results cannot be written: {error.strerror}", where=self.path) from error
 
     def close(self) -> None:
-        """Close the file."""
-        with suppress(OSError):  # what could not be written was told
+        """Close the file, which another run may then open."""
+        with suppress(OSError):  # what could not be written was reported
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -117,6 +254,16 @@ class ResultsLog:
         self.close()
 
 
-def _digest(name: str) -> int:
-    data = legible(name).encode()  # as it stands in the file
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+def _digest(*pieces: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _short(digest: str) -> int:
+    """Return the first eight bytes of a hexadecimal digest, never 0; any other text counts as different."""
+    try:
+        return int(digest[:16], 16) or 1
+    except ValueError:
+        return 1

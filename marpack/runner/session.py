@@ -14,15 +14,17 @@ from marpack.archive.cache import Cache
 from marpack.archive.index import content_digest, index_of
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError
+from marpack.errors import ArchiveError, DamagedArchiveError, TorchrunError
 from marpack.findings import Finding, Severity
 from marpack.inspection.text_members import model_config
 from marpack.project.source import ResolvedSource, resolve
 from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
+from marpack.torchserve.frontend.http_response import Sequences
 from marpack.torchserve.messages import Load, Loaded
+from marpack.torchserve.model_config import Torchrun
 from marpack.torchserve.targets import Target
-from marpack.worker.loaders.device import Override, override
+from marpack.worker.loaders.device import Override, override, unavailable
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config
 
@@ -32,6 +34,9 @@ class LoadProgress:
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
         """Take note of what the SOURCE stands for, before anything is loaded."""
+
+    def prepared(self, prepared: "PreparedModel") -> None:
+        """Take note of the archive and how it will be loaded."""
 
     def loading(self) -> AbstractContextManager[object]:
         """Return what is entered while the model is loaded."""
@@ -71,7 +76,7 @@ class Session:
             resolver: Finds the archive that the source stands for, building a project's first.
             listener: Is told how far it is.
 
-        Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
+        Raises UsageError, ProjectError, ArchiveError, TorchrunError, LoadError and WorkerError.
 
         """
         settings, listener = settings or PoolSettings(), listener or LoadProgress()
@@ -84,6 +89,7 @@ class Session:
             prepared = prepare(resolved, options=options, target=target, cache=cache, opened=listener.opened)
             archive, load, config = prepared.archive, prepared.load, prepared.config
             undo.callback(archive.close)
+            listener.prepared(prepared)
             if isinstance(settings, PoolSettings):
                 pool: ModelPool = LocalPool(load, settings.as_served(config), first=first, folder=archive.materialize)
             else:
@@ -129,7 +135,7 @@ def prepare(
 ) -> PreparedModel:
     """Open an archive and lay its files out; `opened` is told of it in between. See `Session.open`.
 
-    Raises ArchiveError, and UsageError or ProjectError for what is asked of it.
+    Raises ArchiveError, UsageError or ProjectError for what is asked of it, and TorchrunError.
     """
     with ExitStack() as undo:
         archive = open_archive(resolved.path, cache=cache)
@@ -137,10 +143,14 @@ def prepare(
         opened(resolved, archive)
         chosen = target or target_of(resolved, archive)
         refuse_what_the_server_refuses(archive, chosen)
+        config = model_config(archive)
+        refusal = torchrun_error(config)
+        if refusal is not None:
+            raise refusal
         folder = str(archive.materialize())
         load = replace(with_metrics(options, resolved), model_dir=folder, target=chosen, required=required(archive))
         undo.pop_all()
-    return PreparedModel(resolved, archive, load, model_config(archive))
+    return PreparedModel(resolved, archive, load, config)
 
 
 def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
@@ -186,6 +196,31 @@ def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
         )
 
 
+def torchrun_error(config: Mapping[str, Any]) -> TorchrunError | None:  # Any: YAML as it stands
+    """Return the error for a model that torchrun starts in several processes; None for any other model."""
+    torchrun = Torchrun.of(config)
+    if torchrun is None or torchrun.ranks == 1:
+        return None
+    what = (
+        f"torchrun starts {torchrun.ranks} ranks of this model; rank 0 waits for the others, so marpack cannot run it"
+    )
+    hint = "Run it on a TorchServe server that has the GPUs that it needs."
+    return TorchrunError(what, where="the model config: parallelType, torchrun", hint=hint)
+
+
+def sequence_warning(config: Mapping[str, Any]) -> Finding | None:  # Any: as above
+    """Return the warning for a model whose sequences the server limits and marpack does not; None for any other."""
+    if Sequences.of(config) is None:
+        return None
+    return Finding(
+        code="sequence-batching",
+        severity=Severity.WARNING,
+        message="sequenceBatching is true: the server answers a second sequence with 503, and marpack with 200",
+        where="the model config: sequenceBatching",
+        hint="Test sequences on a TorchServe server.",
+    )
+
+
 _NODES = {"cuda": "nvidia{}", "xpu": "dri"}  # kind → what each of its devices is below /dev
 _SHARED_NODES = ("dxg", "kfd")  # of WSL and ROCm, for all that there are
 
@@ -201,16 +236,19 @@ class Device(Struct, frozen=True):
         """Return the device that a user names: auto, cpu, cuda[:N], xpu[:N], mps or xla; raises UsageError."""
         return cls(text, None if text == "auto" else override(text))
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the system shows such a device; of kinds that show themselves nowhere it is believed."""
-        kind, _, number = self.name.partition(":")
-        if kind == "mps":
-            return sys.platform == "darwin"
-        if kind not in _NODES:
-            return True
-        cards = _NODES[kind].format(number or "*")
-        return any(True for pattern in (cards, *_SHARED_NODES) for _ in Path("/dev").glob(pattern))
+    @classmethod
+    def available(cls, text: str) -> Self:
+        """Return the device that a user names, if the system shows one; whether torch can use it, its worker finds out.
+
+        Raises UsageError as `parse` does, DeviceUnavailableError for a device that this machine does not have.
+        """
+        device = cls.parse(text)
+        kind, _, number = device.name.partition(":")
+        if kind == "mps" and sys.platform != "darwin":
+            raise unavailable(device.name)
+        if kind in _NODES and not _has_node(_NODES[kind].format(number or "*"), *_SHARED_NODES):
+            raise unavailable(device.name, others=bool(number) and _has_node(_NODES[kind].format("*")))
+        return device
 
     def gpu_id(self) -> int | None:
         """Return the `gpu_id` that the handler sees: the first GPU under `auto`, as the server deals them out."""
@@ -225,6 +263,10 @@ class Device(Struct, frozen=True):
     def environment(self) -> dict[str, str] | None:
         """Return the worker's environment; None: this process's. `cpu` hides CUDA from the handler as well."""
         return None if self.override is None else {**os.environ, **self.override.environ}
+
+
+def _has_node(*patterns: str) -> bool:
+    return any(True for pattern in patterns for _ in Path("/dev").glob(pattern))
 
 
 def misplaced(asked: str, found: str | None) -> Finding | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 _EVERY = 0.05  # seconds between two looks
 _SETTLED = 0.02  # seconds without a further change: an editor may write several times
+_PATIENCE = 0.1  # seconds that a look waits for that: whoever looks must be able to end
 _SHARE = 10  # a look takes at most a tenth of the time
 _SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
 
@@ -23,13 +24,17 @@ class Watch:
         self._seen = self._look()
 
     def changed(self) -> list[str]:
-        """Return what changed since the last call, once it has settled."""
+        """Return what changed since the last call and has settled; what keeps changing is left to a later call."""
         before, now = self._seen, self._look()
-        while now != self._seen:
-            self._seen = now
+        moving = _differences(before, now)
+        until = time.monotonic() + _PATIENCE
+        while moving and time.monotonic() < until:
             time.sleep(_SETTLED)
-            now = self._look()
-        return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+            last, now = now, self._look()
+            moving = _differences(last, now)
+        kept = {path: before[path] for path in moving & before.keys()}
+        self._seen = {path: state for path, state in now.items() if path not in moving} | kept
+        return sorted(_differences(before, self._seen))
 
     def wait(self, tick: Callable[[], None] = lambda: None) -> list[str]:
         """Wait for a change, and return what changed; `tick` is called before each look."""
@@ -52,6 +57,10 @@ class Watch:
                     continue
                 state[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
         return state
+
+
+def _differences(before: _State, now: _State) -> set[str]:
+    return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
 
 
 def _files(path: Path) -> Iterator[str]:

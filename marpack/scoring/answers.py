@@ -122,8 +122,11 @@ class Failure(Struct, frozen=True):
     message: str  # one line
 
 
-def failure_of(response: Response, troubles: Sequence[Trouble] = ()) -> Failure | None:
-    """Return what went wrong with one request, told by the troubles of its batch; None for a status of 2xx."""
+def failure_of(response: Response, troubles: Sequence[Trouble] = (), bare_column: str | None = None) -> Failure | None:
+    """Return what went wrong with one request, told by the troubles of its batch; None for a status of 2xx.
+
+    `bare_column` is the column that was sent as a JSON value outside of an object.
+    """
     if 200 <= response.status < 300 and not response.reset:
         return None
     why = next((each for each in troubles if each.frames), troubles[0] if troubles else None)
@@ -134,7 +137,18 @@ def failure_of(response: Response, troubles: Sequence[Trouble] = ()) -> Failure 
         head += ", broken off in the middle"
     if why is None:
         return Failure(head, _line(f"{head}: {response.body[:_MAX_MESSAGE].decode('utf-8', 'replace')}".rstrip(": ")))
-    return Failure(f"{head}: {why.kind}", _line(f"{head}: {why.kind}: {why.message}"))
+    message = f"missing key {why.message}" if why.kind == "KeyError" else why.message
+    if bare_column is not None and _looks_up(why, bare_column):
+        message = f"to send an object, use --json-object {bare_column} (Python: json_object); {message}"
+    return Failure(f"{head}: {why.kind}", _line(f"{head}: {why.kind}: {message}"))
+
+
+def _looks_up(why: Trouble, key: str) -> bool:
+    """Return whether an exception comes from looking up a key, by its message or the line that raised it."""
+    if why.kind not in {"KeyError", "TypeError"}:
+        return False
+    texts = (why.message, *(frame.code for frame in why.frames[-1:]))
+    return any(quoted in text for text in texts for quoted in (f"'{key}'", f'"{key}"'))
 
 
 def _line(text: str) -> str:

@@ -22,10 +22,12 @@ class Chunk:
         self.rows = rows
         self.left = rows.count  # without an answer yet
         self.responses: list[Response] = [_NONE] * rows.count
+        self._bare_column: str | None = None
         self.failures: dict[int, Failure] = {}  # by the place of their rows
 
     def batches(self, maker: RowRequests, size: int) -> Iterator[tuple[Batch, list[int]]]:
         """Yield what is asked, `size` requests at a time, with the places of their rows; settle what cannot be."""
+        self._bare_column = maker.bare_column
         requests: list[Request] = []
         places: list[int] = []
         inputs = maker.inputs(self.rows.columns, self.number * _NUMBERS + self.rows.first)
@@ -45,7 +47,7 @@ class Chunk:
         """Take the answers of a batch, whose requests were asked together or one by one."""
         answers = [(response, outcome.troubles) for outcome in outcomes for response in outcome.responses]
         for place, (response, troubles) in zip(places, answers, strict=True):
-            self._answer(place, response, failure_of(response, troubles))
+            self._answer(place, response, failure_of(response, troubles, self._bare_column))
 
     def _answer(self, place: int, response: Response, failure: Failure | None) -> None:
         self.responses[place] = response

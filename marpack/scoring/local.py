@@ -70,6 +70,7 @@ def score(pool: Pool, plan: ScorePlan, output: OutputFolder, settings: ScoreSett
     finally:
         settings.progress.ended()
     seconds = time.monotonic() - started
+    output.verify(pipeline.totals.parts)
     exceeded = settings.max_errors.exceeded(pipeline.totals.failed, pipeline.totals.rows, over=not pipeline.stopped)
     return pipeline.totals.summary(output.before, seconds, exceeded=exceeded, complete=not pipeline.stopped)
 

@@ -1,33 +1,39 @@
 """How a row becomes a request and its answer becomes columns: one struct, for the command and for Python."""
 
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import fields
 
-from marpack.errors import UsageError, did_you_mean
+from marpack.errors import UsageError, did_you_mean, first_line
 from marpack.scoring.answers import AnswerColumns, FieldType
 from marpack.torchserve.messages import MAX_BODY
 
 INPUT, ROW = "input", "row"
-_SOURCES = ("body", "text", "json", "path", "url")
+_SOURCES = ("body", "text", "json", "json_object", "path", "url")
 
 
 class RowMapping(Struct, frozen=True, kw_only=True):
     """What of a row is sent, and what of the answer is kept. It pickles, and its JSON stands in every part.
 
-    Exactly one of `body`, `text`, `json`, `path` and `url` is given. In JSON, dates and times are ISO 8601, durations
-    seconds, decimals strings (a float would change them), maps objects; bytes, NaN and infinities cannot be in it.
+    Exactly one of `body`, `text`, `json`, `json_object`, `path` and `url` is given. In JSON, dates and times are ISO
+    8601, durations seconds, decimals strings (a float would change them), maps objects; bytes, NaN and infinities
+    cannot be in it.
     """
 
     body: str | None = None  # a column of bytes, or of texts that go as UTF-8
     text: str | None = None  # a column of texts, sent as text/plain
     json: tuple[str, ...] = ()  # one column: its value; several: an object of them by their names
+    json_object: tuple[str, ...] = ()  # an object of columns by their names, also of a single one
     path: str | None = None  # a column of files' names below `root`
     url: str | None = None  # a column of http and https addresses
     root: str | None = None  # a folder; None: the current one
-    types: dict[str, FieldType] = {}  # column of texts → what they stand for in `json`
+    types: dict[str, FieldType] = {}  # column of texts → what they stand for in JSON
     content_type: str | None = None  # None: what `body` and the like stand for
     headers: tuple[tuple[str, str], ...] = ()
     explain: bool = False
@@ -38,7 +44,9 @@ class RowMapping(Struct, frozen=True, kw_only=True):
     encode_binary: bool = False  # answers that are no UTF-8 become base64, told in `answer_encoding`
 
     def __post_init__(self) -> None:
-        """Raise UsageError for what contradicts itself."""
+        """Raise UsageError for a value of a wrong type and for what contradicts itself."""
+        for name, kind in _types().items():
+            _check_type(name, getattr(self, name), kind)
         given = [name for name in _SOURCES if getattr(self, name)]
         if len(given) != 1:
             what = f"a row's request comes from one of {', '.join(_SOURCES)}"
@@ -48,9 +56,9 @@ class RowMapping(Struct, frozen=True, kw_only=True):
         if self.encode_binary and self.select:
             raise UsageError("what is selected from JSON is no binary: base64 is for whole answers")
         for name in self.types:
-            if name not in self.json:
+            if name not in self.json_columns:
                 what = "a type says what a text stands for in JSON, and this column goes into none"
-                raise UsageError(what, where=name, hint=did_you_mean(name, self.json))
+                raise UsageError(what, where=name, hint=did_you_mean(name, self.json_columns))
         names = [*self.keep, *(field.name for field in self.answers.fields)]
         taken = {INPUT, ROW}
         for name in names:
@@ -61,13 +69,23 @@ class RowMapping(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """Which of `body`, `text`, `json`, `path` and `url` it is."""
+        """Which of `body`, `text`, `json` and the others it is."""
         return next(name for name in _SOURCES if getattr(self, name))
+
+    @property
+    def json_columns(self) -> tuple[str, ...]:
+        """The columns that are sent as JSON."""
+        return self.json or self.json_object
+
+    @property
+    def bare_column(self) -> str | None:
+        """The column that is sent as a JSON value outside of an object."""
+        return self.json[0] if len(self.json) == 1 else None
 
     @property
     def asked(self) -> tuple[str, ...]:
         """The columns that requests are made of."""
-        return self.json or (getattr(self, self.source),)
+        return self.json_columns or (getattr(self, self.source),)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -105,10 +123,23 @@ class RowMapping(Struct, frozen=True, kw_only=True):
                 raise UsageError(f"there is more than one column {name}", where=where)
 
 
+@cache
+def _types() -> dict[str, Any]:  # Any: types as msgspec takes them
+    return {field.name: field.type for field in fields(RowMapping)}
+
+
+def _check_type(name: str, value: object, kind: Any) -> None:  # Any: as above
+    try:
+        msgspec.convert(os.fspath(value) if isinstance(value, os.PathLike) else value, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(first_line(error), where=name, hint=f"Set {name} to a value of that type.") from None
+
+
 _WANTED = {
     "body": "is neither bytes nor text",
     "text": "is no text",
     "json": "JSON cannot hold",
+    "json_object": "JSON cannot hold",
     "path": "names no file",
     "url": "is no address",
 }
@@ -116,13 +147,14 @@ _HINTS = {
     "body": "--json sends a value of any other type",
     "text": "--body sends bytes, --json a value of any other type",
     "json": "--body sends bytes",
+    "json_object": "--body sends bytes",
     "path": "name a column of texts",
     "url": "name a column of texts",
 }
 
 
 def _fits(source: str, kind: Any) -> bool:  # Any: pyarrow's type
-    if source == "json":
+    if source in {"json", "json_object"}:
         return not _is_bytes(kind)
     if pa.types.is_null(kind):  # nothing but nulls: each row says so
         return True

@@ -4,15 +4,18 @@
     part-00000-000000065536.jsonl     the same as JSON lines; a PartRecord in _part-00000-000000065536.json
 
 A name follows from input and row, so that whoever scores the same rows again replaces the same part. A part counts from
-the moment its record has its name, which is after its rows are on the disk.
+the moment its record has its name, which is after its rows are on the disk. The record holds the SHA-256 of the rows'
+bytes: the whole file of lines, and all of a Parquet file before its footer. A resumed run verifies the parts that it
+finds, and a run that ends those that it wrote.
 """
 
 import errno
+import hashlib
 import io
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -31,13 +34,15 @@ from marpack.scoring.batches import UnreadableValue, python_values
 from marpack.scoring.plan import InputIdentity, PartFormat, RunIdentity, ScorePlan
 
 KEY = b"marpack.score"  # of a footer's metadata
-_VERSION = 1
+_VERSION = 2
+_PIECE = 1 << 20  # bytes that are hashed at once
+_FOOTER_END = 8  # bytes of a Parquet file: the footer's length and the magic
 _GROUP_ROWS, _GROUP_BYTES = 16_384, 16 << 20  # of a row group at most, about
 _NAME = re.compile(r"part-\d{5,}-\d{12,}\.(parquet|jsonl)")
 _TEMPORARY = ".*part-*.marpack-tmp"  # of parts and of records
 _staged = partial(staged_file, replace=True, durable=True, sweep=False)  # the folder is, when it is opened and closed
 _ANOTHER = "name another folder"
-_REDO = "remove it, and its rows are scored again"
+_REDO = "Remove it and run the same command with --resume: its rows are then scored again."
 
 
 class PartRecord(Struct, frozen=True, kw_only=True):
@@ -49,6 +54,7 @@ class PartRecord(Struct, frozen=True, kw_only=True):
     rows: int
     failed: int  # of them, those without an answer that counts
     bytes: int | None = None  # of a part of lines
+    sha256: str = ""  # hexadecimal, of the rows' bytes; version 1 has none
     version: int = _VERSION
 
 
@@ -58,17 +64,50 @@ class PartBody(Protocol):
     def write(self, batch: Any) -> None:  # Any: pyarrow's
         """Add a RecordBatch."""
 
+    def flush(self) -> None:
+        """Write the rows that are still in memory."""
+
     def finish(self, record: PartRecord) -> None:
-        """Write what is left, with the record where it has a place."""
+        """Write the record where it has a place."""
 
     def abandon(self) -> None:
         """Write nothing more."""
 
 
+class HashedFile:
+    """A file that hashes what is written to it."""
+
+    mode, closed = "wb", False  # pyarrow reads these
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        """Write bytes; see `io.RawIOBase`."""
+        self._sha256.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        """Return the number of bytes so far."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Do nothing: the file's owner flushes it."""
+
+    def close(self) -> None:
+        """Do nothing: the file's owner closes it."""
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the bytes so far, in hexadecimal."""
+        return self._sha256.hexdigest()
+
+
 class ParquetBody:
     """Row groups of bounded size, and the record in the footer."""
 
-    def __init__(self, file: BinaryIO, schema: Any) -> None:  # Any: pyarrow's
+    def __init__(self, file: HashedFile, schema: Any) -> None:  # Any: pyarrow's
         self._writer = pq.ParquetWriter(file, schema)
         self._schema = schema
         self._waiting: list[Any] = []  # Any: as above
@@ -80,16 +119,16 @@ class ParquetBody:
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the rows that wait as one row group; see `PartBody`."""
         if self._rows:
             self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema), row_group_size=self._rows)
         self._waiting, self._rows, self._bytes = [], 0, 0
 
     def finish(self, record: PartRecord) -> None:
         """Write the footer; see `PartBody`."""
-        self._flush()
         self._writer.add_key_value_metadata({KEY: msgspec.json.encode(record)})
         self._writer.close()
 
@@ -101,7 +140,7 @@ class ParquetBody:
 class LinesBody:
     """A JSON object a line: bytes as base64, what is selected as JSON as it is."""
 
-    def __init__(self, file: BinaryIO, json_names: frozenset[str]) -> None:
+    def __init__(self, file: HashedFile, json_names: frozenset[str]) -> None:
         self._file = file
         self._json_names = json_names
 
@@ -117,6 +156,9 @@ class LinesBody:
         if name in self._json_names:
             return [None if value is None else msgspec.Raw(value.encode()) for value in values]
         return [None if isinstance(value, UnreadableValue) else value for value in values]
+
+    def flush(self) -> None:
+        """Do nothing: no rows wait; see `PartBody`."""
 
     def finish(self, record: PartRecord) -> None:
         """Do nothing: the record goes beside the lines; see `PartBody`."""
@@ -134,10 +176,11 @@ class PartWriter:
         self._record = record
         with self._written(), ExitStack() as opened:
             self._file = opened.enter_context(_staged(path))
+            self._hashed = HashedFile(self._file)
             self._body: PartBody = (
-                ParquetBody(self._file, plan.schema)
+                ParquetBody(self._hashed, plan.schema)
                 if plan.format is PartFormat.PARQUET
-                else LinesBody(self._file, plan.mapping.answers.json_names)
+                else LinesBody(self._hashed, plan.mapping.answers.json_names)
             )
             self._opened = opened.pop_all()
 
@@ -158,9 +201,10 @@ class PartWriter:
 
     def finish(self) -> PartRecord:
         """Give the part its name; raises OutputError, with nothing left of it."""
-        record = self._record
         with self._written(), ExitStack() as on_error, self._opened:
             on_error.callback(self._body.abandon)
+            self._body.flush()
+            record = replace(self._record, sha256=self._hashed.sha256)
             self._body.finish(record)
             size = self._file.tell()
             on_error.pop_all()
@@ -230,6 +274,7 @@ class OutputFolder:
         for name in names:
             if name.endswith((".parquet", ".jsonl")) and (record := _record(self.path / name)) is not None:
                 self._check(record, name)
+                _verify(self.path / name, record)
                 self._done[record.input.number][record.first] = record
 
     def _sweep(self) -> None:
@@ -241,6 +286,18 @@ class OutputFolder:
         """Raise UsageError, in words, for a part of another run."""
         if (found := _difference(record, self._identity, self._plan)) is not None:
             raise UsageError(f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER)
+
+    def verify(self, names: Iterable[str]) -> None:
+        """Raise OutputError for a part that is not on the disk as it was written."""
+        for name in names:
+            path = self.path / name
+            try:
+                record = _record(path)
+                if record is None:
+                    raise UsageError("this part has no record", where=str(path), hint=_REDO)
+                _verify(path, record)
+            except UsageError as error:
+                raise OutputError(error.what, where=error.where, hint=error.hint) from error
 
     @property
     def before(self) -> tuple[int, int]:
@@ -264,7 +321,7 @@ class OutputFolder:
 
     def part(self, number: int, first: int) -> PartWriter:
         """Begin the part of an input's rows from `first` on; raises OutputError."""
-        name = f"part-{number:05d}-{first:012d}.{self._plan.format}"
+        name = _name(number, first, self._plan.format)
         source = self._plan.identity_of(number)
         record = PartRecord(run=self._identity, input=source, first=first, rows=0, failed=0)
         return PartWriter(self.path / name, self._plan, record)
@@ -326,9 +383,36 @@ def _record(path: Path) -> PartRecord | None:
         raise UsageError(f"this part cannot be read: {first_line(error)}", where=str(path), hint=_REDO) from error
     if record is None:
         raise UsageError("this file is no part of a run's results", where=str(path), hint=_ANOTHER)
-    if record.bytes is not None and record.bytes != path.stat().st_size:
-        raise UsageError("this part is not as it was written", where=str(path), hint=_REDO)
     return record
+
+
+def _name(number: int, first: int, suffix: str) -> str:
+    return f"part-{number:05d}-{first:012d}.{suffix}"
+
+
+def _verify(path: Path, record: PartRecord) -> None:
+    """Raise UsageError for a part that does not hold the rows that its record and its name say."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if path.suffix == ".parquet":
+                file.seek(-_FOOTER_END, os.SEEK_END)
+                size -= _FOOTER_END + int.from_bytes(file.read(4), "little")
+                file.seek(0)
+            same = record.bytes in (None, size) and _sha256(file, size) == record.sha256
+    except OSError as error:
+        what = f"this part cannot be read: {error.strerror}"
+        raise UsageError(what, where=str(path), hint=_REDO) from error
+    if not same or path.name != _name(record.input.number, record.first, path.suffix[1:]):
+        raise UsageError("this part was changed or renamed after it was written", where=str(path), hint=_REDO)
+
+
+def _sha256(file: BinaryIO, size: int) -> str:
+    sha256 = hashlib.sha256()
+    while size > 0 and (piece := file.read(min(size, _PIECE))):
+        sha256.update(piece)
+        size -= len(piece)
+    return sha256.hexdigest()
 
 
 def _difference(record: PartRecord, now: RunIdentity, plan: ScorePlan) -> str | None:

@@ -2,12 +2,14 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from marpack.errors import UsageError, first_line
@@ -32,6 +34,7 @@ class RowRequests:
     def __init__(self, mapping: RowMapping) -> None:
         """Prepare what all requests have in common; raises UsageError for a root that is no folder."""
         self._mapping = mapping
+        self.bare_column = mapping.bare_column
         self._files = FileFolder(mapping.root) if mapping.path else None
         self._heads: dict[str | None, Request] = {}  # content type → a request without a body
         # source → a row's values → its content type and body
@@ -75,13 +78,16 @@ class RowRequests:
         return "text/plain", _encoded(_text(self._present(row[0])))
 
     def _from_json(self, row: tuple[Any, ...]) -> tuple[str, bytes]:
-        names = self._mapping.json
+        names = self._mapping.json_columns
         values = [self._typed(name, _readable(value)) for name, value in zip(names, row, strict=True)]
-        what = self._present(values[0]) if len(values) == 1 else dict(zip(names, values, strict=True))
+        is_bare = self._mapping.bare_column is not None
+        what = self._present(values[0]) if is_bare else dict(zip(names, values, strict=True))
         try:
             return "application/json", _JSON.encode(what).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"JSON cannot hold this row: {first_line(error)}") from None
+
+    _from_json_object = _from_json
 
     def _from_path(self, row: tuple[Any, ...]) -> tuple[str, bytes]:
         assert self._files is not None  # noqa: S101 - see __init__
@@ -119,17 +125,46 @@ _READ: dict[FieldType, Callable[[str], object]] = {
 }
 
 
-def _made_ahead(make: Iterator[Callable[[], Input]]) -> Iterator[Input]:
-    """Yield inputs in order, some of them made ahead by threads of their own."""
-    with ThreadPoolExecutor(_FETCHED_AHEAD, "marpack-fetch") as threads:
-        ahead: deque[Future[Input]] = deque(threads.submit(each) for each in islice(make, _FETCHED_AHEAD))
+_Task = tuple[Callable[[], Input], "Future[Input]"]
+
+
+def _made_ahead(make: Iterator[Callable[[], Input]]) -> Generator[Input, None, None]:
+    """Yield inputs in order, some of them made ahead by threads of their own.
+
+    Nothing waits for these threads: when the inputs are given up or the process ends, a fetch in progress does not
+    delay it. Where the process goes on, such a fetch ends by its own deadline.
+    """
+    tasks: SimpleQueue[_Task | None] = SimpleQueue()
+    ahead: deque[Future[Input]] = deque()
+
+    def submit(count: int) -> None:
+        for each in islice(make, count):
+            ahead.append(Future())
+            tasks.put((each, ahead[-1]))
+
+    for _ in range(_FETCHED_AHEAD):
+        Thread(target=_make_inputs, args=(tasks,), name="marpack-fetch", daemon=True).start()
+    try:
+        submit(_FETCHED_AHEAD)
+        while ahead:
+            yield ahead.popleft().result()
+            submit(1)
+    finally:
+        for future in ahead:
+            future.cancel()
+        for _ in range(_FETCHED_AHEAD):
+            tasks.put(None)
+
+
+def _make_inputs(tasks: "SimpleQueue[_Task | None]") -> None:
+    while (task := tasks.get()) is not None:
+        make, future = task
+        if not future.set_running_or_notify_cancel():
+            continue
         try:
-            while ahead:
-                yield ahead.popleft().result()
-                ahead.extend(threads.submit(each) for each in islice(make, 1))
-        finally:
-            for future in ahead:
-                future.cancel()
+            future.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is awaited
+            future.set_exception(error)
 
 
 def _content_type(head: Request) -> str | None:

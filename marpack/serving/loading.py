@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -12,15 +12,17 @@ from msgspec.structs import asdict, replace
 from marpack.archive.cache import Cache
 from marpack.archive.names import quoted
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
-from marpack.errors import ArchiveError, UsageError
+from marpack.errors import ArchiveError, ExitCode, UsageError
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
+from marpack.inspection.programs import CODE, program_findings
+from marpack.inspection.text_members import model_config
 from marpack.inspection.verify import UNFIT
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
-from marpack.runner.session import PreparedModel, prepare
+from marpack.runner.session import PreparedModel, prepare, sequence_warning
 from marpack.serving.models import ModelPlan
 from marpack.serving.properties import ModelProperties, Models
 from marpack.serving.settings import ModelSettings
@@ -122,7 +124,8 @@ _FIRST_VERSION = "1.0"  # of an archive that names none
 class Door(Struct, frozen=True, kw_only=True):
     """What an archive has to be to be served."""
 
-    require_safe: bool = False  # `inspect` finds no error in it, and nothing that needs trust
+    require_safe: bool = False  # `inspect` finds no error in it, nothing that needs trust, and no program
+    trust_native: bool = False  # with `require_safe`: programs are accepted
     digests: frozenset[str] = frozenset()  # `sha256:…`: it is one of these; none: any
 
     def admit(self, archive: Archive) -> tuple[Finding, ...]:
@@ -135,6 +138,8 @@ class Door(Struct, frozen=True, kw_only=True):
             self._expect_digest(facts)
         if self.require_safe:
             _expect_safe(facts)
+            if facts.programs and not self.trust_native:
+                _refuse_programs(facts)
         return facts.findings
 
     def _expect_digest(self, facts: Inspection) -> None:
@@ -160,6 +165,19 @@ def _expect_safe(facts: Inspection) -> None:
     doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
     if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
         raise _refused("it is not safe to load", errors or doubts, facts)
+
+
+class ProgramsRefusedError(ArchiveError):
+    """The archive holds native or generated code, which --require-safe refuses."""
+
+    exit_code = ExitCode.SHORT
+    code = CODE
+    fix = "Pass --trust-native if you trust the archive's author; otherwise, build an archive without programs."
+
+
+def _refuse_programs(facts: Inspection) -> NoReturn:
+    (found,) = program_findings(facts.programs, facts.source, refused=True)
+    raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)
 
 
 def _refused(what: str, findings: list[Finding], facts: Inspection) -> ArchiveError:
@@ -219,6 +237,8 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
 
     def _look(self, wishes: ModelWishes, findings: list[Finding], _: ResolvedSource, archive: Archive) -> None:
         findings += self.door.admit(archive)
+        warning = sequence_warning(model_config(archive))
+        findings += [warning] if warning else []
         if wishes.handler is not None:
             _expect_handler(archive, wishes.handler)
 

@@ -94,7 +94,7 @@ class ServedWorker:
     @property
     def pid(self) -> int | None:
         """The process id, while there is a process."""
-        return self._worker.process.pid if self._worker is not None else None
+        return self._worker.process.handler_pid if self._worker is not None else None
 
     @property
     def memory(self) -> int:

@@ -1,4 +1,4 @@
-"""Which distribution provides which import: by what is installed here, else by what people install."""
+"""Which distribution provides which import: by tables of what people install, and by what is installed here."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -66,23 +66,12 @@ def is_homely(top: str) -> bool:
     return top in _tables().homely.split()
 
 
-def usual_provider(top: str) -> str:
-    """Return what one most likely has to install for an import: what has it here, if anything has."""
-    listed = _tables().providers.get(top)
-    if listed is None and not is_known(top) and _is_installed(top):
-        from importlib import metadata  # noqa: PLC0415 - it reads all that is installed
+def usual_provider(top: str) -> str | None:
+    """Return the distribution that people install for an import, from the tables alone; None if they do not know it.
 
-        listed = " ".join(map(canonical, metadata.packages_distributions().get(top, ())))
-    return (listed or canonical(top)).split()[0]
-
-
-def _is_installed(top: str) -> bool:
-    from importlib.util import find_spec  # noqa: PLC0415 - as above
-
-    try:
-        return find_spec(top) is not None
-    except (ImportError, ValueError):  # a module that is half there
-        return False
+    A name made from the import's would be anybody's: whoever publishes it is installed where the hint is followed.
+    """
+    return _tables().providers.get(top, canonical(top)).split()[0] if is_known(top) else None
 
 
 def namesake(top: str, required: Iterable[str]) -> str | None:

@@ -80,6 +80,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     hint: str | None = None
     notes: tuple[str, ...] = ()
     only_here: bool = False  # what is missing here, the server has
+    code_fault: bool = False  # a NameError, ImportError or SyntaxError: no request is the cause of it
 
 
 class Access(StrEnum):
@@ -88,6 +89,7 @@ class Access(StrEnum):
     READ = "read"
     WRITE = "write"
     CONNECT = "connect"  # host:port, or a socket's path
+    LISTEN = "listen"  # host:port, or a socket's path
     RESOLVE = "resolve"  # a host's name
     RUN = "run"  # a program
     LOAD = "load"  # a library, by ctypes
@@ -105,6 +107,9 @@ class Touched(Struct, frozen=True):
 UNSEEN = Touched(Access.UNKNOWN, "whatever a worker touched that died before it could tell", "handle")
 
 
+UNAVAILABLE = "device-unavailable"  # kind of a Trouble: torch cannot use the device that `Load` names
+
+
 class Load(Struct, frozen=True, kw_only=True, tag=True):
     """Load the model in a folder and initialise its handler once."""
 
@@ -114,6 +119,7 @@ class Load(Struct, frozen=True, kw_only=True, tag=True):
     target: Target = Target.TORCHSERVE
     batch_size: int | None = None  # None: the model config's, else 1
     gpu_id: int | None = None
+    device: str | None = None  # that torch must be able to use, such as "cuda:1"; None: any
     envelope: str | None = None  # None: the manifest's
     metrics_config: str | None = None  # the full path of the server's setting of that name; None: the server's own file
     limit_max_image_pixels: bool = True
@@ -137,6 +143,7 @@ class Loaded(Struct, frozen=True, kw_only=True, tag=True):
 
     handler: str  # "digits_handler.DigitsHandler", or module:function
     stages: dict[str, float]  # ms: start, import, initialize
+    pid: int = 0  # the process that the handler runs in
     troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
     device: str | None = None
     loses_answers: bool = False  # the server forgets the requests of a worker that ends: asyncCommunication

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
+_BY_TORCHRUN = frozenset({"pp", "tp", "pptp"})  # values of parallelType
 _SERVERS_TIMEOUT = 120.0  # seconds, for a batch and for loading alike, where the config says nothing
 _INT32 = 1 << 31
 _MAX_LENGTH = 1_000_000  # seconds
@@ -24,7 +25,7 @@ class ConfigKey(Struct, frozen=True):
 
 
 _TORCHRUN = "passed on to torchrun"
-_ONE = "its first process alone"
+_ONE = "of one process; more are refused"
 _TOLD = "no; GET /models shows it"
 _ENGINE = "no; such handlers need their engine"
 KEYS: dict[str, ConfigKey] = {
@@ -59,8 +60,8 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "parallelLevel": ConfigKey(0, "none", "the GPUs that one worker gets"),
     "torchrun": ConfigKey(dict, "none", "options for torchrun, with parallelType", _ONE, _ONE),
-    "torchrun.nnodes": ConfigKey(1, "none", _TORCHRUN),
-    "torchrun.nproc-per-node": ConfigKey(1, "none", _TORCHRUN, "WORLD_SIZE says so", "WORLD_SIZE says so"),
+    "torchrun.nnodes": ConfigKey(1, "none", _TORCHRUN, "1; more are refused", "1; more are refused"),
+    "torchrun.nproc-per-node": ConfigKey(1, "none", _TORCHRUN, "1; more are refused", "1; more are refused"),
     "torchrun.node-rank": ConfigKey(0, "none", _TORCHRUN),
     "torchrun.monitor-interval": ConfigKey(1, "none", _TORCHRUN),
     "torchrun.rdzv-backend": ConfigKey(str, "none", _TORCHRUN),
@@ -148,6 +149,27 @@ def read_config(model_dir: str, config_file: Any) -> dict[str, Any]:  # Any: wha
 def batch_size_of(config: dict[str, Any]) -> int:
     """Return the config's batchSize, else 1."""
     return _whole(config, "batchSize") or 1
+
+
+class Torchrun(Struct, frozen=True):
+    """The processes that torchrun starts for one worker."""
+
+    per_node: int
+    nodes: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self | None:
+        """Return the processes that a config asks for; None if the server does not start the worker with torchrun."""
+        asked = config.get("torchrun")
+        if not isinstance(asked, Mapping) or str(config.get("parallelType")).lower() not in _BY_TORCHRUN:
+            return None
+        per_node = _whole(asked, "nproc-per-node")
+        return None if per_node is None else cls(per_node, _whole(asked, "nnodes") or 1)
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes on all nodes together."""
+        return self.per_node * self.nodes
 
 
 def seconds_of(config: Mapping[str, Any], key: str) -> float:

@@ -71,6 +71,13 @@ _ROWS = (
 )
 BUILT_INS = {row.name: row for row in _ROWS}
 BASE = BUILT_INS["base_handler"].dotted
+# Keys of the manifest's model that an archive may lack → what they name, torch-model-archiver's flag, our key for it.
+MANIFEST_FILES = {
+    "modelFile": ("model file", "--model-file", "model_file"),
+    "serializedFile": ("weights file", "--serialized-file", "weights"),
+    "requirementsFile": ("requirements file", "--requirements-file", "requirements"),
+    "configFile": ("model config", "--config-file", "config"),
+}
 # What BaseHandler's `initialize` sets, and handlers rely on.
 SET_BY_INITIALIZE = ("mapping", "model", "device", "manifest", "model_pt_path", "map_location", "model_yaml_config")
 

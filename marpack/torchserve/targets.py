@@ -1,7 +1,7 @@
 """Whose behaviour an answer shows, where the two targets differ, and what else was decided for a handler."""
 
 import weakref
-from contextlib import suppress
+from collections.abc import Callable
 from enum import Enum, StrEnum
 
 from msgspec import Struct
@@ -97,22 +97,32 @@ class HandlerSettings(Struct, frozen=True):
     trust_pickle: bool = False  # --trust-pickle
 
 
-# Beside contexts and handlers, by their ids: on them their authors find what the server has there, and nothing else.
-_KEPT: dict[int, HandlerSettings] = {}
+# Beside contexts and handlers, because their authors find on them only what the server puts there. By id, each with a
+# reference to the owner: another object can have the id of one that is gone.
+_KEPT: dict[int, tuple[Callable[[], object], HandlerSettings]] = {}
 
 
 def keep_settings(owner: object, settings: HandlerSettings) -> None:
-    """Keep the settings of a context, or of a handler, for as long as it lives."""
-    _KEPT[id(owner)] = settings
-    with suppress(TypeError):  # it forbids weak references
-        weakref.finalize(owner, _KEPT.pop, id(owner), None)
+    """Keep the settings of a context or a handler for as long as it exists."""
+    key = id(owner)
+    try:
+        _KEPT[key] = weakref.ref(owner, lambda _: _KEPT.pop(key, None)), settings
+    except TypeError:  # it forbids weak references: a worker has one handler, which stays
+        _KEPT[key] = (lambda: owner), settings
 
 
 def settings_for(handler: object) -> HandlerSettings:
     """Return the settings of a handler, whether or not its author calls BaseHandler's `initialize` and `handle`."""
-    return _KEPT.get(id(handler)) or settings_of(getattr(handler, "context", None))
+    return _kept_for(handler) or settings_of(getattr(handler, "context", None))
 
 
 def settings_of(context: object) -> HandlerSettings:
     """Return the settings of a context; a mock has none, and shows the server's behaviour."""
-    return _KEPT.get(id(context), HandlerSettings())
+    return _kept_for(context) or HandlerSettings()
+
+
+def _kept_for(owner: object) -> HandlerSettings | None:
+    kept = _KEPT.get(id(owner))
+    if kept is None or kept[0]() is not owner:
+        return None
+    return kept[1]

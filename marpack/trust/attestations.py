@@ -15,7 +15,9 @@ from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
 from marpack.errors import SignatureError, UsageError
 from marpack.findings import Finding
-from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
+from marpack.gate.verdicts import LEFT_OUT, GateReport, GateVerdict, Verdict
+from marpack.project.checks import PROOF
+from marpack.torchserve.targets import Target
 from marpack.trust.keys import PrivateKey, PublicKey
 from marpack.trust.results import CheckClaim, Signer, refusal
 from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, decoded, read_bounded
@@ -86,9 +88,12 @@ class _Configuration(Struct, frozen=True):
     annotations: _Circumstances
 
 
-class _TestResult(Struct, frozen=True, kw_only=True):
+class _TestResult(Struct, frozen=True, kw_only=True, rename="camel"):
     result: str
     configuration: tuple[_Configuration, ...]
+    passed_tests: tuple[str, ...]
+    warned_tests: tuple[str, ...]
+    failed_tests: tuple[str, ...]
 
 
 def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, versions: dict[str, str]) -> bytes:
@@ -108,7 +113,7 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
     circumstances = _Circumstances(
         verdict=report.verdict,
         target=report.target,
-        samples=report.samples,
+        samples=report.samples - report.generated,  # only those that can prove something
         reservations=_reservations(report),
         model=report.model,
         handler=report.loaded,
@@ -161,7 +166,7 @@ def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | N
         key: Of whoever checked; None: believe whatever stands there, whoever wrote it.
 
     Raises SignatureError, holding everything that is missing: another file, another signer, a no, a yes with
-    reservations; UsageError for a file that cannot be read.
+    reservations, a yes that the rest of the statement contradicts; UsageError for a file that cannot be read.
     """
     where = str(attestation)
     hint = "whoever checked it has it: marpack check --attest FILE --key signer.pem"
@@ -176,7 +181,7 @@ def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | N
     except ValueError as error:  # msgspec's errors are such, too
         raise SignatureError(f"it is none that marpack check made: {error}", where=where) from error
     found = configuration.annotations
-    missing = tuple(_shortfalls(statement, predicate.result, found, path, sha256, where))
+    missing = tuple(_shortfalls(statement, predicate, found, path, sha256, where))
     if missing:
         what = "the attestation does not say that this file may be deployed"
         raise SignatureError(what, where=str(path), findings=missing)
@@ -207,9 +212,10 @@ def _opened(data: bytes, key: PublicKey | None, *, where: str) -> tuple[Signer |
 
 
 def _shortfalls(
-    statement: Statement, result: str, found: _Circumstances, path: Path, sha256: str, where: str
+    statement: Statement, predicate: _TestResult, found: _Circumstances, path: Path, sha256: str, where: str
 ) -> Iterator[Finding]:
     """Yield what is missing to a proof for this very file."""
+    result = predicate.result
     attested = [subject.digest.get("sha256") for subject in statement.subject]
     if attested != [sha256]:
         others = ", ".join(str(each) for each in attested) or "none"
@@ -220,3 +226,29 @@ def _shortfalls(
         yield refusal("check-failed", f"the check's result is {result}, not {_PASSED}", where)
     for each in found.reservations:
         yield refusal("check-reserved", each, where)
+    if result == _PASSED and found.verdict == GateVerdict.DEPLOYABLE and not found.reservations:
+        for message in _contradictions(predicate, found):
+            yield refusal("check-inconsistent", message, where)
+
+
+def _contradictions(predicate: _TestResult, found: _Circumstances) -> Iterator[str]:
+    """Yield what in a statement contradicts its own result, that the archive may be deployed.
+
+    `attest` makes no such statement: somebody else made it, or changed it before it was signed.
+    """
+    passed = [each.name for each in found.checks if each.verdict == Verdict.PASSED]
+    names = [each.name for each in found.checks]
+    if found.samples < 1:
+        yield f"the result is {_PASSED}, but the number of samples is {found.samples}"
+    if found.target not in set(Target):
+        yield f"the target {found.target!r} does not exist"
+    if PROOF not in passed:
+        yield f"the result is {_PASSED}, but the check {PROOF} is not among the checks that passed"
+    for each in found.checks:
+        if each.verdict not in (Verdict.PASSED, Verdict.SKIPPED) or each.reason == LEFT_OUT:
+            how = each.reason if each.reason == LEFT_OUT else each.verdict
+            yield f"the result is {_PASSED}, but the check {each.name} was {how}"
+    if len(set(names)) < len(names):
+        yield "a check is listed twice"
+    if list(predicate.passed_tests) != passed or predicate.warned_tests or predicate.failed_tests:
+        yield "passedTests, warnedTests and failedTests do not agree with the list of checks"

@@ -125,7 +125,7 @@ def _requirements(archive: Archive) -> Iterator[tuple[str, Line]]:
         yield first, Line(0, LineKind.INCLUDE, first)
     for file, line in read_requirements(first, read) if first else ():
         is_read = line.sort is LineKind.INCLUDE and read(beside(file, line.text)) is not None
-        if not is_read and line.sort not in (LineKind.OPTION, LineKind.CONSTRAINT):
+        if not is_read and line.sort not in (LineKind.OPTION, LineKind.CONSTRAINT, LineKind.LIMIT):
             yield file, line
 
 

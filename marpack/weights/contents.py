@@ -17,7 +17,6 @@ from marpack.weights.torchscript import ScriptMethod
 from marpack.weights.weights_only import ALLOWED
 from marpack.weights.zip_entries import NotZipError
 
-_FRUGAL = 64 * 1024  # bytes of a program's description that are worth fetching
 _KEYS = 12  # of a checkpoint
 
 
@@ -34,21 +33,20 @@ class WeightsSummary(Struct, frozen=True, kw_only=True):
     problem: str | None = None  # why the headers could not be read to their end
 
 
-def read_contents(file: BinaryIO, found: Recognized, *, frugal: bool = False) -> WeightsSummary:
+def read_contents(file: BinaryIO, found: Recognized) -> WeightsSummary:
     """Read the headers of a file that `recognize` knew; what cannot be read is said in `problem`.
 
     Args:
         file: Seekable.
         found: What it was recognized as.
-        frugal: Leave out what takes much reading to learn, as it is fetched from elsewhere.
     """
     try:
-        return _read(file, found, frugal=frugal)
+        return _read(file, found)
     except (NotZipError, ProtobufError, KeyError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         return WeightsSummary(kind=found.kind, problem=f"its headers cannot be read: {error}")
 
 
-def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> WeightsSummary:
+def _read(file: BinaryIO, found: Recognized) -> WeightsSummary:
     match found.kind:
         case WeightsFormat.STATE_DICT | WeightsFormat.PICKLED_MODULE:
             return _saved(found)
@@ -56,7 +54,7 @@ def _read(file: BinaryIO, found: Recognized, *, frugal: bool) -> WeightsSummary:
             methods = torchscript.script_methods(found.zip)
             return WeightsSummary(kind=found.kind, tensors=torchscript.script_tensors(found.zip), methods=methods)
         case WeightsFormat.TORCH_EXPORT if found.zip:
-            return _exported(found.zip, frugal=frugal)
+            return _exported(found.zip)
         case WeightsFormat.AOTI_PACKAGE if found.zip:
             return _package(found.zip)
         case WeightsFormat.ONNX:
@@ -103,13 +101,11 @@ def _shape(root: object) -> dict[str, str]:
     return {"keys": ", ".join(keys[:_KEYS]) + (", …" if len(items) > _KEYS else "")}
 
 
-def _exported(file: TorchZip, *, frugal: bool) -> WeightsSummary:
+def _exported(file: TorchZip) -> WeightsSummary:
     from marpack.weights.exported import read_program  # noqa: PLC0415 - a dozen types that few archives need
 
-    program = read_program(file, maximum=_FRUGAL) if frugal else read_program(file)
+    program = read_program(file)
     facts = {"torch": program.torch_version} if program.torch_version else {}
-    if not program.inputs and frugal:
-        facts["inputs"] = "not fetched: the graph's description is long"
     return WeightsSummary(
         kind=WeightsFormat.TORCH_EXPORT,
         tensors=program.tensors,

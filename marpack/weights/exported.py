@@ -14,7 +14,7 @@ from marpack.weights.torch_zip import TorchZip
 
 T = TypeVar("T")
 _User = dict[str, object]  # "arg": one of a dozen kinds, by its name
-_JSON_LIMIT = 128 * 1024 * 1024  # bytes
+_JSON_LIMIT = 64 * 1024 * 1024  # bytes; of a larger description only the tensors are read
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")  # as sympy writes one
 _OLD_PROGRAM = "serialized_exported_program.json"  # up to torch 2.7
 _OLD_TENSORS = ("serialized_state_dict.pt", "serialized_constants.pt")
@@ -91,18 +91,14 @@ class Exported(Struct, frozen=True, kw_only=True):
     torch_version: str | None
 
 
-def read_program(file: TorchZip, *, maximum: int = _JSON_LIMIT) -> Exported:
+def read_program(file: TorchZip) -> Exported:
     """Read a program's description.
-
-    Args:
-        file: The program's zip.
-        maximum: Bytes that the description of its graph may take; of a larger one only the tensors are told.
 
     Raises KeyError, ValueError, NotZipError when it is not one.
     """
     name = next((name for name in file.members if name.startswith("models/") and name.endswith(".json")), _OLD_PROGRAM)
     tensors = tuple(_old_tensors(file) if name == _OLD_PROGRAM else _tensors(file))
-    if file.members[name].size > maximum:
+    if file.members[name].size > _JSON_LIMIT:
         return Exported(inputs=(), outputs=(), tensors=tensors, torch_version=None)
     program = _decode(file, name, _Program)
     known = program.graph_module.graph.tensor_values
@@ -117,7 +113,7 @@ def read_program(file: TorchZip, *, maximum: int = _JSON_LIMIT) -> Exported:
 
 def _decode(file: TorchZip, name: str, kind: type[T]) -> T:
     with file.open(name) as member:
-        return msgspec.json.decode(member.read(_JSON_LIMIT), type=kind)
+        return msgspec.json.decode(member.read(), type=kind)
 
 
 def _ports(users: Iterable[_User | None], known: dict[str, _Meta]) -> Iterator[Port]:

@@ -1,6 +1,8 @@
 """The pickle machine: one pickle, read to its STOP opcode by opcode, and nothing of it run."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable
+from enum import Enum
 from struct import Struct
 from typing import Any, BinaryIO, ClassVar
 
@@ -9,6 +11,7 @@ from msgspec.structs import asdict
 from marpack.weights import pickle_text as text
 from marpack.weights.bytestream import ByteStream, TruncatedError
 from marpack.weights.pickle_stream import (
+    FIXED,
     LITERALS,
     WRAPPER,
     BrokenPickleError,
@@ -22,6 +25,7 @@ from marpack.weights.pickle_stream import (
     UnfollowedPickleError,
     Unknown,
     array_bytes,
+    is_array_part,
     paired,
 )
 
@@ -33,10 +37,26 @@ _MAX_TEXT = 64 * 1024 * 1024  # bytes of the strings that are kept
 _LONGEST_TEXT = 4096  # bytes; longer strings are jumped over
 _LONGEST_LINE = 1 << 20  # bytes
 _LATEST_PROTOCOL = 5
+_NO_FRAME = 1 << 65  # bytes: farther than any frame ends
 _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
 _BINARY = (bytes, bytearray)
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
+_FAILURES: dict[type[Exception], str] = {
+    TruncatedError: "it ends in the middle of an opcode",
+    IndexError: "its stack runs empty",
+    KeyError: "it asks for a value that it never kept",
+    ValueError: "an argument cannot be read",
+    OverflowError: "an argument cannot be read",
+}
+
+
+class Arrays(Enum):
+    """How the raw arrays are read that joblib writes between the opcodes."""
+
+    UNKNOWN = "there are none"
+    SKIPPED = "as joblib.load does"
+    AS_OPCODES = "as pickle.load does, which fails where it takes a part of an array for a name or a function"
 
 
 class OpcodeBudget:
@@ -45,14 +65,16 @@ class OpcodeBudget:
     def __init__(self, count: int = OPCODE_LIMIT) -> None:
         self.count = self.left = count
 
-    def read(self, file: BinaryIO, offset: int = 0, *, joblib: bool = False) -> Stream:
+    def read(self, file: BinaryIO, offset: int = 0, *, arrays: Arrays = Arrays.UNKNOWN) -> Stream:
         """Read a pickle as `read_pickle` does, within what is left."""
-        stream = read_pickle(file, offset, limit=self.left, joblib=joblib)
+        stream = read_pickle(file, offset, limit=self.left, arrays=arrays)
         self.left -= max(stream.opcodes, _LEAST)
         return stream
 
 
-def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, joblib: bool = False) -> Stream:
+def read_pickle(
+    file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, arrays: Arrays = Arrays.UNKNOWN
+) -> Stream:
     """Read the pickle that starts at `offset`, opcode by opcode; never raises on its content.
 
     It is followed wherever C's unpickler or Python's follows it: what one of them refuses, the other may run.
@@ -61,9 +83,9 @@ def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, j
         file: Seekable.
         offset: Bytes from the file's start.
         limit: How many opcodes are read.
-        joblib: Read it as joblib.load does, with raw arrays between the opcodes.
+        arrays: How joblib's arrays are read.
     """
-    machine = _Machine(ByteStream(file, offset), joblib=joblib)
+    machine = _Machine(ByteStream(file, offset), arrays)
     count, problem, unfollowed = machine.run(limit)
     effects, source = machine.effects, machine.source
     return Stream(
@@ -75,16 +97,15 @@ def read_pickle(file: BinaryIO, offset: int = 0, *, limit: int = OPCODE_LIMIT, j
         end=source.start + source.at,
         problem=problem,
         unfollowed=unfollowed,
-        is_data=problem is not None and not (unfollowed or effects.acts or effects.computed),
     )
 
 
 class _Machine:
     """Stack, marks and memo of one pickle, what it was seen to do, and a method for each thing that opcodes do."""
 
-    def __init__(self, source: ByteStream, *, joblib: bool) -> None:
+    def __init__(self, source: ByteStream, arrays: Arrays) -> None:
         self.source = source
-        self.joblib = joblib
+        self.arrays = arrays
         self.frames: list[tuple[list[object], list[list[object]], dict[int | bytes, object]]] = []
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
@@ -92,16 +113,19 @@ class _Machine:
         self.effects = Effects()
         self.running = True
         self.text = 0  # bytes of strings kept
-        self.framed = 0  # where the last frame ends
+        self.framed = _NO_FRAME  # where the frame ends
         self.used = bytearray(256)
 
     def run(self, limit: int) -> tuple[int, str | None, bool]:
         """Execute up to STOP; return the number of opcodes, what kept it from there, and whether others may go on."""
         source, used, count = self.source, self.used, 0
+        problem, unfollowed = None, False
         try:
             while self.running and count < limit:
+                if source.start + source.at >= self.framed:
+                    self.leave_frame()
                 if source.at >= len(source.data) and not source.fill(1):
-                    return count, "it ends before its STOP", False
+                    raise BrokenPickleError("it ends before its STOP")
                 code = source.data[source.at]
                 source.at += 1
                 count += 1
@@ -111,17 +135,13 @@ class _Machine:
                     action(self)
                 else:
                     action(self, operand)
+            if self.running:
+                raise UnfollowedPickleError("it has more opcodes than are read (--max-opcodes)")
         except (UnfollowedPickleError, BrokenPickleError) as error:
-            return count, str(error), isinstance(error, UnfollowedPickleError)
-        except TruncatedError:
-            return count, "it ends in the middle of an opcode", False
-        except IndexError:
-            return count, "its stack runs empty", False
-        except KeyError:
-            return count, "it asks for a value that it never kept", False
-        except (ValueError, OverflowError):
-            return count, "an argument cannot be read", False
-        return count, "it has more opcodes than are read (--max-opcodes)" if self.running else None, self.running
+            problem, unfollowed = str(error), isinstance(error, UnfollowedPickleError)
+        except tuple(_FAILURES) as error:
+            problem = next(text for kind, text in _FAILURES.items() if isinstance(error, kind))
+        return count, problem, unfollowed or source.position > self.framed
 
     def take(self, size: int) -> bytes:
         source = self.source
@@ -133,12 +153,14 @@ class _Machine:
     def number(self, layout: Struct) -> Any:  # Any: an int or a float, as the layout has it
         return layout.unpack(self.take(layout.size))[0]
 
-    def line(self) -> bytes:
+    def line(self, encoding: str = "latin-1") -> bytes:
+        """Read a line; one that both unpicklers decode, and cannot, ends the pickle however long it is."""
         source = self.source
         end = source.data.find(b"\n", source.at)
         line = source.data[source.at : end] if end >= 0 else source.line(_LONGEST_LINE)
         source.at = end + 1 if end >= 0 else source.at
         if line is None:
+            getincrementaldecoder(encoding)().decode(source.data[source.at :])
             raise UnfollowedPickleError(f"a line has over {_LONGEST_LINE:,} bytes")
         self.keep(len(line))
         return line
@@ -220,7 +242,7 @@ class _Machine:
 
     def extend(self, count: int = 0) -> None:
         values, target = self.popped(count), self.stack[-1]
-        if values:
+        if values or not isinstance(target, FIXED):  # Python's extends by nothing, too, and C's does not
             self.effects.filled(target)
         if isinstance(target, PickledCall):
             target.values = target.values or []
@@ -230,32 +252,46 @@ class _Machine:
 
     def update(self, count: int = 0) -> None:
         values, target = self.popped(count), self.stack[-1]
-        if pairs := paired(values):
+        if values:  # Python's puts in the first pairs before it finds that the last key has no value
             self.effects.filled(target)
+        pairs = paired(values)
         if isinstance(target, PickledDict | PickledCall):
             target.items = target.items or []
             target.items.extend(pairs)
 
+    def name(self) -> str:
+        """Read a line of a name; Python's unpickler takes an empty one at the end of the file."""
+        try:
+            line = self.line("utf-8")
+        except TruncatedError:
+            return ""
+        return line.decode("utf-8")
+
     def push_global(self) -> None:
-        self.stack.append(self.effects.imported(text.strict(self.line()), text.strict(self.line())))
+        self.stack.append(self.effects.imported(self.name(), self.name()))
 
     def push_named(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
+        self.refuse_array_parts(name, module)
         self.stack.append(self.effects.imported(module, name))
 
     def push_extension(self, layout: Struct) -> None:
         name = f"extension_{self.number(layout)}"  # a number registered by some other code
         self.stack.append(self.effects.imported("copyreg", name))
 
+    def refuse_array_parts(self, *values: object) -> None:
+        if self.arrays is Arrays.AS_OPCODES and any(map(is_array_part, values)):
+            raise BrokenPickleError("it takes a part of an array for a name or a function")
+
     def reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
-        if self.effects.acts and type(function) is Global:  # of a second honest call there is nothing to note
-            self.stack.append(PickledCall(function, args))
-        else:
-            self.stack.append(self.effects.called(function, args))
+        self.refuse_array_parts(function)
+        self.effects.spread(args)
+        self.stack.append(self.effects.called(function, args))
 
     def reduce_with_keywords(self) -> None:
         keywords, args, function = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self.effects.spread(args, keywords)
         self.stack.append(self.effects.called(function, (args, keywords)))
 
     def make_object(self) -> None:
@@ -263,15 +299,17 @@ class _Machine:
         self.stack.append(self.effects.called(values[0], tuple(values[1:])))
 
     def make_instance(self) -> None:
-        found = self.effects.imported(text.strict(self.line()), text.strict(self.line()))
+        found = self.effects.imported(self.name(), self.name())
         args = tuple(self.popped())  # C's takes the MARK first, Python's imports: without one both refuse
         self.stack.append(self.effects.called(found, args))
 
     def build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, PickledCall):
-            target.state, self.effects.acts = state, True
-            if self.joblib and target.made_by(WRAPPER):
+            self.effects.built(target, state)
+            if self.arrays is Arrays.SKIPPED and target.class_path is None:
+                raise UnfollowedPickleError("what it builds may be an array of joblib's")
+            if self.arrays is Arrays.SKIPPED and target.class_path == WRAPPER:
                 self.array(state)
         elif not isinstance(target, LITERALS):  # a literal takes a state of nothing, and no other
             self.effects.filled(target)
@@ -279,6 +317,8 @@ class _Machine:
     def array(self, state: object) -> None:
         """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
         length, is_padded = array_bytes(state)
+        if self.framed < _NO_FRAME:
+            self.leave_frame()  # joblib reads the array from behind it
         if length is None:
             self.frames.append((self.stack, self.marks, self.memo))
             self.stack, self.marks, self.memo = [], [], {}
@@ -293,16 +333,15 @@ class _Machine:
         self.stack.append(Persistent(key))
 
     def persist_line(self) -> None:
-        self.effects.asks |= not self.effects.acts
-        self.stack.append(Persistent(text.latin(self.line())))
+        self.stack.append(Persistent(self.line("ascii").decode("ascii")))
 
     def stop(self) -> None:
         if not self.stack:
             raise IndexError
+        if self.framed < _NO_FRAME:
+            self.leave_frame()
         if self.frames:
             self.stack, self.marks, self.memo = self.frames.pop()
-        elif self.framed > self.source.position:  # there Python's would go on, and C's here
-            raise UnfollowedPickleError("a frame reaches beyond its STOP")
         else:
             self.running = False
 
@@ -312,7 +351,18 @@ class _Machine:
             raise BrokenPickleError("its protocol does not exist")
 
     def enter_frame(self) -> None:
-        self.framed = self.number(_8) + self.source.position
+        if self.framed < _NO_FRAME:
+            raise UnfollowedPickleError("a frame is inside another one")
+        size = self.number(_8)
+        if size >= 1 << 63:  # both refuse it
+            raise BrokenPickleError("a frame is longer than memory")
+        self.framed = size + self.source.position
+
+    def leave_frame(self) -> None:
+        """End a frame; C's unpickler drops the first part of what its end cuts in two, and reads it anew."""
+        if self.source.position != self.framed:
+            raise UnfollowedPickleError("a frame ends in the middle of an opcode, or behind the STOP")
+        self.framed = _NO_FRAME
 
     def refuse_byte(self) -> None:
         raise BrokenPickleError(f"byte {self.source.start + self.source.at - 1:,} is no opcode")

@@ -2,14 +2,21 @@
 
 import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Callable
 from functools import cached_property
 from math import prod
 
 from msgspec import Struct, field
 
 WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
-_DTYPE = re.compile(r"[a-zA-Z](\d+)")
-_WIDTHS = {"U": 4}  # bytes per counted unit of a dtype; 1 for all others
+DTYPE = "numpy.dtype"
+RECONSTRUCTOR = "copyreg._reconstructor"
+_DTYPE = re.compile(r"([?biufcSUVaOmM])(\d+)(?:\[\w+\])?")
+_UNIT_WIDTHS = {"U": 4}  # bytes per counted unit of a dtype; 1 for all others
+_SIZED_BY_STATE = "SUVa"  # dtypes whose size is what BUILD says
+_OBJECT_FLAGS = 63  # of numpy's dtype O
+_REFERENCE_FLAGS = 7  # the flags by which numpy takes an array's bytes for references to objects
+_DTYPE_STATE = 8  # the shortest state of a dtype: version, order, subarray, names, fields, size, alignment, flags
 
 
 class BrokenPickleError(Exception):
@@ -31,11 +38,6 @@ class Global(Struct, frozen=True, dict=True):
         """The dotted path, as messages and allow-lists spell it."""
         return f"{self.module}.{self.name}"
 
-    @cached_property
-    def is_identifier(self) -> bool:
-        """Tell whether Python code could spell it: a module of another name is the archive's own."""
-        return all(part.isidentifier() for part in self.path.split("."))
-
 
 class PickledCall(Struct, eq=False):
     """The result of a call that the pickle asks for, with what is put into it afterwards."""
@@ -49,6 +51,18 @@ class PickledCall(Struct, eq=False):
     def made_by(self, path: str) -> bool:
         """Tell whether the call was of the global `path`."""
         return isinstance(self.function, Global) and self.function.path == path
+
+    @property
+    def class_path(self) -> str | None:
+        """The path of what was called, or of the class that `copyreg._reconstructor` was given; None if unknown."""
+        if not isinstance(self.function, Global):
+            return None
+        if self.function.path != RECONSTRUCTOR:
+            return self.function.path
+        match self.args:
+            case (Global(path=path), Global(module="builtins", name="object"), _):
+                return path
+        return None
 
 
 class PickledDict(Struct, eq=False):
@@ -87,9 +101,9 @@ class Unknown(Struct, frozen=True):
 
 
 FIXED = (int, float, str, bytes, tuple, type(None))  # values that nothing can be put into; a bool is an int
-LITERALS = (*FIXED, bytearray, list, PickledDict, Skipped)  # values that nobody can call
-_COMPUTED = (PickledCall, Persistent, Unknown)  # what may turn out to be anything at all
-_NO_TEXTS = (WRAPPER, "numpy.dtype", "numpy.ndarray")  # classes whose objects are never a name
+LITERALS = (*FIXED, bytearray, list, PickledDict, Skipped)  # values that are not callable
+_ARRAY_PARTS = (WRAPPER, DTYPE, "numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct")
+_NEVER_TEXT = (int, float, bytes, bytearray, tuple, list, PickledDict, type(None))
 _PYTHON_2 = 2  # the last protocol in which names may be Python 2's
 _MAX_IMPORTS = 10_000
 _MAX_FILES = 10_000
@@ -99,11 +113,15 @@ class Effects(Struct, kw_only=True):
     """What a pickle does besides making plain values."""
 
     imports: dict[Global, None] = field(default_factory=dict)  # in the order they are met, each once
-    acts: bool = False  # C's unpickler would call something, or put something into what is no literal
-    asks: bool = False  # before that, it asks by a text for something kept outside, which few loaders give
+    acts: bool = False  # an unpickler may call something, or put something into what is not a literal
     changes: dict[Global, None] = field(default_factory=dict)  # what it imports and then puts something into
-    computed: bool = False  # a name to import is itself computed, or too long to keep: no honest pickler writes that
-    indirect: bool = False  # something is called that is no imported name, but the result of another call
+    computed: bool = (
+        False  # a name to import may be a call's result, or an imported text: no honest pickler writes that
+    )
+    indirect: bool = False  # something is called that is not an imported name, but the result of another call
+    misused: dict[str, None] = field(
+        default_factory=dict
+    )  # allowed functions, called with arguments that no pickler writes
     storages: dict[str, tuple[str, int]] = field(default_factory=dict)  # torch's: key → class and number of elements
     protocol: int = 0  # as its last PROTO tells
     files: list[tuple[int, int]] = []  # begin and length of byte strings that are files of their own
@@ -111,8 +129,6 @@ class Effects(Struct, kw_only=True):
     def imported(self, module: object, name: object) -> object:
         """Return what an import would give. Raises BrokenPickleError, UnfollowedPickleError."""
         if isinstance(module, str) and isinstance(name, str):
-            if not (module and name):
-                raise BrokenPickleError("it imports what has no name")
             if self.protocol <= _PYTHON_2:  # `__builtin__.eval` is `builtins.eval`
                 module, name = NAME_MAPPING.get((module, name), (module, name))
                 module = IMPORT_MAPPING.get(module, module)
@@ -121,20 +137,34 @@ class Effects(Struct, kw_only=True):
             if len(self.imports) > _MAX_IMPORTS:
                 raise UnfollowedPickleError(f"it imports over {_MAX_IMPORTS:,} names")
             return found
-        for part in (module, name):
-            if not isinstance(part, (str, Skipped, *_COMPUTED)) or _is_made_by(part, _NO_TEXTS):
-                raise BrokenPickleError("it imports a name that is no text")
+        if isinstance(module, _NEVER_TEXT) or isinstance(name, _NEVER_TEXT):
+            raise BrokenPickleError("it imports a name that is not text")
         self.computed = True
         return Unknown()
 
-    def called(self, function: object, args: object) -> PickledCall:
+    def spread(self, *arguments: object) -> None:
+        """Note that Python's unpickler iterates over arguments before it finds that nothing can be called."""
+        self.acts |= not all(isinstance(item, (*LITERALS, Persistent)) for item in arguments)
+
+    def called(self, function: object, args: object) -> object:
         """Return what a call would give. Raises BrokenPickleError."""
         if isinstance(function, LITERALS):
-            raise BrokenPickleError("it calls what is no function")
+            raise BrokenPickleError("it calls what is not a function")
+        if isinstance(function, Persistent):  # it comes from the loader, not from the pickle
+            return function
+        self.acts = True
         self.indirect |= not isinstance(function, Global)
-        is_name = not isinstance(function, Global) or function.is_identifier
-        self.acts |= is_name and isinstance(args, (tuple, Global, *_COMPUTED))  # Python's takes other arguments, too
-        return PickledCall(function, args)
+        call = PickledCall(function, args)
+        if isinstance(function, Global) and function.path in _CHECKED and not _CHECKED[function.path](args):
+            self.misused[function.path] = None
+        return call
+
+    def built(self, target: PickledCall, state: object) -> None:
+        """Note the state that BUILD gives to the result of a call."""
+        self.acts = True
+        if target.made_by(DTYPE) and (target.state is not None or not _is_dtype_state(target, state)):
+            self.misused[DTYPE] = None
+        target.state = state
 
     def holds(self, begin: int, length: int) -> None:
         """Note a byte string that is a file of its own. Raises UnfollowedPickleError."""
@@ -146,7 +176,7 @@ class Effects(Struct, kw_only=True):
         """Note that something is put into a value. Raises BrokenPickleError."""
         if isinstance(target, FIXED):
             raise BrokenPickleError("it puts something into what holds nothing")
-        self.acts |= not isinstance(target, LITERALS)
+        self.acts |= not isinstance(target, (*LITERALS, Persistent))
         if isinstance(target, Global):
             self.changes[target] = None
 
@@ -161,16 +191,26 @@ class Stream(Effects, kw_only=True):
     end: int
     problem: str | None = None  # why it was not read to its STOP; what stands before has been executed by then
     unfollowed: bool = False  # an unpickler may go on there
-    is_data: bool = False  # C's unpickler certainly breaks off before it calls anything: a pickle to no one
+
+    @property
+    def is_data(self) -> bool:
+        """Return whether every unpickler certainly stops or fails before it calls or changes anything."""
+        return not (self.unfollowed or self.acts or self.computed)
+
+    def does_no_more_than(self, other: "Stream") -> bool:
+        """Return whether another reading of the same bytes shows all that this one would do."""
+        return (
+            self.imports.keys() <= other.imports.keys()
+            and self.changes.keys() <= other.changes.keys()
+            and self.misused.keys() <= other.misused.keys()
+            and self.computed <= other.computed
+            and self.indirect <= other.indirect
+        )
 
     @property
     def has_arrays(self) -> bool:
-        """Tell whether joblib wrote it, with raw arrays between the opcodes."""
+        """Return whether joblib wrote it, with raw arrays between the opcodes."""
         return any(item.path == WRAPPER for item in self.imports)
-
-
-def _is_made_by(value: object, paths: tuple[str, ...]) -> bool:
-    return isinstance(value, PickledCall) and any(value.made_by(path) for path in paths)
 
 
 def paired(values: list[object]) -> list[tuple[object, object]]:
@@ -180,6 +220,70 @@ def paired(values: list[object]) -> list[tuple[object, object]]:
     return list(zip(values[::2], values[1::2], strict=True))
 
 
+def dtype_width(dtype: object) -> int | None:
+    """Return the bytes of one element of a numpy dtype in a pickle: 0 for Python objects, None for another value."""
+    found = _dtype_code(dtype)
+    if found is None or found[1] in "mM":
+        return found and 8
+    return 0 if found[1] == "O" else int(found[2]) * _UNIT_WIDTHS.get(found[1], 1)
+
+
+def _dtype_code(dtype: object) -> re.Match[str] | None:
+    match dtype:
+        case PickledCall(args=(str(text), *_)) if dtype.made_by(DTYPE):
+            return _DTYPE.fullmatch(text)
+    return None
+
+
+def is_array_part(value: object) -> bool:
+    """Return whether a call makes a part of an array: whatever its arguments, it is neither text nor callable."""
+    return isinstance(value, PickledCall) and any(value.made_by(path) for path in _ARRAY_PARTS)
+
+
+def _is_dtype_state(dtype: PickledCall, state: object) -> bool:
+    """Return whether numpy's own pickles give a dtype this state: bytes stay bytes, objects stay objects."""
+    code, width = _dtype_code(dtype), dtype_width(dtype)
+    if code is None or not isinstance(state, tuple) or len(state) < _DTYPE_STATE:
+        return False
+    _, _, subarray, _, fields, size, _, flags, *_ = state
+    if not isinstance(flags, int) or not (flags == _OBJECT_FLAGS if width == 0 else not flags & _REFERENCE_FLAGS):
+        return False
+    if code[1] in _SIZED_BY_STATE and size != width:
+        return False
+    inner = [subarray[0]] if isinstance(subarray, tuple) and subarray else [] if subarray is None else [None]
+    if isinstance(fields, PickledDict):
+        inner += [value[0] if isinstance(value, tuple) and value else None for _, value in fields.items]
+    elif fields is not None:
+        return False
+    return all(dtype_width(item) for item in inner)
+
+
+def _is_scalar(args: object) -> bool:
+    """Return whether numpy's `scalar` gets the bytes of one element, and not an object to hand back."""
+    match args:
+        case (dtype, (bytes() | str() | Skipped()) | PickledCall(function=Global(module="_codecs"))):
+            return bool(dtype_width(dtype))
+    return False
+
+
+def _is_tensor(args: object) -> bool:
+    """Return whether torch's `_rebuild_from_type_v2` gets one of torch's own functions to call."""
+    match args:
+        case (Global(module="torch._utils"), *_):
+            return True
+    return False
+
+
+# Allowed functions → whether their arguments are what picklers write; others could corrupt memory, or call through them
+_CHECKED: dict[str, Callable[[object], bool]] = {
+    RECONSTRUCTOR: lambda args: PickledCall(Global("copyreg", "_reconstructor"), args).class_path is not None,
+    "torch._tensor._rebuild_from_type_v2": _is_tensor,
+    "numpy.ndarray": lambda args: args == (),  # it takes any buffer; numpy's own pickles call _reconstruct
+    "numpy.core.multiarray.scalar": _is_scalar,
+    "numpy._core.multiarray.scalar": _is_scalar,
+}
+
+
 def array_bytes(state: object) -> tuple[int | None, bool]:
     """Return how long the array behind joblib's wrapper is, and whether padding, and a byte that counts it, precede it.
 
@@ -187,14 +291,14 @@ def array_bytes(state: object) -> tuple[int | None, bool]:
     Raises UnfollowedPickleError when the state tells none.
     """
     fields = state if isinstance(state, PickledDict) else PickledDict()
-    match fields.get("shape"), fields.get("dtype"):
-        case tuple(shape), PickledCall(args=(str(code), *_)):
-            width = _DTYPE.fullmatch(code)
-        case _:
-            raise UnfollowedPickleError("an array of joblib's has no shape or dtype")
-    if code.startswith("O"):
-        return None, False
-    if width is None or not all(isinstance(size, int) and size >= 0 for size in shape):
+    width, shape = dtype_width(fields.get("dtype")), fields.get("shape")
+    alignment = fields.get("numpy_array_alignment_bytes")
+    if width is None or not isinstance(shape, tuple) or not isinstance(alignment, int | None):
         raise UnfollowedPickleError("an array of joblib's has an unknown dtype or shape")
-    padded = fields.get("numpy_array_alignment_bytes") is not None
-    return prod(shape) * int(width[1]) * _WIDTHS.get(code[0], 1), padded
+    if not all(isinstance(key, str) for key, _ in fields.items):
+        raise UnfollowedPickleError("an array of joblib's has computed attributes")
+    if width == 0:
+        return None, False
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise UnfollowedPickleError("an array of joblib's has an unknown dtype or shape")
+    return prod(shape) * width, alignment is not None

@@ -19,7 +19,6 @@ _COUNTABLE = 18  # digits of numbers that are read; longer ones are of no intere
 
 Decode = Callable[[bytes], object]
 utf8: Decode = methodcaller("decode", "utf-8", "surrogatepass")
-strict: Decode = methodcaller("decode", "utf-8")
 latin: Decode = methodcaller("decode", "latin-1")  # what Python 2 wrote: names and keys are ASCII
 raw: Decode = methodcaller("decode", "raw_unicode_escape")
 signed: Decode = partial(int.from_bytes, byteorder="little", signed=True)

@@ -45,6 +45,23 @@ def read_header(file: BinaryIO) -> WeightsHeader:
     return WeightsHeader(tensors=tuple(tensors), metadata=metadata)
 
 
+def is_exact(file: BinaryIO) -> bool:
+    """Return whether a whole file is safetensors: its tensors fill every byte behind the header."""
+    if not looks_like(file):
+        return False
+    try:
+        tensors = read_header(file).tensors
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    file.seek(0)
+    end = 8 + int.from_bytes(file.read(8), "little")
+    for placed in sorted(tensors, key=lambda placed: (placed.offset, placed.storage_bytes)):
+        if placed.offset != end or placed.storage_bytes != placed.tensor.bytes:
+            return False
+        end += placed.storage_bytes
+    return end == file.seek(0, 2)
+
+
 def _placed(name: str, item: _Described, base: int) -> StoredTensor:
     start, end = item.data_offsets
     stride, step = [], 1

@@ -11,9 +11,10 @@ from marpack.weights.weights_only import disallowed
 from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directory
 
 _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
-_EXPORTED_NUMBERS = ("data/weights/weight_", "data/constants/tensor_")
 _STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
 _EXPORTED = re.compile(r"(?:^|/)models/[^/]+\.json$")
+# torch looks members up without regard to case, under the folder of the first one.
+_EXPORT_MARK = re.compile(r"(?:[^/]*/archive_format|serialized_exported_program\.json)", re.IGNORECASE)
 
 
 class TorchZip:
@@ -35,6 +36,10 @@ class TorchZip:
     def open(self, name: str) -> BinaryIO:
         """Open a member by its name without the common folder. Raises KeyError, NotZipError."""
         return open_entry(self._file, self.members[name])
+
+    def open_entry(self, entry: ZipEntry) -> BinaryIO:
+        """Open one of the entries, also one that another of its name hides. Raises NotZipError."""
+        return open_entry(self._file, entry)
 
     def pickle(self, name: str) -> Stream:
         """Read the first pickle of a member, at the first call. Raises KeyError, NotZipError."""
@@ -59,6 +64,11 @@ class TorchZip:
         if "data.pkl" not in self.members:
             return WeightsFormat.UNKNOWN
         return WeightsFormat.TORCHSCRIPT if "constants.pkl" in self.members else self._saved_kind()
+
+    @property
+    def is_exported(self) -> bool:
+        """Tell whether torch.export.load takes it for a program, whatever else it is."""
+        return any(_EXPORT_MARK.fullmatch(entry.name) for entry in self.entries)
 
     def _saved_kind(self) -> WeightsFormat:
         try:
@@ -91,6 +101,4 @@ def plain_members(file: TorchZip) -> frozenset[ZipEntry]:
             names.update(f"{folder}{key}" for key in file.pickle(pickle).storages)
     if file.kind is WeightsFormat.TORCHSCRIPT:
         names.update(name for name in file.members if name.startswith("code/"))
-    elif file.kind is WeightsFormat.TORCH_EXPORT:
-        names.update(name for name in file.members if name.startswith(_EXPORTED_NUMBERS))
     return frozenset(file.members[name] for name in names if name in file.members)

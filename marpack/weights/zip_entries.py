@@ -1,6 +1,7 @@
 """A zip inside a file, read leniently as torch's reader does, and its entries as files."""
 
 import zlib
+from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from marpack.archive.zip_records import (
     LOCATOR64,
     LOCATOR64_MAGIC,
     STORED,
+    Header,
     iter_central,
     unpacked,
 )
@@ -27,6 +29,7 @@ ENTRY_LIMIT = 200_000
 _DIRECTORY_LIMIT = 64 * 1024 * 1024  # bytes
 TAIL = 66_000  # bytes: the longest comment, the end record and a zip64 locator
 _ENCRYPTED = 1  # of a member's flags
+_UNICODE_PATH = 0x7075  # Info-ZIP's extra field, which Python reads since 3.13
 _FARTHEST = 1 << 62  # bytes; a file cannot be longer
 
 
@@ -116,19 +119,34 @@ def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
         if length > _DIRECTORY_LIMIT:
             raise LargeZipError(f"its directory has {length:,} bytes")
         for header in iter_central(read_at(file, offset + shift, length)):
-            entry = ZipEntry(
-                header.name,
-                header.method,
-                header.size,
-                header.compressed_size,
-                header.crc,
-                header.offset + shift,
-                bool(header.flags & _ENCRYPTED),
-            )
-            found[entry] = None
+            for name in _names(header):
+                entry = ZipEntry(
+                    name,
+                    header.method,
+                    header.size,
+                    header.compressed_size,
+                    header.crc,
+                    header.offset + shift,
+                    bool(header.flags & _ENCRYPTED),
+                )
+                found[entry] = None
             if len(found) > ENTRY_LIMIT:
                 raise LargeZipError(f"it has over {ENTRY_LIMIT:,} members")
     return tuple(entry for entry in found if entry.size or not entry.name.endswith("/"))
+
+
+def _names(header: Header) -> Iterator[str]:
+    """Yield the names that readers know a member by: Python ends them at a zero byte, or reads them from a field.
+
+    Raises LargeZipError for several such fields, of which we only know the first.
+    """
+    yield header.name.partition("\0")[0]
+    unicode_path = header.extra.get(_UNICODE_PATH)
+    if unicode_path is None:
+        return
+    if header.garbled:
+        raise LargeZipError(f"{header.name} has several names")
+    yield unicode_path[5:].decode("utf-8", "replace").partition("\0")[0]  # behind a version and a checksum
 
 
 def open_entry(file: BinaryIO, entry: ZipEntry) -> BinaryIO:
@@ -164,11 +182,14 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
         for place in {locator[1], before - END64.size}:
             record = unpacked(END64, END64_MAGIC, read_at(file, place, END64.size)) if 0 <= place <= size else None
             records += [(place, record[-2], record[-1])] if record else []
+    # Python's zipfile looks before the end record only where no zip64 record stands there.
+    places = {place for place, _, _ in records}
+    is_hidden = before - END64.size in places
     found: dict[tuple[int, int, int], None] = {}
     for place, length, offset in records:
         if length <= place and offset <= size:
             found[offset, length, 0] = None
-        if length <= place:
+        if length <= place and not (is_hidden and place == end):
             found[offset, length, place - length - offset] = None
     if not found:
         raise NotZipError("a directory outside the file")

@@ -9,7 +9,6 @@ import logging
 import os
 import resource
 import select
-import signal
 import socket
 import sys
 import threading
@@ -41,7 +40,6 @@ _PRELOADED = (
     "marpack.worker.loaders.registry",
 )
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Seconds for what a handler is at when its parent is gone: more than a parent gives that asks it to end.
 _FAREWELL = 3.0
 
@@ -103,24 +101,15 @@ def _converse(load: Load, pipe: Pipe, prints: StdoutWriter, tracer: "Tracer | No
     return 0
 
 
-def end_with(parent: int, descriptor: int) -> None:
-    """Have this process end with its parent, however that ends and whatever the handler is at.
+def end_with_parent(descriptor: int) -> None:
+    """End this process once the parent has closed its end of the socket and the handler lets a thread run.
 
-    Args:
-        parent: Its id, for the kernel to see to it; 0: it cannot, and a thread does as soon as the handler lets it.
-        descriptor: The socket whose other end the parent has.
+    For systems other than Linux, where a supervisor does it at once.
     """
-    if not parent or sys.platform != "linux":
-        threading.Thread(target=_end_without, args=(descriptor,), daemon=True).start()
-        return
-    import ctypes  # noqa: PLC0415 - only where it is called
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it could be told of
-        os._exit(1)
+    threading.Thread(target=_wait_for_parent, args=(descriptor,), daemon=True).start()
 
 
-def _end_without(descriptor: int) -> None:
+def _wait_for_parent(descriptor: int) -> None:
     poll = select.poll()
     poll.register(descriptor, 0)  # not for what arrives: until the other end is closed
     poll.poll()
@@ -142,11 +131,16 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    if "offline" in sys.argv[5:]:  # first of all: it takes one thread, and new credentials may cost the signal below
+    if "offline" in sys.argv[5:]:  # first of all: it takes one thread, and new credentials cancel the parent's signal
         from marpack.worker.offline import leave_network
 
         leave_network()
-    end_with(int(sys.argv[4]), int(sys.argv[1]))
+    if sys.platform == "linux":
+        from marpack.worker.supervisor import supervise
+
+        supervise(int(sys.argv[4]), int(sys.argv[1]))
+    else:
+        end_with_parent(int(sys.argv[1]))
     if "preload" in sys.argv[5:]:
         preload()
     end(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))

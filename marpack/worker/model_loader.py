@@ -1,16 +1,18 @@
 """A model folder → an initialised service, step by step as the server's worker takes them (contract §2)."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
+from marpack.errors import DeviceUnavailableError
 from marpack.torchserve import diagnostics
 from marpack.torchserve.context import SERVER_VERSION, Context, Handle
 from marpack.torchserve.diagnostics import drain_timings
 from marpack.torchserve.envelopes import envelope_of
 from marpack.torchserve.frontend.http_response import Sequences
-from marpack.torchserve.messages import Load, Loaded, LoadFailed
+from marpack.torchserve.messages import UNAVAILABLE, Load, Loaded, LoadFailed, Trouble
 from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import batch_size_of, read_config, read_manifest
 from marpack.torchserve.targets import HandlerSettings, TargetDifference, keep_settings
@@ -43,6 +45,10 @@ class HandlerLoader:
 
     def run(self) -> tuple[InferenceService, Loaded]:
         """Load and initialise; raises whatever the author's code raises."""
+        if self._load.device is not None:
+            from marpack.worker.loaders.device import expect_usable  # noqa: PLC0415 - few runs name a device
+
+            expect_usable(self._load.device, os.environ)
         manifest = self._timed("manifest", lambda: read_manifest(self._load.model_dir))
         config = self._timed("config", lambda: self._config(manifest))
         with self._during("import"):
@@ -70,6 +76,9 @@ class HandlerLoader:
 
     def failure(self, error: BaseException) -> LoadFailed:
         """Return what the parent is told of an error that `run` raised."""
+        if isinstance(error, DeviceUnavailableError):
+            trouble = Trouble(kind=UNAVAILABLE, message=error.what, stage=self._stage, hint=error.hint)
+            return LoadFailed(trouble=trouble)
         flat = flatten(error, stage=self._stage, model_dir=self._load.model_dir, required=self._load.required)
         trouble = diagnostics.explained(flat)
         if trouble is flat and isinstance(error, Exception):
@@ -140,6 +149,7 @@ class HandlerLoader:
         return Loaded(
             handler=entry.name,
             stages=self._stages | drain_timings(),
+            pid=os.getpid(),
             troubles=diagnostics.drain_notes(),
             device=None if device is None else str(device),
             loses_answers=loses_answers,

@@ -9,17 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 from msgspec import Struct
 
+from marpack.errors import shortened
 from marpack.torchserve import distributions
 from marpack.torchserve.diagnostics import attempt, note
 from marpack.torchserve.labels import LABELS_NAME
-from marpack.torchserve.stock import INSTALLED, SET_BY_INITIALIZE, is_standard
+from marpack.torchserve.stock import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
 
 _ARGUMENTS = (
     "the worker's arguments are the server's: take settings from context.model_yaml_config or os.environ, and parse "
     "arguments only under if __name__ == '__main__'"
 )
+_CONFIG = "by config: in marpack.yaml or by --config-file"
 _OF_BYTES = r"\b(BytesIO|frombuffer|b64decode|imdecode|decode)\("  # what is not called with a value decoded already
 
 
@@ -34,6 +37,8 @@ def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = (
     """Return what mends the commonest failures."""
     if _wants_arguments(error):
         return Remedy(_ARGUMENTS)
+    if isinstance(unset := attempt(lambda: _unset(error, Path(model_dir))), str):
+        return Remedy(unset)
     if isinstance(sought := attempt(lambda: _sought(error, Path(model_dir))), str):  # it may be of the author's class
         return Remedy(f"the archive holds no {sought}: pack it, by files: in marpack.yaml or by --extra-files")
     if not isinstance(error, ModuleNotFoundError) or not error.name:
@@ -43,7 +48,7 @@ def remedy_for(error: BaseException, model_dir: str, required: Iterable[str] = (
             "torchserve is not installed here: pip install torchserve, or leave --torchserve out", only_here=True
         )
     if error.name.partition(".")[0] == "ts":
-        return Remedy(getattr(error, "hint", None) or _why_no_ts(error))
+        return Remedy(getattr(error, "hint", None) or _why_no_ts(error), only_here=has_module(error.name))
     return _missing(error.name, Path(model_dir), sorted(required))
 
 
@@ -55,6 +60,36 @@ def _sought(error: BaseException, folder: Path) -> str | None:
     return None if ".." in inner.parts or (folder / inner).exists() else inner.as_posix()
 
 
+def _unset(error: BaseException, folder: Path) -> str | None:
+    """Return what sets a key that is missing from the environment, the manifest or the model config."""
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    frames = list(_frames(error)) if isinstance(key, str) else []
+    if not frames or not isinstance(key, str):
+        return None
+    if frames[-1][0].f_globals.get("__name__") == "os":  # os.environ's own
+        name = shortened(key, 60)
+        return f"set the environment variable {name} where the server starts, and here: {name}=… marpack …"
+    model = msgspec.json.decode((folder / "MAR-INF" / "MANIFEST.json").read_bytes()).get("model", {})
+    if key in MANIFEST_FILES and key not in model:
+        what, option, setting = MANIFEST_FILES[key]
+        return f"the archive names no {what}: pack one, by {setting}: in marpack.yaml or by {option}"
+    if not _is_of_config(*frames[-1]):
+        return None
+    if "configFile" not in model:
+        return f"the archive has no model config: pack one with the key {shortened(key, 60)}, {_CONFIG}"
+    return f"the model config has no key {shortened(key, 60)} there: add it to {model['configFile']}"
+
+
+def _is_of_config(frame: FrameType, line: str) -> bool:
+    """Say whether a line looks into the model config, under its own name or another that it was given."""
+    if "model_yaml_config" in line:
+        return True
+    owners = [frame.f_locals.get(name) for name in ("self", "context", "ctx")]
+    configs = [config for owner in owners if (config := getattr(owner, "model_yaml_config", None)) is not None]
+    names = re.findall(r"\b(\w+)\[", line)
+    return any(frame.f_locals.get(name) is config for name in names for config in configs)
+
+
 def _missing(module: str, folder: Path, required: list[str]) -> Remedy:
     """Return what to do about a module that nothing here provides."""
     top = module.partition(".")[0]
@@ -62,7 +97,8 @@ def _missing(module: str, folder: Path, required: list[str]) -> Remedy:
     if module != top:  # the package is there: were it not, its own name would be the one that is missing
         return Remedy(_half_there(module, top, folder))
     if top in INSTALLED:
-        return Remedy(f"a stock server has {top}, and this Python has not: pip install {name}", only_here=True)
+        way = f": pip install {name}" if name else ""
+        return Remedy(f"a stock server has {top}, and this Python has not{way}", only_here=True)
     if is_standard(top):
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         return Remedy(f"Python {python} no longer has {top}, which older ones have: use what took its place")
@@ -72,17 +108,16 @@ def _missing(module: str, folder: Path, required: list[str]) -> Remedy:
         return Remedy(f"{hint}, or run with --env isolated", only_here=True)
     if distributions.is_homely(top):
         return Remedy(f"pack {top}.py with the archive")
-    install = f"list {name} in requirements.txt for the server, and here: pip install {name}"
-    return Remedy(
-        install if distributions.is_known(top) else f"if it is a file of yours, pack {top}.py; else {install}"
-    )
+    if name:
+        return Remedy(f"list {name} in requirements.txt for the server, and here: pip install {name}")
+    rest = "otherwise list its distribution in requirements.txt, and install it here"
+    return Remedy(f"if it is a file of yours, pack {top}.py; {rest}")
 
 
 def _half_there(module: str, top: str, folder: Path) -> str:
     if (folder / top).exists() or (folder / f"{top}.py").exists():
         return f"the archive holds {top}, and in it no {module}: pack it, or mend the name"
-    name = distributions.usual_provider(top)
-    return f"{top} is installed here, without {module}: ask for the version that has it in requirements.txt ({name}==…)"
+    return f"{top} is installed here, without {module}: ask for the version that has it in requirements.txt"
 
 
 def _why_no_ts(error: ModuleNotFoundError) -> str | None:

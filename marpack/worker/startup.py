@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from marpack.torchserve.diagnostics import attempt, note
+from marpack.torchserve.model_config import Torchrun
 from marpack.torchserve.stock import COMPILED, UNREACHABLE, HandlerName, breaks_worker, is_standard
 from marpack.torchserve.ts import children
 from marpack.worker.trouble import message_of
@@ -27,7 +28,6 @@ _TRIAL = (
     "argparse.ArgumentParser, asyncio.Queue, json.load, logging.getLogger, os.path.join, platform.system, "
     "socket.socket, struct.pack, uuid.uuid4, yaml.YAMLError"
 )
-_PARALLEL = frozenset({"pp", "tp", "pptp"})
 _TORCH_WANTS = frozenset({"torch", "torchgen", "typing_extensions", "cuda"})
 # Of the modules that come along with torch, those that handlers use having imported only the package.
 _ALONG = {
@@ -116,12 +116,12 @@ def _bring_along(package: ModuleType, modules: Iterable[str]) -> None:
 def set_torchrun_environment(config: Mapping[str, Any], model: str) -> None:  # Any: YAML as it stands
     """Set what torchrun sets for the first of its processes, where the model config has the server start it by that.
 
-    Only this process is played: with more of them, what they say to each other waits for ever.
+    Only this process is started: a model that asks for more of them is refused before it is loaded (`runner.session`).
     """
-    asked = config.get("torchrun")
-    count = asked.get("nproc-per-node") if isinstance(asked, Mapping) else None
-    if str(config.get("parallelType")).lower() not in _PARALLEL or not isinstance(count, int) or count < 1:
+    torchrun = Torchrun.of(config)
+    if torchrun is None:
         return
+    count = torchrun.per_node
     if count > 1:
         hint = "try it on a server with the GPUs it wants"
         note("torchrun", f"of the {count} processes that torchrun starts, only the first is here", hint=hint)

@@ -36,7 +36,9 @@ _SHELLS = frozenset({"sh", "bash", "dash"})
 _BYTECODE = re.compile(r".*/__pycache__(/[^/]*\.pyc(\.\d+)?)?")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ANEW = os.O_TRUNC | os.O_EXCL | getattr(os, "O_TMPFILE", 0)  # of what was there before nothing is left
+_PROCESS = re.compile(r"/proc/(\d+)(/|$)")
 _START = "marpack.fork_exec"  # raised for processes that are started by a way that raises nothing
+_LISTEN = "marpack.listen"  # raised for sockets that listen without having been bound: Python raises nothing
 _Found = Iterator[tuple[Access, str]]
 
 
@@ -65,7 +67,7 @@ class _Places:
         if name.startswith(self._packages) and "/.." not in name:  # as nearly always, and imports wait for it
             return
         path = os.path.realpath(name)
-        if path in self._files or f"{path}/".startswith(self._readable):
+        if path in self._files or (f"{path}/".startswith(self._readable) and not _is_of_other_process(path)):
             return
         if not path.startswith(self._temporary) or self._is_old(path):
             yield Access.READ, path
@@ -88,6 +90,12 @@ class _Places:
             return Path(path).stat().st_ctime < self._since
         except OSError:  # it is not there: elsewhere it might be
             return True
+
+
+def _is_of_other_process(path: str) -> bool:
+    """Say whether /proc tells something of another process there, such as its environment."""
+    process = _PROCESS.match(path)
+    return process is not None and int(process[1]) != os.getpid()
 
 
 def _beginnings(folders: Iterable[str]) -> tuple[str, ...]:
@@ -128,12 +136,17 @@ def _library(places: _Places, given: Any) -> _Found:
         yield Access.LOAD, name
 
 
-def _connected(places: _Places, _socket: object, address: Any) -> _Found:
-    if isinstance(address, str | bytes):
-        yield Access.CONNECT, os.fsdecode(address).replace("\0", "@")
-    elif isinstance(address[0], str | bytes):  # else the kernel itself
-        host = os.fsdecode(address[0])
-        yield Access.CONNECT, f"{places.names.get(host, host)}:{address[1]}"
+def _addressed(kind: Access) -> Callable[..., _Found]:
+    """Return what tells of a socket's address."""
+
+    def told(places: _Places, _socket: object, address: Any) -> _Found:  # Any: as above
+        if isinstance(address, str | bytes):
+            yield kind, os.fsdecode(address).replace("\0", "@")
+        elif isinstance(address[0], str | bytes):  # else the kernel itself
+            host = os.fsdecode(address[0])
+            yield kind, f"{places.names.get(host, host)}:{address[1]}"
+
+    return told
 
 
 def _resolved(_places: _Places, host: Any, *_: object) -> _Found:
@@ -167,14 +180,17 @@ _READERS: dict[str, Callable[..., _Found]] = {
     **dict.fromkeys(("subprocess.Popen", "os.posix_spawn", "os.exec"), _started),
     **dict.fromkeys(("pty.spawn", _START), lambda places, words: _started(places, words[0], words)),
     **dict.fromkeys(("os.fork", "os.forkpty"), lambda places: _started(places, "fork")),
-    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), _connected),
+    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), _addressed(Access.CONNECT)),
+    **dict.fromkeys(("socket.bind", _LISTEN), _addressed(Access.LISTEN)),
     **dict.fromkeys(("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), _resolved),
     **dict.fromkeys(("os.listdir", "os.scandir"), _listed),
     **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), _each(_Places.made)),
-    **dict.fromkeys(("os.truncate", "os.chmod", "os.chown", "os.utime"), _each(_Places.changed)),
+    **dict.fromkeys(("os.getxattr", "os.listxattr"), _each(_Places.read)),
+    **dict.fromkeys(("os.truncate", "os.chmod", "os.chflags", "os.chown", "os.utime"), _each(_Places.changed)),
+    **dict.fromkeys(("os.setxattr", "os.removexattr"), _each(_Places.changed)),
 }
 # Of these the second argument says what it is about.
-_SECOND = frozenset({"import", "socket.connect", "socket.sendto", "socket.sendmsg"})
+_SECOND = frozenset({"import", "socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg", _LISTEN})
 
 
 class Tracer:
@@ -206,7 +222,8 @@ class Tracer:
         return tuple(news)
 
     def _wrap(self) -> None:
-        """Learn the addresses that names stand for, and of the processes that multiprocessing starts."""
+        """Learn the addresses that names stand for, of the processes that multiprocessing starts, and who listens."""
+        hear = socket.socket.listen
         look_up, start = socket.getaddrinfo, _posixsubprocess.fork_exec
 
         def getaddrinfo(host: Any, *args: Any, **options: Any) -> Any:  # Any: as it is
@@ -218,7 +235,14 @@ class Tracer:
             sys.audit(_START, words)
             return start(words, *rest)
 
+        def listen(self: socket.socket, *backlog: int) -> None:
+            address = self.getsockname()
+            if isinstance(address, tuple) and address[1] == 0:  # not bound: the system chooses a port
+                sys.audit(_LISTEN, self, address)
+            hear(self, *backlog)
+
         socket.getaddrinfo, _posixsubprocess.fork_exec = getaddrinfo, fork_exec
+        socket.socket.listen = listen  # type: ignore[assignment,method-assign]
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:  # Any: each event has its own
         reader = _READERS.get(event)

@@ -12,6 +12,7 @@ from marpack.torchserve.messages import Frame, Trouble
 from marpack.torchserve.response import WorkerDeath
 from marpack.worker.remedies import remedy_for
 
+_CODE_FAULTS = (NameError, ImportError, SyntaxError)
 _MAX_FRAMES = 60
 _MAX_TEXT = 4000
 _COLOURS = r"\x1b\[[0-9;]*m"
@@ -37,6 +38,7 @@ def flatten(
         hint=hint or remedy.hint,
         notes=(*getattr(error, "__notes__", ()), *_causes(error)),
         only_here=remedy.only_here,
+        code_fault=isinstance(error, _CODE_FAULTS),
     )
 
 
@@ -62,7 +64,7 @@ def _frames(trace: TracebackType | None, model_dir: str) -> list[Frame]:
 
 def _frame(code: CodeType, line: int, model_dir: str) -> Frame:
     file = code.co_filename
-    user = file.startswith(model_dir)
+    user = is_inside(file, model_dir)
     return Frame(
         file=_author_file(Path(file), model_dir) if user else file,
         line=line,
@@ -70,6 +72,11 @@ def _frame(code: CodeType, line: int, model_dir: str) -> Frame:
         code=linecache.getline(file, line).strip(),
         user=user,
     )
+
+
+def is_inside(file: str, model_dir: str) -> bool:
+    """Return whether a source file is in the model folder; a folder `digits-env` is not in a folder `digits`."""
+    return Path(file).is_relative_to(model_dir)
 
 
 def _author_file(path: Path, model_dir: str) -> str:
@@ -80,7 +87,7 @@ def _author_file(path: Path, model_dir: str) -> str:
 def _syntax_frame(error: BaseException, model_dir: str) -> list[Frame]:
     if not isinstance(error, SyntaxError) or not error.filename:
         return []
-    user = error.filename.startswith(model_dir)
+    user = is_inside(error.filename, model_dir)
     code = (error.text or "").strip()
     file = _author_file(Path(error.filename), model_dir) if user else error.filename
     return [Frame(file=file, line=error.lineno or 0, function="<module>", code=code, user=user)]

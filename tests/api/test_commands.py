@@ -32,6 +32,7 @@ LEFT_OUT = {
     "check": {"kind", "data", "form", "recorded", "against", "slower", "slower_time"},
     "run": {
         *("kind", "data", "form", "recorded", "torchserve", "unpacked", "output", "resume", "record", "show_data"),
+        "resume_unchecked",
         *("in_process", "pdb", "watch", "repeat", "warmup"),
     },
 }

@@ -156,7 +156,7 @@ def test_what_was_asked_is_no_part_of_an_answer() -> None:
 def test_lines_are_short(work: Path) -> None:
     assert [repr(call()) for _, call in list(SAME.values())[:4]] == [
         "BuildReport('digits/digits.mar', 18 members, 68.1 kB)",
-        "Inspection('digits/digits.mar', 18 members, pickles safe, 0 findings)",
+        "Inspection('digits/digits.mar', 18 members, pickles safe, 1 finding)",
         "Diff('digits/digits.mar', 'other/other.mar', 1 difference)".replace("other/other", "other/digits"),
         "Unpacked('unpacked', 15 files, 9.9 kB)",
     ]

@@ -387,7 +387,8 @@ class TestAcross:
 
     @pytest.mark.parametrize("device", ["cpu,cuda:77", "cuda:77", "mps"])
     def test_a_device_that_is_not_here_is_an_error(self, device: str, mar: str):
-        assert "there is no such device here" in marpack(mar, "--device", device, code=2).stderr
+        failure = json.loads(marpack(mar, "--device", device, "--json", code=2).stdout)
+        assert failure["code"] == "device-unavailable"
 
     def test_what_only_fails_is_not_proved_alike(self, tmp_path: Path):
         (tmp_path / "x.txt").write_text("sea")

@@ -1,6 +1,7 @@
 """`marpack doctor`, as one calls it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,41 @@ def test_what_is_broken_is_the_exit_code(marpack, monkeypatch):
 @pytest.mark.parametrize("words", [("--clear",), ("now",), ("--json=yes",), ("--clear-cache", "x.mar")])
 def test_what_it_does_not_take(marpack, words):
     assert marpack(*words)[0] == 2
+
+
+MISSING = (
+    *("msgspec", "numpy", "torch", "yaml", "jinja2", "rich", "packaging", "platformdirs", "psutil", "fsspec", "PIL"),
+    *("picklescan", "safetensors", "onnxruntime", "isal"),
+)
+WITHOUT = """
+import sys
+from importlib.abc import MetaPathFinder
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+from marpack.api import doctor
+doctor._PROBE = "raise SystemExit('no torch')"
+from marpack.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--json", "--clear-cache")])
+def test_it_works_where_every_dependency_but_click_is_missing(tmp_path: Path, words: tuple[str, ...]):
+    program = WITHOUT.format(missing=set(MISSING))
+    done = subprocess.run(
+        [sys.executable, "-c", program, "doctor", *words],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "MARPACK_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "")
+    for name in ("msgspec", "rich", "pyyaml"):
+        assert f"{name} is installed, but its module" in done.stdout.replace("\n" + " " * 24, " ")
+    if "--json" in words:
+        report = json.loads(done.stdout)
+        jsonschema.validate(report, json.loads(SCHEMA.read_text()))
+        assert (report["healthy"], report["freed"]) == (False, None)
 
 
 def test_nothing_heavy_is_imported_here():

@@ -1,5 +1,6 @@
 """`marpack init`, as one types it: what it writes and leaves alone, and the sentence for each mistake."""
 
+import hashlib
 import json
 import pickle
 import shutil
@@ -141,8 +142,12 @@ def test_weights_and_labels_make_a_project(here: Path, init: Init):
     assert outcome.code == 0
     assert "found   colours.pt TorchScript, 4.0 kB" in outcome.err
     assert "found   names.txt 6 labels" in outcome.err
-    assert outcome.out.splitlines()[-1] == "next    marpack build && marpack check"
+    last = outcome.out.splitlines()[-1]
+    assert "marpack build && marpack run --input FILE --record && marpack check" in last
+    assert "samples/stand-in.png" in last
     project = load_project(here)
+    digest = hashlib.sha256((here / "samples/stand-in.png").read_bytes()).hexdigest()
+    assert [(each.input, each.generated) for each in project.samples] == [("samples/stand-in.png", f"sha256:{digest}")]
     assert (project.name, project.weights, project.labels) == ("colours", "colours.pt", "names.txt")
     assert contents(here).items() >= before.items()
 
@@ -153,8 +158,8 @@ def test_the_project_of_own_weights_is_built_and_checked_as_it_is(here: Path, in
     (here / "labels.txt").write_text("a\nb\nc\nd\ne\nf\n")
     assert init("-t", "image_classifier").code == 0
     assert run("marpack", "build", cwd=here).returncode == 0
-    checked = run("marpack", "check", cwd=here)
-    assert checked.returncode == 0, checked.stdout
+    checked = run("marpack", "check", "--json", cwd=here)
+    assert (checked.returncode, json.loads(checked.stdout)["verdict"]) == (1, "not-proved")
     assert run("pytest", "-q", "-p", "no:cacheprovider", cwd=here).returncode == 0
 
 
@@ -211,9 +216,9 @@ def test_safetensors_and_their_class_become_a_project_for_the_server(here: Path,
     assert outcome.code == 0
     assert "own.pt" in outcome.out.splitlines()[0]
     assert "found   net.py the model's class" in outcome.err
-    checked = run("marpack", "check", cwd=here)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "target torchserve" in checked.stdout.replace("\n", " ")
+    checked = run("marpack", "check", "--json", cwd=here)
+    report = json.loads(checked.stdout)
+    assert (report["verdict"], report["target"]) == ("not-proved", "torchserve"), checked.stdout + checked.stderr
     assert "marpack" not in (here / "marpack.yaml").read_text().partition("samples:")[0]
 
 
@@ -341,3 +346,17 @@ def test_an_odd_folder_name_makes_a_name_all_the_same(tmp_path: Path, init: Init
     monkeypatch.chdir(tmp_path)
     assert init("Pets & más").code == 0
     assert load_project(tmp_path / "Pets & más").name == "Pets-m-s"
+
+
+@pytest.mark.parametrize("flag", ["--labels", "--model-file"])
+def test_a_file_outside_the_project_is_refused_at_once(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "outside.txt").write_text("a\nb\n")
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    with pytest.raises(SystemExit) as ended:
+        main(["init", flag, "../outside.txt"])
+    assert ended.value.code == 2
+    assert flag in capsys.readouterr().err
+    assert not list((tmp_path / "inner").iterdir())

@@ -18,7 +18,8 @@ from marpack.render.layout import cells
 
 MakeMar = Callable[..., Path]
 HANDLER = (
-    "from ts.torch_handler.base_handler import BaseHandler\n\nclass Own(BaseHandler):\n    def preprocess(s, d): ...\n"
+    "from ts.torch_handler.base_handler import BaseHandler\n\nclass Own(BaseHandler):\n"
+    "    def initialize(s, c): ...\n    def preprocess(s, d): ...\n"
 )
 
 
@@ -55,7 +56,7 @@ def test_the_page_says_what_it_is(mar: Path, look: Look) -> None:
 
     assert outcome.code == 0
     assert outcome.err == ""
-    for text in ("probe 1.0", "class Own(BaseHandler), defines preprocess", "15 parameters in 2 tensors", "[3, 4]"):
+    for text in ("probe 1.0", "class Own(BaseHandler), defines initialize,", "15 parameters in 2 tensors", "[3, 4]"):
         assert text in outcome.out
     assert "pickles  safe, 1 read" in outcome.out
     assert "\x1b" not in outcome.out

@@ -177,7 +177,7 @@ def test_what_was_printed_and_waits_is_written_before_the_end(as_json: list[str]
 
 
 def test_a_stdout_that_is_closed_is_written_to_in_vain(make_mar):
-    mar = str(make_mar("def handle(data, context): ..."))
+    mar = str(make_mar("def handle(data, context):\n    return data\n"))
     for words in (["inspect", mar], ["inspect", mar, "--json"]):
         assert to(">&-", *words) == (0, "")
     assert to("2>&-", "inspect", "nowhere")[0] == 2

@@ -15,6 +15,7 @@ from marpack.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 SBOM = '{"bomFormat": "CycloneDX", "specVersion": "1.6"}'
+HANDLER = "def handle(data, context):\n    return data\n"
 Marpack = Callable[..., tuple[int, str, str]]
 
 
@@ -35,7 +36,7 @@ def marpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.fixture
 def mar(make_mar) -> Path:
-    return make_mar("x = 1\n", name="digits", files={"w.bin": bytes(100_000)})
+    return make_mar(HANDLER, name="digits", files={"w.bin": bytes(100_000)})
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_the_functions_do_the_same(marpack: Marpack, fake: FakeRegistry, mar: Pa
     sent = api.push(mar, address, attach=[Path("x.json")])
     came = api.pull(address, output=Path("here.mar"))
     assert repr(sent).startswith("PushReport('…")
-    assert repr(sent).endswith(f"{sent.digest[-9:]}', 100.4 kB, 1 attached)")
+    assert repr(sent).endswith(f"{sent.digest[-9:]}', 100.5 kB, 1 attached)")
     assert repr(came).startswith("PullReport('here.mar', ")
     assert came.digest == sent.digest
     for result in (sent, came):
@@ -255,7 +256,7 @@ def test_unpacking_takes_all_bytes(marpack: Marpack, pushed: str):
     assert code == 0
     result = json.loads(out)
     assert (result["source"], result["folder"]) == (pushed, "digits")
-    assert Path("digits/handler.py").read_text() == "x = 1\n"
+    assert Path("digits/handler.py").read_text() == HANDLER
 
 
 def test_plain_http_is_for_this_machine_alone(marpack: Marpack, mar: Path):

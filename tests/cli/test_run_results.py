@@ -12,6 +12,8 @@ import pytest
 from cli.running import COMMAND, Terminal, marpack, results
 from command import command
 
+from marpack.runner.resume import ResultsLog
+
 HANDLER = textwrap.dedent(
     """
     import base64, os, time
@@ -104,11 +106,40 @@ def test_a_run_that_broke_off_is_resumed(mar: str, tmp_path: Path):
     assert "6 answered before, 0 inputs" in again.stderr
 
 
-def test_a_file_of_something_else_is_not_resumed_and_not_touched(mar: str, tmp_path: Path):
-    (tmp_path / "notes.txt").write_text("buy milk\n")
-    assert "no result" in marpack("run", mar, "--data", "x", "--resume", "notes.txt", cwd=tmp_path, code=2).stderr
-    assert (tmp_path / "notes.txt").read_text() == "buy milk\n"
+@pytest.mark.parametrize("text", ["buy milk\n", '{"learning_rate": 0.1}'])
+def test_a_file_of_something_else_is_not_resumed_and_not_touched(mar: str, tmp_path: Path, text: str):
+    (tmp_path / "config.json").write_text(text)
+    marpack("run", mar, "--data", "x", "--resume", "config.json", cwd=tmp_path, code=2)
+    assert (tmp_path / "config.json").read_text() == text
     assert "cannot be written" in marpack("run", mar, "--data", "x", "--resume", "no/r", cwd=tmp_path, code=2).stderr
+
+
+def test_results_of_another_run_are_not_taken_for_this_ones(make_mar, mar: str, tmp_path: Path):
+    log, other = tmp_path / "r.jsonl", str(make_mar(HANDLER + "#", name="other"))
+    words = ["--resume", str(log), "--json"]
+    marpack("run", mar, "--data", "text", *words)
+    before = log.read_bytes()
+    again = json.loads(marpack("run", mar, "--data", "text", *words, "--timeout", "9", "--workers", "2").stdout)
+    assert (again["summary"]["before"], again["summary"]["inputs"]) == (1, 0)
+    for changed in ([mar, "--data", "other"], [mar, "--data", "text", "--device", "cpu"], [other, "--data", "text"]):
+        assert json.loads(marpack("run", *changed, *words, code=2).stdout)["code"] == "resume-mismatch"
+    assert log.read_bytes() == before
+
+
+def test_results_without_digests_are_resumed_only_if_that_is_asked_for(mar: str, tmp_path: Path):
+    log = tmp_path / "r.jsonl"
+    log.write_text(marpack("run", mar, "--data", "text", "--jsonl").stdout)
+    words = ["run", mar, "--data", "text", "--data", "b", "--json", "--resume", str(log)]
+    assert json.loads(marpack(*words, code=2).stdout)["code"] == "resume-mismatch"
+    assert json.loads(marpack(*words, "--resume-unchecked").stdout)["summary"]["before"] == 1
+    assert [json.loads(line)["input"] for line in log.read_text().splitlines()] == ["data[0]", "data[1]"]
+    marpack("run", mar, "--data", "text", "--resume-unchecked", code=2)
+
+
+def test_a_results_file_in_use_is_refused(mar: str, tmp_path: Path):
+    with ResultsLog(str(tmp_path / "r.jsonl")):
+        marpack("run", mar, "--data", "text", "--resume", "r.jsonl", cwd=tmp_path, code=2)
+    assert (tmp_path / "r.jsonl").read_bytes() == b""
 
 
 def test_an_input_that_cannot_be_read_costs_only_itself(mar: str, tmp_path: Path):

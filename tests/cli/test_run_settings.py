@@ -53,6 +53,15 @@ def test_the_handler_is_told_the_batch_size_it_is_registered_with(
     assert json.loads(found["body"]) == {"size": size, "now": size}
 
 
+def test_sequences_are_warned_of_once_and_torchruns_ranks_refused(tmp_path: Path):
+    handler = "def handle(data, context):\n    return ['x' for _ in data or ()]\n"
+    config = {"sequenceBatching": True, "sequenceMaxIdleMSec": 1000}
+    done = marpack("run", str(project(tmp_path / "p", handler, config=config)), "--data", "x", "--data", "y")
+    assert done.stderr.count("(sequence-batching)") == 1
+    config = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
+    marpack("run", str(project(tmp_path / "q", handler, config=config)), "--data", "x", code=4)
+
+
 def test_an_envelope_that_loses_requests_is_named_and_the_handler_is_not(tmp_path: Path):
     folder = project(tmp_path / "p", "def handle(data, context):\n    return data and [1] * len(data)\n")
     body = '{"instances": [1]}'

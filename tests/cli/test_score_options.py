@@ -24,6 +24,7 @@ MARPACK = click.Context(marpack, **marpack.context_settings)  # whose settings a
         ("--json a --json", True, ("a",)),
         ("--json --json a", True, ("a",)),
         ("--input json", False, ()),
+        ("--json-object a --json", True, ()),
     ],
 )
 def test_json_is_what_follows_it(words: str, summary: bool, columns: tuple[str, ...]):
@@ -34,12 +35,16 @@ def test_json_is_what_follows_it(words: str, summary: bool, columns: tuple[str, 
 
 
 def test_options_take_every_word_up_to_the_next():
-    words = "-i a b digits.mar --keep c d --select e=f g=h:int --type i=int --output out"
+    words = "-i a b digits.mar --json-object j k --keep c d --select e=f g=h:int --type i=int --output out"
     with score.make_context("score", words.split(), MARPACK, resilient_parsing=True) as context:
-        given = {name: context.params[name] for name in ("inputs", "source", "keep", "select", "types", "output")}
+        given = {
+            name: context.params[name]
+            for name in ("inputs", "source", "json_object", "keep", "select", "types", "output")
+        }
     assert given == {
         "inputs": ("a", "b"),
         "source": "digits.mar",
+        "json_object": ("j", "k"),
         "keep": ("c", "d"),
         "select": ("e=f", "g=h:int"),
         "types": ("i=int",),

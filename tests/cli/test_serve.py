@@ -140,6 +140,7 @@ REFUSED = {
     "a port that is none": (["x.mar", "--port", "70000"], 2, "70000"),
     "workers that are none": (["x.mar", "--workers", "0"], 2, "0"),
     "a device that is none": (["x.mar", "--device", "toaster"], 2, "toaster"),
+    "a device that is not here": (["x.mar", "--device", "cuda:77"], 2, "not available"),
     "an envelope that is none": (["x.mar", "--envelope", "paper"], 2, "paper"),
     "a time that is none": (["x.mar", "--drain", "-1"], 2, "-1"),
     "a size that is none": (["x.mar", "--max-request-size", "lots"], 2, "lots"),

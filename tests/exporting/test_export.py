@@ -371,3 +371,39 @@ def test_every_finding_stands_in_the_guide(module: Any):
     codes = [value for value in vars(module).values() if isinstance(value, Code)]
     assert codes
     assert not [code.name for code in codes if f"| `{code.name}` |" not in guide]
+
+
+NESTED = {
+    "requirements.txt": "-rsub/more.txt\n--constraint=limits.txt\n-cgone.txt\nnumpy\n",
+    "sub/more.txt": "shapely\n--requirement=deeper.txt\n",
+    "sub/deeper.txt": "six\n",
+    "limits.txt": "numpy==1.26.4\nSix<2\nunasked==1\n",
+}
+
+
+def test_an_image_has_what_nested_files_require_within_their_limits(make_mar: MakeMar) -> None:
+    archive = make_mar(ECHO, files=NESTED, requirementsFile="requirements.txt")
+    made = exported(archive, "docker")
+    lines = (archive.parent / "docker" / "requirements.txt").read_text().splitlines()
+    assert {"numpy", "shapely", "six", "numpy==1.26.4", "Six<2"} < set(lines)
+    assert not [line for line in lines if line.startswith("-")]
+    left = [each.message for each in made.findings if each.code == "export-requirement-left-out"]
+    assert ["gone.txt" in text or "unasked==1" in text for text in left] == [True, True]
+
+
+USED = {
+    "a call": ("from ts.protocol import otf_message_handler as o\no.send_intermediate_predict_response()\n", True),
+    "an import": ("from ts.protocol.otf_message_handler import send_intermediate_predict_response\n", True),
+    "a comment": ("# send_intermediate_predict_response is not for us\n", False),
+    "a docstring": ('"""Without send_intermediate_predict_response()."""\n', False),
+    "a text": ("x = 'send_intermediate_predict_response'\n", False),
+    "another name": ("send_intermediate_predict_response_not = 1\n", False),
+    "no Python": ("send_intermediate_predict_response(\n", False),
+}
+
+
+@pytest.mark.parametrize("name", USED)
+def test_that_a_handler_streams_is_read_from_its_code(name: str, make_mar: MakeMar) -> None:
+    source, streams = USED[name]
+    made = exported(make_mar(ECHO, files={"more.py": source}), "sagemaker")
+    assert ("export-streaming" in {each.code for each in made.findings}) is streams

@@ -80,3 +80,70 @@ def test_forms_are_tried_with_more_than_the_first_sample(tmp_path: Path):
     odd = HANDLER.replace("self.text_of(row", 'self.text_of("aeiou" if "why" in str(row.get("data")) else row')
     report = examine(archive(tmp_path / "p", odd), choice=CheckSelection.of(["body-forms"]))
     assert failures(report) == {"body-forms": ["form-differs", "form-differs"]}
+
+
+RAISING = {
+    "NameError": "json.loads(body)",
+    "UnboundLocalError": "unbound()",
+    "ModuleNotFoundError": "__import__('nowhere_at_all')",
+    "SyntaxError": "eval('(')",
+    "Own": "(_ for _ in ()).throw(Own('of its own'))",
+    "IndentationError": "exec(' 1\\n  2')",
+    "ValueError": "int('x')",
+    "AttributeError": "None.decode()",
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "bare", "codes"),
+    [
+        ("NameError", "UnboundLocalError", ["form-breaks", "form-breaks"]),
+        ("ModuleNotFoundError", "SyntaxError", ["form-breaks", "form-breaks"]),
+        ("Own", "IndentationError", ["form-breaks", "form-breaks"]),
+        ("ValueError", "AttributeError", []),
+    ],
+)
+def test_broken_code_in_another_form_is_a_finding_and_a_refusal_is_shown(
+    tmp_path: Path, field: str, bare: str, codes: list[str]
+):
+    odd = HANDLER.replace("import json\n", "").replace(
+        "self.labels = json.load(file)", "self.labels = eval(file.read())"
+    )
+    odd = odd.replace("self.text_of(row.get(", "self.text_of('data' in row, row.get(").replace(
+        "(self, body)", "(self, form, body)"
+    )
+    way = f"({RAISING[field]} if form else {RAISING[bare]})"
+    odd = odd.replace("else bytes(body).decode()", f"else {way}")
+    more = "class Own(ImportError): ...\n\ndef unbound():\n    one = two\n    two = one\n"
+    odd = f"from more import Own, unbound\n{odd}"
+    path = archive(tmp_path / "p", odd, files={"more.py": more})
+    report = examine(path, choice=CheckSelection.of(["body-forms"]))
+    line = 1 + odd.splitlines().index(f"        return body if isinstance(body, str) else {way}")
+    (checked,) = [each for each in report.checks if each.name == "body-forms"]
+    found = {finding.message.split(": ")[1].split(",")[0] for finding in checked.findings}
+    assert failures(report).get("body-forms", []) == codes
+    assert found == {field, bare}
+    assert all(str(finding.where).startswith(f"{path}!") for finding in checked.findings)
+    if not codes:
+        assert {finding.code for finding in checked.findings} == {"form-not-accepted"}
+        assert f"ValueError, handler.py:{line}" in checked.reason
+
+
+def test_a_form_is_tried_with_every_sample_though_one_is_refused(tmp_path: Path):
+    odd = HANDLER.replace("bytes(body).decode()", "(int('x') if b'bee' in body else absent)")
+    report = examine(archive(tmp_path / "p", odd), choice=CheckSelection.of(["body-forms"]))
+    assert failures(report) == {"body-forms": ["form-breaks", "form-breaks", "form-not-accepted", "form-not-accepted"]}
+
+
+def test_an_exception_behind_the_expected_status_is_a_finding(tmp_path: Path):
+    odd = HANDLER.replace(
+        "return body if", "if 'bee' in body: absent\n        if 'try' in body: int('x')\n        return body if"
+    )
+    expect = {"bee.txt": {"status": 503}, "sky.txt": {"status": 503}}
+    report = examine(archive(tmp_path / "p", odd, expect=expect), choice=CheckSelection.of(["samples"]))
+    (checked,) = [each for each in report.checks if each.name == "samples"]
+    assert [(each.code, each.severity) for each in checked.findings] == [
+        ("sample-raised", "error"),
+        ("sample-raised", "note"),
+    ]
+    assert (checked.verdict, report.deployable) == ("failed", False)

@@ -30,7 +30,7 @@ REASONS = {
     "safe-to-open": "8 members",
     "manifest": "probe 1.0, handler handler.py",
     "preflight": "nothing to find fault with",
-    "pickles": "0 pickles, safe",
+    "pickles": "0 pickles; the weights are safe",
     "requirements": "the archive has no requirements",
     "samples": "3 samples",
     "batch-contract": "batches of 2 to 4",

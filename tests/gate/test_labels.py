@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from days import by_day
 from gate.archives import HANDLER, archive, examine, failures
 
 from marpack.gate.check import CheckSelection
-from marpack.gate.checks.labels import known_labels, named_in, unknown_labels
+from marpack.gate.checks.labels import known_labels, missing_label, named_in, unknown_labels
+from marpack.torchserve.messages import Trouble
 
 PETS = {"cat", "dog"}
 
@@ -70,6 +72,25 @@ def test_what_of_an_answer_may_name_labels(value: Any, handler: str, named: list
 def test_a_name_that_is_no_label(answer: dict[str, float], strange: set[str], certainly: set[str]):
     assert unknown_labels(answer, PETS, certain=False) == strange
     assert unknown_labels(answer, PETS, certain=True) == certainly
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "message", "named"),
+    [
+        ('{"0": "a", "2": "c"}', "KeyError", "'3'", '"3"'),
+        ('{"0": "a", "2": "c"}', "KeyError", "1", '"1"'),
+        ('{"0": "a", "2": "c"}', "KeyError", "'2'", None),
+        ('{"0": "a", "2": "c"}', "KeyError", "'name'", None),
+        ('{"0": "a", "2": "c"}', "ValueError", "3", None),
+        ('{"cat": "a"}', "KeyError", "'3'", None),
+        (None, "KeyError", "'3'", None),
+    ],
+)
+def test_the_label_that_an_exception_missed_is_named(labels: str | None, kind: str, message: str, named: str | None):
+    members = {} if labels is None else {"index_to_name.json": labels.encode()}
+    candidate: Any = SimpleNamespace(archive=SimpleNamespace(entries=members), read=members.__getitem__)
+    hint = missing_label(candidate, Trouble(kind=kind, message=message))
+    assert hint is None if named is None else named in str(hint)
 
 
 def test_numbers_are_labels_like_any_other():

@@ -192,3 +192,20 @@ def test_what_only_this_machine_lacks_is_no_fault_and_no_proof(tmp_path: Path):
     assert f"pip install {lacking}" in str(found["loads"].findings[0].hint).replace("nvidia-ml-py", "pynvml")
     assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
     assert verdict_of(report) == "is not proved: the model cannot be loaded here, so nothing was asked of it"
+
+
+def test_a_model_that_waits_for_other_ranks_is_not_proved(tmp_path: Path):
+    config = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
+    report = examine(archive(tmp_path / "p", "import time\ntime.sleep(600)\n" + HANDLER, config=config))
+    found = {checked.name: checked for checked in report.checks}
+    assert (found["loads"].verdict, [each.code for each in found["loads"].findings]) == ("skipped", ["torchrun-ranks"])
+    assert failures(report) == {"proved": ["nothing-asked"]}
+    assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, ExitCode.SHORT)
+    assert report.seconds < 20
+
+
+def test_a_model_with_sequences_is_not_proved(tmp_path: Path):
+    config = {"sequenceBatching": True, "sequenceMaxIdleMSec": 1000}
+    report = examine(archive(tmp_path / "p", config=config), choice=CheckSelection.of(["proved"]))
+    assert failures(report) == {"proved": ["sequence-batching"]}
+    assert report.verdict is GateVerdict.NOT_PROVED

@@ -582,7 +582,7 @@ def odd_pickles() -> Family:
     yield "odd/within.pkl", pickle.dumps({"inner": pickle.dumps(words)})
     yield "odd/bytes_within.pkl", pickle.dumps([bytes([code]) + b"\x99" + _noise(code, 50) for code in OPCODES])
     yield "odd/then_numbers.pkl", pickle.dumps({"shape": (1000, 50), "dtype": "f4"}) + _noise(60, 200_000)
-    yield "odd/then_text.pkl", pickle.dumps({"rows": 2}) + b"cat\ndog\n"
+    yield "odd/then_text.pkl", pickle.dumps({"rows": 2}) + b"owl\ndog\n"
     yield "odd/zip_within.pkl", lambda: pickle.dumps({"zip": _zipped({"a.txt": b"captum\nnumpy\n"})})
     yield "odd/recursive.pkl", _recursive
     yield "odd/deep.pkl", pickle.dumps(_deep(100))

@@ -127,7 +127,7 @@ OPENINGS = {
           "chair\r\ntable\r\n", "centre_x,centre_y\n1,2\n", "c\nd\n", "ctypes\nnumpy\n", "caf\u00e9\nth\u00e9\n"),
     "i": ("iris\nsetosa\n", "if x:\n    y\n", "idna\nPyYAML\n", "in\non\nat\n", "iVBORw0KGgoAAAANSUhEUgAAAAUA\n"),
     "(": ("(a, b)\n", "(lambda (x) x)\n", "(defun f ()\n  nil)\n", "(c) 2024 The authors\nAll rights reserved\n",
-          "(i) first\n(ii) second\n", "(let ((x 1)) x)\n", "()\n", "(((a)))\n", "(t)\n", "(0, 1)\n",
+          "(1) first\n(2) second\n", "(let ((x 1)) x)\n", "()\n", "(((a)))\n", "(t)\n", "(0, 1)\n",
           "(unknown)\ncat\n"),
     "I": ("I am a licence\n", "INFO\nWARNING\n", "Iris-setosa\nIris-virginica\n", "I\nII\nIII\nIV\n", "I1\nI2\nO1\n",
           "I-PER\nB-PER\nO\n", "I01\nI00\nX\n"),
@@ -178,8 +178,6 @@ OPENINGS = {
 # `captum` in the first line is opcode `c` and module `aptum`, the `.` at the start of a later line is STOP.
 IMPORTING = {
     "requirements_local.txt": "captum\nnumpy\n./wheels/words-1.0-py3-none-any.whl\n",
-    "requirements_capitals.txt": "captum\nnumpy\nPillow\nRtree\n",  # R: a call of it, with what P pushed
-    "animals.txt": "cat\ndog\nVulture\nRabbit\n",
     "parts.txt": "P1\nP2\nR1\nR2\nC1\n",
     ".dockerignore": "coverage\ndist\n.venv\n.git\n",
     "languages.txt": "PHP\nPython\nR\nRuby\n",  # P: a persistent id, twice; R: a call of one with the other

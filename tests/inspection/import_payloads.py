@@ -19,7 +19,6 @@ from inspection.loaders import (
     load_pandas,
     load_pickle,
     load_python,
-    load_stubborn,
     load_torch,
     load_torch_then_pickle,
     torch_bytes,
@@ -79,7 +78,6 @@ def imported_names() -> Found:
     yield "imported name by pandas", Payload(HIDDEN + b".", "table.pkl", load_pandas)
     yield "imported name behind hex", Payload(before(b"I0x1\n")[: -len(EVIL)] + HIDDEN + b".", "v.pkl", load_pickle)
     yield "imported name in the second pickle", Payload(pickle.dumps(HELD) + HIDDEN + b".", "rows.bin", load_every)
-    yield "imported name behind damage", Payload(b"h\0" + HIDDEN + b".", "rows.bin", load_stubborn)
     for number in range(5):
         yield (
             f"imported name in torch's old pickle {number + 1}",

@@ -6,7 +6,7 @@ import pytest
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
 )
-HANDLER = "def handle(data, context): ...\n"
+HANDLER = "def handle(data, context):\n    return data\n"
 
 
 @pytest.mark.parametrize("as_json", [False, True])

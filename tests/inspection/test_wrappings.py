@@ -47,7 +47,6 @@ COMPRESSED = {
     "two gzips": gzip.compress(TEXT[:50]) + gzip.compress(TEXT[50:]),
     "gzip, padded": gzip.compress(TEXT) + bytes(100),
     "bz2": bz2.compress(TEXT),
-    "bz2, then rubbish": bz2.compress(TEXT) + b"rubbish that all readers pass over",
     "xz": lzma.compress(TEXT),
     "two xz": lzma.compress(TEXT[:50]) + lzma.compress(TEXT[50:]),
     "lzma": alone(TEXT),
@@ -200,11 +199,41 @@ def npy(header: bytes, rest: bytes = b"pickle") -> bytes:
 
 
 @pytest.mark.parametrize(
-    "descr", ["'object'", "'O,O'", r"'\x4f'", "'f' 'oo'", "[('a', 'O')]", "('<f8', (2,))", "[('a', 'O', (2,))]", "3"]
+    "descr", ["'O'", "'|O'", "'O8'", r"'\x4f'", "[('a', 'O')]", "[('a', 'O', (2,))]", "[('a', '<f8'), ('b', '|O')]"]
 )
-def test_a_dtype_that_is_not_plainly_numbers_is_taken_for_objects(descr: str) -> None:
-    found, _ = unwrapped(npy(b"{'descr': %s, 'fortran_order': False, 'shape': (1,)}" % descr.encode()))
-    assert found == [("objects", b"pickle", True)]
+def test_a_dtype_with_objects_is_followed_by_a_pickle(descr: str) -> None:
+    found, problem = unwrapped(npy(b"{'descr': %s, 'fortran_order': False, 'shape': (1,)}" % descr.encode()))
+    assert (found, problem) == ([("objects", b"pickle", True)], None)
+
+
+UNKNOWN_DTYPES = [
+    "'object'", "'O,O'", "'f' 'oo'", "('<f8', (2,))", "3", "'i'", "'f'", "'<i'", "'S'", "'V'", "'U'", "'float'",
+    "[('a', 'i')]", "[('a', 'V')]", "[('a', [('b', 'f')])]", "[('a', '<f8', -1)]", "[('a', '<f8', (2, -1))]", "[1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("descr", UNKNOWN_DTYPES)
+def test_a_dtype_of_unknown_width_is_not_scanned(descr: str) -> None:
+    found, problem = unwrapped(npy(b"{'descr': %s, 'fortran_order': False, 'shape': (1,)}" % descr.encode()))
+    assert found == []
+    assert problem
+
+
+@pytest.mark.parametrize(
+    "shape", ["(-1,)", "(-200,)", "(2, -3)", "(1.5,)", "'a'", "(10**30,)", "(9223372036854775807, 8)"]
+)
+def test_a_shape_that_is_not_one_ends_the_scan(shape: str) -> None:
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': %s}" % shape.encode()
+    assert unwrapped(npy(header, bytes(1000)) * 3)[1]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zlib.compress])
+def test_what_follows_a_compressed_stream_is_another_one_or_not_scanned(compress: Callable[[bytes], bytes]) -> None:
+    second = bytearray(compress(TEXT))
+    assert unwrapped(compress(TEXT) + bytes(second))[1] is None
+    second[-6] ^= 1  # its checksum
+    assert unwrapped(compress(TEXT) + bytes(second))[1]
+    assert unwrapped(compress(TEXT) + b"trailing bytes")[1]
 
 
 def test_python_2s_long_numbers_are_numbers() -> None:
@@ -219,3 +248,17 @@ def test_a_header_of_numpys_that_cannot_be_read_is_said(header: bytes) -> None:
 def test_a_header_of_numpys_has_bounds() -> None:
     content = b"\x93NUMPY\3\0" + struct.pack("<I", 1 << 20) + b" " * (1 << 20)
     assert "header of numpy's array has 1,048,576 bytes" in str(unwrapped(content)[1])
+
+
+@pytest.mark.parametrize("head", [b"ZF0x10", b"ZF0X10", b"ZF10", b"ZF+1F", b"ZF  -0x1"])
+def test_joblibs_old_compression_is_not_scanned(head: bytes) -> None:
+    assert unwrapped(head.ljust(21) + zlib.compress(TEXT))[1]
+
+
+def test_text_that_starts_like_joblibs_old_compression_is_text() -> None:
+    assert unwrapped(b"ZFS is a file system, and not a number in base 16.\n") == ([], None)
+
+
+def test_what_follows_the_end_of_a_tar_is_looked_into() -> None:
+    found, problem = unwrapped(tarred({"a": b"first"}) + bytes(1024) + TEXT)
+    assert ([(name, data) for name, data, _ in found], problem) == ([("a", b"first"), ("rest", TEXT)], None)

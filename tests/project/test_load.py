@@ -110,7 +110,7 @@ WRONG = {
     ),
     "text for a mapping": (
         HEAD + "samples: [a.png]\n",
-        ["4: samples[0]", "samples[0] must be a mapping of input, expect, not 'a.png'", None],
+        ["4: samples[0]", "samples[0] must be a mapping of input, expect, generated, not 'a.png'", None],
     ),
     "a list for a file": (
         HEAD + "files: [[a]]\n",

@@ -26,8 +26,8 @@ def plan(folder: Path, **options: object) -> Plan:
     return plan_project(load_project(folder), check=False, **options).plan
 
 
-def names(folder: Path) -> list[str]:
-    return [member.name for member in plan(folder).members]
+def names(folder: Path, **options: object) -> list[str]:
+    return [member.name for member in plan(folder, **options).members]
 
 
 def errors(folder: Path, **options: object) -> list[tuple[str, str, str | None]]:
@@ -140,7 +140,6 @@ FILES = {
     "folder to itself": ("{from: assets/, to: assets/}", SEEN),
     "folder into the root": ("{from: assets, to: .}", ["a.json", "b.json", "deep/c.txt"]),
     "glob into a folder": ("{from: assets/*.json, to: j}", ["j/a.json", "j/b.json"]),
-    "outside": ("../outside.txt", ["outside.txt"]),
     "a hidden file by name": ("assets/.hidden", ["assets/.hidden"]),
     "the project itself": (
         "{from: ., to: all}",
@@ -153,13 +152,14 @@ FILES = {
 def test_files_get_their_names(make_project: Make, entry: str, expected: list[str]) -> None:
     folder = make_project(f"{HEAD}files: [{entry}]\n", **TREE)
     (folder / "tiny.mar").touch()
-    (folder.parent / "outside.txt").touch()
     assert names(folder) == sorted([*expected, "handler.py"])
 
 
 def test_a_file_named_by_its_whole_path_keeps_its_last_name(make_project: Make, tmp_path: Path) -> None:
     (tmp_path / "outside.txt").touch()
-    assert names(make_project(f"{HEAD}files: [{tmp_path}/outside.txt]\n")) == ["handler.py", "outside.txt"]
+    for entry in (f"{tmp_path}/outside.txt", "../outside.txt"):
+        folder = make_project(f"{HEAD}files: [{entry}]\n")
+        assert names(folder, allow_outside=True) == ["handler.py", "outside.txt"]
 
 
 def test_a_model_files_modules_come_along_with_a_built_in_handler(make_project: Make) -> None:
@@ -195,7 +195,7 @@ def test_samples_keep_their_paths_and_expectations(make_project: Make) -> None:
         "- {input: data/x.png, expect: {text: {contains: a}}}\n",
         **{"samples/a/x.png": "1", "data/x.png": "2", "../x.png": "3"},
     )
-    made = plan(folder)
+    made = plan(folder, allow_outside=True)
     assert made.samples == (
         {"input": "MAR-INF/samples/a/x.png"},
         {
@@ -424,12 +424,12 @@ def test_symlinks_are_followed_and_those_that_lead_out_are_told(make_project: Ma
     (folder / "assets/out").symlink_to(tmp_path / "store")
     (folder / "assets/in").symlink_to("../inner")
     (folder / "assets/loop").symlink_to(".")
-    planned = plan_project(load_project(folder), check=False)
-    assert names(folder) == ["assets/a", "assets/in", "assets/out/w.pt", "handler.py", "w.pt"]
+    planned = plan_project(load_project(folder), check=False, allow_outside=True)
+    assert names(folder, allow_outside=True) == ["assets/a", "assets/in", "assets/out/w.pt", "handler.py", "w.pt"]
     (finding,) = planned.findings
     assert (finding.code, finding.severity) == ("symlink-outside", Severity.WARNING)
     assert finding.message.endswith(f"is packed through symlinks: {folder}/assets/out/w.pt")
-    assert errors(folder, strict=True)[0][1] == "symlink-outside"
+    assert errors(folder, strict=True, allow_outside=True)[0][1] == "symlink-outside"
 
 
 @pytest.mark.parametrize(("count", "named"), [(3, "n0, n1, n2"), (4, "n0, n1, n2, …")])
@@ -439,7 +439,7 @@ def test_of_many_symlinks_that_lead_out_three_are_named(
     folder = make_project(f"{HEAD}files: [assets]\n", **{"assets/a": "", "../x": ""})
     for number in range(count):
         (folder / f"assets/n{number}").symlink_to(tmp_path / "x")
-    (finding,) = plan_project(load_project(folder), check=False).findings
+    (finding,) = plan_project(load_project(folder), check=False, allow_outside=True).findings
     assert finding.message.rpartition(": ")[2].replace(f"{folder}/assets/", "") == named
 
 

@@ -20,9 +20,10 @@ from marpack.inspection.facts import (
     WeightsFacts,
 )
 from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict, Unscanned
-from marpack.render.inspection import inspection_lines, member_tree
+from marpack.render.inspection import SAFE_COVERS, inspection_lines, member_tree
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
+from marpack.weights.programs import Program, ProgramKind
 from marpack.weights.torchscript import ScriptMethod
 
 TRUST = PickleVerdict.NEEDS_TRUST
@@ -337,9 +338,21 @@ def test_of_many_names_in_a_pickle_the_first_are_shown(count: int, text: str):
 def test_pickles_that_were_not_fetched_are_counted():
     safe = (pickle("w", PickleVerdict.SAFE),)
     rest = "; 1,200 members of numbers and code, which torch never unpickles, not fetched"
-    assert shown(pickles=PickleScan(pickles=safe))[-1] == "pickles  safe, 1 read"
-    assert shown(pickles=PickleScan(pickles=safe, unfetched=1200))[-1] == f"pickles  safe, 1 read{rest}"
-    assert shown()[-1] == "pickles  none"
+    assert shown(pickles=PickleScan(pickles=safe))[-2] == "pickles  safe, 1 read"
+    assert shown(pickles=PickleScan(pickles=safe, unfetched=1200))[-2] == f"pickles  safe, 1 read{rest}"
+    assert shown()[-2] == "pickles  none"
+
+
+def test_safe_says_what_it_covers():
+    assert shown()[-1].strip() == SAFE_COVERS
+    assert SAFE_COVERS not in "\n".join(shown(pickles=PickleScan(verdict=TRUST, pickles=(pickle("w"),))))
+
+
+@pytest.mark.parametrize(("count", "more"), [(8, []), (9, ["  … and 1 more"])])
+def test_programs_are_listed(count: int, more: list[str]):
+    page = shown(programs=tuple(Program(f"lib{number}.so", ProgramKind.NATIVE) for number in range(count)))
+    listed = [f"  lib{number}.so  native code" for number in range(8)]
+    assert page[page.index(f"programs  {count}") + 1 :] == listed + more
 
 
 def test_of_a_pickle_that_imports_nothing_it_is_told_why_it_needs_trust():

@@ -36,6 +36,7 @@ from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Percentiles, Result, Summary
 from marpack.torchserve.messages import Frame, Loaded, Part, Request, Trouble
 from marpack.weights.kind import WeightsFormat
+from marpack.weights.programs import Program, ProgramKind
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -122,6 +123,7 @@ def inspect(text: str) -> str:
         requirements=(text,) * MANY,
         weights=(weights,) * 50,
         pickles=PickleScan(verdict=PickleVerdict.DANGEROUS, pickles=(pickle,) * MANY),
+        programs=(Program(text, ProgramKind.NATIVE),) * MANY,
         findings=(finding(text),) * MANY,
     )
     return notebook.shown(facts)

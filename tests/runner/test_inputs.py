@@ -9,6 +9,7 @@ from marpack.runner.inputs import (
     file_inputs,
     form_input,
     read_input,
+    request_id,
     text_notes,
     type_of,
     why_refused,
@@ -105,11 +106,9 @@ def test_a_type_given_by_hand_is_the_texts_even_an_empty_one():
         assert item.request.parts == (Part("body", b"{}", given),)
 
 
-def test_what_is_left_out_keeps_its_number_and_is_not_read(folder: Path):
-    paths = [str(folder / name) for name in ("a.json", "gone", "b.png")]
-    items = list(file_inputs(paths, RequestDefaults(), skip=lambda name: name.endswith("gone")))
-    assert [item.request.id[-2:] for item in items] == ["00", "02"]
-    assert items[0].request.id == "00000000-0000-4000-8000-000000000000"
+def test_requests_are_numbered_by_their_place(folder: Path):
+    items = list(file_inputs([str(folder / name) for name in ("a.json", "gone", "b.png")], RequestDefaults()))
+    assert [item.request.id for item in items] == ["00000000-0000-4000-8000-000000000000", "", request_id(2)]
 
 
 @pytest.mark.parametrize(("maximum", "taken"), [(2, True), (1, False)])

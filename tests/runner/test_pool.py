@@ -3,7 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.runner.client import Worker
+from marpack.errors import ClosedError
+from marpack.runner.client import LoadError, Worker
 from marpack.runner.pool import LocalPool, PoolSettings, SpareWorkers
 from marpack.torchserve.messages import Load, Part, Request
 
@@ -90,6 +91,33 @@ def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
     with pytest.raises(OSError, match="disk"), pool:
         list(pool.outcomes(broken()))
     assert worker.process.ended()
+
+
+def test_a_worker_that_could_not_be_restarted_is_started_for_the_next_batches(make_folder, tmp_path):
+    broken = tmp_path / "broken"
+    handler = HANDLER.replace("initialize(self, context): pass", f"initialize(self, context): check({str(broken)!r})")
+    check = "def check(path):\n    if os.path.exists(path): raise ValueError(path)\n"
+    load = Load(model_dir=str(make_folder(handler.replace("loads = 0\n", check))))
+    with LocalPool(load, PoolSettings()) as pool:
+        pool.start()
+        other = pool.outcomes(batches(["a", "b", "c"]))
+        assert next(other).responses[0].body == b"a"
+        broken.touch()
+        for _ in range(2):
+            with pytest.raises(LoadError):
+                list(pool.outcomes(batches(["exit"])))
+        broken.unlink()
+        assert [outcome.responses[0].body for outcome in pool.outcomes(batches(["d", "e"]))] == [b"d", b"e"]
+        assert [outcome.responses[0].body for outcome in other] == [b"b", b"c"]
+
+
+def test_a_closed_pool_starts_no_worker(make_folder):
+    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings())
+    pool.start()
+    pool.close()
+    with pytest.raises(ClosedError):
+        list(pool.outcomes(batches(["a"])))
+    assert (pool.restarts, len(pool.loads)) == (0, 1)
 
 
 def test_a_spare_worker_is_there_for_each_that_is_taken(make_folder):

@@ -1,77 +1,316 @@
+import fcntl
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from marpack.errors import UsageError
-from marpack.runner.inputs import Input
-from marpack.runner.resume import ResultsLog
-from marpack.torchserve.messages import Request
+from marpack.archive.reader import open_archive
+from marpack.errors import ResumeMismatchError, UsageError
+from marpack.project.source import ResolvedSource
+from marpack.runner.inputs import Input, RequestDefaults, data_inputs, request_id
+from marpack.runner.results import Result
+from marpack.runner.resume import LoggedResult, ResultsLog, RunDigests, request_digest
+from marpack.runner.session import PreparedModel, prepare
+from marpack.torchserve.messages import Load, Part, Request, Response, Trouble
 
 NAMES = st.lists(st.text(min_size=1, max_size=3), max_size=20)
+RUN = RunDigests("sha256:aa", "bb")
 
 
-def inputs(names: list[str]) -> list[Input]:
-    return [Input(name, Request(id="", parts=())) for name in names]
+def inputs(names: list[str], body: bytes = b"") -> list[Input]:
+    return [Input(name, Request(id="", parts=(Part("body", body),))) for name in names]
+
+
+def result(name: str, **more: Any) -> Result:
+    usual: dict[str, Any] = {"status": 200, "phrase": "", "headers": {}, "content_type": None, "body": ""}
+    return Result(**{"input": name, **usual, "body_encoding": "text", "stages": {}, "seconds": 0.1, **more})
 
 
 def line(name: str, **more: Any) -> str:
-    return json.dumps({"input": name, "status": 200, **more}) + "\n"
+    """Return a line as an older version wrote it."""
+    return msgspec.json.encode(result(name, **more)).decode() + "\n"
+
+
+def written(path: Path, items: list[Input], run: RunDigests = RUN) -> bytes:
+    with ResultsLog(str(path)) as log:
+        log.begin(run)
+        for item in items:
+            log.write(item, result(item.name))
+    return path.read_bytes()
+
+
+def left(path: Path, items: list[Input], run: RunDigests = RUN, *, unchecked: bool = False) -> list[str]:
+    with ResultsLog(str(path), unchecked=unchecked) as log:
+        log.begin(run)
+        return [item.name for item in log.unanswered(items)]
 
 
 @given(answered=NAMES, asked=NAMES)
 def test_of_each_name_as_many_are_left_out_as_are_answered(tmp_path_factory, answered: list[str], asked: list[str]):
     path = tmp_path_factory.mktemp("journal") / "r.jsonl"
-    path.write_text("".join(map(line, answered)))
-    with ResultsLog(str(path)) as results_log:
-        left = [item.name for item in results_log.unanswered(inputs(asked))]
-    assert Counter(left) == Counter(asked) - Counter(answered)
+    written(path, inputs(answered))
+    assert Counter(left(path, inputs(asked))) == Counter(asked) - Counter(answered)
 
 
-def test_what_fell_short_counts_as_answered_and_is_counted(tmp_path: Path):
+def test_results_of_one_name_belong_to_its_inputs_in_order(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    items = [*inputs(["a"], b"1"), *inputs(["b"]), *inputs(["a"], b"2")]
+    written(path, items)
+    assert left(path, [*items, *inputs(["a"], b"3")]) == ["a"]
+    with pytest.raises(ResumeMismatchError):
+        left(path, items[::-1])
+
+
+def test_what_failed_counts_as_answered_and_is_counted(tmp_path: Path):
     path = tmp_path / "r.jsonl"
     with path.open("w") as file:
         file.write(line("a") + line("b", status=503) + line("c", reset=True))
         file.write("".join(line(f"d{status}", status=status) for status in (199, 299, 300)))
-    with ResultsLog(str(path)) as results_log:
-        assert (results_log.answered, results_log.short) == (6, 4)
-        assert list(results_log.unanswered(inputs(["a", "b", "c", "d300"]))) == []
+    with ResultsLog(str(path), unchecked=True) as log:
+        assert (log.answered, log.short) == (6, 4)
+        assert list(log.unanswered(inputs(["a", "b", "c", "d300"]))) == []
 
 
-def test_a_torn_line_is_cut_off_and_asked_again(tmp_path: Path):
+def test_each_line_is_a_result_with_the_digests_of_run_and_request(tmp_path: Path):
+    (item,) = inputs(["a"])
+    told = json.loads(written(tmp_path / "r.jsonl", [item]))
+    digests = {"archive_digest": RUN.archive, "options_digest": RUN.options, "request_digest": request_digest(item)}
+    assert told == digests | json.loads(line("a"))
+
+
+@pytest.mark.parametrize("run", [RunDigests("sha256:cc", "bb"), RunDigests("sha256:aa", "cc")])
+def test_results_of_another_run_are_refused(tmp_path: Path, run: RunDigests):
     path = tmp_path / "r.jsonl"
-    path.write_text(line("a") + line("b").rstrip())
-    with ResultsLog(str(path)) as results_log:
-        assert [item.name for item in results_log.unanswered(inputs(["a", "b"]))] == ["b"]
-        results_log.write({"input": "b", "status": 200})
+    before = written(path, inputs(["a", "b"]), run)
+    for unchecked in (False, True):
+        with pytest.raises(ResumeMismatchError) as caught:
+            left(path, inputs(["a"]), unchecked=unchecked)
+        assert (caught.value.where, caught.value.code) == (f"{path}:1", "resume-mismatch")
+    assert path.read_bytes() == before
+
+
+def test_an_input_that_changed_is_refused(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    before = written(path, inputs(["a", "b"], b"old"))
+    with pytest.raises(ResumeMismatchError) as caught:
+        left(path, [*inputs(["a"], b"old"), *inputs(["b"], b"new")])
+    assert caught.value.where == "b"
+    assert path.read_bytes() == before
+
+
+def test_results_without_digests_need_the_option(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(line("a"))
+    with pytest.raises(ResumeMismatchError):
+        ResultsLog(str(path))
+    assert left(path, inputs(["a", "b"]), unchecked=True) == ["b"]
+    assert path.read_text() == line("a")
+
+
+REQUEST = Request(id="x", parts=(Part("body", b"1", "text/plain"),), headers=(("A", "b"),))
+REFUSED = Response(status=413, body=b"too large")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Input("a", replace(REQUEST, parts=(Part("body", b"2", "text/plain"),))),
+        Input("a", replace(REQUEST, parts=(Part("body", b"1"),))),
+        Input("a", replace(REQUEST, parts=(Part("data", b"1", "text/plain"),))),
+        Input("a", replace(REQUEST, parts=(Part("body", b"", "text/plain"), Part("body", b"1", "text/plain")))),
+        Input("a", replace(REQUEST, headers=(("A", "c"),))),
+        Input("a", replace(REQUEST, url_path="/x")),
+        Input("a", replace(REQUEST, explain=True)),
+        Input("a", replace(REQUEST, id="y")),
+        Input("a", REQUEST, batch="1"),
+        Input("a", REQUEST, refused=REFUSED),
+        Input("a", REQUEST, refused=REFUSED, why=Trouble(kind="request-too-large", message="")),
+    ],
+)
+def test_whatever_a_handler_gets_is_in_the_requests_digest(other: Input):
+    assert request_digest(other) != request_digest(Input("a", REQUEST))
+
+
+def test_the_position_of_an_input_is_not_in_the_requests_digest():
+    first, second = data_inputs(["x", "x"], RequestDefaults())
+    assert first.request.id == request_id(0) != second.request.id
+    assert request_digest(first) == request_digest(second)
+
+
+@pytest.fixture
+def prepared(make_mar) -> PreparedModel:
+    return prepare(ResolvedSource(path=make_mar("x = 1")), options=Load(model_dir=""))
+
+
+def digests(prepared: PreparedModel, *, archive: Path | None = None, **options: Any) -> RunDigests:
+    own = {name: options.pop(name) for name in list(options) if name in Load.__struct_fields__}
+    if archive is not None:
+        prepared = replace(prepared, archive=open_archive(archive))
+    usual: dict[str, Any] = {"env": "current", "in_process": False, "max_request_size": 9}
+    return RunDigests.of(replace(prepared, load=replace(prepared.load, **own)), **usual | options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"target": "marpack"}, {"envelope": "json"}, {"batch_size": 2}, {"gpu_id": 0}, {"compile": False}),
+        *({"trust_pickle": True}, {"torchserve": True}, {"max_response_size": 9}, {"limit_max_image_pixels": False}),
+        *({"device": "cpu"}, {"env": "isolated"}, {"in_process": True}, {"max_request_size": 8}),
+    ],
+)
+def test_options_that_affect_responses_are_in_the_runs_digest(prepared: PreparedModel, options: dict[str, Any]):
+    usual, other = digests(prepared), digests(prepared, **options)
+    assert usual.archive == other.archive
+    assert usual.options != other.options
+
+
+def test_places_and_what_only_observes_are_not_in_the_runs_digest(prepared: PreparedModel, tmp_path: Path):
+    assert digests(prepared, model_dir="/x", show_data=True, trace=True) == digests(prepared)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name.replace("b", "a"))
+    one, same, other = (digests(prepared, metrics_config=str(tmp_path / name)) for name in ("a", "b", "c"))
+    assert one == same != other
+
+
+def test_another_archive_has_another_digest(prepared: PreparedModel, make_mar):
+    assert digests(prepared, archive=make_mar("x = 2")).archive != digests(prepared).archive
+
+
+@pytest.mark.parametrize("cut", [1, 30, 100, -1])
+def test_a_torn_line_is_cut_off_and_asked_again(tmp_path: Path, cut: int):
+    path = tmp_path / "r.jsonl"
+    whole = written(path, inputs(["a"]))
+    path.write_bytes(whole + whole[:cut])
+    with ResultsLog(str(path)) as log:
+        log.begin(RUN)
+        (item,) = log.unanswered(inputs(["a", "b"]))
+        log.write(item, result(item.name))
+    assert path.read_bytes().startswith(whole)
     assert [json.loads(text)["input"] for text in path.read_text().splitlines()] == ["a", "b"]
+
+
+def test_a_first_line_that_is_torn_is_cut_off(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(written(path, inputs(["a"]))[:-20])
+    assert left(path, inputs(["a"])) == ["a"]
+    assert path.read_bytes() == b""
 
 
 DEEP = '{"chunks": ' + "[" * 1500 + "]" * 1500 + "}\n"
 
 
-@pytest.mark.parametrize("text", ["no json\n", '{"status": 200}\n', "[1]\n", '{"input": "a"}\n', "\xff\n", DEEP])
-def test_what_is_no_results_file_is_left_as_it_is(tmp_path: Path, text: str):
+@pytest.mark.parametrize("unchecked", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("no json\n", '{"status": 200}\n', "[1]\n", '{"input": "a"}\n', '{"input": "a", "status": 200}\n', "\xff\n"),
+        *(DEEP, "\n", '{"learning_rate": 0.1}', '{"input": "data/", "status": 200}', "{", "{\n}", '{"input":"data/"}'),
+        *("x" * 100_000, '{"archive_digest": "x"}', "\0" * 8),
+    ],
+)
+def test_what_is_no_results_file_is_left_as_it_is(tmp_path: Path, text: str, *, unchecked: bool):
     path = tmp_path / "notes"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match="no result") as caught:
-        ResultsLog(str(path))
+    with pytest.raises(UsageError) as caught:
+        ResultsLog(str(path), unchecked=unchecked)
     assert caught.value.where == f"{path}:1"
     assert path.read_text(encoding="latin-1") == text
 
 
-def test_a_journal_that_is_not_there_is_begun(tmp_path: Path):
-    with ResultsLog(str(tmp_path / "r.jsonl")) as results_log:
-        assert results_log.answered == 0
-    with pytest.raises(UsageError, match="cannot be written"):
-        ResultsLog(str(tmp_path / "r.jsonl" / "x"))
+@pytest.mark.parametrize("more", [b"# the end", b"\0\0", b'{"input": "b"', b"no json\n", b"\n"])
+def test_what_follows_results_and_is_none_is_left_as_it_is(tmp_path: Path, more: bytes):
+    path = tmp_path / "r.jsonl"
+    before = written(path, inputs(["a"])) + more
+    path.write_bytes(before)
+    with pytest.raises(UsageError) as caught:
+        ResultsLog(str(path))
+    assert caught.value.where == f"{path}:2"
+    assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("place", ["/dev/zero", "/dev/full", "."])
-def test_what_is_no_file_is_not_read(place: str):
-    with pytest.raises(UsageError, match="this is none"):
-        ResultsLog(place)
+def test_a_journal_that_is_not_there_or_empty_is_begun(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    for _ in range(2):
+        with ResultsLog(str(path)) as log:
+            assert log.answered == 0
+    with pytest.raises(UsageError):
+        ResultsLog(str(path / "x"))
+
+
+def test_windows_line_ends_are_read(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(written(path, inputs(["a", "b"])).replace(b"\n", b"\r\n"))
+    assert left(path, inputs(["a", "b", "c"])) == ["c"]
+
+
+def test_a_link_is_followed(tmp_path: Path):
+    written(tmp_path / "r.jsonl", inputs(["a"]))
+    (tmp_path / "link").symlink_to("r.jsonl")
+    with ResultsLog(str(tmp_path / "link")), pytest.raises(UsageError):
+        ResultsLog(str(tmp_path / "r.jsonl"))
+    assert left(tmp_path / "link", inputs(["a", "b"])) == ["b"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    path.touch(0o400)
+    with pytest.raises(UsageError):
+        ResultsLog(str(path))
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/zero", "/dev/full", ".", str(tmp_path / "pipe")):
+        with pytest.raises(UsageError) as caught:
+            ResultsLog(place)
+        assert caught.value.where == place
+
+
+def test_a_file_in_use_is_refused_until_it_is_closed(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    with ResultsLog(str(path)), pytest.raises(UsageError) as caught:
+        ResultsLog(str(path))
+    assert caught.value.where == str(path)
+    ResultsLog(str(path)).close()
+
+
+def test_a_file_system_without_locks_is_used_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("marpack.runner.resume.flock", fail)
+    with ResultsLog(str(tmp_path / "r.jsonl")), ResultsLog(str(tmp_path / "r.jsonl")):
+        pass
+
+
+@pytest.mark.parametrize("more", [b"x", b'{"archive_digest":"'])
+def test_a_file_that_grows_while_it_is_read_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
+):
+    path = tmp_path / "r.jsonl"
+    before = written(path, inputs(["a"])) + b'{"archive_digest":"sha'
+    path.write_bytes(before)
+
+    def grow(_: ResultsLog, data: bytes, __: int) -> LoggedResult:
+        with path.open("ab") as file:
+            file.write(more)
+        return msgspec.json.decode(data, type=LoggedResult)
+
+    monkeypatch.setattr(ResultsLog, "_decode", grow)
+    with pytest.raises(UsageError):
+        ResultsLog(str(path))
+    assert path.read_bytes() == before + more
+
+
+def test_the_lock_is_on_the_file_itself(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    with ResultsLog(str(path)), path.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,13 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from marpack.api.settings import load_of
 from marpack.archive.protocol import INDEX_NAME, Archive
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError, UsageError
+from marpack.errors import ArchiveError, DamagedArchiveError, DeviceUnavailableError, TorchrunError, UsageError
 from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
-from marpack.runner.session import Device, LoadProgress, Session, misplaced, refuse_what_the_server_refuses, target_of
+from marpack.runner.session import (
+    Device,
+    LoadProgress,
+    Session,
+    misplaced,
+    refuse_what_the_server_refuses,
+    sequence_warning,
+    target_of,
+)
 from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.targets import Target
 
@@ -49,6 +59,42 @@ def test_xpu_turns_the_servers_switch_on():
     environment = Device.parse("xpu:1").environment()
     assert environment is not None
     assert (environment["CUDA_VISIBLE_DEVICES"], environment["TS_IPEX_GPU_ENABLE"]) == ("", "true")
+
+
+@pytest.fixture
+def without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marpack.runner.session._has_node", lambda *_: False)
+    monkeypatch.setattr("sys.platform", "linux")
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "xpu", "xpu:1", "mps"])
+def test_a_device_that_the_system_does_not_show_is_refused(name: str, without_devices: None):
+    with pytest.raises(DeviceUnavailableError) as caught:
+        Device.available(name)
+    assert caught.value.where == f"--device {name}"
+    assert [Device.available(other).name for other in ("auto", "cpu", "xla")] == ["auto", "cpu", "xla"]
+
+
+def test_a_missing_device_is_named_with_its_remedy(without_devices: None):
+    with pytest.raises(DeviceUnavailableError) as caught:
+        Device.available("cuda")
+    told = f"{caught.value.what}. {caught.value.hint}"
+    assert told == "CUDA is not available. Install a CUDA build of torch, or use --device cpu."
+
+
+def test_a_number_beyond_the_devices_there_are_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("marpack.runner.session._has_node", lambda *patterns: "nvidia7" not in patterns[:1])
+    assert Device.available("cuda:1").name == "cuda:1"
+    with pytest.raises(DeviceUnavailableError, match="7"):
+        Device.available("cuda:7")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA here")
+def test_a_device_that_only_the_system_has_is_refused_by_the_worker(make_mar):
+    load = load_of({}, Device.parse("cuda:1"), compiled=True)
+    with pytest.raises(DeviceUnavailableError) as caught:
+        Session.open(str(make_mar("def handle(data, context): return data")), options=load)
+    assert (caught.value.where, caught.value.exit_code) == ("--device cuda:1", 2)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +210,19 @@ def test_what_no_server_starts_is_refused_unless_marpack_is_the_target(tmp_path:
         refuse_what_the_server_refuses(archive, Target.MARPACK)
         with pytest.raises(ArchiveError, match="no worker for the runtime LSP"):
             refuse_what_the_server_refuses(archive, Target.TORCHSERVE)
+
+
+def test_a_model_that_torchrun_starts_is_refused_before_it_is_laid_out(make_mar):
+    config = "parallelType: tp\ntorchrun: {nproc-per-node: 2}\n"
+    mar = make_mar("def handle(data, context): ...\n", files={"c.yaml": config}, configFile="c.yaml")
+    listener = Listener()
+    with pytest.raises(TorchrunError):
+        Session.open(str(mar), options=Load(model_dir=""), settings=FakePool(listener.told), listener=listener)
+    assert listener.told == [f"opened {mar.name}"]
+
+
+@pytest.mark.parametrize(
+    ("config", "is_warned"), [({"sequenceBatching": True}, True), ({"sequenceBatching": 1}, False)]
+)
+def test_sequences_are_warned_of(config: dict[str, Any], is_warned: bool):
+    assert (sequence_warning(config) is not None) is is_warned

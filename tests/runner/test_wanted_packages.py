@@ -27,7 +27,8 @@ def test_what_this_environment_does_not_meet_is_noted(make_mar, text: str, told:
     for note, words in zip(notes, told, strict=True):
         assert words in note.message
         assert note.severity == "note"
-        assert "--env isolated" in (note.hint or "")
+        # Another version of a package that workers share cannot be had that way.
+        assert ("--env isolated" in (note.hint or "")) is ("msgspec" not in note.message)
 
 
 def test_an_archive_without_requirements_has_none(make_mar):

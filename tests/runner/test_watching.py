@@ -63,6 +63,28 @@ def test_waiting_ends_once_a_change_has_settled(tmp_path: Path):
     writer.join()
 
 
+def test_a_file_that_keeps_changing_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log, other, count = tmp_path / "log", tmp_path / "a.py", 0
+    watch = Watch([tmp_path])
+    look = watch._look
+
+    def write_and_look() -> dict[str, tuple[int, int, int]]:
+        nonlocal count
+        count += 1
+        log.write_text("x" * count)
+        return look()
+
+    monkeypatch.setattr(watch, "_look", write_and_look)
+    assert watch.changed() == []
+    other.write_text("x")
+    assert watch.changed() == [str(other)]
+    assert watch.changed() == []
+    assert count < 50
+    monkeypatch.setattr(watch, "_look", look)
+    assert watch.changed() == [str(log)]
+    assert watch.changed() == []
+
+
 def test_what_is_called_before_each_look_may_end_the_waiting(tmp_path: Path):
     looks = []
 

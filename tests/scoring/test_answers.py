@@ -141,7 +141,7 @@ def test_binary_bodies_are_base64_only_where_that_is_asked_for() -> None:
                 Trouble(kind="diagnostic", message="by the way"),
                 Trouble(kind="KeyError", message="'x'", frames=(Frame("h.py", 1, "f"),)),
             ),
-            Failure("503 Sad: KeyError", "503 Sad: KeyError: 'x'"),
+            Failure("503 Sad: KeyError", "503 Sad: KeyError: missing key 'x'"),
         ),
         (
             Response(status=200, body=b"half", phrase="OK", reset=True),
@@ -154,6 +154,22 @@ def test_what_went_wrong_is_one_line(
     response: Response, troubles: tuple[Trouble, ...], failure: Failure | None
 ) -> None:
     assert failure_of(response, troubles) == failure
+
+
+@pytest.mark.parametrize(
+    ("trouble", "column", "hinted"),
+    [
+        (Trouble(kind="KeyError", message="'x'"), "x", True),
+        (Trouble(kind="TypeError", message="list indices", frames=(Frame("h.py", 1, "f", 'body["x"]'),)), "x", True),
+        (Trouble(kind="KeyError", message="'y'"), "x", False),
+        (Trouble(kind="ValueError", message="'x'"), "x", False),
+        (Trouble(kind="KeyError", message="'x'"), None, False),
+    ],
+)
+def test_a_handler_that_looks_up_a_bare_column_is_told(trouble: Trouble, column: str | None, *, hinted: bool) -> None:
+    failure = failure_of(Response(status=503, body=b""), (trouble,), column)
+    assert failure is not None
+    assert ("--json-object x" in failure.message) is hinted
 
 
 def test_a_long_reason_is_shortened() -> None:

@@ -294,6 +294,17 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert told == [("began", None, 0), (1, 0)]
 
 
+@pytest.mark.parametrize("form", PartFormat)
+def test_the_summary_is_of_parts_that_are_as_they_were_written(tmp_path: Path, form: PartFormat) -> None:
+    class Damage(ScoreProgress):
+        def ended(self) -> None:
+            path = min((tmp_path / "out").glob("part-*"))
+            path.write_bytes(path.read_bytes().replace(b"text", b"next"))
+
+    with pytest.raises(OutputError):
+        scored(plan_of(table(tmp_path / "in.parquet"), format=form), tmp_path / "out", progress=Damage())
+
+
 def test_a_folder_of_files_is_sent_file_by_file(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()

@@ -1,12 +1,13 @@
 """Parts: whole or not at all, and an output folder that knows whose they are."""
 
+import hashlib
 import json
 import os
 import resource
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,77 @@ def test_lines_without_their_record_do_not_count(tmp_path: Path, plan: ScorePlan
         assert [record.first for record in output.done(0)] == [4]
     with (tmp_path / "out" / "part-00000-000000000004.jsonl").open("ab") as file:
         file.write(b"{}\n")
-    with pytest.raises(UsageError, match="not as it was written"):
+    with pytest.raises(UsageError, match="changed or renamed"):
+        OutputFolder.open(tmp_path / "out", plan, resume=True)
+
+
+def swap(one: Path, other: Path) -> None:
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def swap_with_records(folder: Path) -> None:
+    for path in folder.glob("*part-00000-000000000000*"):
+        swap(path, path.with_name(path.name.replace("000000000000", "000000000004")))
+
+
+def swap_rows(folder: Path) -> None:
+    one, other = sorted(folder.glob("part-*"))
+    swap(one, other)
+
+
+def change_a_byte(folder: Path) -> None:
+    path = min(folder.glob("part-*"))
+    data = bytearray(path.read_bytes())
+    data[30] ^= 1
+    path.write_bytes(data)
+
+
+def cut_off(folder: Path) -> None:
+    path = min(folder.glob("part-*"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("form", PartFormat)
+@pytest.mark.parametrize("damage", [swap_rows, swap_with_records, change_a_byte, cut_off])
+def test_parts_that_are_not_as_they_were_written_are_refused(
+    tmp_path: Path, plan: ScorePlan, form: PartFormat, damage: Callable[[Path], None]
+) -> None:
+    plan = msgspec.structs.replace(plan, format=form)
+    with OutputFolder.open(tmp_path / "out", plan) as output:
+        records = [write(output, plan, first, 4) for first in (0, 4)]
+        names = [f"part-00000-{record.first:012d}.{form}" for record in records]
+        assert len({record.bytes for record in records}) == 1  # lines have parts of one size here
+        output.verify(names)
+        damage(tmp_path / "out")
+        with pytest.raises(OutputError):
+            output.verify(names)
+    with pytest.raises(UsageError) as caught:
+        OutputFolder.open(tmp_path / "out", plan, resume=True)
+    assert caught.value.where == str(tmp_path / "out" / names[0])
+
+
+def test_the_digest_is_of_the_rows_bytes(tmp_path: Path, plan: ScorePlan) -> None:
+    for form in PartFormat:
+        plan = msgspec.structs.replace(plan, format=form)
+        with OutputFolder.open(tmp_path / form, plan) as output:
+            record = write(output, plan, 0, 4)
+        data = (tmp_path / form / f"part-00000-000000000000.{form}").read_bytes()
+        if form is PartFormat.PARQUET:
+            data = data[: -8 - int.from_bytes(data[-8:-4], "little")]
+        assert record.sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_parts_of_an_older_version_are_told_as_such(tmp_path: Path, plan: ScorePlan) -> None:
+    plan = msgspec.structs.replace(plan, format=PartFormat.JSONL)
+    with OutputFolder.open(tmp_path / "out", plan) as output:
+        write(output, plan, 0, 4)
+    sidecar = tmp_path / "out" / "_part-00000-000000000000.json"
+    record = json.loads(sidecar.read_bytes())
+    del record["sha256"]
+    sidecar.write_text(json.dumps(record | {"version": 1}))
+    with pytest.raises(UsageError, match="another version"):
         OutputFolder.open(tmp_path / "out", plan, resume=True)
 
 

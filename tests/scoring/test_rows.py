@@ -6,8 +6,10 @@ import pickle
 import threading
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -20,7 +22,8 @@ from marpack.runner.inputs import Input
 from marpack.scoring.answers import FieldType
 from marpack.scoring.batches import UnreadableValue
 from marpack.scoring.mapping import RowMapping
-from marpack.scoring.rows import RowRequests
+from marpack.scoring.rows import RowRequests, _made_ahead
+from marpack.torchserve.messages import Request
 
 
 def rows(mapping: RowMapping, **columns: Any) -> list[Input]:
@@ -91,6 +94,7 @@ def test_columns_that_fit_are_taken(mapping: dict[str, Any]) -> None:
         ({"text": "t", "keep": ("zzzz",)}, "there is no column zzzz", "its columns are t, b, d, n"),
         ({"text": "n"}, "the column n is of type int64, which is no text", "--body sends bytes"),
         ({"body": "n"}, "neither bytes nor text", "--json sends"),
+        ({"json_object": ("b",)}, "the column b is of type fixed_size_binary.3., which JSON cannot hold", "--body"),
         ({"json": ("n", "b")}, "the column b is of type fixed_size_binary.3., which JSON cannot hold", "--body"),
         ({"path": "b"}, "names no file", "texts"),
         ({"url": "n"}, "is no address", "texts"),
@@ -132,6 +136,9 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
         ),
         ({"json": ("x",)}, pa.array([timedelta(seconds=1.5)]), b"1.5", "application/json"),
         ({"json": ("x",)}, pa.array([Decimal("1.10")]), b'"1.10"', "application/json"),
+        ({"json_object": ("x",)}, pa.array([[1, None]]), b'{"x":[1,null]}', "application/json"),
+        ({"json_object": ("x",)}, pa.array([None], pa.int8()), b'{"x":null}', "application/json"),
+        ({"json_object": ("x",), "types": {"x": FieldType.INT}}, ["7"], b'{"x":7}', "application/json"),
         ({"json": ("x",), "types": {"x": FieldType.FLOAT}}, [" 1.5"], b"1.5", "application/json"),
         ({"json": ("x",), "types": {"x": FieldType.BOOL}}, ["True"], b"true", "application/json"),
         ({"json": ("x",), "types": {"x": FieldType.JSON}}, ["[1]"], b"[1]", "application/json"),
@@ -277,6 +284,25 @@ def test_files_elsewhere_are_read_by_fsspec() -> None:
     assert body(near) == b"far away"
     assert "is not read" in reason(outside)
     assert "cannot be read" in reason(gone)
+
+
+def test_rows_that_are_given_up_wait_for_no_fetch() -> None:
+    fetching, release = threading.Event(), threading.Event()
+
+    def made(name: str, *, slow: bool) -> Input:
+        if slow:
+            fetching.set()
+            release.wait(30)
+        return Input(name, Request(id="", parts=()))
+
+    inputs = _made_ahead(iter([partial(made, "a", slow=False), partial(made, "b", slow=True)]))
+    assert next(inputs).name == "a"
+    assert fetching.wait(10)
+    started = monotonic()
+    inputs.close()
+    assert monotonic() - started < 1
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "marpack-fetch")
+    release.set()
 
 
 def test_addresses_are_asked_ahead_and_answered_in_order() -> None:

@@ -12,7 +12,7 @@ from serving.served import pack, served, wait_until
 from marpack.archive.index import Index, Member, index_digest
 from marpack.archive.protocol import INDEX_NAME
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, UsageError
+from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
 from marpack.project.source import ResolvedSource
 from marpack.serving.loading import Door, ModelLoader, ModelWishes
 from marpack.serving.models import ModelPlan
@@ -144,6 +144,18 @@ def test_what_the_door_refuses_is_not_laid_out(tmp_path: Path) -> None:
     path = pack(tmp_path, "m.mar", HANDLER)
     with pytest.raises(ArchiveError, match="it has no content digest"):
         plan(path, door=Door(digests=frozenset({"sha256:x"})))
+
+
+def test_a_model_that_torchrun_starts_is_refused_before_a_worker_starts(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER, config="parallelType: tp\ntorchrun: {nproc-per-node: 2}\n")
+    with pytest.raises(TorchrunError) as refused:
+        plan(path)
+    assert (refused.value.code, refused.value.exit_code) == ("torchrun-ranks", ExitCode.HANDLER)
+
+
+def test_a_model_with_sequences_is_warned_of_once(tmp_path: Path) -> None:
+    path = pack(tmp_path, "m.mar", HANDLER, config="sequenceBatching: true\nsequenceMaxIdleMSec: 1000\n")
+    assert [finding.code for finding in plan(path).findings] == ["sequence-batching"]
 
 
 def test_a_plan_tells_what_was_found(tmp_path: Path) -> None:

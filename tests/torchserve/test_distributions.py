@@ -3,18 +3,23 @@
 import pytest
 
 from marpack.torchserve.distributions import is_homely, is_known, namesake, provided, usual_provider
+from marpack.torchserve.stock import INSTALLED
 
 
 @pytest.mark.parametrize(
     ("top", "name"),
     [
         ("cv2", "opencv-python"), ("llama_cpp", "llama-cpp-python"), ("mii", "deepspeed-mii"), ("lru", "lru-dict"),
-        ("sentence_transformers", "sentence-transformers"), ("nowhere_to_be_found", "nowhere-to-be-found"),
-        ("importlinter", "import-linter"),  # in no table: by what is installed here
+        ("sentence_transformers", "sentence-transformers"), ("functorch", "torch"), ("vllm_handler", None),
+        ("importlinter", None),  # in no table, although it is installed here
     ],
 )  # fmt: skip
-def test_what_to_install_for_an_import(top: str, name: str):
+def test_what_to_install_for_an_import(top: str, name: str | None):
     assert usual_provider(top) == name
+
+
+def test_everything_that_a_stock_server_has_is_known_by_its_distribution():
+    assert not [top for top in INSTALLED if usual_provider(top) is None]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from marpack.torchserve import model_config
-from marpack.torchserve.model_config import KEYS, ConfigError, batch_size_of, read_config, seconds_of
+from marpack.torchserve.model_config import KEYS, ConfigError, Torchrun, batch_size_of, read_config, seconds_of
 
 NO_NUMBERS = [None, 0, -1, True, 2.0, "5", [5], 1 << 31]
 
@@ -23,6 +23,25 @@ def test_what_java_holds_is_taken_and_as_seconds_what_a_clock_can_wait_for(value
     assert batch_size_of({"batchSize": value}) == value
     assert seconds_of({"startupTimeout": value}, "startupTimeout") == seconds
     assert seconds_of({"startupTimeout": value}, "responseTimeout") == 120.0
+
+
+@pytest.mark.parametrize(
+    ("config", "ranks"),
+    [
+        ({"parallelType": "tp", "torchrun": {"nproc-per-node": 4}}, 4),
+        ({"parallelType": "PPTP", "torchrun": {"nproc-per-node": 2, "nnodes": 3}}, 6),
+        ({"parallelType": "pp", "torchrun": {"nproc-per-node": 1}}, 1),
+        ({"parallelType": "pp", "torchrun": {"nproc-per-node": 1, "nnodes": 2}}, 2),
+        ({"parallelType": "custom", "torchrun": {"nproc-per-node": 4}}, None),
+        ({"parallelType": "tp", "parallelLevel": 4}, None),
+        ({"torchrun": {"nproc-per-node": 4}}, None),
+        ({"parallelType": "tp", "torchrun": [4]}, None),
+        *(({"parallelType": "tp", "torchrun": {"nproc-per-node": value}}, None) for value in NO_NUMBERS),
+    ],
+)
+def test_torchrun_starts_so_many_ranks(config: dict[str, object], ranks: int | None):
+    torchrun = Torchrun.of(config)
+    assert (torchrun and torchrun.ranks) == ranks
 
 
 def test_a_mapping_is_read_as_it_stands(tmp_path: Path):

@@ -1,11 +1,20 @@
 """Every row of the table of differences is held by tests for both targets; this one holds the table against them."""
 
 import ast
+import gc
+import threading
 from pathlib import Path
 
 import pytest
 
-from marpack.torchserve.targets import Target, TargetDifference
+from marpack.torchserve.targets import (
+    HandlerSettings,
+    Target,
+    TargetDifference,
+    keep_settings,
+    settings_for,
+    settings_of,
+)
 
 TESTS = Path(__file__).parents[1]
 CLASSIFIER, LOADING = "worker/handlers/test_vision.py", "worker/handlers/test_loading.py"
@@ -59,3 +68,48 @@ def test_only_marpacks_own_target_has_differences():
     assert all(Target.MARPACK.has(difference) for difference in TargetDifference)
     assert not any(Target.TORCHSERVE.has(difference) for difference in TargetDifference)
     assert all(difference.what and difference.torchserve and difference.marpack for difference in TargetDifference)
+
+
+class Plain:
+    pass
+
+
+class Slotted:
+    """Forbids weak references, as a handler that its author gave slots."""
+
+    __slots__ = ("context",)
+
+
+@pytest.mark.parametrize("kind", [Plain, Slotted])
+def test_no_object_gets_the_settings_of_one_that_is_gone(kind: type):
+    settings = HandlerSettings(Target.MARPACK, trust_pickle=True)
+    for _ in range(100):
+        trusted = kind()
+        keep_settings(trusted, settings)
+        assert settings_for(trusted) is settings_of(trusted) is settings
+        del trusted
+        others = [kind() for _ in range(10)]  # of which one takes the memory, and so the id, of what was freed
+        assert {settings_for(each) for each in others} == {HandlerSettings()}
+
+
+def test_an_object_that_is_gone_leaves_nothing_behind():
+    from marpack.torchserve import targets
+
+    before = len(targets._KEPT)
+    many = [Plain() for _ in range(100)]
+    for each in many:
+        keep_settings(each, HandlerSettings(trust_pickle=True))
+        keep_settings(each, HandlerSettings())  # which replaces the first
+    assert {settings_of(each) for each in many} == {HandlerSettings()}
+    del each, many
+    gc.collect()
+    assert len(targets._KEPT) == before
+
+
+def test_settings_are_found_in_every_thread():
+    owner, found = Slotted(), []
+    keep_settings(owner, HandlerSettings(trust_pickle=True))
+    thread = threading.Thread(target=lambda: found.append(settings_for(owner).trust_pickle))
+    thread.start()
+    thread.join()
+    assert found == [True]

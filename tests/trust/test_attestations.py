@@ -168,6 +168,57 @@ def test_what_the_checker_signed_but_is_something_else(archive, attested, key, c
     assert what in refusal(archive, file, key.public).what
 
 
+def annotations(said):
+    return said["predicate"]["configuration"][0]["annotations"]
+
+
+def check_of(said, name):
+    return next(each for each in annotations(said)["checks"] if each["name"] == name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda said: annotations(said).update(samples=0),
+        lambda said: annotations(said).update(samples=-2),
+        lambda said: annotations(said).update(target="elsewhere"),
+        lambda said: check_of(said, "loads").update(verdict="failed"),
+        lambda said: check_of(said, "compiled").update(verdict="failed"),
+        lambda said: check_of(said, "compiled").update(verdict="unknown"),
+        lambda said: check_of(said, "compiled").update(reason="left out"),
+        lambda said: check_of(said, "proved").update(verdict="skipped"),
+        lambda said: annotations(said).update(checks=[]),
+        lambda said: annotations(said).pop("checks"),
+        lambda said: annotations(said)["checks"].append(check_of(said, "compiled")),
+        lambda said: said["predicate"].update(passedTests=[]),
+        lambda said: said["predicate"].update(passedTests=["loads"]),
+        lambda said: said["predicate"].update(failedTests=["memory"]),
+        lambda said: said["predicate"].update(warnedTests=["memory"]),
+    ],
+)
+def test_a_signed_yes_that_contradicts_itself(archive, attested, key, change):
+    file = attested(report(), None)
+    statement = json.loads(file.read_bytes())
+    change(statement)
+    file.write_bytes(sealed(key, statement))
+    assert {each.code for each in refusal(archive, file, key.public).findings} == {"check-inconsistent"}
+
+
+@pytest.mark.parametrize("value", ["PASSED ", "passed", "", "UNKNOWN", "WARNED", "FAILED"])
+def test_only_one_result_is_a_yes(archive, attested, key, value):
+    file = attested(report(), None)
+    statement = json.loads(file.read_bytes())
+    statement["predicate"]["result"] = value
+    file.write_bytes(sealed(key, statement))
+    assert {each.code for each in refusal(archive, file, key.public).findings} == {"check-failed"}
+
+
+def test_generated_samples_do_not_count(archive, attested, key):
+    assert required(archive, attested(report(generated=1)), key.public).samples == 1
+    codes = {each.code for each in refusal(archive, attested(report(generated=2)), key.public).findings}
+    assert codes == {"check-inconsistent"}
+
+
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b'{"payload":"e30=","payloadType":"x","signatures":[]}'])
 def test_what_is_no_attestation(archive, key, tmp_path, data):
     file = tmp_path / "a.json"

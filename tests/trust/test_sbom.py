@@ -262,7 +262,6 @@ def test_requirements_are_components_and_what_names_none_is_said(tmp_path: Path,
         ("wheel", None, None),
         ("named", None, None),
         ("reached", None, None),
-        ("unnamed", None, None),
         ("port", None, None),
         ("plain", None, "pkg:pypi/plain"),
         ("scipy", "1.15", "pkg:pypi/scipy@1.15"),
@@ -279,7 +278,7 @@ def test_requirements_are_components_and_what_names_none_is_said(tmp_path: Path,
     assert "externalReferences" not in by_name["port"]
     said = made["metadata"]["component"]["properties"]
     listed = [item["value"] for item in said if item["name"] == "marpack:requirement_not_listed"]
-    assert listed == ["requirements.txt:11", "requirements.txt:18", "requirements.txt:19"]
+    assert listed == ["requirements.txt:11", "requirements.txt:16", "requirements.txt:18", "requirements.txt:19"]
     assert "hunter2" not in (tmp_path / "sbom.json").read_text()
 
 

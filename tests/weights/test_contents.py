@@ -261,17 +261,6 @@ def test_a_checkpoint_shows_a_dozen_keys(save: Save) -> None:
     assert contents_of(save(dict.fromkeys(keys), "more.pt")).facts == {"keys": ", ".join(keys[:12]) + ", …"}
 
 
-def test_a_frugal_look_leaves_a_long_description_out(exported_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from marpack.weights import contents as module
-
-    monkeypatch.setattr(module, "_FRUGAL", 100)
-    with exported_file.open("rb") as file:
-        contents = read_contents(file, recognize(file), frugal=True)
-
-    assert "not fetched" in contents.facts["inputs"]
-    assert len(contents.tensors) == 8
-
-
 def test_a_library_tells_its_machine() -> None:
     from isal import isal_zlib
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torch._export.serde.serialize import _TORCH_TO_SERIALIZE_DTYPE as NUMBERS
 
+from marpack.weights import exported
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.exported import library_facts, read_program
@@ -95,19 +96,14 @@ def test_tensors_lie_in_the_members_that_the_config_names() -> None:
     assert (two.tensor.dtype, two.tensor.shape, two.storage_bytes, two.offset) == ("unknown", (0,), 0, 0)
 
 
-def test_a_description_is_read_up_to_a_size() -> None:
+def test_a_description_is_read_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     file = TorchZip.read(program({"x": meta()}, [{"as_tensor": {"name": "x"}}]))
     size = file.members["models/model.json"].size
 
-    assert read_program(file, maximum=size).inputs
-    assert not read_program(file, maximum=size - 1).inputs
-
-
-@pytest.mark.parametrize("frugal", [False, True])
-@pytest.mark.parametrize("inputs", [[], [{"as_int": 1}]])
-def test_inputs_are_not_fetched_only_where_one_is_frugal(frugal: bool, inputs: list[Any]) -> None:
-    found = contents_of(program({}, inputs), frugal=frugal)
-    assert ("inputs" in found.facts) is (frugal and not inputs)
+    monkeypatch.setattr(exported, "_JSON_LIMIT", size)
+    assert read_program(file).inputs
+    monkeypatch.setattr(exported, "_JSON_LIMIT", size - 1)
+    assert not read_program(file).inputs
 
 
 def test_the_torch_that_wrote_it_is_told() -> None:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from marpack.weights.pickle_machine import OPCODES, OpcodeBudget, read_pickle
+from marpack.weights.pickle_machine import OPCODES, Arrays, OpcodeBudget, read_pickle
 from marpack.weights.pickle_stream import (
     WRAPPER,
     Global,
@@ -243,6 +243,16 @@ def test_a_quoted_text_has_a_quote_at_either_end(line: bytes, text: str | None) 
     assert bool(stream.problem) is (text is None)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [b"cstring\nascii_letters\n", b"cme\nNAME\n", SYSTEM + b")R", b"Pkey\n", b"X\x88\x13\0\0" + b"a" * 5000],
+)
+def test_a_name_that_may_be_text_is_computed(part: bytes) -> None:
+    for data in (part + b"Va\n\x93.", b"Va\n" + part + b"\x93."):
+        stream = read_pickle(io.BytesIO(data))
+        assert (stream.problem, stream.computed) == (None, True)
+
+
 def state(dtype: object = "f8", shape: object = (2, 3), **more: object) -> PickledDict:
     dtype = PickledCall(Global("numpy", "dtype"), (dtype,))
     return PickledDict([("shape", shape), ("dtype", dtype), *more.items()])
@@ -264,7 +274,16 @@ def test_an_array_of_joblibs_has_a_length(fields: PickledDict, expected: tuple[i
     assert array_bytes(fields) == expected
 
 
-@pytest.mark.parametrize("fields", [None, PickledDict(), state("f"), state(shape=(-1,)), state(shape=("a",)), state(3)])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None, PickledDict(), state("f"), state(shape=(-1,)), state(shape=("a",)), state(3), state("f,f"),
+        state("object"),
+        state(numpy_array_alignment_bytes="16"),
+        PickledDict([*state().items, (PickledCall(Global("_codecs", "encode"), ("funcr", "rot13")), (0,))]),
+        PickledDict([("shape", (1,)), ("dtype", PickledCall(Global("me", "dtype"), ("f8",)))]),
+    ],
+)  # fmt: skip
 def test_an_array_whose_length_cannot_be_told_is_refused(fields: object) -> None:
     with pytest.raises(UnfollowedPickleError):
         array_bytes(fields)
@@ -279,7 +298,7 @@ def test_joblib_puts_raw_numbers_between_the_opcodes(padding: int | None) -> Non
         fields = fields[:-1] + b"X\x1b\0\0\0numpy_array_alignment_bytesK\x10u"
         gap = bytes([padding]) + b"\xff" * padding
     data = wrapper + fields + b"b" + gap + b"." * 24 + b"K\x07\x86."
-    stream = read_pickle(io.BytesIO(data), joblib=True)
+    stream = read_pickle(io.BytesIO(data), arrays=Arrays.SKIPPED)
 
     assert (stream.problem, stream.end, stream.has_arrays) == (None, len(data), True)
     assert stream.root[1] == 7
@@ -355,10 +374,8 @@ def test_values_keep_their_shape() -> None:
         (b"R", "stack runs empty"),
         (b"h\x05.", "never kept"),
         (b"I1x\n.", "a number is none"),
-        (b"K\x01K\x02R.", "no function"),
-        (b"K\x01K\x02\x93.", "no text"),
-        (b"c\nb\n.", "no name"),
-        (b"ca\n\n.", "no name"),
+        (b"K\x01K\x02R.", "not a function"),
+        (b"K\x01K\x02\x93.", "not text"),
         (b"c\xff\nb\n.", "cannot be read"),
         (b"p1\n", "stack runs empty"),
         (b"Np-1\n", "negative"),
@@ -370,7 +387,7 @@ def test_values_keep_their_shape() -> None:
         (b"(K\x01d.", "no value"),
         (b"}(K\x01u.", "no value"),
         (b"K\x01(K\x02e.", "holds nothing"),
-        (b"(K\x01ios", "middle of an opcode"),
+        (b"(K\x01ios", "ends before its STOP"),
         (b"(K\x01ios\nsystemX", "ends before its STOP"),
         (b"\xff", "no opcode"),
         (b"Sx\n.", "no quotes"),
@@ -404,8 +421,13 @@ def test_no_byte_is_unknown_that_an_unpickler_knows(loads: Callable[[bytes], obj
         (b"(K\x01ios\nsystemX", True, False),  # a last line needs no newline
         (SYSTEM + b"K\x01a\xff", True, False),
         (SYSTEM + b"\xff", False, True),  # only imported
-        (SYSTEM + b"Va\nR\xff", False, True),  # C's calls with a tuple only
-        (b"(i) one\n(ii) two\n\xff", False, True),  # no name of Python's
+        (SYSTEM + b"Va\nR\xff", True, False),  # Python's unpickler calls with any iterable
+        (b"(i) one\n(ii) two\n\xff", True, False),
+        (b"c\nb\n)R\xff", True, False),  # Python's unpickler imports an empty name
+        (b"(cos\n", False, True),
+        (b"(ios\n", True, False),  # the file ends in place of the name
+        (SYSTEM + b"(K\x01u\xff", True, False),  # a key without a value
+        (b"Pa\n)R\xff", False, True),  # what the loader returns for an id is not imported
         (b"K\x01)R", False, True),  # a number is not called
         (b"]K\x01a}K\x01K\x02sb\xff", False, True),
         (b"(" * 100_001, False, False),
@@ -423,11 +445,6 @@ def test_what_breaks_off_is_data_if_it_did_nothing_and_everybody_breaks_off_ther
 
     assert stream.problem is not None
     assert (stream.acts, stream.is_data) == (acts, is_data)
-
-
-@pytest.mark.parametrize(("data", "asks"), [(b"Pa\n", True), (SYSTEM + b")RPa\n", False), (b"NQ", False)])
-def test_asking_by_a_text_counts_as_long_as_nothing_is_called(data: bytes, asks: bool) -> None:
-    assert read_pickle(io.BytesIO(data)).asks is asks
 
 
 def test_what_it_imports_and_then_changes_is_known() -> None:

@@ -42,6 +42,41 @@ def test_zip64_records_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     assert contents(data) == MEMBERS
 
 
+def test_a_zip64_record_does_not_shift_the_directory(save: Any) -> None:
+    """torch always writes one; 76 bytes further on, the length of its records, a second header may begin."""
+    path = save({"a": 1}, "a_name_of_21_letters_.pt")
+    with path.open("rb") as file:
+        entries = read_directory(file)
+    with zipfile.ZipFile(path) as archive:
+        assert len(archive.filelist[0].filename) == zipfile.sizeEndCentDir64 + zipfile.sizeEndCentDir64Locator - 46
+        assert [(entry.name, entry.header) for entry in entries] == [
+            (info.filename, info.header_offset) for info in archive.filelist
+        ]
+
+
+def test_every_name_of_a_member_is_known() -> None:
+    field = struct.pack("<2HBL", 0x7075, 5 + 4, 1, 0) + b"b.pt"
+    for extra, names in [(b"", {"a"}), (field, {"a", "b.pt"})]:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as file:
+            info = zipfile.ZipInfo("a_zero.txt")
+            info.extra = extra
+            file.writestr(info, b"x")
+        data = buffer.getvalue().replace(b"a_zero.txt", b"a\0zero.txt")
+        assert set(contents(data)) == names
+        assert zipfile.ZipFile(io.BytesIO(data)).namelist()[0] in names
+
+
+def test_a_member_of_many_names_is_not_read() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        info = zipfile.ZipInfo("a")
+        info.extra = 2 * (struct.pack("<2HBL", 0x7075, 5 + 1, 1, 0) + b"b")
+        file.writestr(info, b"x")
+    with pytest.raises(LargeZipError):
+        read_directory(buffer)
+
+
 def test_folders_are_no_members() -> None:
     assert list(contents(zipped({"a/": b"", "a/b": b"x"}))) == ["a/b"]
 

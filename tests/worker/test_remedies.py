@@ -1,6 +1,7 @@
 """What mends the failures that authors meet most often."""
 
 import importlib.util
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,10 @@ from marpack.worker.remedies import Remedy, hint_in_request, note_gap, remedy_fo
 from marpack.worker.trouble import flatten
 
 LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
-VERSION = "ask for the version that has it in requirements.txt (msgspec==…)"
+VERSION = "ask for the version that has it in requirements.txt"
+OWN_FILE = (
+    "if it is a file of yours, pack {}.py; otherwise list its distribution in requirements.txt, and install it here"
+)
 
 
 def missing(name: str) -> ModuleNotFoundError:
@@ -27,7 +31,7 @@ def missing(name: str) -> ModuleNotFoundError:
     [
         (missing("cv2"), LISTING.format("opencv-python")),
         (missing("model"), "pack model.py with the archive"),
-        (missing("a_b"), f"if it is a file of yours, pack a_b.py; else {LISTING.format('a-b')}"),
+        (missing("a_b"), OWN_FILE.format("a_b")),
         (missing("msgspec.x"), f"msgspec is installed here, without msgspec.x: {VERSION}"),
         (missing("pkg.inner"), "the archive holds pkg, and in it no pkg.inner: pack it, or mend the name"),
         (missing("single.inner"), "the archive holds single, and in it no single.inner: pack it, or mend the name"),
@@ -258,3 +262,62 @@ def test_no_labels_are_looked_for_where_there_can_be_none(notes, handler: object
     note_gap(raised(lambda: {}["2"]), handler)
     note_gap(raised(lambda: int("x")), handler)
     assert notes() == {}
+
+
+LOOKUP = "class Own:\n    def ask(self, context):\n        {}\n"
+SET_IT = "set the environment variable MODEL_SIZE where the server starts, and here: MODEL_SIZE=… marpack …"
+
+
+class Given:
+    """What a handler is given: a manifest and a model config."""
+
+    def __init__(self, config: dict[str, Any], model: dict[str, Any]) -> None:
+        self.model_yaml_config = config
+        self.manifest = {"model": model}
+
+
+@pytest.mark.parametrize(
+    ("line", "config", "part"),
+    [
+        ("import os; os.environ['MODEL_SIZE']", None, SET_IT),
+        ("context.model_yaml_config['handler']['a']", None, "--config-file"),
+        ("config = context.model_yaml_config; config['handler']", None, "--config-file"),
+        ("context.model_yaml_config['handler']", {"minWorkers": 1}, "add it to c.yaml"),
+        ("context.model_yaml_config['handler']['a']", {"handler": {}}, "add it to c.yaml"),
+        ("context.manifest['model']['modelFile']", None, "--model-file"),
+        ("model = context.manifest['model']; model['serializedFile']", None, "--serialized-file"),
+        ("{}['other']", None, None),
+        ("{}[7]", None, None),
+        ("raise KeyError", None, None),
+        ("raise KeyError(['handler'])", None, None),
+        ("context.manifest['nothing']", None, None),
+    ],
+)
+def test_a_key_that_is_missing_is_set_where_it_comes_from(
+    tmp_path: Path, line: str, config: dict[str, Any] | None, part: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("MODEL_SIZE", raising=False)
+    model = {} if config is None else {"configFile": "c.yaml"}
+    (tmp_path / "MAR-INF").mkdir()
+    (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": model}))
+    own = imported(tmp_path / "own.py", LOOKUP.format(line)).Own()
+    error = raised(lambda: own.ask(Given(config or {}, model)))
+    hint = remedy_for(error, str(tmp_path)).hint
+    assert hint is None if part is None else part in str(hint)
+
+
+def test_a_key_of_a_folder_without_a_manifest_gets_no_hint(tmp_path: Path):
+    own = imported(tmp_path / "own.py", LOOKUP.format("context.model_yaml_config['a']")).Own()
+    assert remedy_for(raised(lambda: own.ask(Given({}, {}))), str(tmp_path)).hint is None
+
+
+INVENTED = ("zz_invented_pkg", "vllm_handler", "zz_invented_pkg.inner", "msgspec.zz_invented_pkg", "torchgen")
+
+
+@pytest.mark.parametrize("name", INVENTED)
+def test_no_package_is_named_after_a_module(tmp_path: Path, name: str):
+    hint = str(remedy_for(missing(name), str(tmp_path)).hint)
+    for word in name.split("."):
+        assert f"pip install {word}" not in hint
+        assert f"pip install {word.replace('_', '-')}" not in hint
+    assert "zz-invented" not in hint

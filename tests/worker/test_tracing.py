@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import sqlite3
 import textwrap
 import threading
@@ -119,7 +120,12 @@ ALLOWED = {
     "torch": "import torch; torch.ones(2).relu(); torch.save(torch.ones(2), 't.pt'); torch.load('t.pt')",
     "devices": "open('/dev/urandom', 'rb').read(1); open('/dev/null', 'w').write('x'); os.urandom(2)",
     "the machine": "import platform; platform.platform(); open('/proc/cpuinfo').close(); os.listdir('/sys/devices')",
-    "its own process": "open('/proc/self/status').read(); open(f'/proc/{os.getpid()}/maps').read()",
+    "its own process": """
+        open('/proc/self/status').read(); open(f'/proc/{os.getpid()}/maps').read(); open('/proc/self/environ').read()
+        open('/proc/thread-self/comm').read(); os.listdir('/proc/self/task'); os.listdir('/proc')
+        """,
+    "its own extended attributes": "os.listxattr('packed.txt')",
+    "a pair of sockets": "import socket; [each.close() for each in socket.socketpair()]",
     "time and language": "import zoneinfo, locale, mimetypes; zoneinfo.ZoneInfo('Europe/Berlin'); mimetypes.init()",
     "CA files": "import ssl; ssl.create_default_context(); import certifi; certifi.contents()",
     "libc": "import ctypes; ctypes.CDLL(None); ctypes.CDLL('libc.so.6'); ctypes.pythonapi",
@@ -175,6 +181,16 @@ NEEDS = {  # each of its own: a thing is told once
     "os.symlink('x', '/nowhere/made')": ["write /nowhere/made"],
     "os.chmod('/nowhere/chmod', 1)": ["write /nowhere/chmod"],
     "os.utime('/nowhere/utime')": ["write /nowhere/utime"],
+    "os.chown('/nowhere/chown', -1, -1)": ["write /nowhere/chown"],
+    "os.lchown('/nowhere/lchown', -1, -1)": ["write /nowhere/lchown"],
+    "os.setxattr('/nowhere/setxattr', 'user.a', b'')": ["write /nowhere/setxattr"],
+    "os.removexattr('/nowhere/removexattr', 'user.a')": ["write /nowhere/removexattr"],
+    "os.getxattr('/nowhere/getxattr', 'user.a')": ["read /nowhere/getxattr"],
+    "os.listxattr('/nowhere/listxattr')": ["read /nowhere/listxattr"],
+    "open('/proc/1/environ')": ["read /proc/1/environ"],
+    "open(f'/proc/{os.getppid()}/mem', 'rb')": ["read /proc/PARENT/mem"],
+    "open('/proc/1/task/1/cmdline')": ["read /proc/1/task/1/cmdline"],
+    "os.listdir('/proc/1')": ["read /proc/1"],
     "import sqlite3; sqlite3.connect('/nowhere/x.db')": ["write /nowhere/x.db"],
     "import sqlite3; sqlite3.connect('file:/nowhere/y.db?mode=ro', uri=True)": ["write /nowhere/y.db"],
     "open(b'/nowhere/\\xff')": ["read /nowhere/\\udcff"],
@@ -194,6 +210,12 @@ NEEDS = {  # each of its own: a thing is told once
     "import socket; socket.socket(socket.AF_UNIX).connect('/run/none.sock')": ["connect /run/none.sock"],
     "import socket; socket.socket(socket.AF_UNIX).connect('\\0none')": ["connect @none"],
     "import socket; socket.socket(2, socket.SOCK_DGRAM).sendto(b'', ('127.0.0.2', 9))": ["connect 127.0.0.2:9"],
+    "import socket; socket.create_server(('127.0.0.2', 0)).close()": ["listen 127.0.0.2:0"],
+    "import socket; socket.socket(socket.AF_INET6).bind(('::1', 0))": ["listen ::1:0"],
+    "import socket; socket.socket().listen()": ["listen 0.0.0.0:0"],
+    "import socket; socket.socket(2, socket.SOCK_DGRAM).bind(('127.0.0.3', 0))": ["listen 127.0.0.3:0"],
+    "import socket; socket.socket(socket.AF_UNIX).bind('/nowhere/listen.sock')": ["listen /nowhere/listen.sock"],
+    "import socket; socket.socket(socket.AF_UNIX).bind('\\0bound')": ["listen @bound"],
     "import socket; socket.gethostbyname('one.invalid')": ["resolve one.invalid"],
     "import socket; socket.getaddrinfo('two.invalid', 80)": ["resolve two.invalid"],
 }
@@ -202,7 +224,7 @@ NEEDS = {  # each of its own: a thing is told once
 @pytest.mark.parametrize("code", NEEDS)
 def test_what_lies_elsewhere_is_told(executed: Told, code: str):
     failing = f"try: exec({code!r})\nexcept Exception: pass"
-    assert executed(failing) == NEEDS[code]
+    assert [re.sub(r"(?<=/proc/)(?!1/)\d+(?=/mem)", "PARENT", each) for each in executed(failing)] == NEEDS[code]
 
 
 def test_a_download_is_told_by_the_name_that_was_asked_for(executed: Told, port: int):

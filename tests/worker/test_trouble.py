@@ -131,3 +131,19 @@ def test_the_last_words_of_a_worker_are_its_deaths_or_what_the_author_raised(tmp
     assert trouble.hint == AnsweredTwice.hint
     assert last_words(SystemExit(3), str(tmp_path), stage="preprocess").stage == "preprocess"
     assert told(KeyError("x"), tmp_path, hint="mine").hint == "mine"
+
+
+def test_a_folder_beside_the_models_with_a_longer_name_is_not_the_authors(raised, tmp_path: Path):
+    error = raised("import json\njson.loads('{')\n")
+    frame, *_ = told(error, tmp_path).frames
+    assert (frame.file, frame.user) == ("handler.py", True)
+    beside = tmp_path.with_name(tmp_path.name[:-1])  # the model's folder `digits`, the library's `digits-env`
+    frames = told(error, beside).frames
+    assert {frame.user for frame in frames} == {False}
+    assert str(tmp_path / "handler.py") in {frame.file for frame in frames}
+
+
+def test_a_syntax_error_beside_the_model_is_not_the_authors(tmp_path: Path):
+    path = str(tmp_path.with_name(f"{tmp_path.name}-env") / "library.py")
+    (frame,) = told(SyntaxError("invalid syntax", (path, 1, 1, "def\n")), tmp_path).frames
+    assert (frame.file, frame.user) == (path, False)

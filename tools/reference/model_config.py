@@ -26,9 +26,9 @@ NOTES = """\
   before it.
 - **Batches** are made by the server from requests that wait together. `marpack run` has no queue: it
   makes them of the inputs, as `--batch-size` says.
-- **What splits a model over GPUs**: torchrun's first process is played, with the environment that it
-  would have (`RANK`, `WORLD_SIZE`, `MASTER_ADDR` …). With more than one, a note says that the others
-  are missing.
+- **What splits a model over GPUs**: a single process of torchrun is started with the environment that it
+  would have (`RANK`, `WORLD_SIZE`, `MASTER_ADDR` …). A model with more processes is refused: its first
+  process waits for the others.
 - **Sequences**: each request has the id of its sequence, one of its own if it names none. Nothing keeps
   the requests of a sequence at one worker: serve such models with one. How many there are and how long
   they last is not bounded.

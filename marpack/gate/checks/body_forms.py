@@ -3,7 +3,7 @@
 import base64
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.sample_runner import Sample, SampleRunner
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
+from marpack.runner.results import Result
 from marpack.torchserve.messages import Part, Request
 from marpack.torchserve.stock import BUILT_INS
 
@@ -36,7 +37,10 @@ class BodyVariant(Struct, frozen=True):
 
 
 def run(candidate: Candidate) -> CheckOutcome:
-    """Send a few samples in every form; one that is refused is not taken, one that is answered otherwise is wrong."""
+    """Send a few samples in every form.
+
+    A form that the handler refuses is not accepted, which is no fault, unless the handler's own code is broken there.
+    """
     sample_runner = candidate.sample_runner
     if not sample_runner.answered:
         return skipped("there is no sample with an answer to compare")
@@ -45,21 +49,39 @@ def run(candidate: Candidate) -> CheckOutcome:
     bodies = [sample for sample in sample_runner.comparable if [part.name for part in sample.request.parts] == ["body"]]
     if not bodies:
         return skipped("what was sent are forms already")
-    decoded = decodes(candidate)
-    findings: list[Finding] = []
-    taken: dict[str, bool] = {}
-    late = time.monotonic() + sample_runner.seconds_per_check
-    for sample in bodies[:_SAMPLES]:
-        if taken and time.monotonic() > late:
-            break
-        for form in forms(sample, decoded):
-            if taken.get(form.name, True) and form.size <= candidate.options.shape.max_request_size:
-                found = _judged(sample_runner, sample, form)
-                findings += found or ()
-                taken[form.name] = found == []
-    return judged(
-        tuple(findings), ", ".join(["as a raw body", *(name for name, is_taken in taken.items() if is_taken)])
-    )
+    findings: dict[str, list[Finding]] = {}  # form → what is wrong with it: none where it is accepted
+    refused: dict[str, Finding] = {}  # form → why it is not accepted
+    for sample, form in _tried(candidate, bodies[:_SAMPLES]):
+        if findings.get(form.name):
+            continue
+        (result,) = sample_runner.send([(sample.name, form.request)])
+        place = f"{sample.short_name} {form.name}"
+        findings[form.name] = _faults(candidate, place, result)
+        if findings[form.name]:
+            continue
+        if not result.ok:
+            refused.setdefault(form.name, _not_accepted(candidate, place, result))
+        elif form.name not in refused:
+            findings[form.name] = _differences(sample_runner, sample, form, result)
+    found = [*(each for several in findings.values() for each in several), *refused.values()]
+    accepted = [name for name, wrong in findings.items() if not wrong and name not in refused]
+    return judged(tuple(found), f"{', '.join(['as a raw body', *accepted])}{_listed(refused)}")
+
+
+def _tried(candidate: Candidate, samples: Sequence[Sample]) -> Iterator[tuple[Sample, BodyVariant]]:
+    """Yield samples with their other forms: all of the first sample's, and those of more while there is time."""
+    decoded, largest = decodes(candidate), candidate.options.shape.max_request_size
+    late = time.monotonic() + candidate.sample_runner.seconds_per_check
+    for number, sample in enumerate(samples):
+        if number and time.monotonic() > late:
+            return
+        yield from ((sample, form) for form in forms(sample, decoded) if form.size <= largest)
+
+
+def _listed(refused: dict[str, Finding]) -> str:
+    """Return the forms that are not accepted, each with the reason, as the end of a sentence."""
+    reasons = (f"{name} ({finding.message.partition(' is not accepted: ')[2]})" for name, finding in refused.items())
+    return f"; not accepted: {', '.join(reasons)}" if refused else ""
 
 
 def forms(sample: Sample, decoded: set[str]) -> Iterator[BodyVariant]:
@@ -101,14 +123,29 @@ def decodes(candidate: Candidate) -> set[str]:
     return found
 
 
-def _judged(sample_runner: SampleRunner, sample: Sample, form: BodyVariant) -> list[Finding] | None:
-    """Return what is wrong with the answer to a form; None if the handler does not take it."""
-    (result,) = sample_runner.send([(sample.name, form.request)])
-    place = f"{sample.short_name} {form.name}"
+def _faults(candidate: Candidate, place: str, result: Result) -> list[Finding]:
+    """Return the finding for a form that kills the worker, or that reaches code which fails for every request."""
     if result.restarted:
         return [problem("form-kills", f"{place}: {result.troubles[0].message}", hint=_HINT)]
-    if not result.ok:
-        return None
+    trouble = next((trouble for trouble in result.troubles if trouble.code_fault), None)
+    if trouble is None:
+        return []
+    where = candidate.line_of(trouble.frames)
+    return [problem("form-breaks", f"{place}: {trouble.kind}: {trouble.message}", where=where, hint=trouble.hint)]
+
+
+def _not_accepted(candidate: Candidate, place: str, result: Result) -> Finding:
+    """Return the note on a form that the handler refuses: the exception's type and line, else the status."""
+    trouble = next((trouble for trouble in result.troubles if trouble.frames), None)
+    where = candidate.line_of(trouble.frames) if trouble else None
+    line = f", {where.rpartition('!')[2]}" if where else ""
+    message = f"{place} is not accepted: {trouble.kind if trouble else result.status}{line}"
+    return Finding(code="form-not-accepted", severity=Severity.NOTE, message=message, where=where)
+
+
+def _differences(sample_runner: SampleRunner, sample: Sample, form: BodyVariant, result: Result) -> list[Finding]:
+    """Return where the answer to a form is not the one that the sample gets."""
+    place = f"{sample.short_name} {form.name}"
     sentences = sample_runner.contradictions(sample, result)[:1]
     if sentences and not sample_runner.differences(result, sample_runner.send([(sample.name, form.empty)])[0]):
         message = f"{place} is answered as if nothing had been sent"

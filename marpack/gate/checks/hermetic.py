@@ -44,7 +44,8 @@ def is_allowed(touched: Touched, allowance: Allowance) -> bool:
     elif kind is Access.RESOLVE:
         patterns = [each.partition(":")[0] for each in patterns]
     elif " -c " not in target:  # of a shell the whole command counts
-        spellings.add(target.rpartition(":")[0] if kind is Access.CONNECT else target.rpartition("/")[2])
+        has_port = kind in (Access.CONNECT, Access.LISTEN)
+        spellings.add(target.rpartition(":")[0] if has_port else target.rpartition("/")[2])
     return any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
 
 

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from marpack.errors import WorkerError
+from marpack.errors import TorchrunError, WorkerError
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.verdicts import CheckOutcome, failed, judged, problem
+from marpack.gate.verdicts import CheckOutcome, error_problem, failed, judged, problem
 from marpack.runner.client import LoadError
 from marpack.runner.session import misplaced
 from marpack.torchserve.messages import Trouble
@@ -18,6 +18,9 @@ def run(candidate: Candidate) -> CheckOutcome:
     """Start a worker with the model in it; what the server would skip in silence fails, too."""
     try:
         loaded = candidate.sample_runner.pool.loads[0]
+    except TorchrunError as error:  # no fault of the archive's, and no proof either
+        found = replace(error_problem(error), severity=Severity.WARNING)
+        return CheckOutcome(reason=error.what, findings=(found,), skipped=True)
     except LoadError as error:
         found = problem("does-not-load", error.what, where=candidate.place(error.trouble.frames), hint=error.hint)
         if error.trouble.only_here:  # no fault of the archive's, and no proof either

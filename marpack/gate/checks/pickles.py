@@ -1,4 +1,4 @@
-"""No pickle in the archive can do more than rebuild tensors and plain containers."""
+"""Nothing in the weights can run code; with --require-safe, no member is a program either."""
 
 from msgspec.structs import replace
 
@@ -6,22 +6,30 @@ from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, counted, judged
 from marpack.inspection.pickles import PickleVerdict, distrust
+from marpack.inspection.programs import program_findings
 
 
 def run(candidate: Candidate) -> CheckOutcome:
-    """Fail for a pickle that is dangerous, that needs trust nobody gave, or that could not be looked into."""
-    scan = candidate.inspection.pickles
-    trusted = ", trusted by --trust-pickle" if scan.verdict is PickleVerdict.NEEDS_TRUST else ""
-    return judged(verdicts(candidate), f"{counted(len(scan.pickles), 'pickle')}, {scan.verdict}{trusted}")
+    """Fail for weights that are dangerous, that need trust nobody gave, or that could not be read."""
+    scan, programs = candidate.inspection.pickles, candidate.inspection.programs
+    is_safe = scan.verdict is PickleVerdict.SAFE
+    weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"
+    named = f", {counted(len(programs), 'program')}" if programs else ""
+    return judged(verdicts(candidate), f"{counted(len(scan.pickles), 'pickle')}{named}; {weights}")
 
 
 def verdicts(candidate: Candidate) -> tuple[Finding, ...]:
-    """Return what speaks against the archive's pickles; what the user trusts, read or unread, does not."""
-    return tuple(
+    """Return what speaks against the archive's weights and programs; what the user trusts, read or unread, does not."""
+    options, facts = candidate.options, candidate.inspection
+    weights = (
         replace(finding, severity=Severity.NOTE if _is_trusted(finding, candidate) else Severity.ERROR)
-        for finding in distrust(candidate.inspection.pickles, candidate.source)
+        for finding in distrust(facts.pickles, candidate.source)
     )
+    refused = options.require_safe and not options.trust_native
+    return (*weights, *program_findings(facts.programs, candidate.source, refused=refused))
 
 
 def _is_trusted(finding: Finding, candidate: Candidate) -> bool:
+    if candidate.options.require_safe:
+        return False
     return finding.code in ("untrusted-pickle", "unscanned") and candidate.options.load.trust_pickle

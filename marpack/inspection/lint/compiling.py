@@ -7,7 +7,6 @@ from marpack.findings import Finding, Severity
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.model_loading import LintContext
 from marpack.torchserve.targets import TargetDifference
-from marpack.torchserve.ts_util import PT2Backend
 
 SHAPE = Code(
     "pt2-shape",
@@ -136,6 +135,8 @@ class CompileCheck:
             yield OPTION.weigh(self._skips, message, self._config.at(*path, "mode"), hint)
 
     def _backend(self, backend: str, path: tuple[str, ...]) -> Iterator[Finding]:
+        from marpack.torchserve.ts_util import PT2Backend  # noqa: PLC0415 - few configs compile, and it takes logging
+
         where = self._config.at(*path)
         known = [member.value for member in PT2Backend]
         if backend not in known:

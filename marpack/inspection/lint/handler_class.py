@@ -1,7 +1,7 @@
 """The handler held against how the server calls it: its methods, its answers, its batches (contract §7)."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from marpack.findings import Finding
 from marpack.inspection.lint.classes import Library, LocalClass, ServerClass, UnknownClass, check_constructing
@@ -11,6 +11,7 @@ from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.syntax import bound_arguments, dotted_name, is_async, is_generator, own_nodes, refusal, walk
 from marpack.torchserve import stock as ts
+from marpack.torchserve.stock import MANIFEST_FILES
 from marpack.torchserve.targets import TargetDifference
 
 ASYNC = Code(
@@ -48,6 +49,7 @@ _NOT_LISTS = {
     ast.GeneratorExp: "a generator",
     ast.JoinedStr: "a string",
 }
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CONSTANTS = {str: "a string", bytes: "bytes", int: "a number", float: "a number", bool: "a boolean"}
 NO_METHOD = Code(
     "handler-method-missing",
@@ -132,6 +134,18 @@ def _no_list(value: ast.expr) -> str | None:
     if isinstance(value, ast.Call) and dotted_name(value.func) == "json.dumps":
         return "a string"
     return _NOT_LISTS.get(type(value))
+
+
+CONFIG_LOOKUP = Code(
+    "config-key-missing",
+    "The handler reads a key of the model config that the archive does not have: a KeyError.",
+    "Pack a model config with that key: config: in marpack.yaml, or --config-file.",
+)
+FILE_LOOKUP = Code(
+    "manifest-key-missing",
+    "The handler reads the name of a file from the manifest, and the archive names no such file: a KeyError.",
+    "Name the file when you build the archive.",
+)
 
 
 def check_entry(context: LintContext) -> Iterator[Finding]:
@@ -281,3 +295,60 @@ def check_vocabulary(context: LintContext) -> Iterator[Finding]:
     name = named if isinstance(named, str) and named else FILE
     if name not in context.files and (named or context.is_servers_own("get_source_vocab_path")):
         yield MISSING.weigh(loader.severity, f"the text handler's vocabulary '{name}' is not in the archive", name)
+
+
+def check_lookups(context: LintContext) -> Iterator[Finding]:
+    """Yield the keys of the manifest and of the model config that the handler reads and the archive does not have."""
+    module, config, seen = context.handler.module, context.config, set[str]()
+    functions = [node for node in walk(module.tree) if isinstance(node, _FUNCTIONS)] if module else []
+    known = {key for key, name in zip(MANIFEST_FILES, _named_files(context), strict=True) if name is not None}
+    for function in sorted(functions, key=lambda node: node.lineno):
+        nodes = list(own_nodes(function))
+        if module is None or any(isinstance(node, ast.Try) for node in nodes):
+            continue  # which may well expect the error
+        names = {name for node in nodes for name in _config_names(node)}
+        for line, key, is_config in sorted(_lookups(nodes, names)):
+            if key in seen or key in _expected(nodes):
+                continue
+            if is_config and key not in config.values and not (config.member and not config.values):
+                seen.add(key)
+                message = f"it reads the key '{key[:40]}' of the model config, and the archive has no "
+                yield CONFIG_LOOKUP.warning(message + ("such key" if config.member else "config"), module.at(line))
+            elif not is_config and key in MANIFEST_FILES and key not in known:
+                seen.add(key)
+                what, option, setting = MANIFEST_FILES[key]
+                hint = f"name the file: {setting}: in marpack.yaml, or {option}"
+                message = f"it reads {key} of the manifest, and the archive names no {what}"
+                yield FILE_LOOKUP.warning(message, module.at(line), hint)
+
+
+def _named_files(context: LintContext) -> tuple[str | None, ...]:
+    """Return what the manifest names, in the order of MANIFEST_FILES."""
+    model = context.manifest.model
+    return model.model_file, model.serialized_file, model.requirements_file, model.config_file
+
+
+def _config_names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that an assignment gives to the model config."""
+    if isinstance(node, ast.Assign) and _is_config(node.value, frozenset()):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _is_config(node: ast.expr, names: Collection[str]) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "model_yaml_config"
+    return isinstance(node, ast.Name) and node.id in {"model_yaml_config", *names}
+
+
+def _lookups(nodes: Iterable[ast.AST], names: Collection[str]) -> Iterator[tuple[int, str, bool]]:
+    """Yield the line and the key of every value that is read by a text, and whether it is read of the model config."""
+    for node in nodes:
+        match node:
+            case ast.Subscript(ctx=ast.Load(), slice=ast.Constant(value=str(key))):
+                yield node.lineno, key, _is_config(node.value, names)
+
+
+def _expected(nodes: Iterable[ast.AST]) -> set[object]:
+    """Return the texts that some condition looks for: `"handler" in config`."""
+    tests = [node for node in nodes if isinstance(node, ast.Compare)]
+    return {test.left.value for test in tests if isinstance(test.left, ast.Constant)}

@@ -134,9 +134,13 @@ class Imports:
         self._requirements = context.requirements
         self._starts = [module for module in (context.handler.module, context.model_file) if module is not None]
         self._imports: dict[str, list[tuple[Imported, bool]]] = {}
-        self._reached: list[Module] = []
         self._missing_modules = MissingModules(context, [module.member for module in self._starts])
         self._missing: set[str] = set()  # modules that a finding tells of
+
+    @cached_property
+    def modules(self) -> list[Module]:
+        """The packed modules that handler and model file lead to, those two first."""
+        return [module for module, _ in self._follow(self._starts).values()]
 
     def check(self) -> Iterator[Finding]:
         """Yield what is wrong with the imports of handler and model file, and of the modules that they lead to.
@@ -144,7 +148,6 @@ class Imports:
         A module that is missing is told of once, at the place where that weighs most.
         """
         reached = self._follow(self._starts)
-        self._reached = [module for module, _ in reached.values()]
         sites = [
             ImportSite(module, statement, sure and runs)
             for module, sure in reached.values()
@@ -160,7 +163,7 @@ class Imports:
 
     @cached_property
     def _bring_modules(self) -> bool:
-        return any(brings_modules(module.tree) for module in self._reached)
+        return any(brings_modules(module.tree) for module in self.modules)
 
     def _follow(self, starts: list[Module]) -> dict[str, tuple[Module, bool]]:
         """Return every packed module that is imported, with whether that is sure."""

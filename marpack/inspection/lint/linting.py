@@ -16,7 +16,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.compiling import CompileCheck
 from marpack.inspection.lint.entry_point import decide, find_handler, search_path
 from marpack.inspection.lint.files import GAVE_UP, Files, MemberView
-from marpack.inspection.lint.handler_class import check_batches, check_entry, check_vocabulary
+from marpack.inspection.lint.handler_class import check_batches, check_entry, check_lookups, check_vocabulary
 from marpack.inspection.lint.imports import Imports
 from marpack.inspection.lint.labels import LabelsCheck
 from marpack.inspection.lint.manifest import check_manifest
@@ -24,6 +24,7 @@ from marpack.inspection.lint.model_config import check_keys, read_config
 from marpack.inspection.lint.model_loading import LintContext, check_model_file, loader_of
 from marpack.inspection.lint.requirements import requirements_of
 from marpack.inspection.lint.shadows import check_shadows
+from marpack.inspection.lint.undefined_names import check_names
 from marpack.inspection.lint.weights import WeightsCheck
 from marpack.torchserve.targets import Target
 
@@ -36,6 +37,7 @@ _CHAPTERS = {
     "Handler": ("entry_point", "handler_class", "classes"),
     "Model file": ("model_loading",),
     "Imports": ("imports", "missing_modules", "shadows"),
+    "Names": ("undefined_names",),
     "Requirements": ("requirements",),
     "Weights": ("weights",),
     "Labels": ("labels",),
@@ -141,10 +143,12 @@ _PYTHON: tuple[Rule, ...] = (
     check_entry,
     check_model_file,
     lambda context: Imports(context).check(),
+    lambda context: check_names(Imports(context).modules),
     lambda context: check_shadows(context.files, context.manifest),
     lambda context: WeightsCheck(context).check(),
     check_vocabulary,
     check_batches,
+    check_lookups,
     lambda context: LabelsCheck(context).check(),
     lambda context: CompileCheck(context).check(),
 )

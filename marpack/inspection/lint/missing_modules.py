@@ -70,15 +70,19 @@ class MissingModules:
         return replace(finding, severity=Severity.NOTE) if light else finding
 
     def _flattened(self, need: ImportSite, source: str) -> Finding | None:
-        """Say that a folder's contents are packed and the folder is not, as the archiver's --extra-files has it."""
+        """Say that a folder's contents are packed and the folder is not, as the archiver's --extra-files has it.
+
+        What shows it is the module that is wanted of the folder. An __init__.py says nothing of whose it is, so it only
+        counts where the import must be the author's own.
+        """
         top, _, rest = source.partition(".")
-        module, package = self._at_root(rest or need.statement.name or ""), self._at_root("__init__")
-        member = module if module or rest else package
+        member = self._at_root(rest or need.statement.name or "")
+        if member is None and is_homely(top) and not rest:
+            member = self._at_root("__init__")
         if member is None or is_known(top):
             return None
         message = f"'{top}' is not packed, but {member} is at the archive's root: --extra-files leaves the folder out"
-        sure = is_homely(top) or (module and package)
-        severity = need.severity if sure else lighter(need.severity, Severity.WARNING)
+        severity = need.severity if is_homely(top) else lighter(need.severity, Severity.WARNING)
         return NOT_PACKED.weigh(severity, message, need.where, _KEEP_FOLDER.format(top))
 
     def _at_root(self, dotted: str) -> str | None:
@@ -90,7 +94,7 @@ class MissingModules:
         maybe = namesake(top, self._requirements.names)
         if maybe is not None:
             message = f"'{top}' may or may not come with {maybe}, which the requirements list"
-            return UNLISTED.note(message, need.where, f"if it does not, add {usual_provider(top)} to them")
+            return UNLISTED.note(message, need.where, f"if it does not, add {_distribution(top)} to them")
         message = f"'{top}' is neither packed, nor in the requirements, nor on a stock server"
         severity = Severity.NOTE if light or not need.sure else Severity.WARNING
         return UNLISTED.weigh(severity, message, need.where, self._misspelt(top) or self._listing(top))
@@ -102,10 +106,15 @@ class MissingModules:
         return None if is_known(top) else suggestion(top, names)
 
     def _listing(self, top: str) -> str:
-        name, yours = usual_provider(top), "" if is_known(top) else "; if it is a file of yours, pack it"
+        name, yours = _distribution(top), "" if is_known(top) else "; if it is a file of yours, pack it"
         if self._requirements.file:
             return f"add {name} to {self._requirements.file}{yours}"
         return f"list {name} in a requirements.txt, named by requirements: or --requirements-file{yours}"
+
+
+def _distribution(top: str) -> str:
+    """Return how a hint names the distribution of an import; one that the tables do not know has no name there."""
+    return usual_provider(top) or "its distribution"
 
 
 def _not_packed(files: Files, top: str, severity: Severity, where: str) -> Finding | None:

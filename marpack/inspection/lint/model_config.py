@@ -18,7 +18,7 @@ from marpack.torchserve.model_config import KEYS
 if TYPE_CHECKING:
     from marpack.inspection.yaml_document import YamlDocument
 
-MAX_YAML = 64 << 10  # bytes; Python's own parser, which the worker uses, is slow: a second for these
+_SLOW = 64 << 10  # bytes; Python's own parser, which the worker uses, takes a second for these
 MANIFEST = "MAR-INF/MANIFEST.json: model.configFile"
 _FRONTEND_CHARACTERS = 3 << 20  # more, and the frontend reads none of it
 _FRONTEND_DEPTH = 50
@@ -144,25 +144,25 @@ def read_config(files: Files, manifest: Manifest) -> ModelConfig:
         return ModelConfig()
     if name not in files:
         return ModelConfig(findings=(MISSING.error(f"the model config '{name}' is not in the archive", MANIFEST),))
-    data = files.read(name, MAX_YAML)
+    from marpack.inspection.yaml_document import MAX_BYTES, read_yaml  # noqa: PLC0415 - most archives need no PyYAML
+
+    data = files.read(name, MAX_BYTES)
     if data is None:
         return ModelConfig(member=name)
-    if len(data) > MAX_YAML:
-        return ModelConfig(member=name, findings=(_too_large(files, name),))
-    from marpack.inspection.yaml_document import read_yaml  # noqa: PLC0415 - archives without a config need no PyYAML
-
+    if len(data) > MAX_BYTES:
+        return ModelConfig(member=name, findings=(_too_large(files, name, MAX_BYTES),))
     try:
-        return _judge(name, read_yaml(data.decode("utf-8"), as_server=True))
+        return _judge(name, read_yaml(data.decode("utf-8"), as_server=len(data) <= _SLOW))
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         return ModelConfig(member=name, findings=(ENCODING.error("it is not UTF-8", f"{name}:{line}"),))
 
 
-def _too_large(files: Files, name: str) -> Finding:
+def _too_large(files: Files, name: str, limit: int) -> Finding:
     data = files.read(name, 4 * _FRONTEND_CHARACTERS) or b""
     if len(data.decode("utf-8", "replace")) > _FRONTEND_CHARACTERS:
         return TOO_MUCH.warning("it is larger than the frontend reads, which ignores it", name)
-    return NOT_LOOKED_INTO.note(f"it is larger than {MAX_YAML >> 10} KiB, and was not looked into", name)
+    return NOT_LOOKED_INTO.note(f"it is larger than {limit >> 10} KiB, and was not looked into", name)
 
 
 def _judge(name: str, read: "YamlDocument") -> ModelConfig:

@@ -1,6 +1,5 @@
 """The archive's requirements: what they provide, and which lines pip will refuse on the server."""
 
-import re
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -70,9 +69,7 @@ def requirements_of(files: Files, manifest: Manifest) -> Requirements:
     for member, line in read_requirements(first, lambda name: _bytes_of(files, name, findings)):
         findings.extend(_check(files, member, line))
         names |= {line.name} if line.name else set()
-        unnamed = (
-            unnamed or (line.sort in (LineKind.REQUIREMENT, LineKind.PATH) and line.name is None) or _is_address(line)
-        )
+        unnamed = unnamed or (line.sort in (LineKind.REQUIREMENT, LineKind.PATH) and line.name is None)
     return Requirements(file=first, names=frozenset(names), unnamed=unnamed, findings=tuple(findings))
 
 
@@ -108,7 +105,3 @@ def _is_missing(files: Files, member: str, text: str) -> bool:
 def _is_packed_folder(files: Files, text: str) -> bool:
     bare = text.removeprefix("./").rstrip("/")
     return bare in {"", "."} or files.is_folder(f"{bare}/")
-
-
-def _is_address(line: Line) -> bool:
-    return bool(re.match(r"(\w+\+)?\w+://", line.text)) and "egg=" not in line.text

@@ -1,5 +1,6 @@
 """Which weights are packed and in what form, which template suits them, and which samples go along."""
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -191,7 +192,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
 
     listed: tuple[dict[str, Any], ...]  # Any: an expectation
     brought: dict[str, bytes] = {}
-    stand_ins: bool = False  # they only show that the model answers
+    stand_ins: bool = False  # they are generated, so they only show that the model answers
 
 
 def toy_samples(template: Template) -> Chosen:
@@ -206,7 +207,9 @@ def own_samples(template: Template, found: Survey, weights: Weights, fitting: Fi
     if picture and found.pictures:
         return Chosen(listed=tuple(_answered(name) for name in found.pictures[:_MAX_COUNT]))
     name, content = _stand_in(template, weights, picture)
-    return Chosen(listed=(_answered(name),), brought={name: content}, stand_ins=True)
+    mark = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    # The mark comes last: marpack.yaml explains it at the end of the sample.
+    return Chosen(listed=({**_answered(name), "generated": mark},), brought={name: content}, stand_ins=True)
 
 
 def there_samples(names: Iterable[str]) -> Chosen:

@@ -49,6 +49,7 @@ def score(
                     break
     finally:
         progress.ended()
+    output.verify(totals.parts)
     exceeded = bound.exceeded(totals.failed, totals.rows, over=not left)
     return totals.summary(output.before, time.monotonic() - started, exceeded=exceeded, complete=not left)
 

@@ -48,7 +48,7 @@ def _import_module(name: str, handler: str) -> ModuleType:
     except ImportError:
         # The server then tries its built-ins by the handler's whole name; any other error of the module is final.
         built_in = BUILT_INS.get(handler)
-        if built_in is None or built_in.ours is None:
+        if built_in is None:
             raise
     return importlib.import_module(built_in.module)
 

@@ -15,7 +15,9 @@ from marpack.torchserve.ts.table import ENGINES, LOADED, TABLE, brought_by, has_
 class NotProvidedError(ModuleNotFoundError):
     """TorchServe has this module, and marpack does not."""
 
-    hint = "try this archive on a server; marpack provides what handlers use as a rule"
+    def __init__(self, message: str, *, name: str, hint: str) -> None:
+        super().__init__(message, name=name)
+        self.hint = hint
 
 
 class TsFinder(MetaPathFinder):
@@ -29,13 +31,15 @@ class TsFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return the spec of a `ts` module, None where TorchServe has none of that name.
 
-        Raises ModuleNotFoundError that names the engine for a module that needs one, and NotProvidedError.
+        Raises NotProvidedError for what TorchServe has and marpack does not, such as a module that needs an engine.
         """
         if fullname != "ts" and not fullname.startswith("ts."):
             return None
         for module, engine in ENGINES.items():
             if fullname == module or fullname.startswith(f"{module}."):
-                raise ModuleNotFoundError(_needs(fullname, engine), name=fullname)
+                message = f"{fullname} needs {engine}, which marpack does not replace"
+                hint = f"try this archive on a TorchServe that has {engine}"
+                raise NotProvidedError(message, name=fullname, hint=hint)
         if fullname not in TABLE:
             _refuse_what_torchserve_has(fullname)
             return None
@@ -117,8 +121,6 @@ def _refuse_what_torchserve_has(module: str) -> None:
     from marpack.torchserve import stock  # noqa: PLC0415 - no handler that loads needs it
 
     if stock.has_module(module):
-        raise NotProvidedError(f"marpack does not provide {module}, which TorchServe 0.12 has", name=module)
-
-
-def _needs(module: str, engine: str) -> str:
-    return f"{module} needs {engine}, which marpack does not replace; try this archive on a TorchServe that has it"
+        message = f"marpack does not provide {module}, which TorchServe 0.12 has"
+        hint = "try this archive on a server; marpack provides what handlers use as a rule"
+        raise NotProvidedError(message, name=module, hint=hint)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from marpack.errors import UsageError
+from marpack.errors import DeviceUnavailableError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +63,47 @@ def _environ_for(kind: str) -> dict[str, str]:
     if kind == "cpu":
         environ["PJRT_DEVICE"] = "CPU"  # torch_xla, where installed, then computes on the CPU as well
     return environ | {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
+
+
+# Kind → what makes it available.
+_REMEDIES = {
+    "cuda": "Install a CUDA build of torch",
+    "xpu": "Install an XPU build of torch",
+    "mps": "Run it on a Mac with Apple silicon",
+    "xla": "Install torch_xla",
+}
+
+
+def unavailable(name: str, *, others: bool = False) -> DeviceUnavailableError:
+    """Return the error for a device that this machine or its torch does not have; `others`: it has some of the kind."""
+    kind, _, number = name.partition(":")
+    where = f"--device {name}"
+    if others:
+        hint = "Use a smaller device number, or --device cpu."
+        return DeviceUnavailableError(f"{kind.upper()} device {number} is not available", where=where, hint=hint)
+    hint = f"{_REMEDIES[kind]}, or use --device cpu."
+    return DeviceUnavailableError(f"{kind.upper()} is not available", where=where, hint=hint)
+
+
+def expect_usable(name: str, environ: Mapping[str, str]) -> None:
+    """Raise DeviceUnavailableError unless torch can use a device."""
+    kind, _, number = name.partition(":")
+    if kind == "cpu":
+        return
+    try:
+        machine = survey(environ)
+    except ImportError:
+        machine = Hardware()
+    if not getattr(machine, kind):
+        raise unavailable(name)
+    if number and int(number) >= _count(kind):
+        raise unavailable(name, others=True)
+
+
+def _count(kind: str) -> int:
+    import torch  # noqa: PLC0415 - as above
+
+    return torch.cuda.device_count() if kind == "cuda" else torch.xpu.device_count()
 
 
 def survey(environ: Mapping[str, str]) -> Hardware:

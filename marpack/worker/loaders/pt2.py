@@ -1,6 +1,7 @@
 """.pt2 and .so: exported programs and AOTInductor, held to weights_only."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,17 +10,19 @@ from typing import Any
 import torch
 
 from marpack.errors import WeightsError
+from marpack.weights.exported_scan import scan_exported
+from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.torch_zip import TorchZip
 from marpack.worker.loaders.registry import Job
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-# Constants that torch unpickles without asking torch.load.
-_CODE = ("data/constants/opaque_obj", "data/constants/custom_obj")
+# Constants that torch unpickles without asking torch.load; it looks them up without regard to case.
+_CODE = re.compile(r"(?:^|/)data/constants/(?:opaque|custom)_obj", re.IGNORECASE)
 Compiled = Any  # a function of the exported signature
 
 
 class PackageNeedsCodeError(WeightsError):
-    """A package holds constants that only come to be by running code."""
+    """A package holds constants or text that torch would run as code, or that marpack does not know."""
 
     code = "package-needs-code"
 
@@ -45,11 +48,17 @@ def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
 
 def _refuse_code(path: Path) -> None:
     with path.open("rb") as file:
-        found = next((name for name in TorchZip.read(file).members if name.startswith(_CODE)), None)
-    if found is not None:
+        archive = TorchZip.read(file)
+        member = next((entry.name for entry in archive.entries if _CODE.search(entry.name)), None)
+        what = "the package holds an object that is made by running pickled code"
+        if member is None and archive.is_exported:
+            for problem in scan_exported(archive, OpcodeBudget()).problems:
+                member, what = problem.member, f"loading the package can run code: {problem.reason}"
+                break
+    if member is not None:
         raise PackageNeedsCodeError(
-            "the package holds an object that is made by running pickled code",
-            where=f"{path.name}!{found}",
+            what,
+            where=f"{path.name}!{member}",
             hint="export the model without custom objects; or, if you trust it as you trust code, --trust-pickle",
         )
 

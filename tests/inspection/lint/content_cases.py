@@ -163,7 +163,8 @@ REQUIREMENTS = [
          "https://example.org/odd-1.0-py3-none-any.whl\ntransformers @ https://example.org/transformers-4.0-py3-none-any.whl\n"},
          ("N requirements-need-setting requirements.txt",), model={"requirements_file": "requirements.txt"}, fails=True),
     Case("requirements-may-provide", {"handler.py": f"import odd\n{CLASS}", "requirements.txt": "git+https://example.org/x.git\n"},
-         ("N requirements-need-setting requirements.txt", "N import-unlisted handler.py:1"),
+         ("N requirements-need-setting requirements.txt", "N requirements-unnamed requirements.txt:1",
+          "N import-unlisted handler.py:1"),
          model={"requirements_file": "requirements.txt"}, fails=True),
 ]  # fmt: skip
 
@@ -413,7 +414,7 @@ CONFIGS = [
     configured("true-key", "a: 1\nyes: 2\n", f"E config-key {YAML}:2", fails=False),
     configured("wrongly-tagged", "a: !!bool perhaps\nb: !!timestamp never\n", f"E config-syntax {YAML}"),
     configured("tab-after-colon", "a:\t1\n", f"E config-syntax {YAML}:1"),
-    configured("large", "a: " + "x" * 70_000 + "\n", f"N config-unchecked {YAML}"),
+    configured("large", "a: " + "x" * (1 << 20) + "\n", f"N config-unchecked {YAML}"),
     configured("very-large", "a: " + "x" * 3_200_000 + "\n", f"W config-beyond-frontend {YAML}"),
     configured("latin-1", "a: é\n".encode("latin-1"), f"E config-encoding {YAML}:1"),
     configured("bom", b"\xef\xbb\xbfbatchSize: 2\n"),

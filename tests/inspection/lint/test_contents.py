@@ -86,11 +86,14 @@ HINTS = [
         "jupyter nbconvert --to script n.ipynb, keep the model's class alone in it, and name the .py file",
     ),
     (imports("listing", "import cv2"), BUILD.format("opencv-python")),
-    (imports("listing-unknown", "import my_thing"), BUILD.format("my-thing") + "; if it is a file of yours, pack it"),
+    (
+        imports("listing-unknown", "import my_thing"),
+        BUILD.format("its distribution") + "; if it is a file of yours, pack it",
+    ),
     (required("listing-more", "timm\n", handler__py=f"import mii\n{CLASS}"), "add deepspeed-mii to requirements.txt"),
     (
         required("listing-may-do", "py-thing\n", handler__py=f"import thing\n{CLASS}"),
-        "if it does not, add thing to them",
+        "if it does not, add its distribution to them",
     ),
     (
         Case(
@@ -98,7 +101,7 @@ HINTS = [
             {"transformer_handler.py": f"import transformers_x\n{CLASS}"},
             model={"handler": "transformer_handler.py"},
         ),
-        BUILD.format("transformers-x") + "; if it is a file of yours, pack it",
+        BUILD.format("its distribution") + "; if it is a file of yours, pack it",
     ),
     (imports("distribution", "import transformers", files={"transformer.py": ""}), BUILD.format("transformers")),
 ]
@@ -123,16 +126,20 @@ FLAT = "'pkg' is not packed, but {} is at the archive's root: --extra-files leav
 FLATTENED = [
     (
         imports("package", "from pkg.mod import X", files={"__init__.py": "", "mod.py": ""}),
-        "error",
+        "warning",
         FLAT.format("mod.py"),
     ),
-    (imports("name", "from pkg import X", files={"__init__.py": ""}), "warning", FLAT.format("__init__.py")),
     (imports("module", "from pkg import mod", files={"mod.py": ""}), "warning", FLAT.format("mod.py")),
     (imports("deferred", "def f():\n    import pkg.mod", files={"mod.py": ""}), "warning", FLAT.format("mod.py")),
     (
         imports("homely", "from utils.mod import X", files={"mod.py": ""}),
         "error",
         FLAT.format("mod.py").replace("pkg", "utils"),
+    ),
+    (
+        imports("homely package", "import utils", files={"__init__.py": ""}),
+        "error",
+        FLAT.format("__init__.py").replace("pkg", "utils"),
     ),
 ]
 
@@ -145,7 +152,7 @@ def test_a_folder_whose_contents_alone_are_packed_is_recognised(case, severity, 
 
 
 def test_a_file_at_the_root_is_no_part_of_a_package_that_has_it_too():
-    for source in ("import timm.mod", "import pkg.handler", "import pkg.other"):
+    for source in ("import timm.mod", "import pkg.handler", "import pkg.other", "import pkg", "from pkg import X"):
         found = told(imports("others", source, files={"mod.py": "", "__init__.py": ""}).findings())
         assert found == ["W import-unlisted handler.py:1"]
 
@@ -182,3 +189,37 @@ def test_the_first_places_of_many_are_told_each():
     assert len([line for line in told(config.findings()) if "config-duplicate-key" in line]) == 20
     text = "{" + ", ".join(f'"{number}": "a{number}", "{number}": "a{number}"' for number in range(15)) + "}"
     assert len([line for line in told(labelled("twice", text).findings()) if "labels-duplicate-key" in line]) == 10
+
+
+NO_CONFIG = "def handle(data, context):\n    {}\n    return data\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "config", "code"),
+    [
+        ("size = context.model_yaml_config['handler']['size']", None, "config-key-missing"),
+        ("config = context.model_yaml_config; size = config['handler']", None, "config-key-missing"),
+        ("size = context.model_yaml_config['handler']", "minWorkers: 1\n", "config-key-missing"),
+        ("size = context.model_yaml_config['handler']", "handler: {size: 1}\n", None),
+        ("size = context.model_yaml_config.get('handler')", None, None),
+        ("size = 'handler' in context.model_yaml_config and context.model_yaml_config['handler']", None, None),
+        ("try: size = context.model_yaml_config['handler']\n    except KeyError: pass", None, None),
+        ("context.model_yaml_config['handler'] = 1", None, None),
+        ("file = context.manifest['model']['modelFile']", None, "manifest-key-missing"),
+        ("model = context.manifest['model']; file = model['serializedFile']", None, "manifest-key-missing"),
+        ("file = context.manifest['model'].get('modelFile')", None, None),
+        ("name = context.manifest['model']['modelName']", None, None),
+        ("other = context['handler']", None, None),
+    ],
+)
+def test_what_the_handler_reads_and_nobody_packed_is_told(line, config, code):
+    files = {"handler.py": NO_CONFIG.format(line)} | ({"c.yaml": config} if config else {})
+    found = Case("lookup", files, model={"config_file": "c.yaml"} if config else {}).findings()
+    assert [finding.code for finding in found] == ([code] if code else [])
+    assert [finding.where for finding in found] == (["handler.py:2"] if code else [])
+
+
+def test_each_key_that_is_missing_is_told_of_once_with_the_option_that_sets_it():
+    source = NO_CONFIG.format("a = context.manifest['model']['modelFile'] + context.manifest['model']['modelFile']")
+    [finding] = Case("once", {"handler.py": source}).findings()
+    assert "--model-file" in str(finding.hint)

@@ -1,14 +1,16 @@
 import sys
+from contextlib import nullcontext
 from types import ModuleType
 
 import pytest
 import torch
 
-from marpack.errors import UsageError
+from marpack.errors import DeviceUnavailableError, UsageError
 from marpack.worker.loaders.device import (
     Hardware,
     Override,
     choose,
+    expect_usable,
     override,
     survey,
     torch_device,
@@ -65,6 +67,24 @@ def test_no_such_device(spec):
     with pytest.raises(UsageError, match="--device: no such device") as failure:
         override(spec)
     assert "cuda:N" in failure.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "usable"),
+    [*(("cpu", 0, True), ("cuda", 1, True), ("cuda:1", 2, True), ("xla", 0, True)),
+     *(("cuda", 0, False), ("cuda:1", 1, False), ("xpu", 9, False), ("mps", 0, False))],
+)  # fmt: skip
+def test_a_device_is_usable_if_torch_has_it(monkeypatch, name: str, count: int, *, usable: bool):
+    monkeypatch.setattr("marpack.worker.loaders.device.survey", lambda _: Hardware(cuda=count > 0, xla=True))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    with nullcontext() if usable else pytest.raises(DeviceUnavailableError):
+        expect_usable(name, {})
+
+
+def test_without_torch_no_accelerator_is_usable(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(DeviceUnavailableError):
+        expect_usable("cuda", {})
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import save_file
+from weights.exports import changed, with_guard, with_node
 
 from marpack.errors import WeightsError
 from marpack.weights.kind import WeightsFormat
@@ -215,6 +217,28 @@ def test_an_exported_program_with_opaque_objects_is_refused(net, model_dir, job)
         load("w.pt2", job)
     assert "--trust-pickle" in failure.value.hint
     assert not (model_dir / "ran").exists()
+
+
+@pytest.mark.parametrize("change", [with_guard("print()"), with_node(target="torch.ops.mine.op.default")])
+def test_an_exported_program_with_text_that_torch_runs_is_refused(net, model_dir, job, change):
+    torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
+    changed(model_dir / "good.pt2", model_dir / "evil.pt2", change)
+    with pytest.raises(pt2.PackageNeedsCodeError) as failure:
+        load("evil.pt2", job)
+    assert failure.value.code == "package-needs-code"
+    assert "evil.pt2!good/models/model.json" in failure.value.where
+
+
+def test_trust_loads_text_that_torch_runs(net, model_dir, job):
+    torch.export.save(torch.export.export(net, (BATCH,)), model_dir / "good.pt2")
+    changed(
+        model_dir / "good.pt2",
+        model_dir / "own.pt2",
+        with_guard(f"not __import__('os').mkdir({str(model_dir / 'ran')!r})"),
+    )
+    trusted = replace(job("own.pt2"), trust_pickle=True)
+    registry.load_model(kind_of(trusted.path), trusted)(BATCH)
+    assert (model_dir / "ran").exists()
 
 
 def test_a_setting_of_the_environment_comes_back(net, model_dir, job, monkeypatch):

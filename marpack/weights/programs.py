@@ -1,0 +1,103 @@
+"""Native and generated code among an archive's files, recognised by its first bytes, its name or a zip's members."""
+
+import re
+from enum import StrEnum
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from marpack.weights.bytestream import read_at
+from marpack.weights.zip_entries import ZipEntry
+
+_PE_OFFSET = 0x3C  # bytes from the start of a DOS header to the offset of the PE header
+_PYC_MAGIC = range(3000, 4000)  # Python 3's; every release has its own
+_PYC_2 = range(50_000, 65_536)  # Python 1.5 to 2.7
+_PYC_HEADER = 16  # bytes
+_NATIVE = (
+    b"\x7fELF",  # ELF
+    b"\xfe\xed\xfa\xce",  # Mach-O
+    b"\xfe\xed\xfa\xcf",  # Mach-O
+    b"\xce\xfa\xed\xfe",  # Mach-O
+    b"\xcf\xfa\xed\xfe",  # Mach-O
+    b"\xca\xfe\xba\xbe",  # Mach-O or Java class
+    b"\xbe\xba\xfe\xca",  # Mach-O
+    b"\xca\xfe\xba\xbf",  # Mach-O
+    b"!<arch>\n",  # object archive
+    b"\0asm\x01\0\0\0",  # WebAssembly
+    b"BC\xc0\xde",  # LLVM bitcode
+    b"\xde\xc0\x17\x0b",  # LLVM bitcode
+    b"\x50\xed\x55\xba",  # CUDA fat binary
+    b"dex\n0",  # Dalvik
+)
+_NAMES = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dll|dylib|exe|o|cubin|hsaco|node|wasm)\Z", re.IGNORECASE)
+_PYTHON_NAMES = re.compile(r"\.py[co]\Z", re.IGNORECASE)
+# torch looks members up without regard to case.
+_AOTI = re.compile(r"(?:^|/)data/aotinductor/.", re.IGNORECASE)
+_GENERATED = re.compile(r"\.(?:py|c|cc|cpp|cxx|h|hpp|cu|cuh|s|ptx|ll|metal|spv)\Z", re.IGNORECASE)
+_PACKAGE = re.compile(r"(?:^|/)\.data/extern_modules\Z", re.IGNORECASE)
+_VERSION = re.compile(r"(?:^|/)\.data/version\Z", re.IGNORECASE)
+_EXPORTED = re.compile(r"(?:^|/)archive_format\Z", re.IGNORECASE)
+FIRST_BYTES = frozenset(magic[:1] for magic in _NATIVE) | {b"M"}  # with which native code may begin
+
+
+class ProgramKind(StrEnum):
+    """A kind of code that runs without an interpreter of ours in between."""
+
+    NATIVE = "native code"
+    BYTECODE = "Python bytecode"
+    GENERATED = "generated code"
+    AOTI_PACKAGE = "AOTInductor package"
+    TORCH_PACKAGE = "torch.package"
+
+
+class Program(Struct, frozen=True):
+    """A file, or a member of one, that holds native or generated code."""
+
+    where: str  # "model.pt2!model/data/aotinductor/model/a.so"
+    kind: ProgramKind
+
+
+def program_kind(name: str, head: bytes, file: BinaryIO) -> ProgramKind | None:
+    """Return the kind of program that a file is, by its name or its content; None for another file.
+
+    Args:
+        name: Its path, within whatever holds it.
+        head: Its first 64 bytes or more.
+        file: Seekable.
+    """
+    if head.startswith(_NATIVE) or _is_windows(head, file):
+        return ProgramKind.NATIVE
+    return ProgramKind.BYTECODE if _is_bytecode(head) else named_kind(name)
+
+
+def named_kind(name: str) -> ProgramKind | None:
+    """Return the kind of program that a file's name says it is; None for another name."""
+    if _NAMES.search(name):
+        return ProgramKind.NATIVE
+    if _PYTHON_NAMES.search(name):
+        return ProgramKind.BYTECODE
+    return ProgramKind.GENERATED if _AOTI.search(name) and _GENERATED.search(name) else None
+
+
+def package_kind(entries: tuple[ZipEntry, ...]) -> ProgramKind | None:
+    """Return the kind of program that a zip is, by the names of its members; None for another zip."""
+    names = [entry.name for entry in entries]
+    is_exported = any(map(_EXPORTED.search, names))
+    if any(map(_PACKAGE.search, names)) or (not is_exported and any(map(_VERSION.search, names))):
+        return ProgramKind.TORCH_PACKAGE
+    return ProgramKind.AOTI_PACKAGE if any(map(_AOTI.search, names)) else None
+
+
+def _is_windows(head: bytes, file: BinaryIO) -> bool:
+    """Tell whether a DOS header leads to a PE header."""
+    if not head.startswith(b"MZ"):
+        return False
+    return read_at(file, int.from_bytes(head[_PE_OFFSET : _PE_OFFSET + 4], "little"), 4) == b"PE\0\0"
+
+
+def _is_bytecode(head: bytes) -> bool:
+    magic = int.from_bytes(head[:2], "little")
+    if len(head) < _PYC_HEADER or head[2:4] != b"\r\n":
+        return False
+    flags = int.from_bytes(head[4:8], "little")
+    return magic in _PYC_2 or (magic in _PYC_MAGIC and flags <= 3)

@@ -1,0 +1,79 @@
+"""No command suggests to install a package whose name it made from a module's: anyone could publish it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli.running import marpack
+
+from marpack.cli.main import main
+
+NAME = "zz_invented_pkg"
+HANDLER = f"import {NAME}\nfrom {NAME}.models import Net\n\n\ndef handle(data, context):\n    return data\n"
+DEFERRED = f"def handle(data, context):\n    import {NAME}.inner\n    return data\n"
+INSTALLING = re.compile(r"pip[ \n]+install[^\n]*(zz.invented|vllm.handler)|zz-invented|vllm-handler|list zz.invented")
+PROJECTS: dict[str, dict[str, str]] = {
+    "at the top": {"handler.py": HANDLER},
+    "in a call": {"handler.py": DEFERRED},
+    "with a package of the author's": {"handler.py": HANDLER, "__init__.py": "", "models/__init__.py": ""},
+    "with requirements": {"handler.py": HANDLER, "requirements.txt": "zz-other\n"},
+}
+
+
+def project(folder: Path, files: dict[str, str], handler: str = "handler.py") -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    keys = "requirements: requirements.txt\n" if "requirements.txt" in files else ""
+    keys += "files: [__init__.py, models]\n" if "__init__.py" in files else ""
+    keys += "config: {asyncCommunication: true}\n" if handler == "vllm_handler" else ""
+    (folder / "marpack.yaml").write_text(f"name: tiny\nversion: '1'\nhandler: {handler}\n{keys}")
+    return folder
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert not end.value.code
+    return "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_reading_suggests_no_invented_package(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project(tmp_path, PROJECTS[name]))
+    for command in ("build", "inspect"):
+        text = printed(capsys, command, ".")
+        assert NAME in text
+        assert not INSTALLING.search(text)
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_running_suggests_no_invented_package(command: str, tmp_path: Path) -> None:
+    folder = project(tmp_path, PROJECTS["with a package of the author's"])
+    done = marpack(command, ".", *(["--data", "1"] if command == "run" else []), cwd=folder, code=4)
+    assert NAME in done.stdout + done.stderr
+    assert not INSTALLING.search(done.stdout + done.stderr)
+
+
+def test_a_servers_handler_without_its_engine_is_told_as_what_it_is(tmp_path: Path) -> None:
+    done = marpack("check", cwd=project(tmp_path, {}, "vllm_handler"), code=1)
+    text = done.stdout + done.stderr
+    assert not INSTALLING.search(text)
+    assert "needs vLLM" in " ".join(text.split())
+    assert "lacking-here" in text
+    assert "must not be deployed" not in text
+
+
+def test_a_variable_that_is_not_set_gets_its_hint(tmp_path: Path, make_mar: Callable[..., Path]) -> None:
+    mar = make_mar("import os\nSIZE = os.environ['ZZ_SIZE']\n\n\ndef handle(data, context):\n    return data\n")
+    assert "ZZ_SIZE=… marpack" in " ".join(marpack("run", str(mar), "--data", "1", code=4).stderr.split())
+
+
+def test_a_config_that_is_not_packed_gets_its_option(make_mar: Callable[..., Path]) -> None:
+    source = "def handle(data, context):\n    size = context.model_yaml_config['handler']['size']\n    return data\n"
+    mar = make_mar(source)
+    assert "--config-file" in " ".join(marpack("run", str(mar), "--data", "1", code=4).stderr.split())
+    assert "config-key-missing" in marpack("inspect", str(mar)).stdout

@@ -1,0 +1,141 @@
+"""`check --require-safe`: programs and weights that need trust fail, whatever else is trusted."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from gate.archives import archive, examine, project
+from isal import isal_zlib
+
+import marpack
+from marpack.api.settings import Noticing
+from marpack.archive.reader import open_archive
+from marpack.cli.main import marpack as command
+from marpack.cli.run_output import tell_findings
+from marpack.errors import ArchiveError, ExitCode, UsageError
+from marpack.findings import Finding, Severity
+from marpack.gate.candidate import Candidate, CheckOptions
+from marpack.gate.check import CheckSelection, check
+from marpack.gate.verdicts import CheckResult, Verdict
+from marpack.project.source import ResolvedSource
+from marpack.serving.loading import Door, ProgramsRefusedError
+from marpack.torchserve.messages import Load
+
+LIBRARY = Path(isal_zlib.__file__).read_bytes()[:2000]
+NATIVE = {"notes.txt": LIBRARY}
+UNREAD = {"words.pkl": pickle.dumps({"a": 1})[:-1]}
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return archive(tmp_path_factory.mktemp("native"), files=NATIVE)
+
+
+@pytest.fixture(scope="module")
+def unread(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return archive(tmp_path_factory.mktemp("unread"), files=UNREAD)
+
+
+def code_of(*words: str) -> int:
+    result = CliRunner().invoke(command, words)
+    return int(getattr(result.exception, "exit_code", result.exit_code))
+
+
+def pickles_of(path: Path, **options: Any) -> CheckResult:
+    with Candidate(ResolvedSource(path=path), CheckOptions(**options)) as candidate:
+        report = check(candidate, CheckSelection.of(["pickles"]))
+    return next(checked for checked in report.checks if checked.name == "pickles")
+
+
+def test_programs_fail_only_where_that_is_asked_for(native: Path) -> None:
+    for options, verdict, severity in [
+        ({}, Verdict.PASSED, Severity.NOTE),
+        ({"require_safe": True}, Verdict.FAILED, Severity.ERROR),
+        ({"require_safe": True, "trust_native": True}, Verdict.PASSED, Severity.NOTE),
+    ]:
+        checked = pickles_of(native, **options)
+        assert checked.verdict is verdict
+        assert checked.exit_code == ExitCode.SHORT
+        assert [(finding.code, finding.severity) for finding in checked.findings] == [("program", severity)]
+
+
+def test_trust_in_pickles_does_not_make_them_safe(unread: Path) -> None:
+    trusting = Load(model_dir="", trust_pickle=True)
+    assert pickles_of(unread, load=trusting).verdict is Verdict.PASSED
+    assert pickles_of(unread, load=trusting, require_safe=True).verdict is Verdict.FAILED
+
+
+def test_a_project_cannot_weaken_it(tmp_path: Path) -> None:
+    folder = project(tmp_path, files=NATIVE, checks={"pickles": "warning"})
+    for required, exit_code in [(False, ExitCode.OK), (True, ExitCode.SHORT)]:
+        assert examine(folder, choice=CheckSelection.of(["pickles"]), require_safe=required).exit_code is exit_code
+
+
+def test_run_and_score_report_programs(native: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found: list[Finding] = []
+    with open_archive(native) as opened:
+        Noticing(found.extend, env="isolated").opened(ResolvedSource(path=native), opened)
+    assert [(each.code, each.severity) for each in found] == [("program", Severity.NOTE)]
+    tell_findings(found)
+    assert "program" in capsys.readouterr().err
+
+
+def test_check_and_serve_agree(native: Path, unread: Path, tmp_path: Path) -> None:
+    plain = archive(tmp_path)
+    for path in (native, unread, plain):
+        for trust in (False, True):
+            with open_archive(path) as opened:
+                try:
+                    Door(require_safe=True, trust_native=trust).admit(opened)
+                    admitted = True
+                except ArchiveError:
+                    admitted = False
+            passed = pickles_of(path, require_safe=True, trust_native=trust).verdict is Verdict.PASSED
+            assert admitted is passed is (path == plain or (trust and path == native))
+
+
+def test_serve_refuses_programs_with_a_code_of_their_own(native: Path) -> None:
+    with open_archive(native) as opened, pytest.raises(ProgramsRefusedError) as refused:
+        Door(require_safe=True).admit(opened)
+    assert (refused.value.code, refused.value.exit_code) == ("program", ExitCode.SHORT)
+    assert refused.value.hint
+    with open_archive(native) as opened:
+        assert [finding.code for finding in Door().admit(opened)] == ["program"]
+
+
+def test_the_python_function_has_the_options(native: Path) -> None:
+    verdicts = [
+        marpack.check(native, only=["pickles"], require_safe=required, trust_native=trusted).exit_code
+        for required, trusted in [(False, False), (True, False), (True, True)]
+    ]
+    assert verdicts == [ExitCode.OK, ExitCode.SHORT, ExitCode.OK]
+    with pytest.raises(UsageError):
+        marpack.check(native, trust_native=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], 0),
+        (["--require-safe"], 1),
+        (["--require-safe", "--trust-native"], 0),
+        (["--trust-native"], 2),
+    ],
+)
+def test_the_command_has_the_options(native: Path, words: list[str], code: int) -> None:
+    assert code_of("check", str(native), "--only", "pickles", *words) == code
+
+
+@pytest.mark.parametrize("left_out", [["--skip", "pickles"], ["--only", "digests"]])
+def test_what_is_required_cannot_be_left_out(native: Path, left_out: list[str]) -> None:
+    assert code_of("check", str(native), "--require-safe", *left_out) == 2
+
+
+def test_serve_refuses_trust_without_a_requirement(native: Path) -> None:
+    assert code_of("serve", str(native), "--port", "0", "--trust-native") == 2
+
+
+def test_serve_ends_with_the_code_of_a_finding(native: Path) -> None:
+    assert code_of("serve", str(native), "--port", "0", "--require-safe") == 1

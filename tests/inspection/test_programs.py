@@ -1,0 +1,200 @@
+"""Programs are found wherever they are, and what torch.export.load runs is not called safe."""
+
+import bz2
+import gzip
+import io
+import json
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from inspection.test_remote import packed
+from isal import isal_zlib
+from weights.exports import changed, with_guard, with_node, write_small
+
+from marpack.archive.reader import open_archive
+from marpack.findings import Severity
+from marpack.inspection.inspect import inspect
+from marpack.inspection.nested import NestedScan
+from marpack.inspection.pickles import PickleVerdict
+from marpack.inspection.programs import find_programs
+from marpack.project.plan import PlannedMember
+from marpack.weights.detect import recognize
+from marpack.weights.programs import Program, ProgramKind
+
+LIBRARY = Path(isal_zlib.__file__).read_bytes()[:2000]
+
+
+def programs(content: bytes, name: str = "notes.bin") -> list[Program]:
+    file, walk = io.BytesIO(content), NestedScan()
+    return [part for part in walk.file(name, file, recognize(file, walk.budget)) if isinstance(part, Program)]
+
+
+def zipped(content: bytes, name: str = "a.txt", method: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+def tarred(content: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        info = tarfile.TarInfo("a.txt")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        bytes,
+        zipped,
+        lambda content: zipped(content, method=zipfile.ZIP_DEFLATED),
+        tarred,
+        gzip.compress,
+        bz2.compress,
+        lambda content: gzip.compress(tarred(content)),
+        lambda content: zipped(gzip.compress(zipped(content))),
+    ],
+)
+def test_native_code_is_found_within_other_files(wrap: Callable[[bytes], bytes]) -> None:
+    (found,) = programs(wrap(LIBRARY))
+    assert found.kind is ProgramKind.NATIVE
+    assert found.where.startswith("notes.bin")
+
+
+def test_native_code_among_torchs_numbers_is_found(saved: Callable[..., bytes]) -> None:
+    numbers = torch.frombuffer(bytearray(LIBRARY), dtype=torch.uint8)
+    (found,) = programs(saved({"a": numbers}), "net.pt")
+    assert found == Program("net.pt!archive/data/0", ProgramKind.NATIVE)
+
+
+def test_a_torch_package_needs_trust(tmp_path: Path, scan: Callable[..., Any]) -> None:
+    """A module of its own that has the name of a safe one is what its pickles import."""
+    with torch.package.PackageExporter(str(tmp_path / "p.pt")) as package:
+        package.save_source_string("collections", "class OrderedDict(dict): pass")
+        package.save_text("p", "t.txt", "x")
+    content = (tmp_path / "p.pt").read_bytes()
+    assert programs(content)[0].kind is ProgramKind.TORCH_PACKAGE
+    assert scan(content).verdict is PickleVerdict.NEEDS_TRUST
+    assert scan(zipped(gzip.compress(content))).verdict is PickleVerdict.NEEDS_TRUST
+
+
+def test_an_aoti_package_is_reported_with_its_files() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("net/archive_format", "pt2")
+        archive.writestr("net/data/aotinductor/model/a.so", LIBRARY)
+        archive.writestr("net/data/aotinductor/model/b.cpp", "int main() {}")
+        archive.writestr("net/data/aotinductor/model/c.json", "{}")
+    found = {part.where.rpartition("/")[2]: part.kind for part in programs(file.getvalue(), "net.pt2")}
+    assert found == {
+        "net.pt2": ProgramKind.AOTI_PACKAGE,
+        "a.so": ProgramKind.NATIVE,
+        "b.cpp": ProgramKind.GENERATED,
+    }
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small(tmp_path_factory.mktemp("program") / "net.pt2")
+
+
+def test_an_honest_program_is_safe(program: Path, scan: Callable[..., Any]) -> None:
+    found = scan(program.read_bytes(), "net.pt2")
+    assert (found.verdict, found.expressions, found.unscanned) == (PickleVerdict.SAFE, (), ())
+    assert not programs(program.read_bytes())
+
+
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress, tarred, zipped])
+def test_a_hostile_expression_is_dangerous_wherever_it_is(
+    wrap: Callable[[bytes], bytes], program: Path, tmp_path: Path, scan: Callable[..., Any]
+) -> None:
+    evil = changed(program, tmp_path / "evil.pt2", with_guard("print()"))
+    found = scan(wrap(evil.read_bytes()))
+    assert found.verdict is PickleVerdict.DANGEROUS
+    assert found.expressions[0].where.endswith("models/model.json")
+
+
+def test_an_unknown_operator_needs_trust(program: Path, tmp_path: Path, scan: Callable[..., Any]) -> None:
+    odd = changed(program, tmp_path / "odd.pt2", with_node(target="torch.ops.torchvision.nms.default"))
+    found = scan(odd.read_bytes())
+    assert (found.verdict, found.expressions) == (PickleVerdict.NEEDS_TRUST, ())
+
+
+class Runs:
+    def __reduce__(self) -> Any:
+        return print, ("x",)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "use_pickle"),
+    [("weights", "weight_0", True), ("constants", "tensor_0", True), ("constants", "opaque_obj_0", False)],
+)
+def test_what_torch_unpickles_is_read_as_a_pickle(
+    folder: str, name: str, use_pickle: bool, program: Path, tmp_path: Path, scan: Callable[..., Any]
+) -> None:
+    meta = {"path_name": name, "is_param": False, "use_pickle": use_pickle, "tensor_meta": None}
+    files = {
+        f"data/{folder}/model_{folder}_config.json": json.dumps({"config": {"w": meta}}).encode(),
+        f"data/{folder}/{name}": b"1" + pickle.dumps(Runs(), 0),  # its first byte says nothing
+    }
+    evil = changed(program, tmp_path / "evil.pt2", lambda _: None, **files)
+    assert scan(evil.read_bytes()).verdict is not PickleVerdict.SAFE
+
+
+def test_a_remote_look_fetches_what_it_judges(program: Path, tmp_path: Path, serve: Any) -> None:
+    evil = changed(
+        program, tmp_path / "evil.pt2", with_guard("print()"), **{"data/constants/opaque_obj_0": b"cos\nx\n."}
+    )
+    packed(tmp_path, evil)
+    with open_archive(f"{serve.url}/net.mar") as archive:
+        remote = inspect(archive)
+    with open_archive(tmp_path / "net.mar") as archive:
+        local = inspect(archive)
+    assert remote.pickles.verdict is PickleVerdict.DANGEROUS
+    assert remote.pickles.expressions == local.pickles.expressions
+    assert [each.where for each in remote.pickles.pickles] == [each.where for each in local.pickles.pickles]
+    assert {"dangerous-expression", "dangerous-pickle"} <= {finding.code for finding in remote.findings}
+    assert remote.weights[0].inputs == local.weights[0].inputs != ()
+
+
+def test_numbers_stay_unfetched(tmp_path: Path, serve: Any) -> None:
+    class Large(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1_000_000))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.weight
+
+    torch.export.save(torch.export.export(Large(), (torch.zeros(1),)), tmp_path / "large.pt2")
+    packed(tmp_path, tmp_path / "large.pt2")
+    with open_archive(f"{serve.url}/net.mar") as archive:
+        found = inspect(archive)
+    assert (found.pickles.verdict, found.pickles.unfetched) == (PickleVerdict.SAFE, 2)  # one is the example input's
+    assert serve.sent < 500_000
+
+
+def test_an_inspection_names_them_in_one_finding(tmp_path: Path, program: Path) -> None:
+    members = (PlannedMember("notes.txt", LIBRARY), PlannedMember("wheel.zip", zipped(LIBRARY, "a.so")))
+    with open_archive(packed(tmp_path, program, *members)) as archive:
+        found, quick = inspect(archive), list(find_programs(archive))
+    assert (
+        set(found.programs)
+        == set(quick)
+        == {
+            Program("notes.txt", ProgramKind.NATIVE),
+            Program("wheel.zip!a.so", ProgramKind.NATIVE),
+        }
+    )
+    (finding,) = (each for each in found.findings if each.code == "program")
+    assert finding.severity is Severity.NOTE
+    assert found.pickles.verdict is PickleVerdict.SAFE

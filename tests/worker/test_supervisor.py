@@ -1,0 +1,182 @@
+"""What a handler started ends with its worker and with marpack, however it was detached (Linux)."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from marpack.runner.client import Worker
+from marpack.torchserve.messages import Load, Part, Request
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no subreapers")
+
+# Each process writes its id to a file of its own: nothing else tells the two apart from outside.
+HANDLER = textwrap.dedent(
+    """
+    import os, subprocess, sys, time
+
+    def note(name, pid):
+        with open(f"../pids/{name}~", "w") as file:
+            file.write(str(pid))
+        os.rename(f"../pids/{name}~", f"../pids/{name}")
+
+    def handle(data, context):
+        if data is None:
+            return
+        word = bytes(data[0]["body"]).decode()
+        # Without an environment, a session and a group of the worker's: nothing but its ancestors tells whose it is.
+        note("session", subprocess.Popen(["/bin/sleep", "90"], start_new_session=True, env={}).pid)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                note("daemon", os.getpid())
+                os.execve("/bin/sleep", ["sleep", "90"], {})
+            os._exit(0)
+        while not os.path.exists("../pids/daemon"):
+            time.sleep(0.01)
+        note("worker", os.getpid())
+        if word == "exit":
+            os._exit(3)
+        if word == "hang":
+            time.sleep(90)
+        if word == "group":
+            os.killpg(os.getpgid(0), 9)
+        return ["ok"]
+    """
+)
+PROCESSES = ("session", "daemon", "worker")
+PARENT = textwrap.dedent(
+    """
+    import sys, threading, time
+    from marpack.runner.client import Worker
+    from marpack.torchserve.messages import Load, Part, Request
+
+    def ask():
+        worker = Worker.spawn()
+        worker.load(Load(model_dir=sys.argv[1]))
+        worker.submit((Request(id="id", parts=(Part("body", b"hang"),)),))
+
+    thread = threading.Thread(target=ask)
+    thread.start() if sys.argv[2] == "thread" else ask()
+    time.sleep(90)
+    """
+)
+
+
+@pytest.fixture
+def folder(make_folder, tmp_path: Path) -> Path:
+    (tmp_path / "pids").mkdir()
+    return make_folder(HANDLER)
+
+
+def started(folder: Path) -> dict[str, int]:
+    """Return the ids of the processes that the handler started, and its own, once all of them exist."""
+    pids, until = folder.parent / "pids", time.monotonic() + 60
+    while not all((pids / name).exists() for name in PROCESSES):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return {name: int((pids / name).read_text()) for name in PROCESSES}
+
+
+def survivors(processes: dict[str, int], *, within: float) -> list[str]:
+    """Return which of some processes still run after some seconds, and end those."""
+    until = time.monotonic() + within
+    while (alive := [name for name, pid in processes.items() if runs(pid)]) and time.monotonic() < until:
+        time.sleep(0.02)
+    for name in alive:
+        os.kill(processes[name], signal.SIGKILL)
+    return alive
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def one(word: str) -> tuple[Request, ...]:
+    return (Request(id="id", parts=(Part("body", word.encode()),)),)
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_detached_processes_end_with_a_parent_that_is_killed(folder: Path, where: str):
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(folder), where]) as parent:
+        processes = started(folder)
+        parent.kill()
+    assert survivors(processes, within=5) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "ending"),
+    [("hang", "did not answer in time"), ("exit", "ended with exit code 3"), ("group", "was killed by SIGKILL")],
+)
+def test_detached_processes_end_with_a_worker_that_ends_early(folder: Path, word: str, ending: str):
+    with Worker.spawn() as worker:
+        worker.load(Load(model_dir=str(folder)))
+        worker.submit(one(word))
+        processes = started(folder)
+        if word != "hang":
+            assert worker.process.ended(within=10)
+        assert worker.process.how_it_ended() == ending
+        worker.kill()
+        assert survivors(processes, within=0.5) == []
+
+
+def test_detached_processes_end_when_the_worker_is_closed(folder: Path):
+    with Worker.spawn() as worker:
+        loaded = worker.load(Load(model_dir=str(folder)))
+        worker.submit(one("answer"))
+        processes = started(folder)
+        assert processes["worker"] == loaded.pid == worker.process.handler_pid != worker.process.pid
+    assert survivors(processes, within=0.5) == []
+
+
+def test_a_supervisor_reaps_what_ends_while_the_worker_lives(folder: Path):
+    with Worker.spawn() as worker:
+        worker.load(Load(model_dir=str(folder)))
+        worker.submit(one("answer"))
+        processes = started(folder)
+        os.kill(processes["daemon"], signal.SIGKILL)
+        until = time.monotonic() + 5
+        while Path(f"/proc/{processes['daemon']}").exists():  # a zombie still has its entry
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert not worker.process.ended()
+
+
+def test_a_supervisor_that_is_killed_takes_its_worker_along(folder: Path):
+    with Worker.spawn() as worker:
+        loaded = worker.load(Load(model_dir=str(folder)))
+        os.kill(worker.process.pid, signal.SIGKILL)
+        assert survivors({"worker": loaded.pid}, within=5) == []
+        assert worker.process.ended(within=5)
+
+
+def test_a_worker_started_in_a_thread_outlives_the_thread_but_not_the_process(folder: Path):
+    workers: list[Worker] = []
+    thread = threading.Thread(target=lambda: workers.append(Worker.spawn()))
+    thread.start()
+    thread.join()
+    with workers[0] as worker:
+        worker.load(Load(model_dir=str(folder)))
+        assert not worker.process.ended(within=0.2)
+
+
+@pytest.mark.parametrize(("parent", "code"), [("os.getppid()", 7), ("os.getpid()", -signal.SIGKILL)])
+def test_a_worker_whose_parent_is_gone_already_ends(parent: str, code: int):
+    source = f"""
+import os, time
+from marpack.worker.supervisor import supervise
+parent = {parent}
+supervise(parent, os.open(os.devnull, os.O_RDONLY))
+time.sleep(60 if {code} < 0 else 0)
+os._exit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", source], timeout=30, check=False).returncode == code
