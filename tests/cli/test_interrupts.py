@@ -21,6 +21,7 @@ from marpack.cli import check, run
 from marpack.cli.interrupts import Interrupts
 from marpack.errors import ExitCode
 
+nightly = pytest.mark.nightly(reason="another command is interrupted in the same way by day")
 SECONDS = 20.0  # in which an interrupted command has ended; each here would go on for longer, or for ever
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "modelVersion": "1.0", "handler": "h.py"}})
 HANDLER = "def handle(data, context):\n    return [str(row) for row in data] if data else None\n"
@@ -146,31 +147,35 @@ def test_check_ends_while_it_scans(slow: Path):
     assert (done["manifest"], done["pickles"], done["proved"]) == (True, False, False)
 
 
-@pytest.mark.nightly(reason="others end while they read; this one reads opcodes")
+@nightly
 def test_inspect_ends_while_it_scans(slow: Path):
     with command("inspect", slow, "--max-opcodes", 10**9) as process:
         wait_until(lambda: has_worked(process), process)
         assert interrupted(process, signal.SIGINT) == (ExitCode.INTERRUPTED, "", "\ninterrupted\n")
 
 
+def write_key(path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*form))
+    path.chmod(0o600)
+
+
 @pytest.mark.parametrize(
     "words",
     [
-        ["sign", "--key", "signer.pem"],
-        pytest.param(["inspect", "--verify"], marks=pytest.mark.nightly),
-        pytest.param(["push", "oci://localhost:1/x:1"], marks=pytest.mark.nightly),
+        ["inspect", "--verify"],
+        pytest.param(["sign", "--key", "signer.pem"], marks=nightly),
+        pytest.param(["push", "oci://localhost:1/x:1"], marks=nightly),
     ],
     ids=lambda words: words[0],
 )
 def test_commands_end_while_they_read_a_large_file(tmp_path: Path, words: list[str]):
     large = large_archive(tmp_path / "large.mar")
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (tmp_path / "signer.pem").write_bytes(key.private_bytes(*form))
-    (tmp_path / "signer.pem").chmod(0o600)
+    if "sign" in words:
+        write_key(tmp_path / "signer.pem")
     before = sorted(tmp_path.rglob("*"))
     with command(words[0], large, *words[1:], cwd=tmp_path) as process:
         wait_until(lambda: has_read(process), process)
