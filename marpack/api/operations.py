@@ -316,15 +316,13 @@ def project_from_archive(archive: str, folder: Path | None, options: Options) ->
         hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
         target = _checked(folder) if folder else new_folder(Path(found.name), hint=hint)
         placed = place(target, found.files, replace=options["force"])
-    return _init_report(target, found.name, placed, found.findings)
+    return _init_report(target, found.name, placed, found.findings, generated=found.generated)
 
 
 def project_from_template(
     folder: Path, options: Options, on_survey: Callable[[Survey, Proposal], object] = lambda *_: None
 ) -> InitReport:
     """Start a project around what is in a folder; `on_survey` is told of it before anything is written."""
-    from msgspec.structs import replace
-
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.proposal import assemble, propose
     from marpack.project.scaffold.survey import survey
@@ -335,19 +333,26 @@ def project_from_template(
     on_survey(found, proposal)
     files = assemble(proposal, for_new=options["force"] or FILE_NAME not in found.names)
     placed = place(folder, files, replace=options["force"])
-    report = _init_report(folder, proposal.name, placed, proposal.findings, template=proposal.template.name)
-    generated = filter(files.__contains__, proposal.samples.brought) if proposal.samples.stand_ins else ()
-    return replace(report, generated=tuple(generated))
+    generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
+    template = proposal.template.name
+    return _init_report(folder, proposal.name, placed, proposal.findings, template=template, generated=generated)
 
 
 def _init_report(
-    folder: Path, name: str, placed: WrittenFiles, findings: tuple[Finding, ...], template: str | None = None
+    folder: Path,
+    name: str,
+    placed: WrittenFiles,
+    findings: tuple[Finding, ...],
+    *,
+    template: str | None = None,
+    generated: tuple[str, ...] = (),
 ) -> InitReport:
     from msgspec.structs import asdict
 
     from marpack.render.build import InitReport
 
-    return InitReport(folder=str(folder), name=name, template=template, findings=findings, **asdict(placed))
+    known = asdict(placed) | {"findings": findings, "generated": generated}
+    return InitReport(folder=str(folder), name=name, template=template, **known)
 
 
 def _checked(folder: Path) -> Path:

@@ -267,7 +267,7 @@ class Consent(Struct, frozen=True):
     hint: str = "Add --yes to confirm it (in Python: yes=True)."
 
     def confirm(self, download: Download, tell: Callable[[str], object]) -> None:
-        """Tell what would be downloaded, and ask where that is much; raises UnconfirmedDownloadError without a yes."""
+        """Show a download, and ask if it is large or of unknown size; raises UnconfirmedDownloadError if declined."""
         from marpack.runner.environments import UNASKED
 
         if download.size == 0:  # they are files on this machine
@@ -383,7 +383,7 @@ class Noticing(LoadProgress):
         self._notes = notes
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
-        """Pass on a build's warnings, the archive's programs, differences from the server and unmet requirements."""
+        """Pass on a build's warnings, programs, differences from the server, and unmet requirements."""
         from marpack.inspection.programs import find_programs, program_findings
         from marpack.inspection.text_members import model_config
         from marpack.runner.environments import requirement_notes

@@ -198,7 +198,8 @@ class NestedScan:
             return frozenset(), frozenset()
         from marpack.weights.exported_scan import scan_exported  # noqa: PLC0415 - many types that few archives need
 
-        exported = scan_exported(archive, self.budget)
+        exported = scan_exported(archive, self.budget, min(EXPANDED_LIMIT, self._bytes_left))
+        self._bytes_left -= exported.expanded
         for problem in exported.problems:
             reported = HostileExpression if problem.is_dangerous else Unscanned
             yield reported(f"{where}!{problem.member}", problem.reason)

@@ -230,8 +230,10 @@ class MemberCollector:
     def _report_outside(self, paths: list[Path], where: str) -> None:
         named = ", ".join(map(_real, paths[:3])) + (", …" if len(paths) > 3 else "")
         what = f"{named} is" if len(paths) == 1 else f"{len(paths)} files are"
-        message = f"{what} outside the project folder {self.home}" + (f": {named}" if len(paths) > 1 else "")
-        self.error("outside-project", message, where, "copy it into the project folder, or pass --allow-outside")
+        message = f"{what} outside the project folder {os.path.realpath(str(self.home))}"
+        message += f": {named}" if len(paths) > 1 else ""
+        things = "it" if len(paths) == 1 else "them"
+        self.error("outside-project", message, where, f"copy {things} into the project folder, or pass --allow-outside")
 
     def _report_missing(self, path: Path, where: str, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):

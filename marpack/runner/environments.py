@@ -5,8 +5,8 @@
     <root>/<key>/made.json        written last: without it the environment is made anew
     <root>/<key>.lock             held while it is being made
 
-Packages that are installed here are seen from there. Those that a worker imports itself, torch first of all, keep their
-versions: a model that would need another torch is refused, not run with one that marpack was not tried with.
+The environment also contains the packages that are installed here. Those that a worker imports itself, torch first of
+all, keep their versions: a requirement that needs another torch is an error.
 """
 
 import fcntl
@@ -87,11 +87,11 @@ def isolated(
         requirements: The file; pip runs in its folder, as the server's does.
         root: Where environments are kept.
         environ: The environment variables of pip.
-        approve: Takes what would be downloaded, if that is anything, and raises where it is not to be.
+        approve: Is called with the download, if there is one; raises to refuse it.
         content: Returns the digest of the archive, which is part of the key where requirements name files in it.
         on_start: Is called when an environment has to be made.
 
-    Raises IsolationError, with pip's output where it is pip that fails.
+    Raises IsolationError, with pip's output if pip fails.
     """
     constraints = "".join(f"{line}\n" for line in shared_constraints())
     key = _key(requirements, constraints, environ, content)
@@ -175,7 +175,7 @@ def _may_name_files(line: Line) -> bool:
 
 
 def _read_beside(requirements: Path, files: dict[str, bytes], name: str) -> bytes:
-    """Return a file that requirements include, and note it; an address or a missing file is pip's to tell."""
+    """Return an included file's bytes and add them to `files`; empty for what pip will report as missing."""
     path = requirements.parent / name
     files[name] = path.read_bytes() if path.is_file() else b""
     return files[name]
@@ -235,7 +235,7 @@ def _make(folder: Path) -> None:
 
 
 def _measure(folder: Path, requirements: Path, environ: Mapping[str, str]) -> Download:
-    """Return what pip would download; raises IsolationError where it finds no versions that go together."""
+    """Return what pip would download; raises IsolationError if pip finds no compatible versions."""
     result = folder / "download.json"
     done = _run_pip(folder, requirements, environ, "-m", "marpack.runner.pip_sizes", str(result), str(UNASKED))
     if not result.is_file():
@@ -272,7 +272,7 @@ def _run_pip(
 
 
 def _failure(output: str, requirements: Path) -> IsolationError:
-    """Return what pip's output comes to: where it names a version that stays, which requirement wants another."""
+    """Return the error for pip's output; a conflict with shared packages names both sides."""
     _, _, conflict = output.partition("The conflict is caused by:")
     lines = [line.strip() for line in conflict.strip().partition("\n\n")[0].splitlines()]
     stays, asks = "The user requested (constraint) ", "The user requested "

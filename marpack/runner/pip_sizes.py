@@ -24,7 +24,7 @@ class Download(Struct, frozen=True):
 
 
 class _Preparer:
-    """Takes the place of the methods by which pip downloads and builds."""
+    """Replaces the methods with which pip downloads and builds."""
 
     def __init__(self, limit: int) -> None:
         self.download: Download | None = None
@@ -58,7 +58,7 @@ class _Preparer:
         kind.prepare_linked_requirements_more, kind.prepare_editable_requirement = prepare_all, prepare_editable
 
     def measure(self, urls: list[str]) -> None:
-        """Take note of what would be installed."""
+        """Store the files at some addresses, with their total size, as the download."""
         sizes = {url: self._size(url) for url in urls}
         files = tuple(url.rpartition("/")[2] for url in urls)
         unknown = next((url for url, size in sizes.items() if size is None), None)
@@ -68,7 +68,7 @@ class _Preparer:
             self.download = Download(files, sum(filter(None, sizes.values())))
 
     def _expect_small(self, req: Any) -> None:
-        """Stop for what cannot be looked into without a large download or a build, which runs code."""
+        """Stop pip if it needs a large download, or a build, to read a requirement's metadata."""
         name = req.link.filename
         if not req.link.is_wheel:
             self._stop(f"{name} is not a wheel: pip has to build it to learn what it requires")

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from marpack.archive.zip_records import STORED
 from marpack.weights.expressions import OperatorKind, guard_problem, is_plain_text, operator_kind, symbolic_problem
 from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.pickle_stream import PickledCall, PickledDict
@@ -55,58 +56,76 @@ class Problem(Struct, frozen=True):
 class ExportedScan(Struct, frozen=True):
     """What the members of a torch.export program are to torch."""
 
+    expanded: int  # bytes that came out of compressed members
     problems: tuple[Problem, ...] = ()
     numbers: frozenset[ZipEntry] = frozenset()  # raw tensors
     pickles: frozenset[ZipEntry] = frozenset()  # torch unpickles them
 
 
-def scan_exported(archive: TorchZip, budget: OpcodeBudget) -> ExportedScan:
+def scan_exported(archive: TorchZip, budget: OpcodeBudget, limit: int = JSON_LIMIT) -> ExportedScan:
     """Read every description in a torch.export program.
 
     Args:
         archive: A zip that torch.export.load takes for one.
         budget: Of the opcodes of its example inputs.
+        limit: Bytes that compressed members may expand to.
     """
+    members = _Members(archive, limit)
     problems: list[Problem] = []
     raw: dict[str, bool] = {}  # lower-case name → whether every config calls it raw
     for entry in archive.entries:
         name = entry.name.lower()
         if _PROGRAM.fullmatch(name):
-            problems += _program(archive, entry)
+            problems += _program(members, entry)
         elif match := _CONFIG.fullmatch(name):
-            problems += _config(archive, entry, match[1], raw)
+            problems += _config(members, entry, match[1], raw)
         elif _EXAMPLES.fullmatch(name) and entry.size:
-            problems += _examples(archive, entry, budget)
+            problems += _examples(members, entry, budget)
     pickled = [entry for entry in archive.entries if _PICKLED.fullmatch(entry.name.lower())]
     numbers = frozenset(entry for entry in pickled if raw.get(entry.name.lower()))
     configs = frozenset(entry for entry in pickled if _CONFIG.fullmatch(entry.name.lower()))
-    return ExportedScan(tuple(problems), numbers, frozenset(pickled) - numbers - configs)
+    return ExportedScan(limit - members.left, tuple(problems), numbers, frozenset(pickled) - numbers - configs)
 
 
-def _decode(archive: TorchZip, entry: ZipEntry, kind: type[T]) -> T:
-    """Read a description. Raises ValueError, NotZipError."""
-    if entry.size > JSON_LIMIT:
-        raise ValueError(f"it has over {JSON_LIMIT >> 20} MiB")
-    if entry.encrypted:
-        raise ValueError("it is encrypted")
-    with archive.open_entry(entry) as member:
-        data = member.read()  # to the size that the directory states
-    return msgspec.json.decode(data, type=kind)
+class _Members:
+    """The members of one zip, opened within a bound on what compressed ones expand to."""
+
+    def __init__(self, archive: TorchZip, limit: int) -> None:
+        self._archive = archive
+        self.left = limit
+
+    def open(self, entry: ZipEntry) -> BinaryIO:
+        """Open a member. Raises NotZipError."""
+        if entry.encrypted:
+            raise NotZipError("it is encrypted")
+        if entry.method != STORED:
+            if entry.size > self.left:
+                raise NotZipError(f"it expands to {entry.size:,} bytes")
+            self.left -= entry.size
+        return self._archive.open_entry(entry)
+
+    def decode(self, entry: ZipEntry, kind: type[T]) -> T:
+        """Read a description. Raises ValueError, NotZipError."""
+        if entry.size > JSON_LIMIT:
+            raise ValueError(f"it has over {JSON_LIMIT:,} bytes")
+        with self.open(entry) as member:
+            data = member.read()  # to the size that the directory states
+        return msgspec.json.decode(data, type=kind)
 
 
-def _program(archive: TorchZip, entry: ZipEntry) -> list[Problem]:
+def _program(members: _Members, entry: ZipEntry) -> list[Problem]:
     walk = _Walk(entry.name)
     try:
-        walk.visit(_decode(archive, entry, ExportedProgram), None)
+        walk.visit(members.decode(entry, ExportedProgram), None)
     except (ValueError, NotZipError, RecursionError) as error:
         return [Problem(entry.name, f"marpack does not know this description of a program: {error}", False)]
     return walk.problems
 
 
-def _config(archive: TorchZip, entry: ZipEntry, folder: str, raw: dict[str, bool]) -> list[Problem]:
+def _config(members: _Members, entry: ZipEntry, folder: str, raw: dict[str, bool]) -> list[Problem]:
     walk = _Walk(entry.name)
     try:
-        described = _decode(archive, entry, PayloadConfig)
+        described = members.decode(entry, PayloadConfig)
     except (ValueError, NotZipError, RecursionError) as error:
         return [Problem(entry.name, f"marpack does not know this description of tensors: {error}", False)]
     walk.visit(described, None)
@@ -120,10 +139,10 @@ def _config(archive: TorchZip, entry: ZipEntry, folder: str, raw: dict[str, bool
     return walk.problems
 
 
-def _examples(archive: TorchZip, entry: ZipEntry, budget: OpcodeBudget) -> list[Problem]:
+def _examples(members: _Members, entry: ZipEntry, budget: OpcodeBudget) -> list[Problem]:
     """Return what is wrong with the keys in example inputs: torch pastes them into the source of a guard."""
     try:
-        with archive.open_entry(entry) as member:
+        with members.open(entry) as member:
             stream = TorchZip.read(member, budget).pickle("data.pkl")
             if stream.problem is None:
                 return list(islice(_bad_keys(entry.name, stream.root), 1))

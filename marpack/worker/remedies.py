@@ -22,7 +22,7 @@ _ARGUMENTS = (
     "the worker's arguments are the server's: take settings from context.model_yaml_config or os.environ, and parse "
     "arguments only under if __name__ == '__main__'"
 )
-_CONFIG = "by config: in marpack.yaml or by --config-file"
+_CONFIG = "set config: in marpack.yaml, or pass --config-file"
 _OF_BYTES = r"\b(BytesIO|frombuffer|b64decode|imdecode|decode)\("  # what is not called with a value decoded already
 
 
@@ -72,12 +72,12 @@ def _unset(error: BaseException, folder: Path) -> str | None:
     model = msgspec.json.decode((folder / "MAR-INF" / "MANIFEST.json").read_bytes()).get("model", {})
     if key in MANIFEST_FILES and key not in model:
         what, option, setting = MANIFEST_FILES[key]
-        return f"the archive names no {what}: pack one, by {setting}: in marpack.yaml or by {option}"
+        return f"the archive names no {what}: set {setting}: in marpack.yaml, or pass {option}"
     if not _is_of_config(*frames[-1]):
         return None
     if "configFile" not in model:
-        return f"the archive has no model config: pack one with the key {shortened(key, 60)}, {_CONFIG}"
-    return f"the model config has no key {shortened(key, 60)} there: add it to {model['configFile']}"
+        return f"the archive has no model config with the key {shortened(key, 60)}: {_CONFIG}"
+    return f"the model config lacks the key {shortened(key, 60)}: add it to {model['configFile']}"
 
 
 def _is_of_config(frame: FrameType, line: str) -> bool:

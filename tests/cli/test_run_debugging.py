@@ -241,7 +241,7 @@ def test_no_worker_outlives_a_watch(project: Path, sign: str):
     with Terminal("run", "--watch", "--workers", "2", "--data", "a", cwd=project, forked=False) as terminal:
         terminal.wait_for(r"a from[\s\S]*Ctrl-C ends", seconds=60)
         workers = children(terminal.process.pid)
-        assert len(workers) == 2  # the spare ones
+        assert len(workers) == 4  # the spare ones, each with its supervisor
         terminal.process.send_signal(signal.Signals[sign])
         terminal.end()
     until = time.monotonic() + 30

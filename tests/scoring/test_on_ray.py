@@ -32,7 +32,7 @@ if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
     pytest.importorskip("ray")
 
 HANDLER = """
-import os, signal, time
+import os, psutil, signal, time
 
 def handle(data, context):
     if data is None:
@@ -42,7 +42,7 @@ def handle(data, context):
     if "crash" in texts:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "kill the actor" in texts:
-        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(psutil.Process().parents()[1].pid, signal.SIGKILL)  # behind the supervisor
     if "bad" in texts:
         raise ValueError("it is bad")
     return [{"echo": text} for text in texts]

@@ -19,11 +19,11 @@ from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.torch_zip import TorchZip
 
 
-def scan(path: Path) -> ExportedScan:
+def scan(path: Path, **options: Any) -> ExportedScan:
     with path.open("rb") as file:
         archive = TorchZip.read(file)
         assert archive.is_exported
-        return scan_exported(archive, OpcodeBudget())
+        return scan_exported(archive, OpcodeBudget(), **options)
 
 
 def is_dangerous(path: Path) -> bool:
@@ -198,6 +198,19 @@ def test_a_damaged_description_is_not_safe(content: bytes, small_program: Path, 
 def test_a_description_that_is_too_large_is_not_safe(small_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exported_scan, "JSON_LIMIT", 100)
     assert {problem.is_dangerous for problem in scan(small_program).problems} == {False}
+
+
+def test_what_compressed_members_expand_to_is_bounded(small_program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members_of(small_program).items():
+            archive.writestr(name, data)
+    found = scan(path)
+    assert not found.problems
+    assert found.expanded > 4000
+    assert not scan(path, limit=found.expanded).problems
+    assert {problem.is_dangerous for problem in scan(path, limit=found.expanded - 1).problems} == {False}
+    assert scan(small_program).expanded == 0
 
 
 @pytest.mark.parametrize("name", ["models/b.json", "MODELS/model.json", "models/no-suffix", "Models/a/b.JSON"])

@@ -32,6 +32,25 @@ def told(error: BaseException, tmp_path: Path, **more: Any) -> Trouble:
     return flatten(error, stage="handle", model_dir=str(tmp_path), **more)
 
 
+@pytest.mark.parametrize(
+    ("source", "is_fault"),
+    [
+        ("absent", True),
+        ("def f():\n    a\n    a = 1\nf()", True),
+        ("import nowhere_at_all", True),
+        ("from os import nowhere_at_all", True),
+        ("eval('(')", True),
+        ("exec(' 1\\n  2')", True),
+        ("class Own(NameError): ...\nraise Own", True),
+        ("None.absent", False),
+        ("{}['absent']", False),
+        ("raise ValueError from NameError()", False),
+    ],
+)
+def test_broken_code_is_told_from_what_a_request_may_cause(raised, tmp_path: Path, source: str, is_fault: bool):
+    assert told(raised(source), tmp_path).code_fault is is_fault
+
+
 def test_frames_begin_with_the_authors_first(raised, tmp_path: Path):
     trouble = told(raised("import json\ndef ask():\n    json.loads('{')\nask()\n"), tmp_path)
     assert (trouble.kind, trouble.stage) == ("JSONDecodeError", "handle")

@@ -139,7 +139,7 @@ def _no_list(value: ast.expr) -> str | None:
 CONFIG_LOOKUP = Code(
     "config-key-missing",
     "The handler reads a key of the model config that the archive does not have: a KeyError.",
-    "Pack a model config with that key: config: in marpack.yaml, or --config-file.",
+    "Add the key under config: in marpack.yaml, or to the file that --config-file packs.",
 )
 FILE_LOOKUP = Code(
     "manifest-key-missing",
@@ -317,7 +317,7 @@ def check_lookups(context: LintContext) -> Iterator[Finding]:
             elif not is_config and key in MANIFEST_FILES and key not in known:
                 seen.add(key)
                 what, option, setting = MANIFEST_FILES[key]
-                hint = f"name the file: {setting}: in marpack.yaml, or {option}"
+                hint = f"set {setting}: in marpack.yaml, or pass {option}"
                 message = f"it reads {key} of the manifest, and the archive names no {what}"
                 yield FILE_LOOKUP.warning(message, module.at(line), hint)
 

@@ -208,7 +208,6 @@ def own_samples(template: Template, found: Survey, weights: Weights, fitting: Fi
         return Chosen(listed=tuple(_answered(name) for name in found.pictures[:_MAX_COUNT]))
     name, content = _stand_in(template, weights, picture)
     mark = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    # The mark comes last: marpack.yaml explains it at the end of the sample.
     return Chosen(listed=({**_answered(name), "generated": mark},), brought={name: content}, stand_ins=True)
 
 

@@ -31,6 +31,7 @@ class Reclaimed(Struct, frozen=True, kw_only=True):
     name: str
     files: dict[str, Source]  # marpack.yaml among them
     members: frozenset[str]  # that a rebuild must have
+    generated: tuple[str, ...]  # samples that prove nothing
     findings: tuple[Finding, ...]
 
 
@@ -50,7 +51,9 @@ def reclaim(archive: Archive) -> Reclaimed:
     files: dict[str, Source] = {FILE_NAME: render(f"{FILE_NAME}.j2", project)}
     files |= {place: partial(archive.open, member) for member, place in places.items()}
     findings = (*_losses(manifest, archive, project), *_unsaid(index))
-    return Reclaimed(name=name, files=files, members=frozenset(places), findings=findings)
+    return Reclaimed(
+        name=name, files=files, members=frozenset(places), generated=tuple(_generated(index)), findings=findings
+    )
 
 
 def _project(manifest: Manifest, index: Index, places: dict[str, str], archive: Archive) -> dict[str, Any]:  # Any: YAML
@@ -100,6 +103,15 @@ def _is_object(archive: Archive, name: str) -> bool:
 
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:  # Any: an expectation
     return {**sample, "input": _sample_place(sample["input"])}
+
+
+def _generated(index: Index) -> Iterator[str]:
+    """Yield the samples that are still as `marpack init` generated them."""
+    digests = {member.name: f"sha256:{member.sha256}" for member in index.members}
+    for sample in index.samples:
+        name = sample.get("input")
+        if isinstance(name, str) and "generated" in sample and digests.get(name) == sample["generated"]:
+            yield _sample_place(name)
 
 
 def _sample_place(name: str) -> str:

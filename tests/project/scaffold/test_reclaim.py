@@ -1,5 +1,6 @@
 """An archive's project rebuilds the same members; what cannot be carried over is said."""
 
+import hashlib
 import json
 import shutil
 import zipfile
@@ -143,6 +144,22 @@ def test_expectations_survive(tmp_path):
     (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
     first = marpack.build(tmp_path / "in")
     reclaimed(Path(first.path), tmp_path / "out")
+    assert marpack.build(tmp_path / "out").content_digest == first.content_digest
+
+
+def test_the_mark_of_a_generated_sample_survives(tmp_path):
+    content = {"made.txt": "x", "changed.txt": "y"}
+    mark = f"sha256:{hashlib.sha256(b'x').hexdigest()}"
+    (tmp_path / "in" / "samples").mkdir(parents=True)
+    for name, text in content.items():
+        (tmp_path / "in" / "samples" / name).write_text(text)
+    (tmp_path / "in" / "handler.py").write_text(HANDLER)
+    samples = [{"input": f"samples/{name}", "generated": mark} for name in content]
+    project = {"name": "m", "version": "1", "handler": "handler.py", "samples": samples}
+    (tmp_path / "in" / "marpack.yaml").write_text(json.dumps(project))
+    first = marpack.build(tmp_path / "in")
+    made = marpack.init(from_=Path(first.path), folder=tmp_path / "out")
+    assert made.generated == ("samples/made.txt",)
     assert marpack.build(tmp_path / "out").content_digest == first.content_digest
 
 
