@@ -1,21 +1,24 @@
-"""Where an archive's bytes come from, read by range: a local file, or an address elsewhere."""
+"""Where an archive's bytes come from, read by range: a local file, an address elsewhere, or what was decompressed."""
 
 import io
 import os
 import stat
+from collections.abc import Iterator
 from functools import reduce
 from hashlib import blake2b
 from operator import or_
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import IO, Protocol
 
-from marpack.errors import DamagedArchiveError, NotAnArchiveError
+from marpack.errors import ArchiveError, DamagedArchiveError, NotAnArchiveError
 
 # A FIFO or a terminal must not hang us; Windows, which has none, would read text.
 _FLAGS = ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
 _OPEN = reduce(or_, (getattr(os, name, 0) for name in _FLAGS), os.O_RDONLY)
 _SEEKING = Lock()
+_IN_MEMORY = 1 << 26  # decompressed bytes, beyond which they are in a file
+_PIECE = 1 << 20  # bytes read at once of these
 
 
 class ByteSource(Protocol):
@@ -142,3 +145,78 @@ class RangeFile(io.RawIOBase):
 
     def _fill(self, view: memoryview) -> int:
         raise NotImplementedError
+
+
+class Spool:
+    """Decompressed bytes: in memory, or in an unnamed temporary file if there are many; `close` deletes them."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._memory: bytearray | None = bytearray()
+        self._file: IO[bytes] | None = None
+
+    def write(self, block: bytes | memoryview) -> None:
+        """Append bytes; raises ArchiveError if the disk is full."""
+        self.size += len(block)
+        if self._memory is not None and self.size <= _IN_MEMORY:
+            self._memory += block
+            return
+        import tempfile  # noqa: PLC0415 - large archives only
+
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="marpack-", buffering=0)  # noqa: SIM115 - see `close`
+            for part in (self._memory or b"", block):
+                left = memoryview(part)
+                while left:
+                    left = left[self._file.write(left) :]
+            self._memory = None
+        except OSError as error:
+            what = f"the archive cannot be decompressed into {tempfile.gettempdir()}: {error.strerror}"
+            raise ArchiveError(what, hint="free space there, or set TMPDIR to a folder on another disk") from error
+
+    def readinto_at(self, offset: int, buffer: memoryview) -> int:
+        """Fill the buffer's beginning; return how many bytes came, 0 at the end."""
+        if self._file is not None:
+            return _read_at(self._file.fileno(), buffer, offset)
+        if self._memory is None:
+            raise ValueError("the archive is closed")
+        data = memoryview(self._memory)[offset : offset + len(buffer)]
+        buffer[: len(data)] = data
+        return len(data)
+
+    def blocks(self, offset: int, size: int) -> Iterator[memoryview]:
+        """Yield `size` bytes from `offset` on; each block is good until the next one is asked for."""
+        buffer = memoryview(bytearray(min(size, _PIECE)))
+        while size > 0 and (count := self.readinto_at(offset, buffer[:size])):
+            yield buffer[:count]
+            offset, size = offset + count, size - count
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes, or fewer at the end."""
+        return b"".join(map(bytes, self.blocks(offset, size)))
+
+    def close(self) -> None:
+        """Delete the bytes."""
+        self._memory = None
+        if self._file is not None:
+            self._file.close()
+
+
+class SpooledFile(RangeFile):
+    """A part of a spool; one that owns its spool deletes it when it is closed."""
+
+    def __init__(self, spool: Spool, offset: int, size: int, *, owns: bool = False) -> None:
+        super().__init__(size)
+        self._spool = spool
+        self._offset = offset
+        self._owns = owns
+
+    def _fill(self, view: memoryview) -> int:
+        return self._spool.readinto_at(self._offset + self._place, view)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._owns and not self.closed:
+            self._spool.close()
+        super().close()

@@ -114,7 +114,7 @@ def _name_of(address: str) -> str:
 
 def _key(address: str, download: Download) -> str:
     """Return what tells a file from others at this address, and before or after."""
-    parts = (public_address(address), urlsplit(address).query, download.size, download.version)
+    parts = (address.partition("#")[0], download.size, download.version)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -190,15 +190,22 @@ def _state(path: Path) -> FileState:
 
 def evict(blobs: Path, limit: int, *, keep: Path | None = None, unused: float = _IN_USE) -> None:
     """Remove what was used least recently, and not within `unused` seconds, until the rest fits the bound."""
-    with suppress(OSError):  # another process is at it, too
-        stamps = [(stamp.stat().st_mtime, stamp) for stamp in blobs.glob(f"*/*{_STAMP}")]
-        for used, stamp in sorted(stamps, reverse=True):
-            path = stamp.with_name(stamp.name.removesuffix(_STAMP))
-            limit -= path.stat().st_size
-            if limit < 0 and path != keep and time.time() - used > unused:
-                path.unlink()
+    for used, stamp in sorted(_stamps(blobs), reverse=True):
+        path = stamp.with_name(stamp.name.removesuffix(_STAMP))
+        with suppress(OSError):  # what another process removes, or nobody can, does not keep the others from going
+            is_orphan = not path.exists()
+            limit -= 0 if is_orphan else path.stat().st_size
+            if is_orphan or (limit < 0 and path != keep and time.time() - used > unused):
+                path.unlink(missing_ok=True)
                 stamp.unlink()
                 path.parent.rmdir()
+
+
+def _stamps(blobs: Path) -> Iterator[tuple[float, Path]]:
+    """Yield when each file of the cache was used last, and its stamp."""
+    for stamp in blobs.glob(f"*/*{_STAMP}"):
+        with suppress(OSError):  # another process removes it at the same time
+            yield stamp.stat().st_mtime, stamp
 
 
 @contextmanager

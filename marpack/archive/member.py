@@ -1,12 +1,13 @@
 """One member of a zip, block by block or as a seekable file, held against its CRC."""
 
 import io
-from collections.abc import Iterable, Iterator
-from typing import IO, BinaryIO
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import BinaryIO
 
 from isal import isal_zlib
 
-from marpack.archive.bytesource import ByteSource, RangeFile
+from marpack.archive.bytesource import ByteSource, RangeFile, Spool, SpooledFile
 from marpack.archive.names import quoted
 from marpack.archive.zip_directory import ZipMember
 from marpack.errors import DamagedArchiveError
@@ -83,18 +84,13 @@ def open_member(data: ByteSource, member: ZipMember) -> BinaryIO:
         return io.BytesIO(b"".join(map(bytes, member_blocks(data, member))))
     if member.stored:
         return io.BufferedReader(StoredFile(data, member), min(data.whole, io.DEFAULT_BUFFER_SIZE))
-    return spool(member_blocks(data, member))
-
-
-def spool(blocks: Iterable[memoryview]) -> BinaryIO:
-    """Return blocks as an unnamed temporary file, rewound: what is compressed cannot be read by range."""
-    import tempfile  # noqa: PLC0415 - large deflated members only
-
-    file: IO[bytes] = tempfile.TemporaryFile(prefix="marpack-")  # noqa: SIM115 - the caller's to close
-    for block in blocks:
-        file.write(block)
-    file.seek(0)
-    return file  # type: ignore[return-value]  # IO[bytes] is BinaryIO in all but name
+    spool = Spool()
+    with ExitStack() as undo:
+        undo.callback(spool.close)
+        for block in member_blocks(data, member):  # what is compressed cannot be read by range
+            spool.write(block)
+        undo.pop_all()
+    return io.BufferedReader(SpooledFile(spool, 0, member.size, owns=True))
 
 
 class StoredFile(RangeFile):

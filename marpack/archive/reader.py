@@ -61,7 +61,7 @@ def _open(path: Path, limits: Limits, cache: Cache) -> Archive:
         data = LocalFile(path)
         undo.callback(data.close)
         if data.size >= 2 and data.read_at(0, 2) == _GZIP:
-            from marpack.archive.tar_reader import TarArchive  # noqa: PLC0415 - as for folders
+            from marpack.archive.tar_archive import TarArchive  # noqa: PLC0415 - as for folders
 
             archive: Archive = TarArchive(str(path), data, limits=limits, cache=cache)
         else:

@@ -62,9 +62,10 @@ class RemoteFile(ByteSource):
 
     whole = _MIN_BYTES
 
-    def __init__(self, where: str, fetch: Fetch) -> None:
+    def __init__(self, address: str, fetch: Fetch) -> None:
         """Fetch the file's end. Raises NotAnArchiveError when there is nothing that can be read by range."""
-        self.where = where
+        self.where = public_address(address)
+        self._address = address.partition("#")[0]
         self._fetch = fetch
         self._starts: list[int] = []
         self._pieces: dict[int, bytes] = {}
@@ -78,8 +79,8 @@ class RemoteFile(ByteSource):
 
     @property
     def identity(self) -> str:
-        """Name the file by its address, size and version."""
-        return blake2b(f"{self.where}\0{self.size}\0{self._version}".encode(), digest_size=16).hexdigest()
+        """Name the file by its whole address, size and version; only the hash is kept, as an address may be secret."""
+        return blake2b(f"{self._address}\0{self.size}\0{self._version}".encode(), digest_size=16).hexdigest()
 
     def readinto_at(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer's beginning, by what is here already if anything is; see `ByteSource.readinto_at`."""
@@ -122,7 +123,7 @@ def open_remote(address: str, *, max_wait: float = MAX_WAIT) -> RemoteFile:
     Raises NotAnArchiveError when there is nothing to read, MissingExtraError when reading it takes another package.
     """
     ranges = HttpFetch(address, WaitBudget(max_wait)) if _is_http(address) else FileSystemFetch(address)
-    return RemoteFile(public_address(address), ranges)
+    return RemoteFile(address, ranges)
 
 
 def open_whole(address: str) -> AbstractContextManager[Download]:

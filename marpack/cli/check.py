@@ -251,6 +251,7 @@ def _run(
                 lines.show(compared)
     except KeyboardInterrupt:
         interrupted = True  # what was compared is told all the same
+        comparing.stop()
     return comparing.comparison(findings=findings, interrupted=interrupted)
 
 

@@ -1,4 +1,4 @@
-"""`marpack`: its subcommands, the one error boundary, and interrupts, which wait while a result is being told."""
+"""`marpack`: its subcommands and the one error boundary."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import codecs
 import errno
 import io
 import os
-import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from marpack.cli.interrupts import INTERRUPTS
 from marpack.errors import ExitCode, InterruptError, MarpackError, OutputError, UsageError
 from marpack.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a stream says that takes no more
 _LOOK_ALIKES = dict(zip("✓✗…→·│╌━", "+x.>.|-=", strict=True))  # of our own pages, each as wide
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # name → (module:command, one line of help): `--help` must not pay for what it only lists.
 COMMANDS = {
     "init": ("marpack.cli.init:init", "Start a project, or turn an archive back into one."),
@@ -52,48 +51,6 @@ GROUPS = {
     "Your machine": ("doctor", "completion"),
 }
 _WIDEST = max(map(len, COMMANDS))
-
-
-def interrupt_on_signals() -> None:
-    """Have every request to end raise KeyboardInterrupt; one that was ignored from the start (nohup) stays so."""
-    for number in _SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-
-
-class Interrupts:
-    """Raises KeyboardInterrupt at once while one waits, and afterwards while one writes."""
-
-    def __init__(self) -> None:
-        self._held = False
-        self._pending = False
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
-        for number, before in self._before.items():
-            if before is not signal.SIG_IGN:
-                signal.signal(number, self._interrupt)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-
-    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._held:
-            raise KeyboardInterrupt
-        self._pending = True
-
-    def after(self, action: Any, *arguments: Any) -> Any:  # Any: whatever the action takes and returns
-        """Do something whole; raise KeyboardInterrupt thereafter if it was asked for meanwhile."""
-        self._held = True
-        try:
-            return action(*arguments)
-        finally:
-            self._held = False
-            if self._pending:
-                self._pending = False
-                raise KeyboardInterrupt
 
 
 def _is_kept_out(args: list[str]) -> bool:
@@ -169,7 +126,7 @@ def marpack() -> None:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run marpack; every way out ends here, with one of the exit codes of `marpack.errors.ExitCode`."""
     words = sys.argv[1:] if argv is None else argv
-    interrupt_on_signals()
+    INTERRUPTS.install()
     _prepare_streams()
     try:
         code = marpack.main(args=argv, prog_name="marpack", standalone_mode=False)
@@ -184,6 +141,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = _tell_json(InterruptError("interrupted"), words)
     except Exception as error:  # noqa: BLE001 - the boundary
         code = _tell_json(_shown(error, words), words)
+    with suppress(OSError, ValueError):  # what could not be written was told
+        sys.stdout.flush()
+    INTERRUPTS.finish()
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -132,15 +132,14 @@ def _answer_all(
     session: Session, answered: Iterator[AnsweredInput], output: RunOutput, is_enough: Callable[[Result], bool]
 ) -> int:
     """Tell each result as it comes, and in the end what they add up to; return the exit code."""
-    from marpack.cli.main import Interrupts
+    from marpack.cli.interrupts import INTERRUPTS
     from marpack.runner.client import LoadError
 
     try:
-        with Interrupts() as interrupts:
-            for answered_input in answered:
-                if is_enough(interrupts.after(output.show, answered_input)):
-                    session.pool.kill()  # and do not wait for what was sent ahead
-                    return output.end(session)
+        for answered_input in answered:
+            if is_enough(INTERRUPTS.after(output.show, answered_input)):
+                session.pool.kill()  # and do not wait for what was sent ahead
+                return output.end(session)
         session.pool.close()
     except KeyboardInterrupt:  # what was answered is told all the same
         session.pool.kill()
@@ -243,15 +242,15 @@ def benchmark(source: str | None, options: Options) -> int:
 
     output = RunOutput(options)
     inputs = _held(inputs_of(options))
-    with ExitStack() as stack:
-        try:
+    try:
+        with ExitStack() as stack:
             session = stack.enter_context(open_session(source, options, stack, on_findings=output.note))
             figures = _measure(session, inputs, options, output)
-        except LoadError as error:
-            output.fail(error, source or ".")
-            return error.exit_code
-        except KeyboardInterrupt:
-            return ExitCode.INTERRUPTED
+    except LoadError as error:
+        output.fail(error, source or ".")
+        return error.exit_code
+    except KeyboardInterrupt:  # caught outside, so that a worker that does not answer is killed
+        return ExitCode.INTERRUPTED
     short = any(pace.short for pace in figures.paces) or figures.findings
     return ExitCode.SHORT if short else ExitCode.OK
 

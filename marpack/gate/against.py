@@ -126,6 +126,7 @@ class VariantRunner:
 
     def __init__(self, one: Session, other: Session, names: tuple[str, str], tolerance: float = TOLERANCE) -> None:
         self._servings = one, other
+        self._digests = one.content_digest, other.content_digest  # read now: an interrupt must not read them later
         self._names = names
         self._tolerance = tolerance
         self._seconds: tuple[list[float], list[float]] = [], []
@@ -142,6 +143,11 @@ class VariantRunner:
                 kept.append(result.seconds)
             self._done.append(compare(one, other, self._tolerance))
             yield self._done[-1]
+
+    def stop(self) -> None:
+        """End the workers of both at once."""
+        for session in self._servings:
+            session.pool.kill()
 
     def comparison(self, *, findings: tuple[Finding, ...] = (), interrupted: bool = False) -> Comparison:
         """Return what the comparisons so far add up to."""
@@ -164,7 +170,7 @@ class VariantRunner:
         return Variant(
             name=self._names[index],
             archive=str(session.resolved.path),
-            content_digest=session.content_digest,
+            content_digest=self._digests[index],
             handler=session.loaded.handler,
             device=session.loaded.device,
             milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0,

@@ -31,6 +31,7 @@ from marpack.gate.verdicts import (
     skipped,
 )
 from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
+from marpack.torchserve.targets import Target
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened
@@ -117,6 +118,7 @@ class _Examination:
         self._done: dict[str, CheckResult] = {}
         self._stopped: str | None = None  # why the rest is not done
         self._interrupted = False
+        self._is_identified = False  # what the report says of the archive itself has been read
 
     def run(self) -> None:
         self._open()
@@ -134,11 +136,16 @@ class _Examination:
         """Open the archive, whatever was asked for, and if it cannot be opened, let that be the verdict."""
         if self._choice.needs_worker:
             self._candidate.prepare(hermetic=HERMETIC in self._choice)
+        candidate = self._candidate
         try:
-            _ = self._candidate.archive
+            _ = candidate.archive
         except ArchiveError as error:
             self._note(_OPENS, failed(error_problem(error)), 0.0)
             self._stopped = f"{_OPENS.name} failed"
+            return
+        # Read here, where an interrupt ends it: the report of an interrupted check reads nothing more.
+        _ = candidate.target, candidate.asked_target, candidate.content_digest, candidate.source_commit
+        self._is_identified = True
 
     def _do(self, each: Check) -> None:
         start = time.perf_counter()
@@ -193,24 +200,24 @@ class _Examination:
         self._listener.ends(checked)
 
     def report(self, seconds: float) -> GateReport:
-        candidate = self._candidate
-        opened = "archive" in vars(candidate)
+        candidate, known = self._candidate, self._is_identified
+        is_inspected = known and (not self._interrupted or "inspection" in vars(candidate))
         loaded = candidate.sample_runner.loaded if "sample_runner" in vars(candidate) else None
         samples = candidate.samples if "samples" in vars(candidate) else ()
         verdict = self._verdict()
         return GateReport(
             archive=candidate.source,
             project=str(candidate.resolved.project.folder) if candidate.resolved.project else None,
-            content_digest=candidate.content_digest if opened else None,
-            target=candidate.target,
-            unserved=_unserved(candidate) if opened else None,
-            source_commit=candidate.source_commit if opened else None,
-            model=_model(candidate),
+            content_digest=candidate.content_digest if known else None,
+            target=candidate.target if known else candidate.options.target or Target.TORCHSERVE,
+            unserved=_unserved(candidate) if is_inspected else None,
+            source_commit=candidate.source_commit if known else None,
+            model=_model(candidate) if known else None,
             loaded=loaded.handler if loaded else None,
             device=loaded.device if loaded else None,
             verdict=verdict,
             deployable=verdict is GateVerdict.DEPLOYABLE,
-            reservations=tuple(_reservations(candidate, self._choice)),
+            reservations=tuple(_reservations(candidate, self._choice)) if known or not self._interrupted else (),
             interrupted=self._interrupted,
             checks=tuple(self._done[each.name] for each in self._checks),
             samples=len(samples),

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from marpack.errors import MarpackError
+from marpack.errors import MarpackError, shortened
 from marpack.runner.results import Percentiles, Reservoir
 from marpack.serving.settings import Address
 from marpack.torchserve.messages import Loaded, Trouble
+
+_CAUSES = 100  # that are counted apart
+_CAUSE = 200  # characters of one
+_OTHER = "other failures"
 
 
 class AnsweredRequest(Struct, frozen=True, kw_only=True):
@@ -66,8 +70,11 @@ class ServerStatistics:
         """Count one answer; 0 is the status of a client that had gone."""
         self.requests += 1
         self._durations.add(milliseconds)
-        if not 200 <= status < 400:
-            self.failures[f"{status} {cause}".rstrip() if status else "the client had gone"] += 1
+        if 200 <= status < 400:
+            return
+        text = shortened(f"{status} {cause}", _CAUSE) if status else "the client had gone"
+        known = text in self.failures or len(self.failures) < _CAUSES
+        self.failures[text if known else _OTHER] += 1  # handlers write causes, of any number and length
 
     def percentiles(self) -> Percentiles | None:
         """Return how long answers took, in ms; None before the first."""

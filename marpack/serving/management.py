@@ -30,6 +30,7 @@ from marpack.serving.registering import (
     DetachedWork,
     OnEnd,
     Registrar,
+    finish_before_end,
     not_started,
     parameters,
     whole,
@@ -248,7 +249,7 @@ class ManagementApi(Api):
         _expect_counts(least, most)
         work = self._scaled(call, found, least, most, version)
         if asked.get("synchronous", "").lower() == "true":
-            return await self._work.finish(work)
+            return await self._work.finish(finish_before_end(self.core.ending, work))
         self._work.begin(work)
         return status_reply(call, UNDER_WAY, status=202)
 

@@ -1,6 +1,7 @@
 """The page's own routes: the page, what it is made of, how the models fare, and inputs tried on them."""
 
 import asyncio
+from functools import partial
 from urllib.parse import quote
 
 from marpack.archive.index import index_of
@@ -15,6 +16,7 @@ from marpack.serving.access import Admission, TokenKind
 from marpack.serving.api import JSON, Call, Operation, Route, ServingCore, method_not_allowed, not_found
 from marpack.serving.http import Reply
 from marpack.serving.jobs import StreamedAnswer
+from marpack.serving.loading_threads import run_in_loading_thread
 from marpack.serving.models import ModelState, ServedModel
 from marpack.serving.page import (
     PAGE_HEADERS,
@@ -79,7 +81,7 @@ class PageApi:
         if not number.isdecimal() or len(number) > 6 or int(number) >= len(names):
             raise not_found()
         name = names[int(number)]
-        data = await asyncio.to_thread(_content, archive, name)
+        data = await run_in_loading_thread(partial(_content, archive, name))
         return _page(call, type_of(name, data), data, dict(SAMPLE_HEADERS))
 
     async def attempt(self, call: Call, model: str, version: str) -> Reply:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl
@@ -16,9 +17,11 @@ from marpack.project.source import ResolvedSource
 from marpack.serving.api import JSON, Call, ServingCore, bad_request, status_reply
 from marpack.serving.http import Reply
 from marpack.serving.loading import ModelLoader, ModelStore, ModelWishes
+from marpack.serving.loading_threads import run_in_loading_thread
 from marpack.serving.models import ModelPlan, ServedModel
 from marpack.torchserve.frontend.headers import FormError, bare_type
 
+T = TypeVar("T")
 OnEnd = Callable[[asyncio.Task[Any]], None]  # Any: tasks of all kinds
 
 
@@ -46,14 +49,26 @@ class DetachedWork:
         return outcome
 
 
+async def finish_before_end(ending: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:  # Any: as typing has it
+    """Return the result of `work`; raises FormError (503) as soon as the server is told to end."""
+    task, end = asyncio.create_task(work), asyncio.create_task(ending.wait())
+    try:
+        await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        is_done = task.done()
+        for each in (task, end):
+            each.cancel()
+    if is_done:
+        return task.result()
+    raise FormError("The server is shutting down", status=503, kind="ServiceUnavailableException")
+
+
 async def _outcome(work: Coroutine[Any, Any, Reply]) -> Reply | FormError:  # Any: as typing has it
     try:
         return await work
     except FormError as error:
         return error
 
-
-T = TypeVar("T")
 
 MOST_WORKERS = 1000  # of one model
 _WHOLE = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -170,24 +185,26 @@ class Registrar:
         return Registration.from_json(await call.request.body(), compat=self._core.compat)
 
     async def _registered(self, call: Call, work: DetachedWork, asked: Registration, file: Path) -> Reply:
-        call.model = model = await self._added(asked, file)
+        call.model = model = await finish_before_end(self._core.ending, self._added(asked, file))
         count = model.settings.min_workers
         registered = f'Model "{model.name}" Version: {model.version} registered with {count} initial workers'
         if not count:
             return status_reply(call, f"{registered}. Use scale workers API to add workers for the model.")
         started = self._started(model, status_reply(call, registered))
         if asked.synchronous is not False:
-            return await started
+            return await finish_before_end(self._core.ending, started)
         work.begin(started)
         return status_reply(call, UNDER_WAY, status=202)
 
     async def _added(self, asked: Registration, file: Path) -> ServedModel:
         try:
-            plan = await asyncio.to_thread(
-                self._loader.plan,
-                ResolvedSource(path=file),
-                name=asked.model_name or None,
-                wishes=asked.wishes(self._default_workers),
+            plan = await run_in_loading_thread(
+                partial(
+                    self._loader.plan,
+                    ResolvedSource(path=file),
+                    name=asked.model_name or None,
+                    wishes=asked.wishes(self._default_workers),
+                )
             )
         except MarpackError as error:
             self._core.listener.failed(quoted(file.name), None, error, given_up=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from marpack.errors import UsageError
 from marpack.serving.models import ModelState, ServedModel
 from marpack.torchserve.frontend.headers import FormError
 
@@ -87,13 +88,22 @@ class Registry:
         elif self._defaults[model.name] is model:
             self._defaults[model.name] = next(iter(versions.values()))
 
-    def replace(self, old: ServedModel, new: ServedModel) -> None:
-        """Put a model in another's place, whatever its version; its name is the same."""
-        versions = self._versions[old.name]
-        del versions[old.version]
-        versions[new.version] = new
-        if self.is_default(old):
-            self._defaults[old.name] = new
+    def replace(self, old: ServedModel, new: ServedModel) -> bool:
+        """Put a model in another's place, under its own name and version; return False if the other is not registered.
+
+        Raises UsageError if a third model is registered under that name and version.
+        """
+        if self._versions.get(old.name, {}).get(old.version) is not old:
+            return False
+        if self._versions.get(new.name, {}).get(new.version) not in (None, old):
+            what = f"version {new.version} of the model {new.name} is already registered"
+            raise UsageError(what, hint="give each version of a model its own modelVersion")
+        was_default = self.is_default(old)
+        self.discard(old)
+        self.add(new)
+        if was_default:
+            self._defaults[new.name] = new
+        return True
 
     def only_model(self) -> ServedModel | None:
         """Return the model that is meant where none is named: the only one that was there from the start."""

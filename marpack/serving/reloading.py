@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from msgspec import Struct
 from marpack.archive.index import content_digest
 from marpack.errors import MarpackError
 from marpack.runner.watching import Watch
+from marpack.serving.loading_threads import run_in_loading_thread
 from marpack.serving.models import ModelPlan, ServedModel
 from marpack.serving.server import Server
 
@@ -24,6 +26,12 @@ class Reloadable(Struct, frozen=True):
     plan: ModelPlan  # as it is served from the start
     paths: tuple[Path, ...]  # which it depends on
     again: Callable[[], ModelPlan]  # makes a new plan of it
+
+
+def _plan_again(reloadable: Reloadable, model: ServedModel) -> tuple[ModelPlan, str | None, str | None]:
+    """Return a new plan, the content digest of its archive, and that of the archive that is served."""
+    plan = reloadable.again()
+    return plan, content_digest(plan.prepared.archive), content_digest(model.prepared.archive)
 
 
 class Reloader:
@@ -51,13 +59,14 @@ class Reloader:
     async def _reloaded(self, server: Server, model: ServedModel, each: Reloadable, changed: list[str]) -> ServedModel:
         """Return the model that answers from now on."""
         try:
-            plan = await asyncio.to_thread(each.again)
-            digest = content_digest(plan.prepared.archive)
-            if digest is not None and digest == self._tried.get(model.name, content_digest(model.prepared.archive)):
+            plan, digest, served = await run_in_loading_thread(partial(_plan_again, each, model))
+            if digest is not None and digest == self._tried.get(model.name, served):
                 plan.prepared.archive.close()  # it was a log, say, that lies beside the project's files
                 return model
             self._tried[model.name] = digest
             new = await server.replace(model, plan)
+            if new is None:
+                return model
         except MarpackError as error:
             failure = f"{error!r} {getattr(error, 'findings', ())}"
             if self._told.get(model.name) != failure:

@@ -20,6 +20,7 @@ from marpack.serving.http import Front, FrontSettings
 from marpack.serving.inference import InferenceApi
 from marpack.serving.listener import ServerListener, ServerStatistics
 from marpack.serving.loading import ModelLoader, ModelStore
+from marpack.serving.loading_threads import interrupt_loading
 from marpack.serving.management import ManagementApi, MetricsApi
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ModelPlan, ServedModel
@@ -66,7 +67,9 @@ class Server:
         self.registry = Registry()
         self.front = Front(replace(options.front, headers=options.cors), listener.noted)
         self.statistics = ServerStatistics()
+        self._ending = asyncio.Event()
         self.core = ServingCore(
+            ending=self._ending,
             registry=self.registry,
             metrics=metrics,
             listener=listener,
@@ -79,7 +82,6 @@ class Server:
         )
         self.listener = listener
         self._numbers: Iterator[int] = itertools.count(options.first_worker)
-        self._ending = asyncio.Event()
         self._interrupted = False
         self._bug: BaseException | None = None
 
@@ -98,10 +100,11 @@ class Server:
     def _made(self, plan: ModelPlan, listener: ServerListener) -> ServedModel:
         return ServedModel(plan, numbers=self._numbers, metrics=self.core.metrics, listener=listener)
 
-    async def replace(self, old: ServedModel, plan: ModelPlan) -> ServedModel:
+    async def replace(self, old: ServedModel, plan: ModelPlan) -> ServedModel | None:
         """Serve another model in a model's place, once it has loaded; the old one answers what it was asked.
 
-        Raises what keeps the new one from being loaded: then the old one stays.
+        Returns None if the old one was unregistered meanwhile. Raises what keeps the new one from being loaded, and
+        UsageError if its version is another model's: then the old one stays.
         """
         new = self._made(plan, ServerListener())  # whoever asks for it tells what became of it
         new.loaded_at_start = old.loaded_at_start
@@ -110,8 +113,15 @@ class Server:
             failure = new.failure
             await new.stop()
             raise failure
+        try:
+            is_replaced = self.registry.replace(old, new)
+        except UsageError:
+            await new.stop()
+            raise
+        if not is_replaced:
+            await new.stop()
+            return None
         new.listener = self.listener
-        self.registry.replace(old, new)
         new.take_over(old)
         await old.stop(self.options.front.drain)
         return new
@@ -139,7 +149,7 @@ class Server:
             for task in tasks:
                 task.cancel()
             await self.front.close()
-            await asyncio.gather(*(model.stop() for model in list(self.registry)))
+            await asyncio.gather(interrupt_loading(), *(model.stop() for model in list(self.registry)))
         if self._bug is not None:
             raise self._bug
         return ExitCode.INTERRUPTED if self._interrupted else ExitCode.OK

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from marpack.errors import MarpackError
 from marpack.runner.client import BatchResult, Worker
 from marpack.serving.jobs import Batch
+from marpack.serving.loading_threads import run_in_loading_thread
 from marpack.torchserve.messages import Load, Loaded, ResponseChunk
 
 T = TypeVar("T")
@@ -174,7 +175,7 @@ class ServedWorker:
     async def _load(self) -> None:
         """Load the model in a new process; raises LoadError, WorkerError and what laying the folder out raises."""
         self.state, self.started, begun = WorkerState.LOADING, datetime.now(UTC), time.monotonic()
-        load = await asyncio.to_thread(self._owner.load, self)
+        load = await run_in_loading_thread(partial(self._owner.load, self))
         worker = self._worker = self._owner.spawn()
         worker.on_piece = self._take_piece
         worker.begin(load)

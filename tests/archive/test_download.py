@@ -1,4 +1,5 @@
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from marpack.archive import http_opener
 from marpack.archive.cache import Cache
-from marpack.archive.download import fetch_whole
+from marpack.archive.download import evict, fetch_whole
 from marpack.archive.http_opener import is_exposed
 from marpack.errors import (
     DamagedArchiveError,
@@ -257,6 +258,19 @@ def test_other_places_are_read_by_fsspec(cache: Cache):
         fetched("memory://models/x.mar", cache, None, 100)
     with pytest.raises(DamagedArchiveError, match="other bytes"):
         fetched("memory://models/x.mar", cache, "0" * 64)
+
+
+def test_a_stamp_without_its_file_does_not_stop_the_eviction(cache: Cache):
+    for name in ("old", "orphan", "new"):
+        with fsspec.open(f"memory://models/{name}.mar", "wb") as made:
+            made.write(DATA)
+    old, orphan, new = (fetched(f"memory://models/{name}.mar", cache) for name in ("old", "orphan", "new"))
+    for path in (old, orphan):
+        os.utime(path.with_name(f"{path.name}.json"), (0, 0))
+    orphan.unlink()
+    evict(cache.root / "blobs", len(DATA), keep=new)
+    assert list(cache.root.glob("blobs/*/*")) == sorted([new, new.with_name(f"{new.name}.json")])
+    assert list(cache.root.glob("blobs/*")) == [new.parent]
 
 
 def test_s3_without_its_package_names_the_extra(cache: Cache):

@@ -1,19 +1,25 @@
 import base64
 import importlib.util
+import re
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from marpack.archive import remote
+from marpack.archive.cache import Cache
 from marpack.archive.http_opener import WaitBudget
+from marpack.archive.protocol import Limits
 from marpack.archive.reader import open_archive
 from marpack.archive.remote import (
     FetchedRange,
@@ -24,6 +30,7 @@ from marpack.archive.remote import (
     open_remote,
     public_address,
 )
+from marpack.archive.zip_reader import ZipArchive
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, UsageError
 from marpack.runner.inputs import RequestDefaults, file_inputs
 from marpack.runner.sources import check_sources
@@ -230,6 +237,27 @@ def test_other_bytes_have_another_identity():
     names = [RemoteFile(where, kept).identity for where, kept in files]
     assert len(set(names)) == len(names)
     assert RemoteFile("x", Kept()).identity == names[0]
+
+
+def test_the_query_is_part_of_the_identity_and_the_fragment_is_not(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(remote, "HttpFetch", lambda *_: Kept())
+    addresses = [f"https://me:secret@h/m.mar{rest}" for rest in ("", "?id=1", "?id=2", "?id=1#sha256=1", "?id=1#")]
+    plain, one, two, *same = (open_remote(address).identity for address in addresses)
+    assert len({plain, one, two}) == 3
+    assert set(same) == {one}
+    assert all(re.fullmatch("[0-9a-f]{32}", identity) for identity in (plain, one, two))  # nothing in clear
+
+
+def test_archives_that_only_the_query_tells_apart_are_not_mixed_up(
+    make_mar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cache = Cache(tmp_path / "cache")
+    for number in ("1", "2"):
+        data = make_mar(f"x = {number}\n", name="m").read_bytes()  # of one size, and the server tells no version
+        monkeypatch.setattr(remote, "HttpFetch", partial(lambda data, *_: Kept(data, version=""), data))
+        source = open_remote(f"https://h/m.mar?id={number}")
+        with ZipArchive("m.mar", source, limits=Limits(), cache=cache) as archive:
+            assert (archive.materialize() / "handler.py").read_text() == f"x = {number}\n"
 
 
 def test_a_server_that_sends_another_part_is_told(site: str):

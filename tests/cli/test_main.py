@@ -1,15 +1,13 @@
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import marpack
-from marpack.cli.main import Interrupts, interrupt_on_signals, main
+from marpack.cli.main import main
 from marpack.render.failure import Failure
 
 
@@ -63,50 +61,6 @@ def test_without_a_nearer_hint_the_way_out_is_the_commands_own(
             main(argv)
         assert ended.value.code == 2
         assert "marpack build --help" in capsys.readouterr().err
-
-
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """Have the process's handlers of signals back in the end."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("handlers")
-def test_every_request_to_end_interrupts_but_one_that_was_ignored_from_the_start():
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    interrupt_on_signals()
-    with Interrupts():
-        signal.raise_signal(signal.SIGHUP)
-    signal.raise_signal(signal.SIGHUP)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
-
-
-@pytest.mark.usefixtures("handlers")
-def test_an_interruption_waits_for_what_is_being_told_and_counts_once():
-    interrupt_on_signals()
-    told = []
-
-    def tell(number: int) -> int:
-        signal.raise_signal(signal.SIGTERM)
-        told.append(number)
-        return number
-
-    with Interrupts() as interrupts:
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        assert interrupts.after(len, "ab") == 2
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.after(tell, 1)
-        assert told == [1]
-        assert interrupts.after(len, "ab") == 2
-        with pytest.raises(KeyboardInterrupt):  # nothing is being told
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_bug_of_marpacks_own_is_a_sentence_and_a_file(tmp_path: Path):

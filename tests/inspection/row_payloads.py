@@ -80,8 +80,8 @@ SECOND_GZIPS: dict[str, bytes] = {
 SECOND_BZ2S: dict[str, bytes] = {
     "wrong CRC": spoilt(bz2.compress(LONG), 4),
     "wrong CRC of its block": bz2.compress(LONG)[:10] + bytes(4) + bz2.compress(LONG)[14:],
-    "cut off": bz2.compress(EVIL + RANDOM * 30, 1)[:-2000],
-    "damage further on": spoilt(bz2.compress(EVIL + RANDOM * 30, 1), 3000, 2000),
+    "cut off": bz2.compress(EVIL + RANDOM * 8, 1)[:-2000],
+    "damage further on": spoilt(bz2.compress(EVIL + RANDOM * 8, 1), 3000, 2000),
     "another level, wrong CRC": spoilt(bz2.compress(LONG, 1), 4),
     "plain": bz2.compress(EVIL),
 }

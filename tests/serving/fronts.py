@@ -30,6 +30,7 @@ class Probe(Api):
 
     def __init__(self, *further: Route) -> None:
         core = ServingCore(
+            ending=asyncio.Event(),
             registry=Registry(),
             metrics=ServerMetrics(hostname="here"),
             listener=ServerListener(),

@@ -1,16 +1,24 @@
+import errno
 import gzip
 import io
 import json
 import os
 import shutil
 import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
 
 import pytest
 
+from marpack.archive import bytesource
+from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import ArchiveForm, Limits
 from marpack.archive.reader import open_archive
+from marpack.cli.main import main
 from marpack.errors import ArchiveError, ExitCode
+from marpack.inspection.inspect import inspect
 
 MANIFEST = json.dumps({"runtime": "python", "model": {"modelName": "m", "handler": "h.py"}}).encode()
 FILES = {
@@ -22,13 +30,13 @@ FILES = {
 LONG = "/".join(["long-step" * 5] * 5) + "/x.txt"
 
 
-def tar(members, *, root="m/", form=tarfile.PAX_FORMAT):
+def tar(members, *, root="m/", form=tarfile.PAX_FORMAT, level=1):
     """Return a .tar.gz: a dict of names and bytes, or a list of (TarInfo, bytes)."""
     out = io.BytesIO()
     items = (
         [(info(root + name, data), data) for name, data in members.items()] if isinstance(members, dict) else members
     )
-    with tarfile.open(fileobj=out, mode="w:gz", format=form, compresslevel=1) as archive:
+    with tarfile.open(fileobj=out, mode="w:gz", format=form, compresslevel=level) as archive:
         for header, data in items:
             archive.addfile(header, io.BytesIO(data))
     return out.getvalue()
@@ -214,7 +222,7 @@ CASES = {
         "the extended header 'pax' is garbled",
     ),
     "pax-size": (raw(pax(b"size=-1000"), member(), END), "the member 'm/x.py' has no readable size"),
-    "pax-size-lies": (raw(pax(b"size=999999"), member(), END), "the gzip stream ends in the middle of a member"),
+    "pax-size-lies": (raw(pax(b"size=999999"), member(), END), "ends in the middle of a member"),
     "pax-huge": (
         raw(header(b"pax", b"77777777777\0", kind=b"x")),
         "the extended header 'pax' has more than 65536 bytes",
@@ -225,14 +233,14 @@ CASES = {
     ),
     "name-alone": (raw(GOOD, pax(b"path=m/x.py"), END), "the tar ends after a name without its member"),
     "folder-with-data": (raw(member(b"m/d/", kind=b"5"), END), "the member 'm/d/' is a folder with 6 bytes of data"),
-    "size-unreadable": (raw(header(size=b"9zz"), END), "the member 'm/x.py' has no readable size"),
+    "size-unreadable": (raw(header(size=b"9zz"), END), "a header of the tar cannot be read"),
     "size-huge": (
         raw(header(size=b"\x80" + b"\0" * 4 + b"\xff" * 7), END),
         "the members have more than 274877906944 bytes",
     ),
-    "size-lies": (raw(header(size=b"00000100000\0"), END), "the gzip stream ends in the middle of a member"),
-    "checksum": (raw(header(checksum=7), END), "a record of the tar has a wrong checksum, or this is no tar"),
-    "not-a-tar": (raw(b"hello" * 1000), "a record of the tar has a wrong checksum, or this is no tar"),
+    "size-lies": (raw(header(size=b"00000100000\0"), END), "ends in the middle of a member"),
+    "checksum": (raw(header(checksum=7), END), "a header of the tar cannot be read"),
+    "not-a-tar": (raw(b"hello" * 1000), "a header of the tar cannot be read"),
     "empty": (raw(b""), "the tar has no end: it is truncated"),
     "no-end": (raw(GOOD), "the tar has no end: it is truncated"),
     "data-after-end": (raw(GOOD, END, member()), "there are bytes after the archive's last record"),
@@ -240,7 +248,10 @@ CASES = {
         raw(GOOD, END) + b"x",
         "there are bytes after the end of the gzip stream; the server reads only the first stream",
     ),
-    "second-gzip": (raw(GOOD) + raw(END), "the tar has no end: it is truncated"),
+    "second-gzip": (raw(GOOD) + raw(END), "bytes after the end of the gzip stream"),
+    "size-negative": (raw(header(size=b"\xff" * 12), END), "has no readable size"),
+    "size-signed": (raw(header(size=b"-0000001000\0"), END), "has no readable size"),
+    "extended-size-lies": (raw(GOOD, header(b"pax", b"00000001000\0", kind=b"x")), "ends in the middle of a member"),
     "twice": (raw(GOOD, member(b"m/h.py"), END), "the member 'm/h.py' is there twice"),
     "twice-by-roots": (raw(GOOD, member(b"n/h.py"), END), "the member 'h.py' is there twice"),
     "manifest-twice": (
@@ -347,10 +358,83 @@ def test_plain_headers_of_old_tars_are_read(opened):
         assert list(archive.entries) == ["h.py", "MAR-INF/MANIFEST.json"]
 
 
-def test_an_archive_that_changes_meanwhile_is_found(opened, tmp_path):
+def test_an_archive_that_is_replaced_meanwhile_stays_as_it_was_read(opened, tmp_path):
     with opened(tar(FILES)) as archive:
         assert archive.manifest.model.name == "m"
         (tmp_path / "m.tar.gz").write_bytes(tar({**FILES, "new.py": b""}))
+        folder = archive.materialize()
+        assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+        assert not (folder / "new.py").exists()
+
+
+def test_an_archive_is_decompressed_once(opened, monkeypatch):
+    members = {f"{number}.bin": os.urandom(400_000) for number in range(60)}
+    data = tar({"h.py": b"", "MAR-INF/MANIFEST.json": MANIFEST, **members}, level=0)
+    read = []
+    read_at = LocalFile.read_at
+    monkeypatch.setattr(LocalFile, "read_at", lambda file, at, count: read.append(count) or read_at(file, at, count))
+    with opened(data) as archive:
+        assert inspect(archive, verify=True).findings == ()
+        assert all(archive.open(name).read() == content for name, content in members.items())
+        archive.materialize()
+    assert len(data) <= sum(read) < len(data) + 100_000  # bytes; and a few to recognize the form
+
+
+def test_an_archive_that_cannot_be_read_is_not_decompressed_again(opened, monkeypatch):
+    data = tar({"h.py": os.urandom(300_000), "../x": b"", "MAR-INF/MANIFEST.json": MANIFEST})
+    read = []
+    read_at = LocalFile.read_at
+    monkeypatch.setattr(LocalFile, "read_at", lambda file, at, count: read.append(count) or read_at(file, at, count))
+    with opened(data) as archive:
+        for _ in range(3):
+            with pytest.raises(ArchiveError):
+                _ = archive.entries
+    assert sum(read) < 1.5 * len(data)
+
+
+def temporary_files():
+    links = (os.path.realpath(path) for path in Path("/proc/self/fd").iterdir())
+    return [link for link in links if "marpack-" in link or "(deleted)" in link]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
+def test_much_is_kept_in_a_file_without_a_name_until_the_archive_is_closed(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(bytesource, "_IN_MEMORY", 1 << 20)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    before = temporary_files()
+    with opened(tar(FILES)) as archive:
+        assert {name: archive.open(name).read() for name in FILES} == FILES
+        with archive.open("big.bin") as one, archive.open("big.bin") as other:  # each has a place of its own
+            one.seek(1000)
+            assert other.read(10) == FILES["big.bin"][:10]
+            assert one.read(10) == FILES["big.bin"][1000:1010]
+        assert list(folder.iterdir()) == []
+        assert len(temporary_files()) == len(before) + 1
+        (tmp_path / "out").mkdir()
+        archive.extract(tmp_path / "out")
+        assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == FILES
+    assert temporary_files() == before
+    with opened(tar({**FILES, "../x": b""}), "wrong.tar.gz") as archive:
         with pytest.raises(ArchiveError):
-            archive.materialize()
-        assert [path.name for path in (tmp_path / "cache").iterdir()] == []
+            _ = archive.entries
+        assert temporary_files() == before
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "mar"])
+def test_what_does_not_fit_into_memory_or_on_the_disk_is_one_message(opened, monkeypatch, capsys, tmp_path, form):
+    monkeypatch.setattr(bytesource, "_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Path("/dev/full").open("r+b", buffering=0))  # noqa: SIM115
+    if form == "mar":
+        with zipfile.ZipFile(tmp_path / "m.mar", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in {**FILES, "bigger.pkl": b"\x80\x02" + b"N0" * 3_000_000 + b"N."}.items():
+                archive.writestr(name, content)
+    else:
+        opened(tar(FILES)).close()
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(tmp_path / f"m.{form}")])
+    assert ended.value.code == ExitCode.ARCHIVE
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.count(os.strerror(errno.ENOSPC)) == 1

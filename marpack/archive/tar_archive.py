@@ -1,0 +1,326 @@
+"""A .tar.gz behind the protocol of archives: decompressed once, then read by range."""
+
+import io
+import tarfile
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO, Self
+
+from isal import isal_zlib
+from msgspec import Struct
+
+from marpack.archive.bytesource import ByteSource, Spool, SpooledFile
+from marpack.archive.cache import Cache, Cached
+from marpack.archive.extraction import extract_blocks, make_folders
+from marpack.archive.manifest import Manifest
+from marpack.archive.names import MAX_NAME, check_member_names, quoted
+from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, total_size
+from marpack.archive.server_rules import common_root, read_manifest, refused
+from marpack.errors import ArchiveError, DamagedArchiveError, LimitExceededError, UnsafeArchiveError, located
+from marpack.findings import Finding
+
+_READ, _PIECE = 1 << 18, 1 << 20  # bytes asked of the file, and of the inflater
+_GZIP = 31  # zlib's code for a gzip header and trailer with the largest window
+_InflateError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # its stub calls the class an instance
+_ZEROS = bytes(tarfile.BLOCKSIZE)
+_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_MAX_EXTENDED = 1 << 16  # bytes of a pax record or a long name
+_KINDS = {
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a FIFO",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+}
+_PACK = "pack the file itself"
+_AGAIN = "copy or download the archive again"
+_RAISE = "raise the limit if you trust it: --max-"
+
+
+def decompress(data: ByteSource, limits: Limits, spool: Spool) -> None:
+    """Write a gzip stream's content into a spool; raises ArchiveError for a stream that is damaged or too large."""
+    inflater = isal_zlib.decompressobj(_GZIP)
+    place = 0  # in the file
+    while not inflater.eof:
+        pending = inflater.unconsumed_tail
+        if not pending:
+            pending = data.read_at(place, min(_READ, data.size - place))
+            place += len(pending)
+        try:
+            block: bytes = inflater.decompress(pending, _PIECE)
+        except _InflateError as error:
+            raise DamagedArchiveError(f"the gzip stream cannot be inflated: {error}", hint=_AGAIN) from None
+        if not pending and not block and not inflater.eof:
+            raise DamagedArchiveError("the gzip stream is truncated", hint=_AGAIN)
+        _check_size(spool.size + len(block), data.size, limits)
+        spool.write(block)
+    rest = inflater.unused_data + data.read_at(place, min(_READ, data.size - place))
+    if place + _READ < data.size or rest.lstrip(b"\0"):
+        what = "there are bytes after the end of the gzip stream; the server reads only the first stream"
+        raise UnsafeArchiveError(what, hint="compress it again as one stream")
+
+
+def _check_size(size: int, compressed: int, limits: Limits) -> None:
+    if size > limits.total + limits.allowance:
+        raise LimitExceededError(f"the gzip stream holds more than {limits.total} bytes", hint=_RAISE + "size")
+    if limits.expands_too_much(size, compressed):
+        what = f"the gzip stream expands {compressed} bytes more than {limits.ratio} times"
+        raise LimitExceededError(what, hint=_RAISE + "ratio")
+
+
+class Record(Struct, frozen=True):
+    """A file or a folder of a tar."""
+
+    name: str  # as it stands there; a folder's may end with a slash
+    size: int  # bytes
+    offset: int  # of these in the tar
+    folder: bool
+
+
+def read_records(spool: Spool, limits: Limits) -> list[Record]:
+    """Read the headers of a tar; raises ArchiveError naming the member at fault."""
+    found: list[Record] = []
+    total = place = 0
+    pax: dict[str, str] = {}
+    long_name: bytes | None = None
+    while (block := spool.read(place, tarfile.BLOCKSIZE)) != _ZEROS:
+        header = _parse_header(block)
+        place, size = place + tarfile.BLOCKSIZE, header.size
+        if header.type in _EXTENDED:
+            if size > _MAX_EXTENDED:
+                what = f"the extended header {quoted(header.name)} has more than {_MAX_EXTENDED} bytes"
+                raise UnsafeArchiveError(what)
+            data = spool.read(place, size)
+            if header.type == tarfile.GNUTYPE_LONGNAME:
+                long_name = data.rstrip(b"\0")
+            elif header.type == tarfile.XHDTYPE:
+                pax = _parse_pax(data, header.name)
+            elif header.type == tarfile.XGLTYPE:
+                _check_global(_parse_pax(data, header.name))
+        else:  # after a long name of a link, the link itself is refused here
+            record = _record(header, _name(block) if long_name is None else long_name, pax, place)
+            pax, long_name, size = {}, None, record.size
+            found.append(record)
+            total += size
+            _check_members(len(found), total, limits)
+        if place + size > spool.size:
+            raise DamagedArchiveError("the tar ends in the middle of a member", hint=_AGAIN)
+        place += size + -size % tarfile.BLOCKSIZE
+    if pax or long_name is not None:
+        raise DamagedArchiveError("the tar ends after a name without its member")
+    if any(bytes(rest).lstrip(b"\0") for rest in spool.blocks(place, spool.size - place)):
+        raise UnsafeArchiveError("there are bytes after the archive's last record")
+    return found
+
+
+def _check_members(count: int, size: int, limits: Limits) -> None:
+    if count > limits.members:
+        raise LimitExceededError(f"the tar has more than {limits.members} members", hint=_RAISE + "members")
+    if size > limits.total:
+        raise LimitExceededError(f"the members have more than {limits.total} bytes", hint=_RAISE + "size")
+
+
+def _parse_header(block: bytes) -> tarfile.TarInfo:
+    try:
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError):  # type: ignore[attr-defined]  # not in its stub
+        raise DamagedArchiveError("the tar has no end: it is truncated", hint=_AGAIN) from None
+    except tarfile.HeaderError as error:
+        raise DamagedArchiveError(f"a header of the tar cannot be read, or this is not a tar: {error}") from None
+    if header.size < 0:
+        raise DamagedArchiveError(f"the member {quoted(header.name)} has no readable size")
+    return header
+
+
+def _name(block: bytes) -> bytes:
+    """Return a header's name, with the prefix of POSIX ustar; GNU keeps times in that place, which tarfile ignores."""
+    name, prefix = (field.partition(b"\0")[0] for field in (block[:100], block[345:500]))
+    return prefix + b"/" + name if prefix and block[257:263] == b"ustar\0" else name
+
+
+def _record(header: tarfile.TarInfo, raw_name: bytes, pax: Mapping[str, str], offset: int) -> Record:
+    name = pax["path"] if "path" in pax else _text(raw_name)
+    if any(key.startswith("GNU.sparse") for key in pax):
+        raise UnsafeArchiveError(f"the member {quoted(name)} is a sparse file", hint=_PACK)
+    if header.type not in (*_FILES, tarfile.DIRTYPE):
+        kind = _KINDS.get(header.type, f"of the unknown type {header.type!r}")
+        raise UnsafeArchiveError(f"the member {quoted(name)} is {kind}", hint=_PACK)
+    size = pax.get("size", str(header.size))
+    if not size.isascii() or not size.isdigit() or len(size) > 30:
+        raise DamagedArchiveError(f"the member {quoted(name)} has no readable size")
+    folder = header.type == tarfile.DIRTYPE or name.endswith("/")
+    if folder and int(size):
+        raise UnsafeArchiveError(f"the member {quoted(name)} is a folder with {size} bytes of data")
+    return Record(name, int(size), offset, folder)
+
+
+def _parse_pax(data: bytes, label: str) -> dict[str, str]:
+    """Parse records of a length, a space, a key, "=", a value and a newline; tarfile passes over what is garbled."""
+    found: dict[str, str] = {}
+    while data:
+        digits, _, _ = data[:21].partition(b" ")
+        length = int(digits) if digits.isdigit() else 0
+        key, equals, value = data[len(digits) + 1 : length - 1].partition(b"=")
+        if not equals or data[length - 1 : length] != b"\n":
+            raise DamagedArchiveError(f"the extended header {quoted(label)} is garbled")
+        name = _text(key)
+        if name in found:
+            raise UnsafeArchiveError(f"the extended header {quoted(label)} gives {quoted(name)} twice")
+        found[name] = _text(value) if name in ("path", "size") else ""
+        data = data[length:]
+    return found
+
+
+def _check_global(pax: Mapping[str, str]) -> None:
+    for key in pax:
+        if key in ("path", "size", "linkpath") or key.startswith("GNU.sparse"):
+            raise UnsafeArchiveError(f"a global header of the tar sets {quoted(key)} for all members")
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        name = quoted(raw[:MAX_NAME].decode("latin-1"))
+        raise UnsafeArchiveError(f"the member {name} has a name that is not UTF-8") from None
+
+
+class TarListing(Struct, frozen=True, kw_only=True):
+    """The members of a .tar.gz; their names are safe and unique."""
+
+    files: Mapping[str, Record]
+    folders: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def list_members(found: list[Record], source: str) -> TarListing:
+    """Give records the names that they have in the archive; raises UnsafeArchiveError naming the member at fault."""
+    files = [record for record in found if not record.folder]
+    folders = [record.name for record in found if record.folder]
+    plain = {record.name: _plain(record.name) for record in found}
+    check_member_names([plain[file.name] for file in files], [plain[name] for name in folders if plain[name]])
+    names = {record.name: _served(record) for record in found}
+    findings = (refused("archive-suffix", source, "a .tar.gz"),) if source.endswith(".mar") else ()
+    if MANIFEST_NAME not in {names[file.name] for file in files}:
+        root = common_root(plain[file.name] for file in files)
+        names = {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
+        findings = (refused("tgz-no-root-folder", source), *findings)
+    check_member_names([names[file.name] for file in files], [names[name] for name in folders if names[name]])
+    return TarListing(
+        files={names[file.name]: file for file in files},
+        folders=tuple(names[name] for name in folders if names[name]),
+        findings=findings,
+    )
+
+
+def _plain(name: str) -> str:
+    """Return a record's name without what says nothing: "./" before it, and a folder's slash."""
+    return "" if name in (".", "./") else name.removeprefix("./").removesuffix("/")
+
+
+def _served(record: Record) -> str:
+    """Return a record's name as the server has it: without its first step."""
+    name = record.name.rstrip("/") + "/" if record.folder else record.name
+    return name[name.find("/") + 1 :].removesuffix("/")
+
+
+class TarArchive:
+    """A tar in a gzip stream; see `marpack.archive.protocol.Archive`.
+
+    Nothing is read until something is asked for, and nothing at all when the cache has it extracted. Then all of it is
+    decompressed, once, as no member of a gzip stream can be read without those before it.
+    """
+
+    form = ArchiveForm.TGZ
+
+    def __init__(self, source: str, data: ByteSource, *, limits: Limits, cache: Cache) -> None:
+        """Take the file; what is wrong with it is found by the first use."""
+        self.source = source
+        self._data = data
+        self._limits = limits
+        self._cache = cache
+        self._spool = Spool()
+        self._error: ArchiveError | None = None  # why the archive cannot be read: it is not decompressed again
+
+    @cached_property
+    def _contents(self) -> TarListing:
+        if self._error is not None:
+            raise self._error
+        try:
+            with located(self.source):
+                decompress(self._data, self._limits, self._spool)
+                return list_members(read_records(self._spool, self._limits), self.source)
+        except ArchiveError as error:
+            self._error = error
+            self._spool.close()
+            raise
+
+    @cached_property
+    def _extracted(self) -> Cached | None:
+        """What the cache has, as long as the archive itself was not read."""
+        return None if "_contents" in vars(self) else self._cache.find(self._data.identity)
+
+    @cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        """Every file by its name; see `Archive.entries`."""
+        return MappingProxyType(
+            {
+                name: Entry(name=name, size=record.size, compressed_size=record.size, method=Method.DEFLATED)
+                for name, record in self._contents.files.items()
+            }
+        )
+
+    @property
+    def server_findings(self) -> tuple[Finding, ...]:
+        """What the server refuses; see `Archive.server_findings`."""
+        return self._extracted.findings if self._extracted else self._contents.findings
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest; see `Archive.manifest`."""
+        if not self._extracted:
+            return read_manifest(self)
+        data = (self._extracted.folder / MANIFEST_NAME).read_bytes()
+        return Manifest.from_json(data, where=f"{self.source}!{MANIFEST_NAME}")
+
+    def open(self, name: str) -> BinaryIO:
+        """Open one member; see `Archive.open`. The gzip stream's own CRC was checked when it was decompressed."""
+        record = self._contents.files[name]
+        return io.BufferedReader(SpooledFile(self._spool, record.offset, record.size))
+
+    def materialize(self) -> Path:
+        """Return the extracted folder; see `Archive.materialize`."""
+        if self._extracted and not self._extracted.is_whole:
+            del self._extracted
+        if not self._extracted:
+            _ = self.manifest  # what is wrong with it is said before anything is written
+            self._extracted = self._cache.fill(self._data.identity, self._fill, size=total_size(self))
+        return self._extracted.folder
+
+    def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
+        """Write members into a folder; see `Archive.extract`."""
+        contents = self._contents
+        make_folders(folder, contents.folders if names is None else ())
+        for name, record in contents.files.items():
+            if names is None or name in names:
+                extract_blocks(self._spool.blocks(record.offset, record.size), folder, name, progress)
+
+    def _fill(self, folder: Path, names: Collection[str] | None, progress: Progress | None) -> tuple[Finding, ...]:
+        self.extract(folder, names, progress)
+        return self._contents.findings
+
+    def close(self) -> None:
+        """Let go of the file, its decompressed bytes, and the folder in the cache."""
+        self._spool.close()
+        self._data.close()
+        self._cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,89 @@
+"""Requests to end a command: Ctrl-C, SIGTERM and SIGHUP interrupt it, whatever it waits for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from marpack.errors import ExitCode
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_PATIENCE = 1.0  # seconds that the main thread, and whoever reads the output, get to react
+_AGAIN = 0.25  # seconds between two later looks at the output
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt for a request to end: at once, or after an action that has to be finished.
+
+    Two things would hold the end up. A main thread within a C function, as one that looks up a host's name, raises
+    nothing: another thread ends the process. And a reader that takes no more output blocks whatever is still printed:
+    its stream is replaced with the null device.
+    """
+
+    def __init__(self) -> None:
+        self._held = False
+        self._pending = False
+        self._noticed = threading.Event()
+        self._wakeup: int | None = None
+
+    def install(self) -> None:
+        """Handle requests to end from now on; one that was ignored from the start (nohup) stays so."""
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._interrupt)
+        if self._wakeup is None:
+            reader, self._wakeup = os.pipe()
+            os.set_blocking(self._wakeup, False)
+            threading.Thread(target=self._watch, args=(reader,), daemon=True, name="marpack-interrupts").start()
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+
+    def finish(self) -> None:
+        """Stop looking after the output; call it once nothing is left to print."""
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def after(self, action: Any, *arguments: Any) -> Any:  # Any: whatever the action takes and returns
+        """Finish an action; raise KeyboardInterrupt thereafter if it was requested meanwhile."""
+        self._held = True
+        try:
+            return action(*arguments)
+        finally:
+            self._held = False
+            if self._pending:
+                self._pending = False
+                raise KeyboardInterrupt
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self._noticed.set()
+        if hasattr(signal, "setitimer"):  # Windows has none
+            signal.signal(signal.SIGALRM, _drop_unread_output)
+            signal.setitimer(signal.ITIMER_REAL, _PATIENCE, _AGAIN)
+        if not self._held:
+            raise KeyboardInterrupt
+        self._pending = True
+
+    def _watch(self, reader: int) -> None:
+        """End the process for a request that the main thread does not notice."""
+        while number := os.read(reader, 1):
+            is_ours = number[0] in _SIGNALS and signal.getsignal(number[0]) == self._interrupt
+            if is_ours and not self._noticed.wait(_PATIENCE):
+                os._exit(ExitCode.INTERRUPTED)
+
+
+def _drop_unread_output(_number: int, _frame: FrameType | None) -> None:
+    for descriptor in (1, 2):
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        with suppress(OSError):
+            if not poll.poll(0):  # the write that is blocked goes on, into the null device
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+INTERRUPTS = Interrupts()
