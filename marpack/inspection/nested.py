@@ -110,19 +110,17 @@ class NestedScan:
         claim = self._claim(where, claim, found)
         if kind := program_kind(where, head, file):
             yield Program(where, kind)
-        is_wrapped = False
         try:
             tail = TAIL if self._thorough else END.size if depth == 0 else 0
             if archive := _zip_of(file, head, found, self.budget, tail):
-                is_wrapped = True
                 yield from self._zip(where, file, archive, depth)
         except NotZipError as error:
             if claim is not Claim.NUMBERS or isinstance(error, LargeZipError):
                 yield Unscanned(where, f"it begins as a zip, and cannot be read as one: {error}")
-        is_wrapped |= yield from self._wrapped(where, file, head, depth, claim)
+        is_wrapped = yield from self._wrapped(where, file, head, depth, claim)
         if pickles := _legacy_pickles(file, head, found, self.budget):
             yield from self._legacy(where, file, pickles, depth)
-        elif head:
+        elif head and not head.startswith(LOCAL_MAGIC):  # pickle.load fails at its first byte
             claim = Claim.NONE if is_wrapped else claim
             if head[0] in OPCODES or claim is Claim.UNPICKLED:
                 yield from self._follow(where, file, 0, claim, depth, first=head[:2])
