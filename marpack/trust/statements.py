@@ -5,6 +5,7 @@ Sources: in-toto Attestation Framework, Statement v1; Dead Simple Signing Envelo
 
 import base64
 import binascii
+import json
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -102,11 +103,19 @@ def signed_by_another(named: str, key: PublicKey, *, where: str) -> SignatureErr
     return SignatureError(what, where=where, hint="give the signer's own public key, or do not trust this")
 
 
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:  # Any: JSON
+    """Raise ValueError for an object that has a key twice: readers disagree on which of the two values counts."""
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        raise ValueError("a key is repeated in an object")
+
+
 def decoded(data: bytes, kind: type[Read], *, what: str, where: str) -> Read:
     """Parse JSON that may be anybody's. Raises SignatureError, in which `what` names what it should be."""
     try:
+        json.loads(data, object_pairs_hook=_refuse_repeated_keys)
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise SignatureError(f"this is no {what}: {error}", where=where) from error
 
 

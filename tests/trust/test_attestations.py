@@ -213,6 +213,15 @@ def test_only_one_result_is_a_yes(archive, attested, key, value):
     assert {each.code for each in refusal(archive, file, key.public).findings} == {"check-failed"}
 
 
+@pytest.mark.parametrize("signer", [True, False])
+def test_a_key_that_is_repeated_is_refused(archive, attested, key, signer):
+    text = attested(report(), None).read_text().replace('"result":"PASSED"', '"result":"FAILED","result":"PASSED"')
+    file = attested(report())
+    data = Envelope.sealed(text.encode(), key, keyid=key.public.fingerprint) if signer else None
+    file.write_bytes(msgspec.json.encode(data) if data else text.encode())
+    assert refusal(archive, file, key.public if signer else None).where == str(file)
+
+
 def test_generated_samples_do_not_count(archive, attested, key):
     assert required(archive, attested(report(generated=1)), key.public).samples == 1
     codes = {each.code for each in refusal(archive, attested(report(generated=2)), key.public).findings}
