@@ -1,0 +1,66 @@
+"""`inspect`, `check` and `serve` agree on the attacker's corpus: none of them accepts a payload."""
+
+import json
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from inspection.payloads import PAYLOADS, Payload
+
+from marpack.archive.reader import open_archive
+from marpack.errors import ArchiveError
+from marpack.gate.candidate import Candidate, CheckOptions
+from marpack.gate.check import CheckSelection, check
+from marpack.gate.verdicts import GateVerdict
+from marpack.inspection.inspect import inspect
+from marpack.inspection.pickles import PickleVerdict
+from marpack.project.source import ResolvedSource
+from marpack.serving.loading import Door
+
+MANIFEST = {"runtime": "python", "model": {"modelName": "probe", "modelVersion": "1.0", "handler": "handler.py"}}
+HANDLER = "def handle(data, context):\n    return data and ['']\n"
+
+
+def pack(payload: Payload, path: Path) -> Path:
+    """Write an archive as torch-model-archiver does, with the payload as a further file."""
+    members = {"handler.py": HANDLER.encode(), payload.member: payload.make(), **payload.files}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(MANIFEST))
+    return path
+
+
+def accepting(path: Path) -> set[str]:
+    """Return the commands that accept an archive, which some refuse to open for a member's name."""
+    found = set()
+    with suppress(ArchiveError), open_archive(path) as archive:
+        if inspect(archive).pickles.verdict is PickleVerdict.SAFE:
+            found.add("inspect")
+    with suppress(ArchiveError), open_archive(path) as archive:
+        Door(require_safe=True).admit(archive)
+        found.add("serve")
+    with Candidate(ResolvedSource(path=path), CheckOptions()) as candidate:
+        if check(candidate, CheckSelection.of(["pickles"])).verdict is not GateVerdict.REFUSED:
+            found.add("check")
+    return found
+
+
+def accepted(names: list[str], folder: Path) -> dict[str, set[str]]:
+    found = {name: accepting(pack(PAYLOADS[name], folder / "probe.mar")) for name in names}
+    return {name: commands for name, commands in found.items() if commands}
+
+
+def test_no_command_accepts_a_payload(tmp_path: Path) -> None:
+    assert accepted(sorted(PAYLOADS)[::40], tmp_path) == {}
+
+
+@pytest.mark.nightly
+def test_no_command_accepts_any_payload(tmp_path: Path) -> None:
+    assert accepted(sorted(PAYLOADS), tmp_path) == {}
+
+
+def test_each_command_accepts_what_is_honest(tmp_path: Path) -> None:
+    honest = Payload(b"owl\ndog\n", "labels.txt", lambda path: None)
+    assert accepting(pack(honest, tmp_path / "probe.mar")) == {"inspect", "check", "serve"}
