@@ -25,11 +25,11 @@ def main() -> int:
     from inspection.honest_files import NEED_TRUST, QUICK, SLOW, listed
     from inspection.payloads import PAYLOADS
 
-    payloads = dict(describe_all((name, item.member, item.make()) for name, item in PAYLOADS.items()))
+    payloads = dict(describe_all((name, item.member, item.make(), [*item.files]) for name, item in PAYLOADS.items()))
     print_counts("payloads", payloads.values())
-    honest = dict(describe_all((name, item.member, item.make()) for name, item in listed(*QUICK, *SLOW).items()))
+    honest = dict(describe_all((name, item.member, item.make(), []) for name, item in listed(*QUICK, *SLOW).items()))
     print_counts("honest files", honest.values())
-    trusted = dict(describe_all((name, item.member, item.make()) for name, item in listed(*NEED_TRUST).items()))
+    trusted = dict(describe_all((name, item.member, item.make(), []) for name, item in listed(*NEED_TRUST).items()))
     print_counts("honest files of classes, which may need trust", trusted.values())
     failed = [name for name, verdict in payloads.items() if verdict in ("safe", "data")]
     failed += [name for name, verdict in honest.items() if verdict not in ("safe", "data")]
@@ -38,18 +38,18 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def describe_all(files: Iterable[tuple[str, str, bytes]]) -> Iterator[tuple[str, str]]:
+def describe_all(files: Iterable[tuple[str, str, bytes, list[str]]]) -> Iterator[tuple[str, str]]:
     """Yield each file's name with its verdict in a word or two."""
-    for name, member, content in files:
+    for name, member, content, beside in files:
         try:
-            yield name, describe(scan(member, content))
+            yield name, describe(scan(member, content, beside))
         except Exception as error:  # noqa: BLE001 - one file's failure is its result
             yield name, f"failed: {error!r}"
 
 
-def scan(member: str, content: bytes) -> PickleScan:
-    """Inspect a file as a member of an archive."""
-    file, walk = io.BytesIO(content), NestedScan()
+def scan(member: str, content: bytes, beside: list[str]) -> PickleScan:
+    """Inspect a file as a member of an archive that has further members."""
+    file, walk = io.BytesIO(content), NestedScan(members=[member, *beside])
     return scan_of(list(walk.file(member, file, recognize(file, walk.budget))))
 
 

@@ -23,7 +23,7 @@ from inspection.loaders import (
     load_torch_then_pickle,
     torch_bytes,
 )
-from inspection.opcodes import CALLED, CODE, EVIL, Ops, before, push, ref, short
+from inspection.opcodes import CALLED, CODE, EVIL, MODULE, Ops, before, push, ref, short
 
 # --- Imports whose module or name is an imported string ------------------------------------------------------------
 
@@ -134,6 +134,9 @@ def unusual_names() -> Found:
             yield f"function of module {module!r} in {member}, {end!r}", Payload(content, member, load_pickle, files)
         as_line = f"c{module}\nrun\n".encode() + b")R" + DAMAGE
         yield f"function of module {module!r}, by lines", Payload(as_line, "notes.txt", load_pickle, files)
+        imported = {f"{module.replace('.', '/')}.py": MODULE}
+        alone = f"c{module}\nname\n.".encode()
+        yield f"import of module {module!r} alone, in a text", Payload(alone, "labels.txt", load_pickle, imported)
     for attribute in ODD_NAMES:
         content = push("dynamic") + push(attribute) + b"\x93" + CALLED
         for end, member in ((b".", "labels.txt"), (DAMAGE, "weights.bin")):

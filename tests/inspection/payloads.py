@@ -52,7 +52,7 @@ from inspection.opcodes import (
     ref,
     short,
 )
-from inspection.program_payloads import packages, programs
+from inspection.program_payloads import disguises, packages, programs
 from inspection.python_payloads import differences, helpers, other_arguments
 from inspection.row_payloads import places, second_streams
 
@@ -397,7 +397,7 @@ def distances() -> Found:
 FAMILIES = (
     numbers, texts, machines, names, streams, nested, wrappings, tars, numpys, zips, exports, calls, distances,
     imported_names, unusual_names, polyglots, other_arguments, differences, helpers, joblib_arrays, z_files, array_rows,
-    second_streams, places, programs, packages,
+    second_streams, places, programs, packages, disguises,
 )  # fmt: skip
 PAYLOADS: dict[str, Payload] = {}
 for _name, _payload in itertools.chain.from_iterable(family() for family in FAMILIES):

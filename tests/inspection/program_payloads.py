@@ -4,6 +4,7 @@ import copy
 import gzip
 import io
 import json
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import torch
 from inspection.file_payloads import torched, zipped
 from inspection.import_payloads import DAMAGE, HIDDEN
-from inspection.loaders import Found, Payload, load_export, load_package, torch_bytes, unzipped
-from inspection.opcodes import EVIL, MKDIR, MODULE, ref
+from inspection.loaders import Found, Payload, load_export, load_package, load_torch, torch_bytes, unzipped
+from inspection.opcodes import CODE, EVIL, MKDIR, MODULE, push, ref
 
 # --- torch.export --------------------------------------------------------------------------------------------------
 
@@ -220,6 +221,67 @@ def programs() -> Found:
     yield ".pt2 of torch 2.7", Payload(exported_before(PLACES["stride"]), "model.pt2", load_export)
     old = exported_before(None, serialized_state_dict=HIDDEN + b".")
     yield ".pt2 of torch 2.7, state_dict pickled", Payload(old, "model.pt2", load_export)
+
+
+TYPED = "torch.jit._pickle"  # whose names the pickles of TorchScript import
+SCRIPTS: dict[str, bytes] = {
+    "a packed __torch__": ref("__torch__.Net") + b".",
+    "a packed __torch__, in a package": ref("__torch__.net.Net") + b".",
+    "builtins of its functions": (
+        b"\x80\x04" + push(TYPED) + push("build_intlist.__builtins__.get") + b"\x93" + push(("eval",)) + b"R"
+        + push((CODE,)) + b"R."
+    ),
+}  # fmt: skip
+
+
+def two_directories(first: Mapping[str, bytes], second: Mapping[str, bytes]) -> bytes:
+    """Return a zip of two directories: torch's reader finds the first members only, Python's zipfile finds all."""
+    content = zipped({**first, **second})
+    start, end = content.index(b"PK\1\2"), content.rfind(b"PK\5\6")
+    every = [b"PK\1\2" + rest for rest in content[start:end].split(b"PK\1\2")[1:]]
+    few = every[: len(first)]
+    place = start + len(b"".join(few))
+    content = content[:start] + b"".join(few) + end_record(few, start)
+    content += b"".join(every) + end_record(every, len(content))
+    locator = b"PK\6\7" + struct.pack("<IQI", 0, place, 1)
+    return content + locator + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+
+
+def end_record(records: list[bytes], place: int) -> bytes:
+    """Return the zip64 end record of a directory."""
+    count, size = len(records), sum(map(len, records))
+    return b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, count, count, size, place)
+
+
+def disguises() -> Found:
+    """Files that look like TorchScript or like an honest program to one reader, and not to the one that loads them."""
+    files = {"__torch__.py": MODULE}
+    folder = {"__torch__/net.py": MODULE}
+    script = {"m/constants.pkl": b").", "m/code/__torch__.py": b"class Net(Module):\n"}
+    for name, pickled in SCRIPTS.items():
+        torched_members = {"m/data.pkl": pickled, "m/version": b"3\n", "m/byteorder": b"little"}
+        beside = folder if "package" in name else files
+        yield (
+            f"torch, two directories: {name}",
+            Payload(two_directories(torched_members, script), "model.pt", load_torch, beside),
+        )
+        for constants in ("CONSTANTS.PKL", "Constants.pkl", "./constants.pkl"):
+            members = {**torched_members, f"m/{constants}": b")."}
+            yield f"torch, {constants}: {name}", Payload(zipped(members), "model.pt", load_torch, beside)
+    honest = json.dumps(changed(None))
+    symbol = f'"expr_str": {json.dumps(SYMBOL)}'
+    twice = honest.replace(symbol, f'{symbol}, "expr_str": {json.dumps(MAKE)}')
+    members = {"models/model.json": twice.encode()}
+    yield ".pt2, an expression twice", Payload(exported(members=members), "model.pt2", load_export)
+    pickled = entry("weight_0").replace(b'"use_pickle": true', b'"use_pickle": false, "use_pickle": true')
+    members = {"data/weights/model_weights_config.json": pickled, "data/weights/weight_0": HIDDEN + b"."}
+    yield ".pt2, use_pickle twice", Payload(exported(members=members), "model.pt2", load_export)
+    for name in ("other.yaml", "otherXjson", "other.JSON", "sub/other.json"):
+        stem = name[: -len(".json")]
+        second = {f"models/{name}": json.dumps(changed(PLACES["stride"])).encode()}
+        second |= {f"data/{kind}/{stem}_{kind}_config.json": NOTHING for kind in ("weights", "constants")}
+        second |= {f"data/sample_inputs/{stem}.pt": SAMPLE}
+        yield f".pt2, a second program, models/{name}", Payload(exported(members=second), "model.pt2", load_export)
 
 
 def changed(change: Change | None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def test_every_payload_runs_code() -> None:
 def describe_failure(payload: Payload, scan: Callable[..., PickleScan]) -> str | None:
     """Return what is wrong with the verdict on a payload."""
     try:
-        found = scan(payload.make(), payload.member)
+        found = scan(payload.make(), payload.member, members=[payload.member, *payload.files])
     except Exception as error:  # noqa: BLE001 - a scan that fails is a failure of the test
         return repr(error)
     return "reported as safe" if found.verdict is PickleVerdict.SAFE and not found.unscanned else None
