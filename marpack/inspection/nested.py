@@ -254,11 +254,15 @@ class NestedScan:
 
     def _beside(self, where: str, stream: Stream, plain: Stream) -> Found:
         """Judge what pickle.load does with joblib's file, if that is more than what joblib.load does."""
-        if any(map(is_dangerous, plain.imports.keys() - stream.imports.keys())):
+        more = plain.imports.keys() - stream.imports.keys()
+        if any(map(is_dangerous, more)):
             yield from self._judged(where, plain)
             return
+        if more:
+            yield StrayImports(where, tuple(item.path for item in more))
+        ends_elsewhere = plain.problem is None and plain.end != stream.end  # and so does what follows
         is_safe = judge(stream, where, packed=self._packed).verdict is PickleVerdict.SAFE
-        if is_safe and (plain.unfollowed or not plain.does_no_more_than(stream)):
+        if ends_elsewhere or (is_safe and (plain.unfollowed or not plain.does_no_more_than(stream))):
             yield Unscanned(where, "joblib.load and pickle.load read it differently")
 
     def _is_pickle(self, stream: Stream, claim: Claim, *, is_marked: bool, is_whole: bool) -> bool:
