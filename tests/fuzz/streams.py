@@ -204,7 +204,6 @@ DTYPES = [
 ]  # fmt: skip
 ATTRIBUTES = [b"", b"", b"U\x1bnumpy_array_alignment_bytesK\x10", b"U\x1bnumpy_array_alignment_bytesN", b"U\5orderU\1C",
               b"U\4readcbuiltins\nslice\n", b"U\5dtypecbuiltins\nslice\n", b"U\5shape)", b"U\x0callow_mmap\x88",
-        b"U\4readcbuiltins\nslice\n",
               b"U\nread_arraycbuiltins\nslice\n", b"U\5dtypeN"]  # fmt: skip
 CONTENTS = [bytes(16), bytes(8), b"\3\xff\xff\xff" + bytes(16), b"N.", b"\x80\2N.", b"\x80\4N.",
             b"c__builtin__\nset\n.",

@@ -163,6 +163,8 @@ WRAPPINGS = {
     "bare": Wrapping(lambda data: data, as_it_is),
 }
 
+_TORCH = ("torch", "legacy torch")  # joblib reads none of what torch unpickles
+
 
 class Case(NamedTuple):
     """A file to scan."""
@@ -209,7 +211,8 @@ def compare_wrapped(case: Case, seen: Counter[str] | None = None) -> Iterator[st
     listed |= {name for stray in scan.stray_imports for name in stray.globals} | ALLOWED
     is_computed = any(reason.startswith("it computes") for pickle in scan.pickles for reason in pickle.reasons)
     for data in leaves(case.data, case.chain):
-        for variant in (*case.variants, *([JOBLIB] if b"NumpyArrayWrapper" in data else [])):
+        by_joblib = [JOBLIB] if b"NumpyArrayWrapper" in data and case.chain[-1] not in _TORCH else []
+        for variant in (*case.variants, *by_joblib):
             for load in load_all(data, variant):
                 count(load, seen)
                 for spellings in load.imports:
