@@ -44,7 +44,8 @@ test-all: $(VENV)/.dev peer
 fuzz: $(VENV)/.dev
 	FUZZ=$(or $(FUZZ),20000) $(BIN)/python -m pytest -n $(JOBS) -m nightly tests/fuzz
 
-# A million pickles and 10,000 files around pickles, made at random: marpack's word against Python's two unpicklers.
+# Compare marpack with Python's unpicklers on a million generated pickles and 10,000 files that wrap pickles.
+# ORACLE="--bare 10000 --wrapped 100 --seed 7" make fuzz-pickles: fewer, and others.
 fuzz-pickles: $(VENV)/.dev
 	cd tests && PYTHONPATH=.. ../$(BIN)/python -m fuzz.run_oracle $(ORACLE)
 

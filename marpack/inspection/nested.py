@@ -233,7 +233,7 @@ class NestedScan:
             stream = self.budget.read(file, at)
             if stream.has_arrays:
                 stream = self.budget.read(file, at, arrays=Arrays.SKIPPED)
-                yield from self._beside(where, stream, self.budget.read(file, at, arrays=Arrays.AS_OPCODES))
+                yield from self._beside(where, file, stream, at)
             is_marked = first in _PROTOCOLS
             at, first = (stream.end, b"") if stream.problem else self._behind(file, stream.end)
             wrapped = bool(first) and wraps(read_at(file, at, HEAD))
@@ -251,13 +251,22 @@ class NestedScan:
         if self._bytes_left < 0:
             yield Unscanned(where, "it is padded with more bytes than are read")
 
-    def _beside(self, where: str, stream: Stream, plain: Stream) -> Found:
+    def _beside(self, where: str, file: BinaryIO, stream: Stream, at: int) -> Found:
         """Judge what pickle.load does with joblib's file, if that is more than what joblib.load does."""
-        if any(map(is_dangerous, plain.imports.keys() - stream.imports.keys())):
-            yield from self._judged(where, plain)
+        plain = [self.budget.read(file, at, arrays=Arrays.AS_OPCODES)]
+        while plain[-1].problem is None and plain[-1].end < stream.end:  # it stops at an array's pickle
+            plain.append(self.budget.read(file, plain[-1].end, arrays=Arrays.AS_OPCODES))
+        more = {item: None for reading in plain for item in reading.imports if item not in stream.imports}
+        if any(map(is_dangerous, more)):
+            for reading in plain:
+                yield from self._judged(where, reading)
             return
+        if more:
+            yield StrayImports(where, tuple(item.path for item in more))
+        ends_beyond = plain[-1].problem is None and plain[-1].end != stream.end
         is_safe = judge(stream, where, packed=self._packed).verdict is PickleVerdict.SAFE
-        if is_safe and (plain.unfollowed or not plain.does_no_more_than(stream)):
+        differs = any(reading.unfollowed or not reading.does_no_more_than(stream) for reading in plain)
+        if ends_beyond or (is_safe and differs):
             yield Unscanned(where, "joblib.load and pickle.load read it differently")
 
     def _is_pickle(self, stream: Stream, claim: Claim, *, is_marked: bool, is_whole: bool) -> bool:

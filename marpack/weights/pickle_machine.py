@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from marpack.weights import pickle_text as text
 from marpack.weights.bytestream import ByteStream, TruncatedError
 from marpack.weights.pickle_stream import (
+    DTYPE,
     FIXED,
     LITERALS,
     WRAPPER,
@@ -26,6 +27,7 @@ from marpack.weights.pickle_stream import (
     Unknown,
     array_bytes,
     is_array_part,
+    is_of_python_2,
     paired,
 )
 
@@ -106,7 +108,7 @@ class _Machine:
     def __init__(self, source: ByteStream, arrays: Arrays) -> None:
         self.source = source
         self.arrays = arrays
-        self.frames: list[tuple[list[object], list[list[object]], dict[int | bytes, object]]] = []
+        self.frames: list[tuple[list[object], list[list[object]], dict[int | bytes, object], int]] = []
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int | bytes, object] = {}  # numbers whose hashes collide are kept as digits
@@ -267,13 +269,18 @@ class _Machine:
             return ""
         return line.decode("utf-8")
 
+    def imported(self, module: object, name: object) -> object:
+        if self.frames and is_of_python_2(module, name):
+            raise UnfollowedPickleError("joblib's versions differ in what an array's pickle imports here")
+        return self.effects.imported(module, name)
+
     def push_global(self) -> None:
-        self.stack.append(self.effects.imported(self.name(), self.name()))
+        self.stack.append(self.imported(self.name(), self.name()))
 
     def push_named(self) -> None:
         name, module = self.stack.pop(), self.stack.pop()
         self.refuse_array_parts(name, module)
-        self.stack.append(self.effects.imported(module, name))
+        self.stack.append(self.imported(module, name))
 
     def push_extension(self, layout: Struct) -> None:
         name = f"extension_{self.number(layout)}"  # a number registered by some other code
@@ -299,28 +306,33 @@ class _Machine:
         self.stack.append(self.effects.called(values[0], tuple(values[1:])))
 
     def make_instance(self) -> None:
-        found = self.effects.imported(self.name(), self.name())
+        found = self.imported(self.name(), self.name())
         args = tuple(self.popped())  # C's takes the MARK first, Python's imports: without one both refuse
         self.stack.append(self.effects.called(found, args))
 
     def build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, PickledCall):
+            is_empty = target.state is None and (target.args == () or not target.made_by(WRAPPER))
             self.effects.built(target, state)
-            if self.arrays is Arrays.SKIPPED and target.class_path is None:
-                raise UnfollowedPickleError("what it builds may be an array of joblib's")
-            if self.arrays is Arrays.SKIPPED and target.class_path == WRAPPER:
+            if self.arrays is Arrays.SKIPPED and target.class_path in (WRAPPER, None):
+                if target.class_path is None or not is_empty:
+                    raise UnfollowedPickleError("what it builds may be an array of joblib's")
                 self.array(state)
-        elif not isinstance(target, LITERALS):  # a literal takes a state of nothing, and no other
+        elif isinstance(target, LITERALS):  # it takes a state of nothing; Python's looks into another one first
+            self.effects.spread(state, *(state if isinstance(state, tuple) else ()))
+        else:
             self.effects.filled(target)
 
     def array(self, state: object) -> None:
         """Pass over the array behind joblib's wrapper, or begin the pickle of its objects."""
         length, is_padded = array_bytes(state)
+        if DTYPE in self.effects.misused:
+            raise UnfollowedPickleError("an array of joblib's may have a forged dtype")
         if self.framed < _NO_FRAME:
             self.leave_frame()  # joblib reads the array from behind it
         if length is None:
-            self.frames.append((self.stack, self.marks, self.memo))
+            self.frames.append((self.stack, self.marks, self.memo, self.effects.protocol))
             self.stack, self.marks, self.memo = [], [], {}
             return
         self.source.skip(length + (self.take(1)[0] if is_padded else 0))
@@ -341,7 +353,9 @@ class _Machine:
         if self.framed < _NO_FRAME:
             self.leave_frame()
         if self.frames:
-            self.stack, self.marks, self.memo = self.frames.pop()
+            value = self.stack[-1]
+            self.stack, self.marks, self.memo, self.effects.protocol = self.frames.pop()
+            self.stack[-1] = value
         else:
             self.running = False
 

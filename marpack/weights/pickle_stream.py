@@ -103,6 +103,7 @@ class Unknown(Struct, frozen=True):
 FIXED = (int, float, str, bytes, tuple, type(None))  # values that nothing can be put into; a bool is an int
 LITERALS = (*FIXED, bytearray, list, PickledDict, Skipped)  # values that are not callable
 _ARRAY_PARTS = (WRAPPER, DTYPE, "numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct")
+_ARRAY_ATTRIBUTES = frozenset(["subclass", "shape", "order", "dtype", "allow_mmap", "numpy_array_alignment_bytes"])
 _NEVER_TEXT = (int, float, bytes, bytearray, tuple, list, PickledDict, type(None))
 _PYTHON_2 = 2  # the last protocol in which names may be Python 2's
 _MAX_IMPORTS = 10_000
@@ -130,8 +131,7 @@ class Effects(Struct, kw_only=True):
         """Return what an import would give. Raises BrokenPickleError, UnfollowedPickleError."""
         if isinstance(module, str) and isinstance(name, str):
             if self.protocol <= _PYTHON_2:  # `__builtin__.eval` is `builtins.eval`
-                module, name = NAME_MAPPING.get((module, name), (module, name))
-                module = IMPORT_MAPPING.get(module, module)
+                module, name = _python_3(module, name)
             found = Global(module, name)
             self.imports[found] = None
             if len(self.imports) > _MAX_IMPORTS:
@@ -211,6 +211,15 @@ class Stream(Effects, kw_only=True):
     def has_arrays(self) -> bool:
         """Return whether joblib wrote it, with raw arrays between the opcodes."""
         return any(item.path == WRAPPER for item in self.imports)
+
+
+def _python_3(module: str, name: str) -> tuple[str, str]:
+    return NAME_MAPPING.get((module, name)) or (IMPORT_MAPPING.get(module, module), name)
+
+
+def is_of_python_2(module: object, name: object) -> bool:
+    """Return whether a pickle's protocol decides what is imported by a name."""
+    return isinstance(module, str) and isinstance(name, str) and _python_3(module, name) != (module, name)
 
 
 def paired(values: list[object]) -> list[tuple[object, object]]:
@@ -295,8 +304,8 @@ def array_bytes(state: object) -> tuple[int | None, bool]:
     alignment = fields.get("numpy_array_alignment_bytes")
     if width is None or not isinstance(shape, tuple) or not isinstance(alignment, int | None):
         raise UnfollowedPickleError("an array of joblib's has an unknown dtype or shape")
-    if not all(isinstance(key, str) for key, _ in fields.items):
-        raise UnfollowedPickleError("an array of joblib's has computed attributes")
+    if not all(isinstance(key, str) and key in _ARRAY_ATTRIBUTES for key, _ in fields.items):
+        raise UnfollowedPickleError("an array of joblib's has attributes of its own")
     if width == 0:
         return None, False
     if not all(isinstance(size, int) and size >= 0 for size in shape):

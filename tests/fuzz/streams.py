@@ -182,6 +182,34 @@ ON_VALUES = [
 ]
 
 
+WRAPPERS = [b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81"] * 4 + [
+    b"ccopyreg\n_reconstructor\n(cjoblib.numpy_pickle\nNumpyArrayWrapper\ncbuiltins\nobject\nNtR",
+    b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81q\0", b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)R", b"h\0",
+    b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n(cnumpy\nndarray\nK\2\x85U\1Ccnumpy\ndtype\nU\2i4\x85RtRq\0",
+    b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}(U\5shape)U\x1bnumpy_array_alignment_bytesK\x10ub", b"h\0", b"h\0",
+    b"cjoblib\nnumpy_pickle.NumpyArrayWrapper\n)\x81", b"(ijoblib.numpy_pickle\nNumpyArrayWrapper\n",
+]  # fmt: skip
+SHAPES = [b")", b"K\2\x85", b"K\2\x85", b"K\2K\1\x86", b"K\0\x85", b"J\xff\xff\xff\xff\x85", b"]", b"K\1\x85",
+          b"\x88\x85",
+          b"G?\xf0\0\0\0\0\0\0\x85", b"(t", b"U\1a"]  # fmt: skip
+DTYPES = [
+    b"cnumpy\ndtype\nU" + bytes([len(code)]) + code + args + b"R" + state
+    for code in [b"f8", b"i4", b"O8", b"O", b"V8", b"S3", b"U1", b"b1", b"|b1", b"f", b"M8", b"<f8", b"O4"]
+    for args in [b"\x85", b"\x89\x88\x87"]
+    for state in [
+        b"", b"(K\3U\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb",
+        b"(K\3U\1|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK?tb",
+        b"(K\3U\1|NU\1a\x85}U\1acnumpy\ndtype\nU\2O8\x85RK\0\x86sK\x08K\1K?tb",
+    ]
+]  # fmt: skip
+ATTRIBUTES = [b"", b"", b"U\x1bnumpy_array_alignment_bytesK\x10", b"U\x1bnumpy_array_alignment_bytesN", b"U\5orderU\1C",
+              b"U\4readcbuiltins\nslice\n", b"U\5dtypecbuiltins\nslice\n", b"U\5shape)", b"U\x0callow_mmap\x88",
+              b"U\nread_arraycbuiltins\nslice\n", b"U\5dtypeN"]  # fmt: skip
+CONTENTS = [bytes(16), bytes(8), b"\3\xff\xff\xff" + bytes(16), b"N.", b"\x80\2N.", b"\x80\4N.",
+            b"c__builtin__\nset\n.",
+            b"\x80\2c__builtin__\nset\n.", b"\x80\5cUserDict\nCounter\n.", b"cme\nNet\n)R.", b"0cme\nNet\n)R.", b"",
+            b"\x80\2]cme\nNet\n)R0.", b"N0cme\nNet\n)R0", b"(cme\nNet\n)R1", b"\0" + bytes(8),
+            b"cme\nNet\n)R00000"]  # fmt: skip
 WORKING_CALLS = [b"R", b"R", b"R", b"\x81", b"}\x92"]
 _PHRASE_WEIGHTS: list[tuple[int, Callable[[], tuple[list[bytes], ...]]]] = [
     (35, lambda: (imports(), ARGUMENTS, CALLS)),
@@ -248,6 +276,24 @@ class Maker:
             else:
                 made.append(draw(PROTOCOLS))
         return [*made, b"."]
+
+    def arrays(self) -> bytes:
+        """Return what joblib writes of arrays, or nearly that."""
+        random, draw = self.random.random, self.draw
+        made = [draw([b"\x80\2", b"\x80\4", b""]), b"]"]
+        for _ in range(int(1 + random() * 3)):
+            made += [
+                draw(WRAPPERS),
+                b"}(U\x08subclasscnumpy\nndarray\nU\5shape",
+                draw(SHAPES),
+                b"U\5dtype",
+                draw(DTYPES),
+            ]
+            made += [draw(ATTRIBUTES), b"ub", draw(CONTENTS), draw([b"a", b"0", b"", b"a", b"a"])]
+            if random() < 0.5:
+                made += [draw(imports()), draw(TUPLES), draw(WORKING_CALLS), b"a"]
+        data = self.framed([*made, b"."])
+        return self.damaged(data) if random() < 0.2 else data
 
     def anything(self) -> list[bytes]:
         """Return opcodes of a program that may work."""

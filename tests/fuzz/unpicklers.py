@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 MAX_LOADS = 6  # pickles that are loaded one after the other from a file
 _MEMORY = 256 * 1024 * 1024  # bytes more than a process has to begin with
 _PADDING = b"\0 \t\r\n"
@@ -45,8 +47,10 @@ class Variant(NamedTuple):
     has_buffers: bool
     kinds: int  # which kinds of objects imports and calls give: 0 for classes only
     is_buffered: bool = False  # a file that can be peeked into, as files on disk
+    in_joblib: bool = False
 
 
+JOBLIB = Variant(in_c=False, encoding="ASCII", has_buffers=False, kinds=0, in_joblib=True)
 imports: list[tuple[tuple[str, str], ...]] = []
 events: list[Event] = []
 
@@ -201,6 +205,68 @@ class PythonUnpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]
         return FROM_LOADER
 
 
+class Dtype:
+    """Stands for numpy's dtype, which a forged state makes crash."""
+
+    def __init__(self, code: object, *_: object) -> None:
+        made = np.dtype(code) if isinstance(code, str) else np.dtype("f8")
+        self.hasobject, self.itemsize, self.is_sized = made.hasobject, made.itemsize, made.kind in "SUV"
+
+    def __setstate__(self, state: Any) -> None:
+        self.hasobject = bool(state[7] & 1)
+        self.itemsize = state[5] if self.is_sized and state[5] >= 0 else self.itemsize
+
+
+class ArrayWrapper:
+    """Stands for joblib's NumpyArrayWrapper: its state replaces what it likes, its methods among them."""
+
+    def __init__(self, subclass: object, shape: Any, order: object, dtype: Any, *_: object) -> None:
+        self.shape, self.dtype, self.numpy_array_alignment_bytes = shape, dtype, 16
+
+    def safe_get_numpy_array_alignment_bytes(self) -> object:
+        return getattr(self, "numpy_array_alignment_bytes", None)
+
+    def read_array(self, unpickler: "JoblibUnpickler", _: bool) -> object:
+        count = 1
+        for size in self.shape:
+            count *= int(np.int64(size))
+        if self.dtype.hasobject:
+            inner: Any = pickle._Unpickler(unpickler.file)  # type: ignore[attr-defined]
+            inner.find_class = unpickler.find_class
+            return inner.load()
+        if self.safe_get_numpy_array_alignment_bytes() is not None:
+            unpickler.file.read(unpickler.file.read(1)[0])
+        size = count * self.dtype.itemsize
+        if count < 0 or len(unpickler.file.read(size)) < size:
+            raise ValueError("the array is cut off")
+        return inert("numpy.ndarray", 1, kinds)
+
+    def read(self, unpickler: "JoblibUnpickler", ensure: bool) -> object:
+        return self.read_array(unpickler, ensure)
+
+
+class JoblibUnpickler(PythonUnpickler):
+    """joblib's, which reads arrays between opcodes."""
+
+    dispatch = pickle._Unpickler.dispatch.copy()  # type: ignore[attr-defined]
+
+    def __init__(self, file: Any, **options: Any) -> None:
+        super().__init__(file, **options)
+        self.file = file
+
+    def find_class(self, module: str, name: str) -> object:
+        found = super().find_class(module, name)
+        path = ".".join(imports[-1][0])
+        return {"joblib.numpy_pickle.NumpyArrayWrapper": ArrayWrapper, "numpy.dtype": Dtype}.get(path, found)
+
+    def load_build(self) -> None:
+        super().load_build()
+        if isinstance(self.stack[-1], ArrayWrapper):
+            self.stack.append(self.stack.pop().read(self, True))
+
+    dispatch[pickle.BUILD[0]] = load_build
+
+
 @contextmanager
 def bounded() -> Iterator[None]:
     """Register extension codes, and bound the memory: a place in the memo or a length may ask for gigabytes."""
@@ -227,7 +293,7 @@ def load_all(data: bytes, variant: Variant, keep: Callable[[object], None] = id)
     file: Any = io.BytesIO(data)
     if variant.is_buffered:
         file = io.BufferedReader(file)
-    unpickler = CUnpickler if variant.in_c else PythonUnpickler
+    unpickler = JoblibUnpickler if variant.in_joblib else CUnpickler if variant.in_c else PythonUnpickler
     loads: list[Load] = []
     end: int | None = 0
     while end is not None and end < len(data) and len(loads) < MAX_LOADS:

@@ -18,7 +18,7 @@ import torch
 from fuzz import seeds
 from fuzz.oracle import count, is_allowed, is_listed, some_variants
 from fuzz.streams import Maker
-from fuzz.unpicklers import Variant, load_all
+from fuzz.unpicklers import JOBLIB, Variant, load_all
 
 from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleScan, PickleVerdict, scan_of
@@ -163,6 +163,8 @@ WRAPPINGS = {
     "bare": Wrapping(lambda data: data, as_it_is),
 }
 
+_TORCH = ("torch", "legacy torch")  # joblib reads none of what torch unpickles
+
 
 class Case(NamedTuple):
     """A file to scan."""
@@ -177,7 +179,7 @@ def made(maker: Maker) -> Case:
     """Return a pickle in up to three wrappings, either of them damaged now and then."""
     random = maker.random
     chain = tuple(random.choice(list(WRAPPINGS)) for _ in range(random.choice([1, 1, 1, 2, 2, 3])))
-    data = maker.stream()
+    data = maker.arrays() if random.random() < 0.15 else maker.stream()
     for name in reversed(chain):
         data = WRAPPINGS[name].wrap(data)
         if random.random() < 0.12:
@@ -209,7 +211,8 @@ def compare_wrapped(case: Case, seen: Counter[str] | None = None) -> Iterator[st
     listed |= {name for stray in scan.stray_imports for name in stray.globals} | ALLOWED
     is_computed = any(reason.startswith("it computes") for pickle in scan.pickles for reason in pickle.reasons)
     for data in leaves(case.data, case.chain):
-        for variant in case.variants:
+        by_joblib = [JOBLIB] if b"NumpyArrayWrapper" in data and case.chain[-1] not in _TORCH else []
+        for variant in (*case.variants, *by_joblib):
             for load in load_all(data, variant):
                 count(load, seen)
                 for spellings in load.imports:
