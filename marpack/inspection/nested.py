@@ -159,7 +159,7 @@ class NestedScan:
         return Claim.NAMED if _WEIGHTS.search(where) or (where == self._weights and not is_foreign) else Claim.NONE
 
     def _zip(self, where: str, file: BinaryIO, archive: TorchZip, depth: int) -> Found:
-        is_script = archive.kind is WeightsFormat.TORCHSCRIPT
+        is_script = archive.kind is WeightsFormat.TORCHSCRIPT and not archive.is_ambiguous
         numbers, pickled = yield from self._judge_zip(where, archive)
         plain = plain_members(archive) | numbers
         self.unfetched += 0 if self._thorough else len(plain)
@@ -188,6 +188,8 @@ class NestedScan:
 
     def _judge_zip(self, where: str, archive: TorchZip) -> Generator[Part, None, tuple[frozenset[ZipEntry], ...]]:
         """Judge a zip as a whole; return which members torch.export.load reads as numbers, and which it unpickles."""
+        if archive.is_ambiguous:
+            yield Unscanned(where, "it has several directories, and readers take different ones")
         if kind := package_kind(archive.entries):
             yield Program(where, kind)
             if kind is ProgramKind.TORCH_PACKAGE:

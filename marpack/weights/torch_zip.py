@@ -8,7 +8,7 @@ from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.weights_only import disallowed
-from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directory
+from marpack.weights.zip_entries import NotZipError, ZipEntry, open_entry, read_directories
 
 _AOT_LIBRARY = re.compile(r"(?:^|/)data/aotinductor/[^/]+/.+\.(?:so|pyd|dll|dylib)$")
 _STORAGES = {"data.pkl": "data/", "constants.pkl": "constants/", "traced_inputs.pkl": "traced_inputs/"}
@@ -20,10 +20,11 @@ _EXPORT_MARK = re.compile(r"(?:[^/]*/archive_format|serialized_exported_program\
 class TorchZip:
     """The members of one such zip, their common folder taken off."""
 
-    def __init__(self, file: BinaryIO, entries: tuple[ZipEntry, ...], budget: OpcodeBudget) -> None:
+    def __init__(self, file: BinaryIO, directories: list[tuple[ZipEntry, ...]], budget: OpcodeBudget) -> None:
         self._file = file
         self._budget = budget
-        self.entries = entries
+        self.entries = entries = tuple(dict.fromkeys(entry for each in directories for entry in each))
+        self.is_ambiguous = len(directories) > 1  # readers find different members
         self.root = _root(entries)
         self.members = {entry.name.removeprefix(self.root): entry for entry in reversed(entries)}
         self._streams: dict[str, Stream] = {}
@@ -31,7 +32,7 @@ class TorchZip:
     @classmethod
     def read(cls, file: BinaryIO, budget: OpcodeBudget | None = None) -> "TorchZip":
         """Read the zip's directory; its pickles are read within a budget, or one of their own. Raises NotZipError."""
-        return cls(file, read_directory(file), budget or OpcodeBudget())
+        return cls(file, read_directories(file), budget or OpcodeBudget())
 
     def open(self, name: str) -> BinaryIO:
         """Open a member by its name without the common folder. Raises KeyError, NotZipError."""

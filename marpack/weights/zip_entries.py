@@ -106,18 +106,19 @@ class LargeZipError(NotZipError):
     """There is a directory, and it is too large to be honest."""
 
 
-def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
-    """Return the entries of a zip in the directory's order, folders left out.
+def read_directories(file: BinaryIO) -> list[tuple[ZipEntry, ...]]:
+    """Return the entries of each directory that a reader may take, in the directory's order and without folders.
 
     Where records contradict one another, readers differ in which directory they take: torch's follows the zip64 locator
     if it leads to a record, Python's zipfile takes the record before it; where bytes stand before the zip, torch looks
-    for the directory where its record says, Python just before that record. The entries of all are returned, each once.
+    for the directory where its record says, Python just before that record. Only directories with entries count.
     Raises NotZipError when there is no directory, LargeZipError when there are more entries than anybody packs.
     """
-    found: dict[ZipEntry, None] = {}
+    found: dict[tuple[ZipEntry, ...], None] = {}
     for offset, length, shift in _directories(file):
         if length > _DIRECTORY_LIMIT:
             raise LargeZipError(f"its directory has {length:,} bytes")
+        entries: dict[ZipEntry, None] = {}
         for header in iter_central(read_at(file, offset + shift, length)):
             for name in _names(header):
                 entry = ZipEntry(
@@ -129,10 +130,16 @@ def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
                     header.offset + shift,
                     bool(header.flags & _ENCRYPTED),
                 )
-                found[entry] = None
-            if len(found) > ENTRY_LIMIT:
+                entries[entry] = None
+            if len(entries) > ENTRY_LIMIT:
                 raise LargeZipError(f"it has over {ENTRY_LIMIT:,} members")
-    return tuple(entry for entry in found if entry.size or not entry.name.endswith("/"))
+        found[tuple(entry for entry in entries if entry.size or not entry.name.endswith("/"))] = None
+    return [entries for entries in found if entries]
+
+
+def read_directory(file: BinaryIO) -> tuple[ZipEntry, ...]:
+    """Return the entries of all directories that a reader may take, each once. Raises as `read_directories` does."""
+    return tuple(dict.fromkeys(entry for entries in read_directories(file) for entry in entries))
 
 
 def _names(header: Header) -> Iterator[str]:
