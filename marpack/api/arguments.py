@@ -27,7 +27,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _FLAGS = (
     *("force", "strict", "vendor", "verify", "no_lock", "no_attach", "no_attached", "model_image", "plain_http"),
     *("hermetic", "explain", "describe", "compile", "trust_pickle", "trust_url", "trace", "fail_fast", "isolate"),
-    *("clear_cache", "allow_unsigned"),
+    *("clear_cache", "allow_unsigned", "allow_outside", "require_safe", "trust_native", "yes"),
 )
 _TIMES = ("timeout", "startup_timeout", "seconds_per_check")
 _COUNTS = (

@@ -188,8 +188,6 @@ def _add_named(project: Project, gathering: MemberCollector) -> None:
         else:
             path, anywhere = project.folder / text, key == "weights"
             gathering.add(Path(text).name, path, where=where, role=role, anywhere=anywhere)
-    if project.metrics_config is not None:
-        gathering.check_inside(project.folder / project.metrics_config, where=project.place("metrics_config"))
 
 
 def _add_labels(project: Project, gathering: MemberCollector) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Self
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from marpack.errors import DeviceUnavailableError, HandlerError, MarpackError, WorkerError
 from marpack.json_text import legible
@@ -159,8 +160,9 @@ class Worker:
                     f"the worker {self._ended()} while loading the model", where=self._load.model_dir, hint=hint
                 )
             undo.pop_all()
-        self.loaded = message
-        self.process.handler_pid = message.pid
+        if message.pid is not UNSET:
+            self.process.handler_pid = message.pid
+        self.loaded = message = replace(message, pid=UNSET)
         return message
 
     @property

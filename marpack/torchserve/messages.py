@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from marpack.torchserve.targets import Target
 
@@ -143,7 +143,7 @@ class Loaded(Struct, frozen=True, kw_only=True, tag=True):
 
     handler: str  # "digits_handler.DigitsHandler", or module:function
     stages: dict[str, float]  # ms: start, import, initialize
-    pid: int = 0  # the process that the handler runs in
+    pid: int | UnsetType = UNSET  # the process that the handler runs in, for the parent alone
     troubles: tuple[Trouble, ...] = ()  # what was skipped silently, as the server does
     device: str | None = None
     loses_answers: bool = False  # the server forgets the requests of a worker that ends: asyncCommunication

@@ -139,14 +139,14 @@ def _library(places: _Places, given: Any) -> _Found:
 def _addressed(kind: Access) -> Callable[..., _Found]:
     """Return what tells of a socket's address."""
 
-    def told(places: _Places, _socket: object, address: Any) -> _Found:  # Any: as above
+    def find(places: _Places, _socket: object, address: Any) -> _Found:  # Any: as above
         if isinstance(address, str | bytes):
             yield kind, os.fsdecode(address).replace("\0", "@")
         elif isinstance(address[0], str | bytes):  # else the kernel itself
             host = os.fsdecode(address[0])
             yield kind, f"{places.names.get(host, host)}:{address[1]}"
 
-    return told
+    return find
 
 
 def _resolved(_places: _Places, host: Any, *_: object) -> _Found:

@@ -104,7 +104,7 @@ def test_a_full_archive_shows_every_part(make_mar: MakeMar, look: Look, tmp_path
         "whole.pkl  needs trust",
         "untrusted-pickle",
         "unscanned",
-        "hint: save the state_dict",
+        "hint: Save the state_dict",
     ):
         assert text in outcome.out
 

@@ -12,7 +12,8 @@ from days import by_day
 from gate.archives import HANDLER, archive, examine, failures
 
 from marpack.gate.check import CheckSelection
-from marpack.gate.checks.labels import known_labels, missing_label, named_in, unknown_labels
+from marpack.gate.checks.labels import known_labels, named_in, unknown_labels
+from marpack.gate.checks.samples import missing_label
 from marpack.torchserve.messages import Trouble
 
 PETS = {"cat", "dog"}

@@ -74,7 +74,6 @@ ATTACKS = {
     "requirements that are vendored": ("requirements: requirements.txt\nvendor: {python: '3.9'}", "requirements"),
     "a model file": ("model_file: ../secret.json", "model_file"),
     "a sample": ("samples: [{input: ../secret.json}]", "samples[0].input"),
-    "a metrics config": ("metrics_config: ../secret.json", "metrics_config"),
     "a file that is not there": ("files: [../gone.json]", "files[0]"),
 }
 

@@ -9,7 +9,7 @@ from marpack.gate.candidate import Candidate
 from marpack.gate.compare import value_of
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
-from marpack.torchserve.messages import ModelOutput, Trouble
+from marpack.torchserve.messages import ModelOutput
 from marpack.torchserve.stock import BUILT_INS
 
 _NUMBERED = re.compile(r"(class|label|idx|index)?[ _-]?\d+", re.IGNORECASE)
@@ -49,17 +49,6 @@ def run(candidate: Candidate) -> CheckOutcome:
 def known_labels(data: bytes) -> set[str]:
     """Return the labels that a file holds; none if it is not of a form that the server reads (contract §6)."""
     return set(map(str, parse_labels(data).names.values()))
-
-
-def missing_label(candidate: Candidate, trouble: Trouble) -> str | None:
-    """Return which label the packed labels lack, if an exception looked up a class that has none."""
-    number = trouble.message.strip("'")
-    if trouble.kind != "KeyError" or not number.isdecimal() or LABELS_NAME not in candidate.archive.entries:
-        return None
-    names = parse_labels(candidate.read(LABELS_NAME)).names
-    if number in names or not all(name.isdecimal() for name in names):
-        return None
-    return f'{LABELS_NAME} has no label for class {number}: add "{number}" to it'
 
 
 def class_count(data: bytes) -> int | None:

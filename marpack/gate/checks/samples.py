@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
-from marpack.gate.checks.labels import missing_label
 from marpack.gate.expectations import shortfalls
 from marpack.gate.sample_runner import Sample
 from marpack.gate.verdicts import CheckOutcome, Verdict, counted, judged, problem, skipped
+from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.torchserve.messages import Trouble
 from marpack.torchserve.ts_util import PredictionException
 
@@ -60,3 +60,14 @@ def _why(candidate: Candidate, trouble: Trouble) -> str:
     remedy = missing_label(candidate, trouble) or trouble.hint
     hint = f"; {remedy}" if remedy else ""
     return f"{trouble.kind}: {trouble.message}{hint}"
+
+
+def missing_label(candidate: Candidate, trouble: Trouble) -> str | None:
+    """Return which label the packed labels lack, if an exception looked up a class that has none."""
+    number = trouble.message.strip("'")
+    if trouble.kind != "KeyError" or not number.isdecimal() or LABELS_NAME not in candidate.archive.entries:
+        return None
+    names = parse_labels(candidate.read(LABELS_NAME)).names
+    if number in names or not all(name.isdecimal() for name in names):
+        return None
+    return f'{LABELS_NAME} has no label for class {number}: add "{number}" to it'
