@@ -165,7 +165,7 @@ def inspect(
     max_ratio: int | None = None,
     max_opcodes: int | None = None,
 ) -> Inspection:
-    """Return what is in an archive and what is wrong with it, without running, importing or unpickling it.
+    """Return the contents and problems of an archive, without running, importing or unpickling it.
 
     The static checks of a build run, too: their findings are in `findings`.
 

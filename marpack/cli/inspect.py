@@ -36,7 +36,7 @@ def inspect(
     max_opcodes: int | None,
     **limits: int | None,
 ) -> None:
-    """Show what is in an archive and what is wrong with it, without running, importing or unpickling it.
+    """Show the contents and problems of an archive without running it.
 
     \b
     Examples:
