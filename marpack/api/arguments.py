@@ -114,7 +114,7 @@ def several_texts(value: Any, name: str) -> tuple[str, ...]:  # Any: as above
 
 
 def several_names(value: Any, name: str) -> tuple[str, ...]:  # Any: as above
-    """Return several paths as text; raises UsageError for what is not a list of paths."""
+    """Return several paths as text; raises UsageError for a value that is not a list of paths."""
     _expect(isinstance(value, list | tuple | set | frozenset), name, value, "a list of paths")
     return tuple(named(each, name) for each in value)
 

@@ -167,7 +167,7 @@ def inspect(
 ) -> Inspection:
     """Return the contents and problems of an archive, without running, importing or unpickling it.
 
-    The static checks of a build run, too: their findings are in `findings`.
+    The static checks of a build also run: their findings are in `findings`.
 
     Args:
         source: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project; None: the current folder's.

@@ -110,7 +110,7 @@ def _dependencies() -> HealthLine:
 
 
 def _unmet(text: str) -> str | None:
-    """Return what is wrong with an installed distribution, as one of marpack's own requirements has it."""
+    """Return the problem of an installed distribution, as one of marpack's own requirements has it."""
     found = _REQUIREMENT.match(text)
     if found is None or not all(map(_applies, filter(None, re.split(r"\band\b|[()]", found["marker"] or "")))):
         return None

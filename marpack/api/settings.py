@@ -263,7 +263,7 @@ class Consent(Struct, frozen=True):
     """How a large download, or one of unknown size, is confirmed."""
 
     yes: bool = False  # it is, beforehand
-    ask: Callable[[str], bool | None] = answer_on_terminal  # returns None where nobody can answer
+    ask: Callable[[str], bool | None] = answer_on_terminal  # returns None without a terminal
     hint: str = "Add --yes to confirm it (in Python: yes=True)."
 
     def confirm(self, download: Download, tell: Callable[[str], object]) -> None:

@@ -87,7 +87,7 @@ def open_member(data: ByteSource, member: ZipMember) -> BinaryIO:
     spool = Spool()
     with ExitStack() as undo:
         undo.callback(spool.close)
-        for block in member_blocks(data, member):  # what is compressed cannot be read by range
+        for block in member_blocks(data, member):  # a compressed member cannot be read by range
             spool.write(block)
         undo.pop_all()
     return io.BufferedReader(SpooledFile(spool, 0, member.size, owns=True))

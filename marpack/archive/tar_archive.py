@@ -159,7 +159,7 @@ def _record(header: tarfile.TarInfo, raw_name: bytes, pax: Mapping[str, str], of
 
 
 def _parse_pax(data: bytes, label: str) -> dict[str, str]:
-    """Parse records of a length, a space, a key, "=", a value and a newline; tarfile passes over what is garbled."""
+    """Parse records of a length, a space, a key, "=", a value and a newline; tarfile skips garbled records."""
     found: dict[str, str] = {}
     while data:
         digits, _, _ = data[:21].partition(b" ")
@@ -238,7 +238,7 @@ class TarArchive:
     form = ArchiveForm.TGZ
 
     def __init__(self, source: str, data: ByteSource, *, limits: Limits, cache: Cache) -> None:
-        """Take the file; what is wrong with it is found by the first use."""
+        """Take the file; the first use finds its problems."""
         self.source = source
         self._data = data
         self._limits = limits
@@ -297,7 +297,7 @@ class TarArchive:
         if self._extracted and not self._extracted.is_whole:
             del self._extracted
         if not self._extracted:
-            _ = self.manifest  # what is wrong with it is said before anything is written
+            _ = self.manifest  # report its problems before anything is written
             self._extracted = self._cache.fill(self._data.identity, self._fill, size=total_size(self))
         return self._extracted.folder
 

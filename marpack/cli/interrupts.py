@@ -1,4 +1,4 @@
-"""Requests to end a command: Ctrl-C, SIGTERM and SIGHUP interrupt it, whatever it waits for."""
+"""Requests to end a command: Ctrl-C, SIGTERM and SIGHUP interrupt it in every state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-_PATIENCE = 1.0  # seconds that the main thread, and whoever reads the output, get to react
+_PATIENCE = 1.0  # seconds that the main thread and the reader of the output get to react
 _AGAIN = 0.25  # seconds between two later looks at the output
 
 

@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = _tell_json(InterruptError("interrupted"), words)
     except Exception as error:  # noqa: BLE001 - the boundary
         code = _tell_json(_shown(error, words), words)
-    with suppress(OSError, ValueError):  # what could not be written was told
+    with suppress(OSError, ValueError):  # the failed write was reported
         sys.stdout.flush()
     INTERRUPTS.finish()
     sys.exit(code if isinstance(code, int) else 0)

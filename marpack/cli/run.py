@@ -138,7 +138,7 @@ def _answer_all(
     try:
         for answered_input in answered:
             if is_enough(INTERRUPTS.after(output.show, answered_input)):
-                session.pool.kill()  # and do not wait for what was sent ahead
+                session.pool.kill()  # and do not wait for requests that were sent ahead
                 return output.end(session)
         session.pool.close()
     except KeyboardInterrupt:  # what was answered is told all the same

@@ -259,7 +259,7 @@ def shape_of(options: Options) -> RequestDefaults:
 def inputs_of(options: Options) -> Iterator[Input]:
     """Return the inputs, in order.
 
-    Raises UsageError for what is not there, before anything is loaded; only names are held, not contents.
+    Raises UsageError for a missing file, before anything is loaded; only names are held, not contents.
     """
     from itertools import chain
 

@@ -60,7 +60,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     announce: Callable[[str], None] = lambda _: None  # is told what is about to be sent that nobody gave
     seconds_per_check: float = 10.0  # that each check may spend on repeating samples
     require_safe: bool = False  # fail for pickles that need trust, trusted or not, and for programs
-    trust_native: bool = False  # with `require_safe`: programs are no reason to fail
+    trust_native: bool = False  # with `require_safe`: programs do not fail the check
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
     against: ResolvedSource | None = None  # an archive to compare with; None: there is none, it stands for itself
     slower: float = 0.1  # a share: what costs that much more than it is slower

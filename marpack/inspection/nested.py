@@ -348,7 +348,7 @@ def _modules(member: str) -> Iterator[str]:
 
 
 def may_hide_pickle(file: BinaryIO, entry: ZipEntry) -> bool:
-    """Return whether a tensor's storage may be read as something else, by its first byte: all of them are asked."""
+    """Return whether a tensor's storage may be read as something else, by its first byte."""
     if entry.header < 0:
         return True
     data = read_at(file, entry.header, HEAD)

@@ -183,7 +183,7 @@ def _add_named(project: Project, gathering: MemberCollector) -> None:
         if text is None:
             continue
         if key == "requirements" and project.is_vendored:
-            # The file is of no use there, and may name an index that is nobody's business.
+            # The file is of no use there, and may name a private index.
             gathering.check_inside(project.folder / text, where=where)
         else:
             path, anywhere = project.folder / text, key == "weights"

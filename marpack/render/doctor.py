@@ -18,7 +18,7 @@ class Health(StrEnum):
     BROKEN = "broken"  # commands fail
 
 
-@dataclass(frozen=True)  # a Struct would need msgspec, which may be what is missing
+@dataclass(frozen=True)  # a Struct would need msgspec, which may be missing
 class HealthLine:
     """One thing, and how it is."""
 

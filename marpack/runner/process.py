@@ -167,7 +167,7 @@ class WorkerProcess:
             os.kill(self.pid, signal.SIGTERM)
             self.ended(within=_REAPING)
         if not self._supervised or not self.ended():
-            # The group may outlive its leader: what the handler forked must go, too.
+            # The group may outlive its leader: processes that the handler forked must also end.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()

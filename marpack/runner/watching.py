@@ -7,7 +7,7 @@ from pathlib import Path
 
 _EVERY = 0.05  # seconds between two looks
 _SETTLED = 0.02  # seconds without a further change: an editor may write several times
-_PATIENCE = 0.1  # seconds that a look waits for that: whoever looks must be able to end
+_PATIENCE = 0.1  # seconds that a look waits for that: the watching thread must be able to end
 _SHARE = 10  # a look takes at most a tenth of the time
 _SKIPPED = (".mar", ".tar.gz", ".tgz", ".pyc", "~", ".swp", ".tmp")
 

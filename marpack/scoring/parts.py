@@ -75,7 +75,7 @@ class PartBody(Protocol):
 
 
 class HashedFile:
-    """A file that hashes what is written to it."""
+    """A file that hashes the bytes written to it."""
 
     mode, closed = "wb", False  # pyarrow reads these
 
@@ -288,7 +288,7 @@ class OutputFolder:
             raise UsageError(f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER)
 
     def verify(self, names: Iterable[str]) -> None:
-        """Raise OutputError for a part that is not on the disk as it was written."""
+        """Raise OutputError for a part whose file differs from the bytes written."""
         for name in names:
             path = self.path / name
             try:

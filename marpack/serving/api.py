@@ -28,7 +28,7 @@ _BITS = random.Random().getrandbits  # noqa: S311 - an id, not a secret; the sys
 class ServingCore(Struct, frozen=True, kw_only=True):
     """What every operation works on."""
 
-    ending: asyncio.Event  # set once the server is told to end
+    ending: asyncio.Event  # set once the server has to end
     registry: Registry
     metrics: ServerMetrics
     listener: ServerListener

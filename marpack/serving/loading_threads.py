@@ -12,7 +12,7 @@ from marpack.serving.connections import wait_for
 
 T = TypeVar("T")
 
-_PATIENCE = 1.0  # seconds that interrupted threads get to remove what they have half-written
+_PATIENCE = 1.0  # seconds that interrupted threads get to remove half-written files
 
 
 class _LoadingInterrupt(BaseException):

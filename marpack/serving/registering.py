@@ -50,7 +50,7 @@ class DetachedWork:
 
 
 async def finish_before_end(ending: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:  # Any: as typing has it
-    """Return the result of `work`; raises FormError (503) as soon as the server is told to end."""
+    """Return the result of `work`; raises FormError (503) as soon as the server has to end."""
     task, end = asyncio.create_task(work), asyncio.create_task(ending.wait())
     try:
         await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)

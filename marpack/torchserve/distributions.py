@@ -1,4 +1,4 @@
-"""Which distribution provides which import: by tables of what people install, and by what is installed here."""
+"""Which distribution provides which import: by tables of usual packages, and by the installed packages."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -67,7 +67,7 @@ def is_homely(top: str) -> bool:
 
 
 def usual_provider(top: str) -> str | None:
-    """Return the distribution that people install for an import, from the tables alone; None if they do not know it.
+    """Return the usual distribution of an import, from the tables alone; None if they do not know it.
 
     A name made from the import's would be anybody's: whoever publishes it is installed where the hint is followed.
     """

@@ -140,7 +140,7 @@ def _config(members: _Members, entry: ZipEntry, folder: str, raw: dict[str, bool
 
 
 def _examples(members: _Members, entry: ZipEntry, budget: OpcodeBudget) -> list[Problem]:
-    """Return what is wrong with the keys in example inputs: torch pastes them into the source of a guard."""
+    """Return the problems of the keys in example inputs: torch pastes them into the source of a guard."""
     try:
         with members.open(entry) as member:
             stream = TorchZip.read(member, budget).pickle("data.pkl")
@@ -193,7 +193,7 @@ class _Walk:
 
     @property
     def problems(self) -> list[Problem]:
-        """The first of each kind; what is only unknown does not hide what is dangerous."""
+        """The first of each kind; an unknown part does not hide a dangerous one."""
         return [*self._dangerous, *self._unknown]
 
     def report(self, place: _Place, text: str, reason: str, *, is_dangerous: bool) -> None:

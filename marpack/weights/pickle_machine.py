@@ -244,7 +244,7 @@ class _Machine:
 
     def extend(self, count: int = 0) -> None:
         values, target = self.popped(count), self.stack[-1]
-        if values or not isinstance(target, FIXED):  # Python's extends by nothing, too, and C's does not
+        if values or not isinstance(target, FIXED):  # Python's unpickler also extends by nothing; C's does not
             self.effects.filled(target)
         if isinstance(target, PickledCall):
             target.values = target.values or []
@@ -317,7 +317,7 @@ class _Machine:
             self.effects.built(target, state)
             if self.arrays is Arrays.SKIPPED and target.class_path in (WRAPPER, None):
                 if target.class_path is None or not is_empty:
-                    raise UnfollowedPickleError("what it builds may be an array of joblib's")
+                    raise UnfollowedPickleError("an object that it builds may be an array of joblib's")
                 self.array(state)
         elif isinstance(target, LITERALS):  # it takes a state of nothing; Python's looks into another one first
             self.effects.spread(state, *(state if isinstance(state, tuple) else ()))

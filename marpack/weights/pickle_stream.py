@@ -54,7 +54,7 @@ class PickledCall(Struct, eq=False):
 
     @property
     def class_path(self) -> str | None:
-        """The path of what was called, or of the class that `copyreg._reconstructor` was given; None if unknown."""
+        """The path of the called function, or of the class given to `copyreg._reconstructor`; None if unknown."""
         if not isinstance(self.function, Global):
             return None
         if self.function.path != RECONSTRUCTOR:
@@ -149,7 +149,7 @@ class Effects(Struct, kw_only=True):
     def called(self, function: object, args: object) -> object:
         """Return what a call would give. Raises BrokenPickleError."""
         if isinstance(function, LITERALS):
-            raise BrokenPickleError("it calls what is not a function")
+            raise BrokenPickleError("it calls a value that is not a function")
         if isinstance(function, Persistent):  # it comes from the loader, not from the pickle
             return function
         self.acts = True
@@ -218,7 +218,7 @@ def _python_3(module: str, name: str) -> tuple[str, str]:
 
 
 def is_of_python_2(module: object, name: object) -> bool:
-    """Return whether a pickle's protocol decides what is imported by a name."""
+    """Return whether a pickle's protocol decides which object a name imports."""
     return isinstance(module, str) and isinstance(name, str) and _python_3(module, name) != (module, name)
 
 

@@ -189,7 +189,7 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
         for place in {locator[1], before - END64.size}:
             record = unpacked(END64, END64_MAGIC, read_at(file, place, END64.size)) if 0 <= place <= size else None
             records += [(place, record[-2], record[-1])] if record else []
-    # Python's zipfile looks before the end record only where no zip64 record stands there.
+    # Python's zipfile looks before the end record only if no zip64 record is there.
     places = {place for place, _, _ in records}
     is_hidden = before - END64.size in places
     found: dict[tuple[int, int, int], None] = {}

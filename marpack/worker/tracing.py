@@ -137,7 +137,7 @@ def _library(places: _Places, given: Any) -> _Found:
 
 
 def _addressed(kind: Access) -> Callable[..., _Found]:
-    """Return what tells of a socket's address."""
+    """Return a reader of a socket's address."""
 
     def find(places: _Places, _socket: object, address: Any) -> _Found:  # Any: as above
         if isinstance(address, str | bytes):

@@ -39,7 +39,7 @@ class BodyVariant(Struct, frozen=True):
 def run(candidate: Candidate) -> CheckOutcome:
     """Send a few samples in every form.
 
-    A form that the handler refuses is not accepted, which is no fault, unless the handler's own code is broken there.
+    A form that the handler refuses is not accepted, which is not a fault unless the handler's own code is broken there.
     """
     sample_runner = candidate.sample_runner
     if not sample_runner.answered:

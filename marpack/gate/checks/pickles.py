@@ -10,7 +10,7 @@ from marpack.inspection.programs import program_findings
 
 
 def run(candidate: Candidate) -> CheckOutcome:
-    """Fail for weights that are dangerous, that need trust nobody gave, or that could not be read."""
+    """Fail for weights that are dangerous, unreadable, or in need of trust without --trust-pickle."""
     scan, programs = candidate.inspection.pickles, candidate.inspection.programs
     is_safe = scan.verdict is PickleVerdict.SAFE
     weights = "the weights are safe" if is_safe else "the weights need trust, which --trust-pickle gives"

@@ -79,7 +79,7 @@ def _is_decidable(tree: ast.Module) -> bool:
 
 
 def _unread(tree: ast.Module) -> Iterator[Place]:
-    """Yield where names stand that Python does not look up: in text, and in annotations that are not evaluated."""
+    """Yield the places of names that Python does not look up: in text, and in annotations that are not evaluated."""
     postponed = any(
         isinstance(node, ast.ImportFrom) and node.module == "__future__" and node.names[0].name == "annotations"
         for node in tree.body
