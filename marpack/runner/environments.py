@@ -11,7 +11,6 @@ all, keep their versions: a requirement that needs another torch is an error.
 
 import fcntl
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import msgspec
@@ -103,7 +103,7 @@ def isolated(
             os.utime(folder / _MADE)  # used now: not to be cleared away
             return Environment(str(python), key)
         _refuse_other_versions(requirements)
-        if importlib.util.find_spec("pip") is None:
+        if PathFinder.find_spec("pip") is None:  # setuptools' own finder gives up distutils once pip is looked for
             hint = f"Install it: {sys.executable} -m ensurepip"
             raise IsolationError("pip is not installed, which --env isolated needs", where=sys.prefix, hint=hint)
         on_start()
