@@ -40,7 +40,7 @@ LONG_MODULE, LONG_FUNCTION = 600, 60  # lines
 # The most that each figure may be, of a journey's as "journey.figure".
 BOUNDS = {
     "modules": 340,
-    "lines": 56_600,
+    "lines": 56_700,
     "long_modules": 0,
     "long_functions": 0,
     "untyped_functions": 0,
