@@ -240,8 +240,10 @@ class NestedScan:
             at, first = (stream.end, b"") if stream.problem else self._behind(file, stream.end)
             wrapped = bool(first) and wraps(read_at(file, at, HEAD))
             if self._is_pickle(stream, claim, is_marked=is_marked, is_whole=at >= size):
-                if where.endswith(_SAFETENSORS) and safetensors.is_exact(file):
-                    return  # its name names its only loader, and that takes the whole file
+                # Its name says its only loader, except as the manifest's weights: older servers unpickle those.
+                is_idle = where != self._weights or (stream.is_data and not stream.imports)
+                if is_idle and where.endswith(_SAFETENSORS) and safetensors.is_exact(file):
+                    return
                 yield from self._pickle(where, file, stream, depth)
             elif stream.imports:
                 yield StrayImports(where, tuple(item.path for item in stream.imports))

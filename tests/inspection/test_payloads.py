@@ -1,16 +1,20 @@
 """The attacker's corpus: every payload runs code, and none of them is reported as safe."""
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import safetensors.numpy
 from inspection.loaders import Payload
 from inspection.payloads import PAYLOADS
 
 from marpack.inspection.pickles import PickleScan, PickleVerdict
+from marpack.weights.safetensors import is_exact
 
 TESTS = Path(__file__).parents[1]
 
@@ -41,3 +45,20 @@ def test_no_payload_is_reported_as_safe(
 
     assert list(tmp_path.iterdir()) == []  # the scan ran none of them
     assert {name: failure for name, failure in failures.items() if failure} == {}
+
+
+def test_safetensors_that_are_also_a_pickle_are_not_safe_as_the_manifests_weights(
+    scan: Callable[..., PickleScan],
+) -> None:
+    """BaseHandler gives the manifest's weights to torch.load, whatever their suffix."""
+    contents = [content for content in map(Payload.make, PAYLOADS.values()) if is_exact(io.BytesIO(content))]
+    assert contents
+    for content in contents:
+        assert scan(content, "model.safetensors", weights="model.safetensors").verdict is not PickleVerdict.SAFE
+
+
+def test_honest_safetensors_are_safe_as_the_manifests_weights(scan: Callable[..., PickleScan]) -> None:
+    for length in range(1, 300):  # of a name, so that the file starts with every byte, a pickle's mark among them
+        content = safetensors.numpy.save({"a" * length: np.arange(3)})
+        found = scan(content, "model.safetensors", weights="model.safetensors")
+        assert (found.verdict, found.unscanned) == (PickleVerdict.SAFE, ()), length
