@@ -3,7 +3,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -96,7 +96,8 @@ def stopped(pid: int | None) -> Iterator[None]:
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     yield
-    os.kill(pid, signal.SIGCONT)
+    with suppress(ProcessLookupError):  # the test killed it
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_bug_met_with_one_answer_does_not_hold_up_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch):
