@@ -112,7 +112,7 @@ class Running:
         self.process = subprocess.Popen([*command(*words), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def wait_for_parts(self, count: int = 1) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while len([*self.output.glob("part-*")]) < count:
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < until
