@@ -114,19 +114,14 @@ def _bring_along(package: ModuleType, modules: Iterable[str]) -> None:
 
 
 def set_torchrun_environment(config: Mapping[str, Any], model: str) -> None:  # Any: YAML as it stands
-    """Set what torchrun sets for the first of its processes, where the model config has the server start it by that.
+    """Set the environment that torchrun gives to a single process, if the server starts this model with torchrun.
 
-    Only this process is started: a model that asks for more of them is refused before it is loaded (`runner.session`).
+    `runner.session` refuses models of several processes before they are loaded.
     """
-    torchrun = Torchrun.of(config)
-    if torchrun is None:
+    if Torchrun.of(config) is None:
         return
-    count = torchrun.per_node
-    if count > 1:
-        hint = "try it on a server with the GPUs it wants"
-        note("torchrun", f"of the {count} processes that torchrun starts, only the first is here", hint=hint)
     ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0")
-    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(count)) | {"GROUP_WORLD_SIZE": "1"}
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"), "1")
     others = {
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(_free_port()),
