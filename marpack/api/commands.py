@@ -165,9 +165,9 @@ def inspect(
     max_ratio: int | None = None,
     max_opcodes: int | None = None,
 ) -> Inspection:
-    """Return the contents and problems of an archive, without running, importing or unpickling it.
+    """Return the contents and problems of an archive. No part of it is run, imported or unpickled.
 
-    The static checks of a build also run: their findings are in `findings`.
+    The result includes the findings of the static checks that a build makes.
 
     Args:
         source: A .mar, a .tar.gz, a model folder, an address (https, s3, oci) or a project; None: the current folder's.

@@ -70,10 +70,10 @@ class _CacheState(NamedTuple):
 def doctor(*, clear_cache: bool = False) -> results.DoctorReport:
     """Check the installation, and measure the cache.
 
-    torch is imported in a process of its own, so that one that crashes or hangs is reported like everything else.
+    torch is imported in a separate process, so that a crash or a hang is reported as well.
 
     Args:
-        clear_cache: Remove what the cache holds and nobody uses.
+        clear_cache: Remove the unused files of the cache.
 
     Returns:
         A line for each thing, and what the cache holds; `healthy` is False where commands cannot work.
@@ -211,7 +211,7 @@ def _cache(*, clear: bool) -> _CacheState:
         return _CacheState(line, str(root), sizes)
     sizes = _sizes(root)
     freed = before - sum(sizes.values())
-    line = HealthLine("cache", f"{_kinds(root, sizes)}; {_size_text(freed)} freed, what is in use stays")
+    line = HealthLine("cache", f"{_kinds(root, sizes)}; {_size_text(freed)} freed, files in use were kept")
     return _CacheState(line, str(root), sizes, freed)
 
 

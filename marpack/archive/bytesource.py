@@ -1,4 +1,4 @@
-"""Where an archive's bytes come from, read by range: a local file, an address elsewhere, or what was decompressed."""
+"""Sources of an archive's bytes, read by range: a local file, a remote address, or decompressed bytes."""
 
 import io
 import os
@@ -186,7 +186,7 @@ class Spool:
         return len(data)
 
     def blocks(self, offset: int, size: int) -> Iterator[memoryview]:
-        """Yield `size` bytes from `offset` on; each block is good until the next one is asked for."""
+        """Yield `size` bytes from `offset` on; the next block overwrites each block."""
         buffer = memoryview(bytearray(min(size, _PIECE)))
         while size > 0 and (count := self.readinto_at(offset, buffer[:size])):
             yield buffer[:count]

@@ -192,7 +192,7 @@ def evict(blobs: Path, limit: int, *, keep: Path | None = None, unused: float = 
     """Remove what was used least recently, and not within `unused` seconds, until the rest fits the bound."""
     for used, stamp in sorted(_stamps(blobs), reverse=True):
         path = stamp.with_name(stamp.name.removesuffix(_STAMP))
-        with suppress(OSError):  # what another process removes, or nobody can, does not keep the others from going
+        with suppress(OSError):  # a file that cannot be removed, or that another process removes, does not end the loop
             is_orphan = not path.exists()
             limit -= 0 if is_orphan else path.stat().st_size
             if is_orphan or (limit < 0 and path != keep and time.time() - used > unused):

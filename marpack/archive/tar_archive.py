@@ -75,7 +75,7 @@ def _check_size(size: int, compressed: int, limits: Limits) -> None:
 class Record(Struct, frozen=True):
     """A file or a folder of a tar."""
 
-    name: str  # as it stands there; a folder's may end with a slash
+    name: str  # as in the header; a folder's may end with a slash
     size: int  # bytes
     offset: int  # of these in the tar
     folder: bool
@@ -231,8 +231,8 @@ def _served(record: Record) -> str:
 class TarArchive:
     """A tar in a gzip stream; see `marpack.archive.protocol.Archive`.
 
-    Nothing is read until something is asked for, and nothing at all when the cache has it extracted. Then all of it is
-    decompressed, once, as no member of a gzip stream can be read without those before it.
+    The first access to a member decompresses the whole archive, once: no member of a gzip stream can be read without
+    those before it. If the cache has it extracted, nothing is read.
     """
 
     form = ArchiveForm.TGZ

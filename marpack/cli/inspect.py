@@ -40,9 +40,9 @@ def inspect(
 
     \b
     Examples:
-      marpack inspect digits.mar                       who made it, what it holds, is it safe
-      marpack inspect https://host/digits.mar --json   an archive elsewhere, not fetched whole
-      marpack inspect digits.mar --sbom digits.cdx.json  and what is in it, for other tools
+      marpack inspect digits.mar                       builder, contents, safety of the weights
+      marpack inspect https://host/digits.mar --json   a remote archive, not downloaded whole
+      marpack inspect digits.mar --sbom digits.cdx.json  also write an SBOM
 
     SOURCE is a .mar, a .tar.gz, a model folder, an address (https, s3, oci), or a project folder; without one, the
     project in this folder. The static checks of a build run, too. The exit code is 1 if a finding is an error, 3 if the

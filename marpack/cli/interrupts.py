@@ -20,11 +20,11 @@ _AGAIN = 0.25  # seconds between two later looks at the output
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt for a request to end: at once, or after an action that has to be finished.
+    """Raises KeyboardInterrupt when a signal ends the process: at once, or after an action that must be complete.
 
-    Two things would hold the end up. A main thread within a C function, as one that looks up a host's name, raises
-    nothing: another thread ends the process. And a reader that takes no more output blocks whatever is still printed:
-    its stream is replaced with the null device.
+    Two cases need more. While the main thread is in a C function, such as a DNS lookup, it raises nothing: another
+    thread ends the process. A reader that reads no more output would block every print: the null device replaces its
+    stream.
     """
 
     def __init__(self) -> None:

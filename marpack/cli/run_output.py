@@ -89,7 +89,7 @@ class RunOutput:
         self._tally.add(result)
         if self._progress is not None:
             self._progress.clear()
-        if self._journal is not None:  # first: what is on the screen is in the file
+        if self._journal is not None:  # first: every printed result is in the file
             self._journal.write(answered_input.input, result)
         with _WRITING:
             for tell in self._tells:

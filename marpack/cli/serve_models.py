@@ -56,7 +56,7 @@ def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
     environment = _environment(config, device)
 
     def spawn(archive: Archive) -> Callable[[], Worker]:
-        # Nobody is asked: archives are loaded beside requests, at any time.
+        # No question on the terminal: archives are loaded beside requests, at any time.
         consent = Consent(options["yes"], ask=lambda _: None)
         python = isolated_python(archive, tell_aside, consent) if options["env"] == "isolated" else sys.executable
         return partial(Worker.spawn, environment=environment, python=python, max_memory=options["max_memory"])

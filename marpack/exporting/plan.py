@@ -120,7 +120,7 @@ def _requirements_of(archive: Archive) -> Requirements:
         return Requirements(index.vendored.server if index and index.vendored else ())
     read = list(read_requirements(first, lambda name: read_text(archive, name)))
     names = {line.name for _, line in read if line.name}
-    # A limit of what is required is a requirement, too; pip takes several of one name. Others wait for what needs them.
+    # A limit on a required package is carried as another requirement with the same name. Other limits are left out.
     lines = [line.text for _, line in read if line.sort is LineKind.REQUIREMENT or _limits(line, names)]
     carried = {LineKind.REQUIREMENT, LineKind.INCLUDE, LineKind.CONSTRAINT}
     left_out = [line.text for _, line in read if line.sort not in carried and not _limits(line, names)]
@@ -148,7 +148,7 @@ def _config(facts: Inspection) -> dict[str, Any]:  # Any: as above
 
 
 def _used_names(archive: Archive, vendored: Container[str]) -> frozenset[str]:
-    """Return what the archive's Python files use, but for those that it vendors: what they may ask the server for."""
+    """Return the names that the archive's own Python files use, vendored packages left out."""
     found: set[str] = set()
     for name, entry in archive.entries.items():
         is_own = name.partition("/")[0].removesuffix(".py") not in vendored

@@ -144,7 +144,7 @@ class SampleRunner:
         self.samples = samples
         self.seconds_per_check = seconds_per_check  # that each check may spend on repeating samples
         self._tolerance = tolerance  # of numbers, absolute and relative
-        self.lost: MarpackError | None = None  # why it can be asked no more, or not at all
+        self.lost: MarpackError | None = None  # the reason why no more samples can be sent
         self.loaded: Loaded | None = None  # what the worker said of the model when it was loaded
         self.unsteady: dict[str, str] = {}  # sample → how its answer was another when asked again
         self._archive = archive

@@ -53,13 +53,13 @@ class Line(Struct, frozen=True):
 
 
 def read_requirements(first: str, read: Callable[[str], bytes | None]) -> Iterator[tuple[str, Line]]:
-    """Yield every line of a requirements file and of those that it names by -r and -c, with the file it stands in.
+    """Yield the lines of a requirements file and of the files that it names by -r and -c, each with its file's name.
 
-    A file is read once. One that is read for its constraints alone has limits in place of requirements.
+    A file is read once. The requirements of a file that is only named by -c are limits.
 
     Args:
         first: The file's name.
-        read: Returns a file's bytes, or None for one that is not there, or not to be looked into.
+        read: Returns a file's bytes, or None for a file that is missing or must not be read.
     """
     required, limits = [first], list[str]()  # both grow while they are walked
     for names in (required, limits):
@@ -122,7 +122,7 @@ def _option(number: int, text: str) -> Line:
 
 
 def _naming(number: int, text: str, short: str, rest: str) -> Line:
-    """Return the line of an option that names a file or, editable, what is to be installed."""
+    """Return the line of an option that names a file, or an editable package."""
     try:
         value = next(iter(shlex.split(rest)), "")  # as pip takes it apart
     except ValueError as error:
@@ -147,7 +147,7 @@ def _name_in_url(text: str) -> str | None:
     if egg:
         return canonical(egg[1])
     if re.match(r"(?i)(git|hg|svn|bzr)\+", text):
-        return None  # a repository may be called otherwise than what is in it
+        return None  # a repository and its distribution may have different names
     file = unquote(posixpath.basename(re.split(r"[?#]", text)[0]))
     if file.endswith(".whl"):
         name, dash, _ = file.partition("-")

@@ -172,7 +172,7 @@ class MemberCollector:
         return self._members[folded(name)].source if self.holds(name) else None
 
     def members(self) -> tuple[PlannedMember, ...]:
-        """Return what was taken, by name; report files outside `home`, and names that are file and folder at once."""
+        """Return the members, sorted by name; report files outside `home`, and names of both a file and a folder."""
         for where, paths in self._outside.items():
             self._report_outside(paths, where)
         members = tuple(sorted(self._members.values(), key=lambda member: member.name))
@@ -182,8 +182,8 @@ class MemberCollector:
                     self.error("name-collision", f"{folder} would be both a file and the folder of {member.name}", None)
         return members
 
-    def is_made(self, file: Path, folder: Path) -> bool:
-        """Say whether a file is the project's own, or made from it: a folder or a pattern does not stand for these."""
+    def is_excluded(self, file: Path, folder: Path) -> bool:
+        """Return whether folders and patterns leave a file out: marpack's own files, and archives built from it."""
         named = file.name in {FILE_NAME, LOCK_NAME} or file.suffix == ".mar"
         if (named and file.parent == folder) or file.name.endswith(TEMPORARY):
             return True
@@ -304,7 +304,7 @@ def _add_entry(source: str, to: str | None, folder: Path, where: str, gathering:
         if not found:
             gathering.warning("glob-without-match", f"{source} matches no file", where)
         for match in found:
-            if gathering.is_made(folder / match, folder):
+            if gathering.is_excluded(folder / match, folder):
                 continue
             _add_one(match, None if to is None else _joined(to, Path(match).name), folder, where, gathering)
         return
@@ -321,7 +321,7 @@ def _add_one(source: str, to: str | None, folder: Path, where: str, gathering: M
         return
     if path.is_dir():
         found = tree(path, home=gathering.home)
-        files = ((inner, file) for inner, file in found if not gathering.is_made(file, folder))
+        files = ((inner, file) for inner, file in found if not gathering.is_excluded(file, folder))
         gathering.add_tree(name, files, folder=path, home=folder, where=where)
     else:
         gathering.add(name, path, where=where)

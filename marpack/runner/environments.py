@@ -42,7 +42,7 @@ _BORROWED = "marpack-borrowed.pth"
 _MADE = "made.json"
 _MAX_BYTES = 1 << 20  # bytes of one file of requirements
 UNASKED = 500_000_000  # bytes that are downloaded without a confirmation
-# What a worker and its built-in handlers import themselves, and what is compiled against one version of torch.
+# Packages that a worker and its built-in handlers import, or that are compiled against one version of torch.
 _SHARED = (
     *("marpack", "torch", "torchvision", "torchaudio", "numpy", "onnxruntime", "pillow", "safetensors", "captum"),
     *("msgspec", "pyyaml", "packaging", "psutil"),

@@ -131,7 +131,7 @@ def has_generated_id(request: Request) -> bool:
 
 
 def file_inputs(paths: Iterable[str], shape: RequestDefaults) -> Iterator[Input]:
-    """Yield one input per file, `-` or address, each read only when it is asked for."""
+    """Yield one input per file, `-` or address, each read only when the iterator reaches it."""
     for number, path in enumerate(paths):
         name = "stdin" if path == "-" else path
         try:

@@ -1,9 +1,9 @@
-"""The child: `python -m marpack.runner.pip_sizes RESULT LIMIT ARGUMENT…` runs `pip install` with these arguments, dry.
+"""The child: `python -m marpack.runner.pip_sizes RESULT LIMIT ARGUMENT…` is a dry run of `pip install ARGUMENT…`.
 
-It writes what pip would download, with the sizes, as JSON to the file RESULT, and downloads nothing but metadata, and
-wheels of at most LIMIT bytes together where an index has no separate metadata. Older versions of pip download every
-wheel in a dry run, too, hence the changes to pip's `RequirementPreparer`. pip's own session asks for the sizes, so that
-its configuration holds: indexes, proxies, certificates and credentials.
+It writes the downloads that pip would make, with their sizes, as JSON to the file RESULT. It downloads metadata only,
+and at most LIMIT bytes of wheels from indexes without separate metadata. Older versions of pip also download every
+wheel in a dry run; therefore this module changes pip's `RequirementPreparer`. The sizes are requested through pip's own
+session, so that pip's configuration applies: indexes, proxies, certificates and credentials.
 """
 
 import json
@@ -71,12 +71,12 @@ class _Preparer:
         """Stop pip if it needs a large download, or a build, to read a requirement's metadata."""
         name = req.link.filename
         if not req.link.is_wheel:
-            self._stop(f"{name} is not a wheel: pip has to build it to learn what it requires")
+            self._stop(f"{name} is not a wheel: pip has to build it to read its requirements")
         size = self._size(req.link.url_without_fragment)
         self._left -= size or 0
         if size is None or self._left < 0:
             known = "" if size is None else f", {size / 1e6:,.1f} MB,"
-            self._stop(f"pip has to download {name}{known} to learn what it requires")
+            self._stop(f"pip has to download {name}{known} to read its requirements")
 
     def _size(self, url: str) -> int | None:
         """Return how many bytes a download has; 0 of a local file."""
@@ -97,7 +97,7 @@ class _Preparer:
 
 
 def main(result: Path, limit: int, arguments: list[str]) -> int:
-    """Run pip, write the result, and return pip's exit code; it counts where there is no result."""
+    """Run pip, write the result, and return pip's exit code, for callers that find no result."""
     from pip._internal.cli.main import main as run_pip  # noqa: PLC0415 - as above
 
     report = result.with_suffix(".pip")

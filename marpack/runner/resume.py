@@ -210,7 +210,7 @@ class ResultsLog:
     def unanswered(self, inputs: Iterable[Input]) -> Iterator[Input]:
         """Yield the inputs without a result; of inputs with one name, the first ones have the file's results.
 
-        Raises ResumeMismatchError for an input that is not what it was when it was answered.
+        Raises ResumeMismatchError for an input that changed after it was answered.
         """
         return (item for item in inputs if not self._holds(item))
 

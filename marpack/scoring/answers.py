@@ -123,7 +123,7 @@ class Failure(Struct, frozen=True):
 
 
 def failure_of(response: Response, troubles: Sequence[Trouble] = (), bare_column: str | None = None) -> Failure | None:
-    """Return what went wrong with one request, told by the troubles of its batch; None for a status of 2xx.
+    """Return the failure of one request, explained by the troubles of its batch; None for a status of 2xx.
 
     `bare_column` is the column that was sent as a JSON value outside of an object.
     """

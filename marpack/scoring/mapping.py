@@ -33,7 +33,7 @@ class RowMapping(Struct, frozen=True, kw_only=True):
     path: str | None = None  # a column of files' names below `root`
     url: str | None = None  # a column of http and https addresses
     root: str | None = None  # a folder; None: the current one
-    types: dict[str, FieldType] = {}  # column of texts → what they stand for in JSON
+    types: dict[str, FieldType] = {}  # column of texts → their type in JSON
     content_type: str | None = None  # None: what `body` and the like stand for
     headers: tuple[tuple[str, str], ...] = ()
     explain: bool = False

@@ -49,7 +49,7 @@ class RowRequests:
         values = [python_values(columns[name]) for name in self._mapping.asked]
         rows = enumerate(zip(*values, strict=True), first_number)
         make = (partial(self._input, number, row) for number, row in rows)
-        return _made_ahead(make) if self._mapping.url else (each() for each in make)
+        return _prefetched(make) if self._mapping.url else (each() for each in make)
 
     def _input(self, number: int, row: tuple[Any, ...]) -> Input:  # Any: of any column
         identity = request_id(number)
@@ -128,7 +128,7 @@ _READ: dict[FieldType, Callable[[str], object]] = {
 _Task = tuple[Callable[[], Input], "Future[Input]"]
 
 
-def _made_ahead(make: Iterator[Callable[[], Input]]) -> Generator[Input, None, None]:
+def _prefetched(make: Iterator[Callable[[], Input]]) -> Generator[Input, None, None]:
     """Yield inputs in order, some of them made ahead by threads of their own.
 
     Nothing waits for these threads: when the inputs are given up or the process ends, a fetch in progress does not

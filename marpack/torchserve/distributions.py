@@ -67,9 +67,9 @@ def is_homely(top: str) -> bool:
 
 
 def usual_provider(top: str) -> str | None:
-    """Return the usual distribution of an import, from the tables alone; None if they do not know it.
+    """Return the usual distribution of an import, from the tables alone; None for an import that they do not have.
 
-    A name made from the import's would be anybody's: whoever publishes it is installed where the hint is followed.
+    Never guess a name: anyone could publish a package under it, and a hint would make users install it.
     """
     return _tables().providers.get(top, canonical(top)).split()[0] if is_known(top) else None
 

@@ -71,7 +71,7 @@ _ROWS = (
 )
 BUILT_INS = {row.name: row for row in _ROWS}
 BASE = BUILT_INS["base_handler"].dotted
-# Keys of the manifest's model that an archive may lack → what they name, torch-model-archiver's flag, our key for it.
+# Optional keys of the manifest's model → the kind of file, torch-model-archiver's flag, the key of marpack.yaml.
 MANIFEST_FILES = {
     "modelFile": ("model file", "--model-file", "model_file"),
     "serializedFile": ("weights file", "--serialized-file", "weights"),

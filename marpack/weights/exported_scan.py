@@ -187,7 +187,7 @@ class _Walk:
 
     def __init__(self, member: str) -> None:
         self._member = member
-        self._accepted: set[tuple[str, str]] = set()  # fields and texts, as most texts are there many times
+        self._accepted: set[tuple[str, str]] = set()  # fields and texts: most texts are repeated many times
         self._dangerous: list[Problem] = []
         self._unknown: list[Problem] = []
 

@@ -206,7 +206,7 @@ def _guard_function(node: ast.expr) -> str | None:
 
 
 def _input(node: ast.expr) -> None:
-    """Accept `L['x']['key'][0].name.size()[1]`: an input, or what it says of its sizes. Raises _GrammarError."""
+    """Accept `L['x']['key'][0].name.size()[1]`: an input, or one of its sizes. Raises _GrammarError."""
     while True:
         match node:
             case ast.Name(id="L"):

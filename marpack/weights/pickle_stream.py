@@ -114,8 +114,8 @@ class Effects(Struct, kw_only=True):
     """What a pickle does besides making plain values."""
 
     imports: dict[Global, None] = field(default_factory=dict)  # in the order they are met, each once
-    acts: bool = False  # an unpickler may call something, or put something into what is not a literal
-    changes: dict[Global, None] = field(default_factory=dict)  # what it imports and then puts something into
+    acts: bool = False  # an unpickler may call something, or change an object that is not a literal
+    changes: dict[Global, None] = field(default_factory=dict)  # imported objects that it changes
     computed: bool = (
         False  # a name to import may be a call's result, or an imported text: no honest pickler writes that
     )

@@ -1,6 +1,6 @@
-"""The JSON of an exported program, as `torch/_export/serde/schema.py` has it: every key known, every type exact.
+"""The JSON of an exported program, as in `torch/_export/serde/schema.py`: every key, with its exact type.
 
-A key or a type that is not here makes msgspec refuse the file, so that nothing in it goes unread.
+msgspec refuses a file with an unknown key or another type, so that no part of it remains unchecked.
 """
 
 from typing import Literal

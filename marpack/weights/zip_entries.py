@@ -107,12 +107,12 @@ class LargeZipError(NotZipError):
 
 
 def read_directories(file: BinaryIO) -> list[tuple[ZipEntry, ...]]:
-    """Return the entries of each directory that a reader may take, in the directory's order and without folders.
+    """Return the entries of each directory that a reader may use, in the directory's order and without folders.
 
-    Where records contradict one another, readers differ in which directory they take: torch's follows the zip64 locator
-    if it leads to a record, Python's zipfile takes the record before it; where bytes stand before the zip, torch looks
-    for the directory where its record says, Python just before that record. Only directories with entries count.
-    Raises NotZipError when there is no directory, LargeZipError when there are more entries than anybody packs.
+    Readers use different directories if records contradict each other: torch follows the zip64 locator if it leads to a
+    record, Python's zipfile uses the record before it. In a zip with bytes before it, torch looks for the directory at
+    the offset in the record, Python just before that record. Directories without entries are left out.
+    Raises NotZipError if there is no directory, LargeZipError for too many entries.
     """
     found: dict[tuple[ZipEntry, ...], None] = {}
     for offset, length, shift in _directories(file):
@@ -189,7 +189,7 @@ def _directories(file: BinaryIO) -> dict[tuple[int, int, int], None]:
         for place in {locator[1], before - END64.size}:
             record = unpacked(END64, END64_MAGIC, read_at(file, place, END64.size)) if 0 <= place <= size else None
             records += [(place, record[-2], record[-1])] if record else []
-    # Python's zipfile looks before the end record only if no zip64 record is there.
+    # Python's zipfile looks before the end record only if it finds no zip64 record.
     places = {place for place, _, _ in records}
     is_hidden = before - END64.size in places
     found: dict[tuple[int, int, int], None] = {}

@@ -22,7 +22,7 @@ from marpack.runner.inputs import Input
 from marpack.scoring.answers import FieldType
 from marpack.scoring.batches import UnreadableValue
 from marpack.scoring.mapping import RowMapping
-from marpack.scoring.rows import RowRequests, _made_ahead
+from marpack.scoring.rows import RowRequests, _prefetched
 from marpack.torchserve.messages import Request
 
 
@@ -295,7 +295,7 @@ def test_rows_that_are_given_up_wait_for_no_fetch() -> None:
             release.wait(30)
         return Input(name, Request(id="", parts=()))
 
-    inputs = _made_ahead(iter([partial(made, "a", slow=False), partial(made, "b", slow=True)]))
+    inputs = _prefetched(iter([partial(made, "a", slow=False), partial(made, "b", slow=True)]))
     assert next(inputs).name == "a"
     assert fetching.wait(10)
     started = monotonic()

@@ -49,8 +49,8 @@ def run(candidate: Candidate) -> CheckOutcome:
     bodies = [sample for sample in sample_runner.comparable if [part.name for part in sample.request.parts] == ["body"]]
     if not bodies:
         return skipped("what was sent are forms already")
-    findings: dict[str, list[Finding]] = {}  # form → what is wrong with it: none where it is accepted
-    refused: dict[str, Finding] = {}  # form → why it is not accepted
+    findings: dict[str, list[Finding]] = {}  # form → its problems; empty for an accepted form
+    refused: dict[str, Finding] = {}  # form → the reason why it is not accepted
     for sample, form in _tried(candidate, bodies[:_SAMPLES]):
         if findings.get(form.name):
             continue
