@@ -97,7 +97,7 @@ def test_cpu_that_nobody_waits_for_is_slower(tmp_path: Path):
     new = work(tmp_path / "new", sleep=0.02, change=("self.calls += 1", threads), samples={"a.txt": "a", "b.txt": "b"})
     report = beside(new, work(tmp_path / "old", sleep=0.02), slower=3.0)
     cpu, wall = cost(report, "cpu-per-request"), cost(report, "wall-per-request")
-    assert cpu.ratio > 4 > 2 > wall.ratio
+    assert cpu.ratio > 4 > wall.ratio  # of 4, the limit, only the CPU is above
     assert found(report).verdict is Verdict.FAILED
 
 
