@@ -32,10 +32,11 @@ class MarpackError(Exception):
         where: A path, `path: key`, `archive!member` or `file:line`.
         hint: The command or edit that mends it.
         findings: Every problem that `what` sums up, where it sums up several.
+        code: The cause in kebab case, where the class's own code is too general to tell it from others.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.SHORT
-    code: ClassVar[str] = "error"
+    code: str = "error"
     fix: ClassVar[str] = ""  # the way out where no hint names a nearer one
 
     def __init__(
@@ -45,12 +46,15 @@ class MarpackError(Exception):
         where: str | None = None,
         hint: str | None = None,
         findings: tuple[Finding, ...] = (),
+        code: str | None = None,
     ) -> None:
         super().__init__(what, where, hint)
         self.what = what
         self.where = where
         self.hint = hint
         self.findings = findings
+        if code is not None:
+            self.code = code
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by the constructors, which take other arguments than there are here.

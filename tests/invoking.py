@@ -1,0 +1,122 @@
+"""`marpack` in this process: what it prints, its exit code, and the error that ended it.
+
+A process of its own costs 170 ms more. Only tests of signals, terminals, streams and start-up need one.
+"""
+
+import io
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+from msgspec import Struct
+
+from conformance.forking import shared
+from marpack.cli import main as cli
+from marpack.errors import MarpackError
+from marpack.runner.client import Worker
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+
+
+class Invoked(Struct, frozen=True, kw_only=True):
+    """A command that has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    error: MarpackError | None  # that ended it
+
+
+def invoke(
+    *args: str,
+    cwd: Path | None = None,
+    stdin: str | bytes = "",
+    code: int = 0,
+    env: Mapping[str, str] | None = None,
+    forks: bool = True,
+) -> Invoked:
+    """Run one command in this process, and assert its exit code.
+
+    Args:
+        args: The words after `marpack`.
+        cwd: The working directory; None: this process's.
+        stdin: What the command can read.
+        code: The exit code that the command must end with.
+        env: Variables that are added to the environment.
+        forks: Whether workers are forked from a process that has imported torch.
+    """
+    given, *files = (tempfile.TemporaryFile() for _ in range(3))
+    given.write(stdin.encode() if isinstance(stdin, str) else stdin)
+    given.seek(0)
+    stdin_stream = io.TextIOWrapper(given, encoding="utf-8")
+    # The command may replace the descriptors that it writes to: what it wrote is read from others.
+    streams = [open(os.dup(file.fileno()), "w", encoding="utf-8") for file in files]  # noqa: PTH123, SIM115
+    errors: list[MarpackError | None] = []
+    tell_json = cli._tell_json
+
+    def noted(error: MarpackError | None, words: Any) -> int:
+        errors.append(error)
+        return tell_json(error, words)
+
+    with pytest.MonkeyPatch.context() as patch, _kept_signals():
+        patch.setattr(sys, "stdout", streams[0])
+        patch.setattr(sys, "stderr", streams[1])
+        patch.setattr(sys, "stdin", stdin_stream)
+        patch.setattr(sys, "argv", ["marpack", *args])
+        patch.setattr(cli, "_tell_json", noted)
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        if cwd is not None:
+            patch.chdir(cwd)
+        if forks:
+            patch.setattr(Worker, "spawn", _forked(Worker.spawn))
+        with pytest.raises(SystemExit) as ended:
+            cli.main(args)
+    for stream in (*streams, stdin_stream):
+        stream.close()
+    stdout, stderr = map(_content, files)
+    returncode = ended.value.code
+    assert isinstance(returncode, int)
+    assert returncode == code, stdout + stderr
+    assert "Traceback" not in stderr
+    assert "which is a bug" not in stderr
+    return Invoked(returncode=returncode, stdout=stdout, stderr=stderr, error=errors[-1] if errors else None)
+
+
+def _content(file: BinaryIO) -> str:
+    with file:
+        file.seek(0)
+        return file.read().decode("utf-8", "replace")
+
+
+def _forked(spawn: Any) -> Any:
+    """Return what starts a worker by a fork, or by `spawn` if it needs an interpreter of its own."""
+
+    def fork(*, environment: Mapping[str, str] | None = None, python: str = sys.executable, **options: Any) -> Worker:
+        if python != sys.executable:
+            worker: Worker = spawn(environment=environment, python=python, **options)
+            return worker
+        options.pop("preload", None)  # it has
+        options.pop("offline", None)  # a fork of a process with threads cannot
+        return Worker(shared().launch(environment=environment, **options))
+
+    return fork
+
+
+@contextmanager
+def _kept_signals() -> Iterator[None]:
+    """Leave this process's signal handlers as they were."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    wakeup = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
