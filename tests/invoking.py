@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from conformance.forking import shared
 from msgspec import Struct
 
-from conformance.forking import shared
 from marpack.cli import main as cli
 from marpack.errors import MarpackError
 from marpack.runner.client import Worker
@@ -51,7 +51,7 @@ def invoke(
         env: Variables that are added to the environment.
         forks: Whether workers are forked from a process that has imported torch.
     """
-    given, *files = (tempfile.TemporaryFile() for _ in range(3))
+    given, *files = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115 - closed below
     given.write(stdin.encode() if isinstance(stdin, str) else stdin)
     given.seek(0)
     stdin_stream = io.TextIOWrapper(given, encoding="utf-8")
