@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _LISTED = 8  # files that are named before a download
 _SOURCE_OPTIONS = ("digest", "trust_url", "allow_outside")  # they say which archive a SOURCE may stand for
-_SPINS = "1000"  # a few microseconds; what libgomp itself takes where it knows of more threads than cores
 
 
 def silent(_: str) -> None:
@@ -195,19 +194,13 @@ def _answered_by(options: Options, *, compiled: bool) -> dict[str, str]:
 
 
 def score_environment(workers: int) -> dict[str, str]:
-    """Return the workers' variables that keep OpenMP's threads from taking the cores from each other.
+    """Return the variables by which several workers share the cores, unless the user has set the number of threads.
 
-    Several workers share the cores out, as they would otherwise have a thread each for every one; one worker has all of
-    them, as in `run`. Threads that wait for each other spin only shortly: whoever reads and writes tables works all the
-    time, too, and where there is a core less than there are threads, a thread that spins keeps another, for which it
-    waits, from running. What the environment says of it holds.
+    Otherwise each of them would start a thread for every core.
     """
-    variables = {}
-    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
-        variables["GOMP_SPINCOUNT"] = _SPINS
-    if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
-        variables["OMP_NUM_THREADS"] = str(max(1, _cores() // workers))
-    return variables
+    if workers == 1 or "OMP_NUM_THREADS" in os.environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, _cores() // workers))}
 
 
 def _cores() -> int:
