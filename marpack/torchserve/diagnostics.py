@@ -61,9 +61,9 @@ def drain_timings() -> dict[str, float]:
 
 def tell_output(output: object, *, classes: bool = False) -> None:
     """Tell how wide a model's output [N, K] is, and whether these are classes; of any other nothing."""
-    match getattr(output, "shape", None):
-        case tuple((_, int(width))) if len(_outputs) < _MAX_COUNT:  # a torch.Size is one
-            _outputs.setdefault((width, classes), True)
+    shape = getattr(output, "shape", None)  # a torch.Size is a tuple
+    if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int) and len(_outputs) < _MAX_COUNT:
+        _outputs.setdefault((shape[1], classes), True)
 
 
 def drain_outputs() -> frozenset[ModelOutput]:

@@ -7,8 +7,6 @@ from inspect import getattr_static
 from types import FunctionType
 from typing import Any
 
-from marpack.torchserve.diagnostics import milliseconds_since
-
 STAGES = ("preprocess", "inference", "postprocess", "explain_handle", "describe_handle")
 _TIMED = "_marpack_timed"  # what marks a stage that is timed already, and holds the author's
 
@@ -47,7 +45,7 @@ class StageClock:
                 returned = stage(*args, **kwargs)
                 failed = False
             finally:
-                self._spent[name] = self._spent.get(name, 0.0) + milliseconds_since(start)
+                self._spent[name] = self._spent.get(name, 0.0) + (time.perf_counter() - start) * 1000
                 if failed:
                     self._failed = self._failed or name
             return returned
