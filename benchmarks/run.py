@@ -4,9 +4,9 @@
 
 The bare scripts take the digits handler's own steps: read, preprocess, predict, name the three likeliest digits, print
 them, one picture at a time or as many at once as marpack does. Contenders run in turn, so that what else the machine
-does slows all of them; torch's threads are as many as it makes by itself, and once more one. One comparison runs beside a
-process that keeps a core busy. Each figure has the system's load average beside it. With MARPACK_PEER set to
-the `bin` of an environment that has TorchServe, its own time from start to first answer stands beside ours.
+does slows all of them; torch's threads are as many as it makes by itself, and once more one. One comparison runs beside
+a process that keeps a core busy. Each figure has the system's load average beside it. With MARPACK_PEER set to the
+`bin` of an environment that has TorchServe, its own time from start to first answer stands beside ours.
 """
 
 import argparse

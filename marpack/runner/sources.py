@@ -3,6 +3,7 @@
 import glob
 import heapq
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -30,11 +31,14 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
     for source in sources:
         if source == "-" or "://" in source:
             yield source
-        elif source.startswith("@"):
+            continue
+        if source.startswith("@"):
             yield from paths_of(_listed(source[1:]), name_filter=name_filter, strict=False)
-        elif os.path.isdir(source):  # noqa: PTH112 - a Path for each of a million is slow
+            continue
+        mode = _mode_of(source)
+        if mode is not None and stat.S_ISDIR(mode):
             yield from _some(_below(source, name_filter), "the folder holds no such files", source, strict=strict)
-        elif os.path.exists(source):  # noqa: PTH110
+        elif mode is not None:
             yield source
         elif set(source) & _GLOB:
             yield from _some(_matching(source), "the pattern matches no file", source, strict=strict)
@@ -42,6 +46,14 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
             raise UsageError("there is no such input", where=source, hint="name a file, a folder or a glob in quotes")
         else:
             yield source
+
+
+def _mode_of(path: str) -> int | None:
+    """Return the mode of what a path names; None if nothing is there."""
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 - a Path for each of a million is slow
+    except (OSError, ValueError):  # ValueError: no path holds a zero byte
+        return None
 
 
 def check_sources(sources: Iterable[str], *, name_filter: NameFilter | None = None) -> None:
