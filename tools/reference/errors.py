@@ -16,8 +16,8 @@ def errors() -> str:
         "# Errors",
         (
             "Every error has a code, a sentence that says what is wrong, a place, and a hint: a command or an edit."
-            " In the sentences below, … stands for names and numbers. What a look finds without"
-            " failing has codes of its own: see [Findings](findings.md). With `--json` (or `--jsonl`), an error is an"
+            " In the sentences below, … stands for names and numbers. A code in front of a sentence replaces the code in"
+            " the heading. Findings, which do not end a command, have codes of their own: see [Findings](findings.md). With `--json` (or `--jsonl`), an error is an"
             " object on stdout, too (`Failure` in each of [schemas/](schemas/inspect.json))."
         ),
         "| exit code | |\n|---|---|\n" + "\n".join(f"| {code.value} | {text} |" for code, text in EXIT_CODES.items()),
@@ -27,7 +27,7 @@ def errors() -> str:
         parts += [f"## {kind.code}", cause(kind), f"*Exit code* {kind.exit_code.value}. *Way out:* {kind.fix}"]
         known = sorted(sentences.get(kind.__name__, {}).items())
         if known:
-            parts.append("\n".join(f"- {what}{f'<br>*hint:* {hint}' if hint else ''}" for what, hint in known))
+            parts.append("\n".join(f"- {code}{what}{hint}" for what, (code, hint) in known))
     return page(*parts)
 
 
@@ -60,18 +60,19 @@ def below(kind: type[MarpackError]) -> set[type[MarpackError]]:
     return found | {inner for each in found for inner in below(each)}
 
 
-def messages() -> dict[str, dict[str, str]]:
-    """Return by class name every sentence that the code makes such an error of, with its hint."""
+def messages() -> dict[str, dict[str, tuple[str, str]]]:
+    """Return by class name every sentence that the code makes such an error of, with its own code and its hint."""
     names = {kind.__name__ for kind in subclasses(MarpackError)}
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, tuple[str, str]]] = {}
     for path in sorted((ROOT / "marpack").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names and node.args:
-                hints = [keyword.value for keyword in node.keywords if keyword.arg == "hint"]
+                given = {keyword.arg: keyword.value for keyword in node.keywords}
+                hint, code = (next(texts(given[name]), "") if name in given else "" for name in ("hint", "code"))
                 for what in texts(node.args[0]):
-                    if len(what) > 12:  # more than a place holder
-                        hint = next(texts(hints[0]), "") if hints else ""
-                        found.setdefault(node.func.id, {})[escaped(what)] = escaped(hint)
+                    if len(what) > 12:  # more than a placeholder
+                        told = (f"`{code}`: " if code else "", f"<br>*hint:* {escaped(hint)}" if hint else "")
+                        found.setdefault(node.func.id, {})[escaped(what)] = told
     return found
 
 
