@@ -16,9 +16,10 @@ def errors() -> str:
         "# Errors",
         (
             "Every error has a code, a sentence that says what is wrong, a place, and a hint: a command or an edit."
-            " In the sentences below, … stands for names and numbers. A code in front of a sentence replaces the code in"
-            " the heading. Findings, which do not end a command, have codes of their own: see [Findings](findings.md). With `--json` (or `--jsonl`), an error is an"
-            " object on stdout, too (`Failure` in each of [schemas/](schemas/inspect.json))."
+            " In the sentences below, … stands for names and numbers. A code in front of a sentence replaces the code"
+            " in the heading. Findings, which do not end a command, have codes of their own: see"
+            " [Findings](findings.md). With `--json` (or `--jsonl`), an error is an object on stdout, too (`Failure` in"
+            " each of [schemas/](schemas/inspect.json))."
         ),
         "| exit code | |\n|---|---|\n" + "\n".join(f"| {code.value} | {text} |" for code, text in EXIT_CODES.items()),
         NOTE,
