@@ -1,5 +1,6 @@
 """What counts as a leak: growth in every one of some windows that hold equally many requests."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,8 @@ def test_a_leak_grows_in_every_window():
     grown = outcome(list(STEADY))
     assert grown is not None
     assert grown.verdict is Verdict.FAILED
-    assert grown.reason == "the worker grows by 102.4 KiB per request"
+    assert " 102.4 KiB " in grown.reason
+    assert [finding.code for finding in grown.findings] == ["memory-grows"]
 
 
 @pytest.mark.parametrize("sizes", [[100, 110, 110, 110, 110], [100, 110, 120, 121, 121], [140, 130, 120, 110, 100]])
@@ -62,16 +64,15 @@ def test_few_requests_are_no_proof_that_nothing_leaks():
 
 
 def test_it_is_undecided_where_the_worker_was_started_again_or_its_memory_is_unknown():
-    for found, why in (
-        (outcome(list(STEADY), (0, 0, 1, 1, 1)), "the worker was started again meanwhile"),
-        (outcome([100, 110, None, 130, 140]), "this system does not tell a process's memory"),
+    for found, hint in (
+        (outcome(list(STEADY), (0, 0, 1, 1, 1)), "--logs"),  # why the worker was started again
+        (outcome([100, 110, None, 130, 140]), "/proc"),
     ):
         assert found is not None
         assert (found.verdict, found.reason) == (Verdict.SKIPPED, "undecided")
         (finding,) = found.findings
         assert (finding.code, finding.severity) == ("memory-undecided", Severity.WARNING)
-        assert finding.message == f"whether memory grows cannot be told: {why}"
-        assert finding.hint
+        assert hint in str(finding.hint)
     before = outcome(list(STEADY), (1, 1, 1, 1, 1))
     assert before is not None
     assert before.verdict is Verdict.FAILED
@@ -110,7 +111,8 @@ def test_how_many_requests_a_worker_lasts(tmp_path: Path, pace: float):
     path = archive(tmp_path / "p", handler, samples={"a.txt": "a"}, labels=None)
     report = examine(path, choice=ONLY)
     (found,) = next(checked for checked in report.checks if checked.name == "memory").findings
-    assert found.message == "after 7 requests more, a sample is answered with 503: "  # one was asked alone
+    assert found.code == "worn-out"
+    assert re.findall(r"\d+", found.message) == ["7", "503"]  # requests, of which one was asked alone; the status
     if pace:
         assert (tmp_path / "asked").read_text() == "8"  # a slow one is asked nothing more
 
@@ -170,5 +172,4 @@ def test_what_cannot_be_told_is_no_yes(tmp_path: Path, handler: str, why: str):
     (finding,) = found.findings
     assert finding.code == "memory-undecided"
     assert why in finding.message
-    assert finding.hint is not None
-    assert finding.hint.startswith("give it more time: --patience ")
+    assert "--patience " in str(finding.hint)
