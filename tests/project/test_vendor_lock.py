@@ -113,7 +113,7 @@ def test_the_key_decides_and_a_lock_decides_where_there_is_none(wheels: Path, sh
     (folder / "requirements.txt").write_text("socks\n")
     with pytest.raises(ProjectError) as raised:
         marpack.build(folder)
-    (finding,) = raised.value.findings
+    finding = raised.value.findings[0]
     assert (finding.code, finding.where) == ("vendor", str(folder / LOCK_NAME))
 
 
