@@ -20,7 +20,7 @@ from marpack.project.source import resolve
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.pool import PoolSettings
 
-pytestmark = pytest.mark.usefixtures("uncovered")
+pytestmark = pytest.mark.usefixtures("uncovered", "small_windows")
 
 ROOT = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("*/marpack.yaml"))

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conformance.forking import shared
 from scoring.small_tables import TEXT, InProcessPool, echo, plan_of, table, written
 
 from marpack.errors import OutputError, UsageError
-from marpack.runner.client import BatchResult
-from marpack.runner.pool import Batch
+from marpack.runner.client import BatchResult, Worker
+from marpack.runner.pool import Batch, PoolSettings
 from marpack.runner.session import Session
 from marpack.scoring.local import score
 from marpack.scoring.mapping import RowMapping
@@ -357,7 +358,8 @@ def test_a_real_model_scores_pictures(tmp_path: Path) -> None:
     pq.write_table(pa.table(repeated), tmp_path / "in.parquet")
     mapping = RowMapping(body="picture", keep=("name",), select={"answer": "$:json"})
     plan = plan_of(str(tmp_path / "in.parquet"), mapping=mapping)
-    with Session.open(str(project), options=Load(model_dir="")) as session:
+    settings = PoolSettings(launch=lambda: Worker(shared().launch()))
+    with Session.open(str(project), options=Load(model_dir=""), settings=settings) as session:
         summary = scored(plan, tmp_path / "out", session.pool)
     found = written(tmp_path / "out")
     assert found["name"].to_pylist() == repeated["name"]
