@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from days import by_day
 from gate.archives import archive, examine, failures
 
@@ -46,6 +45,8 @@ def pictured(folder: Path, labels: dict[str, str]) -> Path:
 
 def modelled(folder: Path, behaviour: str = "", *, whole: bool = False, **config: Any) -> Path:
     """Pack a model of two numbers."""
+    import torch
+
     layer = torch.nn.Linear(2, 2, bias=False)
     buffer = io.BytesIO()
     torch.save(torch.nn.Sequential(layer) if whole else {"layer.weight": layer.weight.detach()}, buffer)

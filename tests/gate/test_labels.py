@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from days import by_day
 from gate.archives import HANDLER, archive, examine, failures
 
@@ -161,6 +160,8 @@ def shapes(folder: Path, count: int) -> Path:
 
 def linear(folder: Path, labels: Any, body: str) -> Path:
     """Pack a model of three outputs whose handler answers with `body`."""
+    import torch
+
     buffer = io.BytesIO()
     torch.save({"layer.weight": torch.eye(3)[:, :2].clone(), "layer.bias": torch.zeros(3)}, buffer)
     files = {"weights.pt": buffer.getvalue(), "model.py": MODEL, "labels.json": json.dumps(labels)}
