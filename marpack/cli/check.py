@@ -16,6 +16,7 @@ from marpack.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from marpack.api.vouching import Attester
     from marpack.archive.protocol import Archive
@@ -150,11 +151,8 @@ def _examine(
     settings = replace(settings, announce=lines.announce)
     if settings.python is not None:
         settings = replace(settings, python=partial(_without_status, lines, settings.python))
-    try:
-        with Candidate(resolved, settings) as candidate:
-            return examine(candidate, choice, lines)
-    finally:
-        lines.stop()
+    with lines.shown(), Candidate(resolved, settings) as candidate:
+        return examine(candidate, choice, lines)
 
 
 def _without_status(lines: CheckLines, make: Callable[[Archive], str], archive: Archive) -> str:
@@ -218,13 +216,20 @@ def _ways(source: str | None, options: Options) -> tuple[_Way, _Way]:
 def _serving(source: str | None, settings: CheckOptions, options: Options) -> Session:
     from marpack.cli.run_session import isolated_pool
     from marpack.project.source import resolve
-    from marpack.runner.session import Session
+    from marpack.render.progress import waiting
+    from marpack.runner.session import LoadProgress, Session
+
+    class Teller(LoadProgress):
+        def loading(self) -> AbstractContextManager[object]:
+            return waiting("loading the model")
 
     pool = isolated_pool(settings.settings, yes=options["yes"]) if settings.python else settings.settings
     cache, target = settings.cache, settings.target
     source_options = {name: options[name] for name in ("trust_url", "allow_outside")}
     found = partial(resolve, cache=cache, maximum=settings.limits.total, **source_options)
-    return Session.open(source, options=settings.load, target=target, settings=pool, cache=cache, resolver=found)
+    return Session.open(
+        source, options=settings.load, target=target, settings=pool, cache=cache, resolver=found, listener=Teller()
+    )
 
 
 def _packed_inputs(servings: list[Session], settings: CheckOptions) -> tuple[Input, ...]:

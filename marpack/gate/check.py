@@ -58,7 +58,11 @@ class CheckSelection(Struct, frozen=True):
             raise UsageError(f"{both[0]} is both asked for and left out", hint="name it with --only or with --skip")
         names = frozenset((*(kept or cls().names), *further))
         if HERMETIC in names and {HERMETIC, PROOF} & set(left_out):
-            raise UsageError(f"hermetic implies {PROOF}, and one of them is left out", hint="skip neither")
+            raise UsageError(
+                f"hermetic implies {PROOF}, and one of them is left out",
+                hint="skip neither",
+                code="hermetic-without-proof",
+            )
         names = (names | {PROOF} if HERMETIC in names else names) - set(left_out)
         if not names:
             raise UsageError("every check is left out", hint="skip fewer of them")
@@ -77,7 +81,7 @@ def _known(name: str, further: Collection[str]) -> None:
     names = [each.name for each in CHECKS if each.name not in COMPARISONS or each.name in further]
     if name not in names:
         hint = did_you_mean(name.lower(), names) or f"the checks are {', '.join(names)}"
-        raise UsageError(f"there is no check named {name!r}", hint=hint)
+        raise UsageError(f"there is no check named {name!r}", hint=hint, code="unknown-check")
 
 
 class CheckProgress:

@@ -206,7 +206,9 @@ class Recorder:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(file, data)
             except OSError as error:
-                raise ProjectError(f"the sample cannot be written: {error.strerror}", where=str(file)) from error
+                raise ProjectError(
+                    f"the sample cannot be written: {error.strerror}", where=str(file), code="unwritable-sample"
+                ) from error
         reported = {name: msgspec.to_builtins(expected) for name, expected in self._expected.items()}
         amend(Path(self._project.file), reported)
 

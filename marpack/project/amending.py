@@ -45,7 +45,7 @@ def amend(file: Path, samples: Mapping[str, Expected]) -> None:
         data = file.read_bytes()
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ProjectError(f"it cannot be read: {error}", where=str(file)) from error
+        raise ProjectError(f"it cannot be read: {error}", where=str(file), code="unreadable-file") from error
     changed = amended(text, samples, file=str(file))
     bom = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
     try:
@@ -66,9 +66,13 @@ def amended(text: str, samples: Mapping[str, Expected], *, file: str) -> str:
             changed = changed[:start] + new + changed[end:]
         after = parse_document(changed, file=file).value
     except ProjectError as error:
-        raise ProjectError(f"the samples cannot be written: {error.what}", where=error.where, hint=_BY_HAND) from error
+        raise ProjectError(
+            f"the samples cannot be written: {error.what}", where=error.where, hint=_BY_HAND, code="unsafe-edit"
+        ) from error
     if repr(after) != repr(_meant(before, samples)):
-        raise ProjectError("the samples cannot be written without changing other lines", where=file, hint=_BY_HAND)
+        raise ProjectError(
+            "the samples cannot be written without changing other lines", where=file, hint=_BY_HAND, code="unsafe-edit"
+        )
     return changed
 
 

@@ -127,7 +127,9 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ProjectError("the labels are not text in UTF-8", where=str(path), hint="save the file as UTF-8") from None
+        raise ProjectError(
+            "the labels are not text in UTF-8", where=str(path), hint="save the file as UTF-8", code="not-utf8"
+        ) from None
     except OSError as error:
         raise ProjectError(f"the labels cannot be read: {error.strerror}", where=str(path)) from None
 

@@ -70,7 +70,12 @@ def _unreadable(problem: YamlProblem, text: str, file: str) -> ProjectError:
     rest = text.splitlines()[problem.seen - 1 :] if problem.seen else []
     if rest and rest[0].lstrip(" ").startswith("\t"):
         where, hint = f"{file}:{problem.seen}", "indent with spaces: YAML takes no tabs"
-    return ProjectError(f"this is not valid YAML: {problem.reason} {problem.context}".rstrip(), where=where, hint=hint)
+    return ProjectError(
+        f"this is not valid YAML: {problem.reason} {problem.context}".rstrip(),
+        where=where,
+        hint=hint,
+        code="invalid-yaml",
+    )
 
 
 def _text_of(path: Path) -> str:
@@ -86,7 +91,9 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise ProjectError("this is not a text file in UTF-8", where=str(path), hint="save it as UTF-8 text")
+        raise ProjectError(
+            "this is not a text file in UTF-8", where=str(path), hint="save it as UTF-8 text", code="not-utf8"
+        )
     return text
 
 
@@ -212,7 +219,7 @@ def load_project(folder: Path) -> Project:
     if not isinstance(document.value, dict):
         actual = "is empty" if document.value is None else "is no mapping of keys to values"
         hint = "it needs at least name, version and handler, each as 'key: value'"
-        raise ProjectError(f"the project file {actual}", where=str(file), hint=hint)
+        raise ProjectError(f"the project file {actual}", where=str(file), hint=hint, code="not-a-mapping")
     reading = SchemaReader(document)
     found = reading.struct(ProjectFile, document.value)
     if reading.findings:

@@ -59,11 +59,11 @@ def declared_metrics(file: Path | None) -> tuple[Declared, ...]:
 def _document(file: Path) -> Document:
     if not file.is_file():
         hint = "name the YAML file that the server's metrics_config names"
-        raise ProjectError("there is no such metrics file", where=str(file), hint=hint)
+        raise ProjectError("there is no such metrics file", where=str(file), hint=hint, code="metrics-file-not-found")
     document = read_document(file)
     declared = document.value.get(Section.MODELS) if isinstance(document.value, dict) else None
     if not isinstance(declared, dict) or not declared:
-        raise ProjectError("this file declares no model_metrics", where=str(file), hint=_HINT)
+        raise ProjectError("this file declares no model_metrics", where=str(file), hint=_HINT, code="no-model-metrics")
     return document
 
 

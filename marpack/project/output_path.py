@@ -39,6 +39,7 @@ def choose_output(output: str | Path | None, chosen: Format | None, *, name: str
             f"the output of format {actual} ends in {wanted}, not {path.name}",
             where=f"--output {text}",
             hint="name a .mar, a .tar.gz or a folder",
+            code="wrong-suffix",
         )
     return path, actual
 
@@ -94,7 +95,9 @@ def plain_refusals() -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ProjectError(f"a path cannot be used: {reason}", where=_shortened(str(error.filename))) from error
+        raise ProjectError(
+            f"a path cannot be used: {reason}", where=_shortened(str(error.filename)), code="unusable-path"
+        ) from error
 
 
 def _shortened(path: str) -> str:

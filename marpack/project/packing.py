@@ -87,13 +87,19 @@ def _version(status: os.stat_result) -> tuple[int, int, int]:
 
 def _unreadable(error: OSError, where: str) -> BuildError:
     return BuildError(
-        f"the file cannot be read: {error.strerror}", where=where, hint="check the path and its permissions"
+        f"the file cannot be read: {error.strerror}",
+        where=where,
+        hint="check the path and its permissions",
+        code="unreadable-file",
     )
 
 
 def _changed(where: str) -> BuildError:
     return BuildError(
-        "the file was changed while it was being packed", where=where, hint="build again once nothing writes to it"
+        "the file was changed while it was being packed",
+        where=where,
+        hint="build again once nothing writes to it",
+        code="changed-file",
     )
 
 
@@ -198,7 +204,9 @@ def _unwritable(error: OSError, plan: Plan) -> BuildError:
     hint = "choose another output, or mend its permissions"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         hint = f"make room for about {plan_size(plan) / 1e6:,.1f} MB, or choose another output"
-    return BuildError(f"the output cannot be written: {error.strerror}", where=str(plan.output), hint=hint)
+    return BuildError(
+        f"the output cannot be written: {error.strerror}", where=str(plan.output), hint=hint, code="unwritable-output"
+    )
 
 
 def _disk_size(path: Path) -> int:

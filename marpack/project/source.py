@@ -82,14 +82,21 @@ def resolve(
         return _resolve_address(source, bar, cache, maximum, trusted=trust_url)
     if path.is_file() and path.suffix in _WEIGHTS:
         hint = f"build one: marpack init --weights {path} begins a project around it"
-        raise UsageError("this is a file of weights, not an archive", where=source, hint=hint)
+        raise UsageError(
+            "this is a file of weights, not an archive", where=source, hint=hint, code="weights-not-archive"
+        )
     if path.is_file() and is_archive(path):
         return ResolvedSource(path=path)  # and nothing of what only projects need is imported
     from marpack.project.load import load_project  # noqa: PLC0415 - as the docstring says
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
     if not path.exists():
-        raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
+        raise UsageError(
+            "there is no such file or folder",
+            where=source,
+            hint="name a .mar, a .tar.gz or a project",
+            code="source-not-found",
+        )
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
         return _resolve_project(load_project(path), bar, cache, allow_outside=allow_outside)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
@@ -128,7 +135,12 @@ def _resolve_address(
         raise UsageError("over plain http anyone on the way could send another archive", where=where, hint=hint)
     if sha256 is None and not trusted:
         hint += "" if trusted is None else "; or take whatever is there: --trust-url"
-        raise UsageError("what lies at an address may change, and its code would be run", where=where, hint=hint)
+        raise UsageError(
+            "what lies at an address may change, and its code would be run",
+            where=where,
+            hint=hint,
+            code="unpinned-address",
+        )
     most = Limits().total if maximum is None else maximum
     path = fetch_whole(address, cache or Cache(), sha256=sha256, maximum=most, bar=bar)
     return ResolvedSource(path=path, reference=f"{where}#sha256={sha256}" if sha256 else where)
@@ -218,7 +230,12 @@ def unpacked(
         return
     if path.is_file() and path.name != FILE_NAME:
         hint = "name the project's folder, or leave --unpacked out"
-        raise UsageError("--unpacked runs a project or a model folder, and this is a file", where=source, hint=hint)
+        raise UsageError(
+            "--unpacked runs a project or a model folder, and this is a file",
+            where=source,
+            hint=hint,
+            code="source-not-a-folder",
+        )
     project = load_project(path)
     planned = plan_project(project, cache=cache, allow_outside=allow_outside)
     with tempfile.TemporaryDirectory(prefix=f"{project.name}-", ignore_cleanup_errors=True) as name:

@@ -89,7 +89,7 @@ def read_lock(project: Project) -> VendorLock:
     spec = project.vendor or VendorSpec(python=lock.python, platform=VendorPlatform(lock.platform))
     if _wanted(project, spec).digest != lock.digest:
         what = "it was made of other requirements, or for another server, than the project's"
-        raise ProjectError(what, where=str(path), hint=_REDO)
+        raise ProjectError(what, where=str(path), hint=_REDO, code="outdated-lock")
     return lock
 
 

@@ -68,7 +68,10 @@ def wheel_tree(wheel: LockedWheel, cache: Cache, bar: Bar) -> Cached:
             return cache.fill(key, partial(_extract, opened, wheel), size=total_size(opened))
     except ArchiveError as error:
         raise ProjectError(
-            f"the wheel cannot be fetched or unpacked: {error.what}", where=wheel.file, hint=_REDO
+            f"the wheel cannot be fetched or unpacked: {error.what}",
+            where=wheel.file,
+            hint=_REDO,
+            code="unreadable-wheel",
         ) from error
 
 

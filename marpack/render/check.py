@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import zip_longest
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from marpack.gate.verdicts import counted as plural
 from marpack.project.checks import Check
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit, rows
+from marpack.render.progress import periodic_lines
 from marpack.render.run import duration, fit_end
 from marpack.torchserve.targets import Target
 
@@ -37,7 +39,10 @@ _INPUT_WIDTH, _LIKENESS_WIDTH, _NUMBER_WIDTH = 24, 11, 11
 
 
 class CheckLines(CheckProgress):
-    """Prints each check as it is done; what is going on stands on stderr meanwhile, if that is a terminal."""
+    """Prints each check as it is done; what is going on is shown on stderr meanwhile.
+
+    A terminal shows it at once, a log every ten seconds.
+    """
 
     def __init__(self, archive: str, *, quiet: bool = False) -> None:
         """Take the archive's path, and whether stdout is for something else."""
@@ -46,11 +51,23 @@ class CheckLines(CheckProgress):
         self._page = page()
         self._talk = talk()
         self._status: Status | None = None
+        self._going_on = "opening the archive"
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show what is going on, until the block ends."""
+        is_log = not self._quiet and not self._talk.is_terminal
+        with periodic_lines(lambda: self._going_on) if is_log else nullcontext():
+            try:
+                yield
+            finally:
+                self.stop()
 
     def begins(self, check: Check) -> None:
         """Say what is going on."""
+        self._going_on = f"{check.name}: {check.title}"
         if self._talk.is_terminal and not self._quiet:
-            self._status = self._talk.status(f"[dim]{check.name}: {escape(check.title)}[/]")
+            self._status = self._talk.status(f"[dim]{escape(self._going_on)}[/]")
             self._status.start()
 
     def ends(self, checked: CheckResult) -> None:

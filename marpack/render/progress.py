@@ -5,11 +5,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 _AFTER = 1.0  # seconds: a shorter run needs none
 _EVERY = 0.1  # seconds between two drawings
+_LINE_EVERY = 10.0  # seconds between two lines
 _BAR = 24  # columns
 _CLEAR = "\r\x1b[K"
 _LARGE = 64 << 20  # bytes: less is read or written before a bar could be looked at
@@ -52,6 +53,27 @@ def waiting(what: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+@contextmanager
+def periodic_lines(going_on: Callable[[], str]) -> Iterator[None]:
+    """Print what goes on, on stderr, every ten seconds: in a log, where nothing is drawn over again."""
+    ended = threading.Event()
+    thread = threading.Thread(target=print_lines, args=(going_on, ended.wait), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def print_lines(going_on: Callable[[], str], wait: Callable[[float], bool]) -> None:
+    """Print what goes on and the seconds since the start, each time that `wait` has waited and nothing has ended."""
+    start = time.monotonic()
+    while not wait(_LINE_EVERY):
+        with suppress(OSError):  # nobody reads it
+            print(f"{going_on()} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:

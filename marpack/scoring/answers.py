@@ -52,7 +52,7 @@ class AnswerField(Struct, frozen=True):
             steps.append(int(found[2]) if found[2] else next(each for each in found.groups() if each is not None))
             rest = rest[found.end() :]
         if (rest and not rest.startswith(":")) or rest == text:
-            raise UsageError("this is no path into an answer", where=where, hint=_PATH)
+            raise UsageError("this is no path into an answer", where=where, hint=_PATH, code="invalid-answer-path")
         return cls(tuple(steps), field_type(rest[1:], where) if rest else FieldType.TEXT)
 
     def find(self, value: Any) -> Any:  # Any: JSON
@@ -72,7 +72,7 @@ def field_type(name: str, where: str) -> FieldType:
     if name in set(FieldType):
         return FieldType(name)
     hint = did_you_mean(name, FieldType) or f"types are {', '.join(FieldType)}"
-    raise UsageError(f"{name!r} is no type", where=where, hint=hint)
+    raise UsageError(f"{name!r} is no type", where=where, hint=hint, code="unknown-type")
 
 
 def _as_text(value: Any) -> str:  # Any: JSON

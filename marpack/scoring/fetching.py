@@ -205,5 +205,5 @@ def _redirected(address: str, location: str | None) -> str:
     except ValueError:
         raise UsageError("the server redirects to what is no address") from None
     if address.lower().startswith("https:") and target.lower().startswith("http:"):
-        raise UsageError("the server redirects from https to http")
+        raise UsageError("the server redirects from https to http", code="https-downgrade")
     return target

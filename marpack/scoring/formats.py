@@ -194,7 +194,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
     """Yield lines, none of them longer than memory should have to hold."""
     for line in iter(partial(file.readline, _MAX_LINE), b""):
         if len(line) == _MAX_LINE:
-            raise TableError(f"a line is longer than {_MAX_LINE:,} bytes")
+            raise TableError(f"a line is longer than {_MAX_LINE:,} bytes", code="line-too-long")
         yield line
 
 

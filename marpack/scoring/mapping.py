@@ -118,9 +118,9 @@ class RowMapping(Struct, frozen=True, kw_only=True):
         for name in self.needed:
             if name not in names:
                 hint = did_you_mean(name, names) or f"its columns are {', '.join(names[:20])}"
-                raise UsageError(f"there is no column {name}", where=where, hint=hint)
+                raise UsageError(f"there is no column {name}", where=where, hint=hint, code="column-not-found")
             if list(names).count(name) > 1:
-                raise UsageError(f"there is more than one column {name}", where=where)
+                raise UsageError(f"there is more than one column {name}", where=where, code="duplicate-column")
 
 
 @cache

@@ -190,7 +190,9 @@ class PartWriter:
             yield
         except OSError as error:
             why = error.strerror or first_line(error)
-            raise OutputError(f"the part cannot be written: {why}", where=str(self.path)) from error
+            raise OutputError(
+                f"the part cannot be written: {why}", where=str(self.path), code="unwritable-part"
+            ) from error
 
     def write(self, batch: Any, failed: int) -> None:  # Any: pyarrow's
         """Add rows, `failed` of which have no answer that counts; raises OutputError."""
@@ -254,10 +256,12 @@ class OutputFolder:
             folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UsageError(
-                "this is no folder", where=str(path), hint="name a folder that is not there yet"
+                "this is no folder", where=str(path), hint="name a folder that is not there yet", code="not-a-folder"
             ) from error
         except OSError as error:
-            raise OutputError(f"the folder cannot be made: {error.strerror}", where=str(path)) from error
+            raise OutputError(
+                f"the folder cannot be made: {error.strerror}", where=str(path), code="uncreatable-folder"
+            ) from error
         opened = cls(folder, plan, _locked(folder))
         with ExitStack() as undo:
             undo.callback(opened.close)
@@ -270,7 +274,12 @@ class OutputFolder:
         names = sorted(each.name for each in self.path.iterdir() if not each.name.startswith("."))
         if names and not resume:
             hint = f"--resume goes on with results that are of the same run; or {_ANOTHER}"
-            raise UsageError(f"the folder holds files already, such as {names[0]}", where=str(self.path), hint=hint)
+            raise UsageError(
+                f"the folder holds files already, such as {names[0]}",
+                where=str(self.path),
+                hint=hint,
+                code="output-not-empty",
+            )
         for name in names:
             if name.endswith((".parquet", ".jsonl")) and (record := _record(self.path / name)) is not None:
                 self._check(record, name)
@@ -285,7 +294,9 @@ class OutputFolder:
     def _check(self, record: PartRecord, name: str) -> None:
         """Raise UsageError, in words, for a part of another run."""
         if (found := _difference(record, self._identity, self._plan)) is not None:
-            raise UsageError(f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER)
+            raise UsageError(
+                f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER, code="other-run"
+            )
 
     def verify(self, names: Iterable[str]) -> None:
         """Raise OutputError for a part whose file differs from the bytes written."""
@@ -345,7 +356,9 @@ def _check_schema(plan: ScorePlan) -> None:
         pq.write_table(plan.schema.empty_table(), io.BytesIO())
     except pa.ArrowException as error:
         hint = "leave them out of --keep"
-        raise UsageError(f"Parquet cannot hold the columns that are kept: {first_line(error)}", hint=hint) from None
+        raise UsageError(
+            f"Parquet cannot hold the columns that are kept: {first_line(error)}", hint=hint, code="unsupported-column"
+        ) from None
 
 
 def _locked(folder: Path) -> int | None:
@@ -360,7 +373,9 @@ def _locked(folder: Path) -> int | None:
         if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
             return descriptor  # no locks on this file system
         os.close(descriptor)
-        raise UsageError("another run is writing to this folder now", where=str(folder), hint=_ANOTHER) from None
+        raise UsageError(
+            "another run is writing to this folder now", where=str(folder), hint=_ANOTHER, code="folder-in-use"
+        ) from None
     return descriptor
 
 
@@ -404,7 +419,9 @@ def _verify(path: Path, record: PartRecord) -> None:
         what = f"this part cannot be read: {error.strerror}"
         raise UsageError(what, where=str(path), hint=_REDO) from error
     if not same or path.name != _name(record.input.number, record.first, path.suffix[1:]):
-        raise UsageError("this part was changed or renamed after it was written", where=str(path), hint=_REDO)
+        raise UsageError(
+            "this part was changed or renamed after it was written", where=str(path), hint=_REDO, code="changed-part"
+        )
 
 
 def _sha256(file: BinaryIO, size: int) -> str:

@@ -53,14 +53,16 @@ def find(word: str) -> FoundFiles:
         return _found(root, filter(os.path.isfile, glob.glob(word, recursive=True)), word)  # noqa: PTH207
     beside = Path(word).parent
     hint = did_you_mean(Path(word).name, (each.name for each in beside.iterdir())) if beside.is_dir() else None
-    raise UsageError("there is no such file or folder", where=word, hint=hint)
+    raise UsageError("there is no such file or folder", where=word, hint=hint, code="input-not-found")
 
 
 def _found(root: str, paths: Iterable[str], word: str | None = None) -> FoundFiles:
     names = sorted(Path(os.path.relpath(path, root)).as_posix() for path in paths)
     shown = tuple(name for name in names if not name.startswith(("_", ".")) and "/." not in name and "/_" not in name)
     if not shown:
-        raise UsageError("nothing matches this" if word else "the folder holds no files", where=word or root)
+        raise UsageError(
+            "nothing matches this" if word else "the folder holds no files", where=word or root, code="no-files"
+        )
     return FoundFiles(root, shown)
 
 
@@ -85,7 +87,9 @@ def _found_elsewhere(root: str, prefix: str, found: Iterable[str]) -> FoundFiles
     names = sorted(name.removeprefix(prefix).removeprefix("/") for name in found)
     shown = tuple(name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/")))
     if not shown:
-        raise UsageError("nothing matches this, or the folder holds no files", where=public_address(root))
+        raise UsageError(
+            "nothing matches this, or the folder holds no files", where=public_address(root), code="no-files"
+        )
     return FoundFiles(root, shown)
 
 
@@ -146,7 +150,7 @@ class FileFolder:
         elif Path(self._root).is_dir():
             self._base = os.path.realpath(self._root)
         else:
-            raise UsageError("the root is no folder", where=self._root)
+            raise UsageError("the root is no folder", where=self._root, code="root-not-found")
 
     def read(self, name: str, max_bytes: int) -> bytes:
         """Return a file's bytes.

@@ -28,7 +28,12 @@ class ErrorBound(Struct, frozen=True):
             bound = cls(rows=-1)
         if rest or (bound.rows or 0) < 0 or not 0 <= (bound.percent or 0) <= 100:
             hint = "100 stops at the 101st row that fails, 5% once more than a twentieth of them do"
-            raise UsageError(f"{text!r} is no number of rows and no share of them", where="--max-errors", hint=hint)
+            raise UsageError(
+                f"{text!r} is no number of rows and no share of them",
+                where="--max-errors",
+                hint=hint,
+                code="invalid-error-bound",
+            )
         return bound
 
     def exceeded(self, failed: int, rows: int, *, over: bool = False) -> bool:

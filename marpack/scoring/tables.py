@@ -98,9 +98,11 @@ class TableInput(Struct, frozen=True, kw_only=True):
                     self._check_state()
         except _ERRORS as error:
             what = f"the table cannot be read on from row {row:,}: {first_line(error)}"
-            raise TableError(what, where=self.shown) from error
+            raise TableError(what, where=self.shown, code="unreadable-table") from error
         except (UsageError, TableError) as error:
-            raise TableError(f"{error.what}, at row {row:,}", where=self.shown, hint=error.hint) from error
+            raise TableError(
+                f"{error.what}, at row {row:,}", where=self.shown, hint=error.hint, code=vars(error).get("code")
+            ) from error
 
     def _batches(self, columns: Sequence[str], start: int, stop: int | None) -> Iterator[RowBatch]:
         if self.kind is TableKind.FILES:
@@ -113,7 +115,7 @@ class TableInput(Struct, frozen=True, kw_only=True):
 
     def _check_state(self) -> None:
         if self.kind is not TableKind.FILES and state_of(self.name) != self.state:
-            raise TableError("the table was changed since the run began")
+            raise TableError("the table was changed since the run began", code="changed-table")
 
 
 class Tables(NamedTuple):
@@ -132,14 +134,19 @@ def plan_tables(words: Sequence[str], mapping: RowMapping) -> Tables:
     inputs: dict[str, TableInput] = {}
     for table, head in (each for word in words for each in _tables(find(word))):
         if table.name in inputs:
-            raise UsageError("the same table is named twice", where=table.shown)
+            raise UsageError("the same table is named twice", where=table.shown, code="duplicate-table")
         inputs[table.name] = table
         _check(table, head, mapping)
         for name in mapping.keep:
             field = pa.field(name, pa.string() if head.schema is None else head.schema.field(name).type)
             if kept.setdefault(name, field).type != field.type:
                 what = f"the column {name} is of type {field.type}, and {kept[name].type} in the tables before"
-                raise UsageError(what, where=table.shown, hint="leave it out of --keep, or score them apart")
+                raise UsageError(
+                    what,
+                    where=table.shown,
+                    hint="leave it out of --keep, or score them apart",
+                    code="column-type-mismatch",
+                )
     return Tables(tuple(inputs.values()), tuple(kept[name] for name in mapping.keep))
 
 
@@ -147,7 +154,7 @@ def _check(table: TableInput, head: TableHead, mapping: RowMapping) -> None:
     if table.kind is TableKind.FILES:
         if (mapping.source, *mapping.asked) not in {("body", BODY), ("path", PATH)}:
             what = "these files are no tables: each is a row with the columns path and body"
-            raise UsageError(what, where=table.shown, hint="send them by --body body")
+            raise UsageError(what, where=table.shown, hint="send them by --body body", code="not-a-table")
         mapping = table.mapping(mapping)
     if head.schema is None:
         mapping.check_names(head.names, table.shown)
@@ -163,7 +170,12 @@ def _tables(found: FoundFiles) -> Iterator[tuple[TableInput, TableHead]]:
         return
     if others:
         what = f"tables lie here beside other files, such as {others[0]}"
-        raise UsageError(what, where=found.root, hint="name what is meant by a pattern, such as 'folder/*.parquet'")
+        raise UsageError(
+            what,
+            where=found.root,
+            hint="name what is meant by a pattern, such as 'folder/*.parquet'",
+            code="mixed-folder",
+        )
     for name in found.names:
         path = found.path(name)
         state = state_of(path)
@@ -181,7 +193,7 @@ def _looked_at(kind: TableKind, file: BinaryIO, path: str) -> TableHead:
             where=shown(path),
         ) from None
     except MarpackError as error:
-        raise UsageError(error.what, where=shown(path), hint=error.hint) from None
+        raise UsageError(error.what, where=shown(path), hint=error.hint, code=vars(error).get("code")) from None
 
 
 def _kind(found: FoundFiles, name: str) -> TableKind:

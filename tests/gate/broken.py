@@ -341,7 +341,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "raises on a sample": fault("sample-missed", at_answer('if "sky" in text or "why" in text: {}["gone"]')),
         "dies on a sample": fault("sample-missed", at_answer('if "why" in text: os._exit(1)')),
         "hangs on a sample": fault(
-            "sample-missed", at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=3.0
+            "sample-missed", at_answer('if "why" in text: __import__("time").sleep(60)'), timeout=1.5
         ),
         "an answer that is no JSON": fault("sample-missed", at_answer('if "why" in text: return {text}')),
         "a sample that is not packed": fault(

@@ -6,6 +6,8 @@ import pytest
 from gate.archives import examine, failures
 from gate.broken import FAULTS, Fault
 
+pytestmark = pytest.mark.usefixtures("small_windows")
+
 WAITS = {"a batch that hangs", "it keeps its requests, and has little time"}  # for seconds: not by day
 CASES = [
     pytest.param(check, fault, id=f"{check}: {name}", marks=[pytest.mark.nightly] if name in WAITS else [])

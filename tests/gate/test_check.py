@@ -237,8 +237,9 @@ def test_where_answers_vary_batches_are_still_counted(tmp_path: Path):
     varying = HANDLER.replace("return {self", 'return {"n": __import__("random").random()}\n        return {self')
     report = examine(archive(tmp_path / "p", varying))
     assert list(failures(report)) == ["repeatable"]
-    assert reasons(report)["batch-contract"] == "batches of 2 to 4; answers are not the same twice, so only counted"
-    assert reasons(report)["body-forms"] == "answers are not the same twice, so they cannot be compared"
+    assert reasons(report)["batch-contract"].startswith("batches of 2 to 4; ")  # which says that none was compared
+    verdicts = {checked.name: checked.verdict for checked in report.checks}
+    assert (verdicts["batch-contract"], verdicts["body-forms"]) == (Verdict.PASSED, Verdict.SKIPPED)
 
 
 def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
@@ -246,7 +247,7 @@ def test_a_sample_larger_than_the_server_takes_falls_short(tmp_path: Path):
     report = examine(path)
     assert failures(report) == {"samples": ["sample-missed"]}
     found = next(checked for checked in report.checks if checked.name == "samples").findings[0]
-    assert "the status is 413" in found.message
+    assert " 413" in found.message
     assert "6,553,501 bytes" in str(found.hint)
     larger = CheckOptions(shape=RequestDefaults(max_request_size=7_000_000))
     with Candidate(ResolvedSource(path=path), larger) as candidate:

@@ -59,9 +59,13 @@ def test_what_is_different(one: str | bytes, other: str | bytes, said: str):
 
 def test_more_than_the_body_is_compared():
     one = result("x", content_type="text/plain")
-    assert differences(one, result("x", status=400)) == ["the status is 400, not 200"]
-    assert differences(one, result("x", reset=True)) == ["the connection is reset in one of the answers"]
-    assert differences(one, result("x")) == ["the content type is missing, not text/plain"]
+    for other, facts in (
+        (result("x", status=400, content_type="text/plain"), {"status", "400", "200"}),
+        (result("x", reset=True, content_type="text/plain"), {"connection", "reset"}),
+        (result("x"), {"content", "type", "missing", "text/plain"}),
+    ):
+        (found,) = differences(one, other)
+        assert facts <= set(found.replace(",", "").split())
 
 
 def test_the_tolerance_is_the_callers():

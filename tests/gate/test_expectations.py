@@ -108,13 +108,15 @@ def test_every_point_is_told():
 
 @pytest.mark.parametrize("status", [300, 400, 503, 0])
 def test_without_an_expectation_only_2xx_will_do(status: int):
-    assert shortfalls(Expectation(), result("x", status=status)) == [f"the status is {status}, expected 2xx"]
+    (short,) = shortfalls(Expectation(), result("x", status=status))
+    assert {f"{status},", "2xx"} <= set(short.split())
     assert shortfalls(Expectation(status=status), result("x", status=status)) == []
 
 
 def test_an_answer_that_broke_off_meets_nothing():
-    assert shortfalls(Expectation(), result("x", reset=True)) == ["the connection was reset"]
-    assert shortfalls(Expectation(status=200), result("x", reset=True)) == ["the connection was reset"]
+    for expected in (Expectation(), Expectation(status=200)):
+        (short,) = shortfalls(expected, result("x", reset=True))
+        assert "reset" in short
 
 
 def test_bytes_that_are_no_text_are_compared_as_bytes():

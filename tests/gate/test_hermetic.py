@@ -37,7 +37,7 @@ def test_what_needs_nothing_passes(tmp_path: Path):
     report = examine(archive(tmp_path / "p"), choice=CheckSelection.of(further=[HERMETIC]))
     verdict, reason, findings = outcome(report)
     assert (report.verdict, verdict, findings) == (GateVerdict.DEPLOYABLE, Verdict.PASSED, [])
-    assert "native code's connections were not cut off" in reason  # the tests' workers are forked
+    assert "native code" in reason  # the tests' workers are forked, so its connections were not cut off
 
 
 def test_what_is_not_packed_fails(tmp_path: Path):
@@ -53,7 +53,8 @@ def test_a_project_may_allow_it_and_the_report_says_so(tmp_path: Path):
     verdict, _, findings = outcome(report)
     assert (report.verdict, verdict) == (GateVerdict.DEPLOYABLE, Verdict.PASSED)
     assert findings == ["note allowed-need: it touches /etc/passwd (read, in initialize), as marpack.yaml allows"]
-    assert report.reservations == ("marpack.yaml allows it to read /etc/pass*",)
+    (reservation,) = report.reservations
+    assert {"marpack.yaml", "read", "/etc/pass*"} <= set(reservation.split())
 
 
 def test_an_archive_does_not_vouch_for_itself(tmp_path: Path):
@@ -134,5 +135,6 @@ def test_it_brings_the_proof_along():
 
 @pytest.mark.parametrize("skip", [PROOF, HERMETIC])
 def test_it_is_not_asked_for_and_left_out(skip: str):
-    with pytest.raises(UsageError, match="hermetic implies proved"):
+    with pytest.raises(UsageError) as caught:
         CheckSelection.of(skip=[skip], further=[HERMETIC])
+    assert caught.value.code == "hermetic-without-proof"

@@ -2,18 +2,19 @@
 
 import io
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from days import by_day
 from gate.archives import HANDLER, archive, examine, failures
 
 from marpack.gate.check import CheckSelection
 from marpack.gate.checks.labels import known_labels, named_in, unknown_labels
 from marpack.gate.checks.samples import missing_label
+from marpack.gate.verdicts import Verdict
 from marpack.torchserve.messages import Trouble
 
 PETS = {"cat", "dog"}
@@ -110,9 +111,9 @@ def test_classes_none_of_which_is_a_label_are_a_warning(tmp_path):
 def test_labels_that_cannot_be_read_are_not_compared(make_mar, labels: str):
     handler = "def handle(data, context):\n    return None\n"
     report = examine(make_mar(handler, files={"index_to_name.json": labels}), choice=CheckSelection.of(["labels"]))
-    assert {checked.name: checked.reason for checked in report.checks}["labels"] == (
-        "index_to_name.json holds none that can be read"
-    )
+    (checked,) = [checked for checked in report.checks if checked.name == "labels"]
+    assert checked.verdict is Verdict.SKIPPED
+    assert checked.reason.startswith("index_to_name.json ")
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -159,6 +160,8 @@ def shapes(folder: Path, count: int) -> Path:
 
 def linear(folder: Path, labels: Any, body: str) -> Path:
     """Pack a model of three outputs whose handler answers with `body`."""
+    import torch
+
     buffer = io.BytesIO()
     torch.save({"layer.weight": torch.eye(3)[:, :2].clone(), "layer.bias": torch.zeros(3)}, buffer)
     files = {"weights.pt": buffer.getvalue(), "model.py": MODEL, "labels.json": json.dumps(labels)}
@@ -200,5 +203,5 @@ def test_labels_are_as_many_as_the_models_outputs(tmp_path: Path, case: str):
     found = [finding for checked in report.checks for finding in checked.findings]
     assert [finding.code for finding in found] == ([code] if code else [])
     if counts:
-        assert found[0].message == "the model has {} outputs, index_to_name.json names {}".format(*counts)
+        assert tuple(map(int, re.findall(r"\d+", found[0].message))) == counts
         assert failures(report) == {"labels": [code]}

@@ -79,7 +79,8 @@ def test_sleep_costs_no_cpu_and_is_slower_all_the_same(tmp_path: Path):
     assert report.costs.starts in LOOKS
     assert (report.verdict, report.exit_code) == (GateVerdict.REFUSED, 1)
     assert found(report, "alike").verdict is Verdict.PASSED
-    assert found(report).reason.startswith("a request costs over 50 % more: cpu-per-request ")
+    assert [finding.code for finding in found(report).findings] == ["slower"]
+    assert " 50 % " in found(report).reason
     wall = cost(report, "wall-per-request")
     assert wall.low is not None
     assert 1.5 < wall.low <= wall.ratio
@@ -117,9 +118,9 @@ def test_too_little_time_is_undecided_and_said_beside_the_yes(same: Path):
     checked = found(report)
     (finding,) = checked.findings
     assert (checked.verdict, finding.code) == (Verdict.SKIPPED, "slower-undecided")
-    assert finding.hint is not None
-    assert finding.hint.startswith("give it more time: --slower-time ")
-    assert report.caveats == ["whether it is slower is undecided after 1 start of both"]
+    assert "--slower-time " in str(finding.hint)
+    assert report.caveats == [finding.message]
+    assert " 1 start " in finding.message
 
 
 def test_each_start_has_a_worker_of_its_own_and_others_begin(same: Path, monkeypatch: pytest.MonkeyPatch):
@@ -179,8 +180,9 @@ def test_without_requests_or_proof_nothing_is_compared(same: Path, tmp_path: Pat
 def test_what_is_compared_can_be_skipped_and_is_part_of_no_other_check(same: Path):
     choice = CheckSelection.of((), ("alike",), further=COMPARISONS)
     assert ("alike" in choice, "no-slower" in choice) == (False, True)
-    with pytest.raises(UsageError, match="there is no check named 'alike'"):
+    with pytest.raises(UsageError, match="'alike'") as caught:
         CheckSelection.of(["alike"])
+    assert caught.value.code == "unknown-check"
     assert not {"alike", "no-slower"} & CheckSelection.of().names
 
 

@@ -163,8 +163,9 @@ def test_a_sample_that_cannot_be_written_is_told_and_nothing_is_recorded(tmp_pat
     folder = project(tmp_path / "project", samples={})
     (folder / "samples").touch()
     before = (folder / "marpack.yaml").read_bytes()
-    with pytest.raises(ProjectError, match="the sample cannot be written") as caught:
+    with pytest.raises(ProjectError) as caught:
         recorded(folder, answered("https://host/x.txt"))
+    assert caught.value.code == "unwritable-sample"
     assert caught.value.where == str(folder / "samples" / "x.txt")
     assert (folder / "marpack.yaml").read_bytes() == before
 

@@ -1,6 +1,7 @@
 """Made-up requests: of a kind that the handler takes, in a worker of their own; they neither prove nor condemn."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,35 +40,36 @@ def candidate(path: Path, **options: Any) -> Candidate:
 def test_one_that_fails_shows_the_handlers_own_traceback(tmp_path: Path):
     said: list[str] = []
     report = examine(archive(tmp_path / "p", TENSOR, samples={}), announce=said.append)
-    assert said == [
-        "nothing was given to ask it, so a JSON list and a text will be made up (--stand-ins off sends none)"
-    ]
+    (announced,) = said
+    assert "JSON list and a text" in announced
+    assert "--stand-ins off" in announced
     assert report.verdict is GateVerdict.NOT_PROVED
     assert told(report)[0][0] == "no-inputs"
     failed = report.checks[-1].findings[1]
     assert (failed.code, failed.severity) == ("stand-in-failed", "warning")
-    assert failed.message == (
-        "a JSON list, made up and sent alone, gets 503: AttributeError: 'list' object has no attribute 'decode'"
-        " (Handler.handle:10 > Handler.answer:13)"
-    )
+    assert "JSON list, " in failed.message
+    assert " 503: AttributeError: 'list' object " in failed.message
+    assert failed.message.endswith(" (Handler.handle:10 > Handler.answer:13)")
     assert str(failed.where).endswith("p/probe.mar!handler.py:13")
-    assert "JSON is decoded before the handler sees it" in str(failed.hint)
+    assert "JSON" in str(failed.hint)
 
 
 @pytest.mark.nightly
 def test_one_that_fails_in_a_batch_only(tmp_path: Path):
     first_only = HANDLER.replace("enumerate(self.preprocess(data))]", "enumerate(self.preprocess(data))][:1]")
     report = examine(archive(tmp_path / "p", first_only, samples={}))
-    ((_, lack), (code, message)) = told(report)
-    assert (lack, code) == ("nothing was asked of it", "stand-in-failed")
-    assert message.startswith("a text, made up and sent in a batch of 2, gets 503")
+    ((lack, _), (code, message)) = told(report)
+    assert (lack, code) == ("no-inputs", "stand-in-failed")
+    assert message.startswith("a text, ")
+    assert " batch of 2, gets 503" in message
 
 
 def test_those_that_are_answered_prove_nothing(tmp_path: Path):
     report = examine(archive(tmp_path / "p", samples={}))
-    assert told(report)[1:] == [
-        ("stand-in-answered", "a text, made up, is answered alone and in a batch of 2 and in a batch of 4")
-    ]
+    ((code, message),) = told(report)[1:]
+    assert code == "stand-in-answered"
+    assert message.startswith("a text, ")
+    assert re.findall(r"alone|batch of \d", message) == ["alone", "batch of 2", "batch of 4"]
     assert (report.verdict, report.exit_code) == (GateVerdict.NOT_PROVED, 1)
 
 
@@ -111,12 +113,9 @@ def test_none_is_sent_where_it_might_leave_something_behind(tmp_path: Path, line
 
 def test_what_is_withheld_is_said_and_can_be_asked_for(tmp_path: Path):
     path = archive(tmp_path / "p", "import urllib\n" + HANDLER, samples={})
-    assert told(examine(path))[1:] == [
-        (
-            "no-stand-in",
-            "no requests were made up for it: the handler imports urllib, and may reach the network",
-        )
-    ]
+    ((code, message),) = told(examine(path))[1:]
+    assert code == "no-stand-in"
+    assert " urllib," in message
     assert told(examine(path, stand_ins="on"))[1][0] == "stand-in-answered"
     assert failures(examine(path, stand_ins="off")) == {"proved": ["no-inputs"]}
 

@@ -1,5 +1,7 @@
 """The library's one call that builds a project."""
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,5 +41,6 @@ def test_a_folder_that_cannot_be_made(make_project: Make) -> None:
     folder = make_project(**{"handler.py": FUNCTION})
     planned = plan_project(load_project(folder), output=folder / "dist" / "x.mar")
     (folder / "dist").touch()
-    with pytest.raises(BuildError, match="the output cannot be written: File exists"):
+    with pytest.raises(BuildError, match=os.strerror(errno.EEXIST)) as caught:
         pack(planned.plan)
+    assert caught.value.code == "unwritable-output"

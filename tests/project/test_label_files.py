@@ -94,8 +94,9 @@ def test_what_is_no_label_is_named(tmp_path: Path, name: str, text: str, line: s
 def test_labels_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "l.txt"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ProjectError, match="the labels are not text in UTF-8"):
+    with pytest.raises(ProjectError) as caught:
         labels_member(path)
+    assert (caught.value.code, caught.value.where) == ("not-utf8", str(path))
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"lr": "1"}', '{"0": "a", "lr": "1"}', "7"])

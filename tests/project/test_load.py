@@ -159,46 +159,36 @@ def test_two_problems_are_counted(make_project: Callable[..., Path]) -> None:
 
 def test_every_problem_is_told_in_one_go(make_project: Callable[..., Path]) -> None:
     folder = make_project("version: []\nfiles: [{to: a}, 3, {from: a, to: b, x: 1}]\nsamples: {}\nwieghts: 1\n")
-    with pytest.raises(ProjectError, match=r"marpack\.yaml has 7 problems") as caught:
+    with pytest.raises(ProjectError, match=r"marpack\.yaml .* 7 ") as caught:
         load_project(folder)
-    assert [finding.message for finding in caught.value.findings] == [
-        "version must be text, not a list",
-        "from is missing",
-        "there is no key x",
-        "samples must be a list, not a mapping",
-        "there is no key wieghts",
-        "name is missing",
-        "handler is missing",
-    ]
+    keys = ("version", "from", "x", "samples", "wieghts", "name", "handler")
+    assert len(caught.value.findings) == len(keys)
+    for key, finding in zip(keys, caught.value.findings, strict=True):
+        assert key in finding.message.split()
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("", "the project file is empty"),
-        ("# only a comment\n", "the project file is empty"),
-        ("- a\n", "the project file is no mapping of keys to values"),
-        ("text\n", "the project file is no mapping of keys to values"),
-    ],
-)
-def test_a_file_that_holds_no_keys(make_project: Callable[..., Path], text: str, what: str) -> None:
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "- a\n", "text\n"])
+def test_a_file_that_holds_no_keys(make_project: Callable[..., Path], text: str) -> None:
     with pytest.raises(ProjectError) as caught:
         load_project(make_project(text))
-    assert caught.value.what == what
-    assert caught.value.hint == "it needs at least name, version and handler, each as 'key: value'"
+    assert caught.value.code == "not-a-mapping"
+    assert ("empty" in caught.value.what) == (text[:1] in {"", "#"})
+    for key in ("name", "version", "handler"):
+        assert key in str(caught.value.hint)
 
 
 def test_no_project_here(tmp_path: Path) -> None:
-    with pytest.raises(NoProjectError, match=r"there is no marpack\.yaml in this folder"):
-        load_project(tmp_path)
-    with pytest.raises(NoProjectError, match="there is no such folder"):
-        load_project(tmp_path / "nowhere")
+    def refused(path: Path) -> NoProjectError:
+        with pytest.raises(NoProjectError) as caught:
+            load_project(path)
+        return caught.value
+
+    assert refused(tmp_path).where == str(tmp_path)
+    assert "marpack init" in str(refused(tmp_path).hint)
+    nowhere = refused(tmp_path / "nowhere")
+    assert (nowhere.where, nowhere.hint) == (str(tmp_path / "nowhere"), None)  # `init` makes no folder
     (tmp_path / "marpack.yml").touch()
-    with pytest.raises(NoProjectError) as caught:
-        load_project(tmp_path)
-    assert caught.value.hint == "rename marpack.yml to marpack.yaml"
-    with pytest.raises(NoProjectError, match="this is no project"):
-        load_project(tmp_path / "marpack.yml")
+    assert refused(tmp_path).hint == "rename marpack.yml to marpack.yaml"
+    assert refused(tmp_path / "marpack.yml").where == str(tmp_path / "marpack.yml")
     (tmp_path / "marpack.yaml").mkdir()
-    with pytest.raises(NoProjectError, match=r"marpack\.yaml is not a file"):
-        load_project(tmp_path)
+    assert refused(tmp_path).where == str(tmp_path / "marpack.yaml")

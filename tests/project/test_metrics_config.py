@@ -36,10 +36,11 @@ def test_a_file_with_which_workers_start_is_taken(tmp_path: Path, text: str):
 
 @pytest.mark.parametrize("text", ["", "[1]", "a: 1", "model_metrics:", "model_metrics: [1]", "model_metrics: {}"])
 def test_a_file_without_metrics_is_told_what_it_needs(tmp_path: Path, text: str):
-    with pytest.raises(ProjectError, match="this file declares no model_metrics") as caught:
+    with pytest.raises(ProjectError) as caught:
         checked(tmp_path, text)
-    assert caught.value.exit_code is ExitCode.USAGE
-    assert "name, unit and dimensions" in str(caught.value.hint)
+    assert (caught.value.code, caught.value.exit_code) == ("no-model-metrics", ExitCode.USAGE)
+    for key in ("model_metrics", "name", "unit", "dimensions"):
+        assert key in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,9 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, where: s
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path):
-    with pytest.raises(ProjectError, match="there is no such metrics file") as caught:
+    with pytest.raises(ProjectError) as caught:
         checked_metrics_config(tmp_path / "gone.yaml")
-    assert caught.value.where == str(tmp_path / "gone.yaml")
+    assert (caught.value.code, caught.value.where) == ("metrics-file-not-found", str(tmp_path / "gone.yaml"))
 
 
 def test_without_a_file_a_stock_servers_metrics_are_declared():

@@ -1,5 +1,6 @@
 """Project → Plan: the members, their names, and everything that stops a build."""
 
+import errno
 import json
 import os
 import tempfile
@@ -374,13 +375,17 @@ def test_special_files_are_refused_and_not_opened(make_project: Make) -> None:
     (folder / "assets/dangling").symlink_to("nowhere")
     (folder / "assets/long").symlink_to("a" * 300)
     (folder / "loose").symlink_to("loose")
-    assert errors(folder) == [
-        ("4: labels", "not-a-file", "l.txt is not a regular file"),
-        ("5: files[0]", "missing-file", "assets/dangling is a symlink that leads nowhere"),
-        ("5: files[0]", "unreadable", "assets/long cannot be read: File name too long"),
-        ("5: files[0]", "not-a-file", "assets/pipe is not a regular file"),
-        ("5: files[1]", "unreadable", "loose cannot be read: Too many levels of symbolic links"),
+    found = errors(folder)
+    assert [(where, code, str(message).split()[0]) for where, code, message in found] == [
+        ("4: labels", "not-a-file", "l.txt"),
+        ("5: files[0]", "missing-file", "assets/dangling"),
+        ("5: files[0]", "unreadable", "assets/long"),
+        ("5: files[0]", "not-a-file", "assets/pipe"),
+        ("5: files[1]", "unreadable", "loose"),
     ]
+    assert "symlink" in str(found[1][2])
+    assert os.strerror(errno.ENAMETOOLONG) in str(found[2][2])
+    assert os.strerror(errno.ELOOP) in str(found[4][2])
 
 
 @contextmanager
@@ -410,9 +415,9 @@ def test_files_that_may_not_be_read() -> None:
                 plan_project(project, check=False)
         finally:
             (folder / "closed").chmod(0o700)
-    assert [(found.code, found.message.replace(f"{folder}/", "")) for found in caught.value.findings] == [
-        ("unreadable", "w.pt may not be read"),
-        ("unreadable", "closed cannot be read: Permission denied"),
+    assert [(found.code, found.message.split()[0]) for found in caught.value.findings] == [
+        ("unreadable", f"{folder}/w.pt"),
+        ("unreadable", f"{folder}/closed"),
     ]
 
 
@@ -428,7 +433,7 @@ def test_symlinks_are_followed_and_those_that_lead_out_are_told(make_project: Ma
     assert names(folder, allow_outside=True) == ["assets/a", "assets/in", "assets/out/w.pt", "handler.py", "w.pt"]
     (finding,) = planned.findings
     assert (finding.code, finding.severity) == ("symlink-outside", Severity.WARNING)
-    assert finding.message.endswith(f"is packed through symlinks: {folder}/assets/out/w.pt")
+    assert finding.message.endswith(f" {folder}/assets/out/w.pt")
     assert errors(folder, strict=True, allow_outside=True)[0][1] == "symlink-outside"
 
 
@@ -451,15 +456,14 @@ def test_what_is_probably_not_meant_is_a_warning(make_project: Make) -> None:
         ("glob-without-match", Severity.WARNING),
         ("empty-folder", Severity.WARNING),
     ]
-    with pytest.raises(ProjectError, match="nothing was built: there are 2 errors"):
-        plan(folder, strict=True)
+    assert [code for _, code, _ in errors(folder, strict=True)] == ["glob-without-match", "empty-folder"]
 
 
 def test_a_missing_file_gets_the_name_that_was_meant(make_project: Make) -> None:
     folder = make_project(f"{HEAD}weights: digit.pt\n", **{"digits.pt": ""})
     with pytest.raises(ProjectError) as caught:
         plan(folder)
-    assert caught.value.findings[0].hint == f"did you mean {folder}/digits.pt?"
+    assert f" {folder}/digits.pt" in str(caught.value.findings[0].hint)
 
 
 OUTPUTS = {
@@ -486,19 +490,22 @@ def test_outputs(make_project: Make, output: str | None, form: Format | None, pa
 
 
 @pytest.mark.parametrize(
-    ("output", "form", "said"),
+    ("output", "form", "facts"),
     [
-        ("x.zip", None, "default ends in .mar, not x.zip"),
-        ("x", None, "default ends in .mar, not x"),
-        ("x.mar", Format.TGZ, "tgz ends in .tar.gz, not x.mar"),
-        ("x.tar.gz", Format.DEFAULT, "default ends in .mar, not x.tar.gz"),
-        ("x.mar", Format.NO_ARCHIVE, "no-archive ends in no suffix, not x.mar"),
+        ("x.zip", None, ("default", ".mar")),
+        ("x", None, ("default", ".mar")),
+        ("x.mar", Format.TGZ, ("tgz", ".tar.gz")),
+        ("x.tar.gz", Format.DEFAULT, ("default", ".mar")),
+        ("x.mar", Format.NO_ARCHIVE, ("no-archive", "suffix")),
     ],
 )
-def test_outputs_that_contradict_their_format(make_project: Make, output: str, form: Format | None, said: str) -> None:
+def test_outputs_that_contradict_their_format(
+    make_project: Make, output: str, form: Format | None, facts: tuple[str, str]
+) -> None:
     with pytest.raises(UsageError) as caught:
         plan(make_project(), output=output, form=form)
-    assert caught.value.what == f"the output of format {said}"
+    assert caught.value.code == "wrong-suffix"
+    assert {*facts, output} <= {word.rstrip(",") for word in caught.value.what.split()}
 
 
 def test_outputs_that_must_not_be_overwritten(make_project: Make, tmp_path: Path) -> None:
@@ -527,8 +534,9 @@ def test_outputs_that_must_not_be_overwritten(make_project: Make, tmp_path: Path
 def test_an_output_that_may_not_be_replaced(make_project: Make) -> None:
     folder = make_project()
     (folder / "tiny.mar").touch()
-    with pytest.raises(OutputExistsError, match="the output is there already"):
+    with pytest.raises(OutputExistsError) as caught:
         plan(folder, replace=False)
+    assert caught.value.where == str(folder / "tiny.mar")
     (folder / "handler.py").unlink()
     assert [code for _, code, _ in errors(folder, replace=False)] == ["missing-file"]
 

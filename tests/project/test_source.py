@@ -14,7 +14,7 @@ from marpack.archive.oci.push import plan_push, push
 from marpack.archive.oci.reference import Reference
 from marpack.archive.oci.session import RegistrySession
 from marpack.archive.reader import open_archive
-from marpack.errors import LimitExceededError, NoProjectError, ProjectError, UsageError
+from marpack.errors import LimitExceededError, MarpackError, NoProjectError
 from marpack.project.load import load_project
 from marpack.project.packing import pack
 from marpack.project.planning import plan_project
@@ -165,27 +165,28 @@ def test_progress_counts_every_byte(project: Path) -> None:
 
 
 def test_what_is_no_source(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="there is no such file or folder"):
-        resolve(str(tmp_path / "nowhere.mar"))
-    with pytest.raises(ProjectError, match="a path cannot be used: File name too long"):
-        resolve("a" * 300)
-    with pytest.raises(UsageError, match="what lies at an address may change, and its code would be run") as caught:
-        resolve("https://ann:secret@example.org/a.mar?token=secret")
-    assert "secret" not in f"{caught.value} {caught.value.hint}"
-    assert "https://example.org/a.mar?…#sha256=…; or take whatever is there: --trust-url" in str(caught.value.hint)
+    def refused(source: str | None) -> MarpackError:
+        with pytest.raises(MarpackError) as caught:
+            resolve(source)
+        return caught.value
+
+    assert refused(str(tmp_path / "nowhere.mar")).code == "source-not-found"
+    assert refused("a" * 300).code == "unusable-path"
+    error = refused("https://ann:secret@example.org/a.mar?token=secret")
+    assert error.code == "unpinned-address"
+    assert "secret" not in f"{error} {error.hint}"
+    assert "https://example.org/a.mar?…#sha256=…" in str(error.hint)
+    assert "--trust-url" in str(error.hint)
     (tmp_path / "model.pt").touch()
-    with pytest.raises(UsageError, match="a file of weights, not an archive") as caught:
-        resolve(str(tmp_path / "model.pt"))
-    assert f"marpack init --weights {tmp_path}/model.pt" in str(caught.value.hint)
+    error = refused(str(tmp_path / "model.pt"))
+    assert error.code == "weights-not-archive"
+    assert f"marpack init --weights {tmp_path}/model.pt" in str(error.hint)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NoProjectError, match="neither a project"):
-        resolve(str(tmp_path / "empty"))
+    assert isinstance(refused(str(tmp_path / "empty")), NoProjectError)
     monkeypatch.chdir(tmp_path / "empty")
-    with pytest.raises(NoProjectError, match="neither a project"):
-        resolve(None)
+    assert isinstance(refused(None), NoProjectError)
     (project / "s.png").unlink()
-    with pytest.raises(ProjectError, match="nothing was built"):
-        resolve(str(project))
+    assert [finding.code for finding in refused(str(project)).findings] == ["missing-file"]
     assert not (project / "tiny.mar").exists()
 
 

@@ -40,7 +40,8 @@ def test_a_model_folder_is_taken_as_it_is(make_folder):
 
 
 def test_archives_and_unsound_projects_are_refused(make_mar, tmp_path: Path):
-    with pytest.raises(UsageError, match="this is a file"), unpacked(str(make_mar(""))):
+    with pytest.raises(UsageError) as caught, unpacked(str(make_mar(""))):
         pass
+    assert caught.value.code == "source-not-a-folder"
     with pytest.raises(ProjectError), unpacked(str(tmp_path)):
         pass

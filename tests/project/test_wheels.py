@@ -91,8 +91,9 @@ def test_a_wheel_that_is_not_the_locked_one(spoil: Callable[[Path], object], sai
 def test_what_is_no_zip(tmp_path: Path) -> None:
     path = tmp_path / ANY
     path.write_bytes(b"no zip")
-    with pytest.raises(ProjectError, match="the wheel cannot be fetched or unpacked"):
+    with pytest.raises(ProjectError) as caught:
         wheel_tree(locked(path), Cache(tmp_path / "cache"), no_progress)
+    assert (caught.value.code, caught.value.where) == ("unreadable-wheel", ANY)
 
 
 # What clashes → the files of two wheels, and what is said; "" where nothing is.

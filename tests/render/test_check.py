@@ -2,6 +2,7 @@
 
 import io
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity, Variant
 from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
 from marpack.project.checks import CHECKS as GATE_CHECKS
+from marpack.render import progress
 from marpack.render.check import AcrossLines, CheckLines, show_comparison, show_verdict
 
 
@@ -151,6 +153,25 @@ def test_what_goes_on_stands_on_a_terminal_until_it_is_done(monkeypatch: pytest.
         lines.stop()
         assert words in stream.getvalue()
         assert bool(words) == bool(stream.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("stream", "quiet", "lined"),
+    [(io.StringIO, False, True), (io.StringIO, True, False), (Terminal, False, False)],
+    ids=["log", "--json", "terminal"],
+)
+def test_a_log_is_told_what_goes_on_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], quiet: bool, lined: bool
+):
+    monkeypatch.setattr(progress, "_LINE_EVERY", 0.005)
+    monkeypatch.setattr(sys, "stderr", stream())
+    lines = CheckLines("x", quiet=quiet)
+    with lines.shown():
+        lines.begins(GATE_CHECKS[0])
+        end = time.monotonic() + (10 if lined else 0.05)
+        while time.monotonic() < end and "(0 s)\n" not in sys.stderr.getvalue():
+            time.sleep(0.005)
+    assert ("(0 s)\n" in sys.stderr.getvalue()) == lined
 
 
 # --- two ways compared ----------------------------------------------------------------------------------------------

@@ -3,9 +3,12 @@
 import io
 import re
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
+from marpack.render import progress
 from marpack.render.progress import Progress, byte_bar, waiting
 
 
@@ -93,3 +96,29 @@ def test_what_is_soon_done_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, st
     with pytest.raises(KeyError), waiting("loading"):
         raise KeyError
     assert "loading" not in stream.getvalue()
+
+
+def test_a_log_gets_a_line_every_ten_seconds_until_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    now = 5.0
+
+    def wait(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
+        return now > 35.0  # it has ended
+
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now))
+    progress.print_lines(lambda: f"check {now:.0f}", wait)
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()) == ("", ["check 15 (10 s)", "check 25 (20 s)", "check 35 (30 s)"])
+
+
+def test_lines_end_with_what_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(progress, "_LINE_EVERY", 0.01)
+    with progress.periodic_lines(lambda: "loads"):
+        while "loads (0 s)" not in capsys.readouterr().err:
+            time.sleep(0.01)
+    capsys.readouterr()
+    time.sleep(0.05)
+    assert capsys.readouterr().err == ""

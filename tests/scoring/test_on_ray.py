@@ -1,5 +1,6 @@
 """Bulk scoring on a real Ray cluster of two nodes: whatever dies, every row is there once, or among the failures."""
 
+import errno
 import json
 import os
 import pickle
@@ -211,7 +212,9 @@ def test_a_run_whose_driver_was_killed_is_resumed(cluster: Any, mar: str, tmp_pa
     while actors(cluster):
         assert time.monotonic() < gone_by, "actors outlive their driver"
         time.sleep(0.1)
-    assert "the folder holds files already" in refused(*words, code=2)
+    said = refused(*words, code=2)
+    assert "--resume" in said
+    assert min(whole) in said
     summary = scored(*words, "--resume")
     assert summary["rows_before"] >= 50 * len(whole) >= 100
     assert summary["rows"] + summary["rows_before"] == ROWS
@@ -229,7 +232,7 @@ def test_an_interrupted_run_keeps_whole_parts(
     running.wait_for_parts()
     running.process.send_signal(number)
     _, err = running.end(code, interrupted=True)
-    assert "the same command with --resume goes on" in err
+    assert "--resume" in err
     assert 50 <= written(tmp_path / "out").num_rows < ROWS
 
 
@@ -246,11 +249,13 @@ def test_rows_that_fail_or_crash_cost_only_themselves(cluster: Any, mar: str, tm
 
 
 def test_a_part_that_kills_its_actor_is_given_up(cluster: Any, mar: str, tmp_path: Path) -> None:
+    from marpack.scoring.on_ray.cluster import RETRIES
+
     texts: list[str | None] = ["kill the actor" if number == 70 else f"text {number}" for number in range(200)]
     words = (cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out")
     said = refused(*words, code=1)
-    assert "a part was asked for 6 times, and each time its actor died or could not be reached" in said
-    assert "the same command with --resume goes on" in said
+    assert f" {RETRIES + 1} times" in said
+    assert "--resume" in said
 
 
 def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) -> None:
@@ -275,9 +280,9 @@ def test_a_disk_that_is_full_is_a_sentence(cluster: Any, mar: str, tmp_path: Pat
     for actor in limited:  # Ray's own way out of a process writes files, too
         with suppress(psutil.NoSuchProcess):
             actor.kill()
-    assert "the part cannot be written: File too large" in err
+    assert os.strerror(errno.EFBIG) in err
     assert "on node" in err
-    assert "the same command with --resume goes on" in err
+    assert "--resume" in err
     assert 50 <= written(tmp_path / "out").num_rows < ROWS
     scored(*words, "--resume")
     expect_all(tmp_path / "out", texts)
@@ -369,16 +374,17 @@ class TestActor:
     def test_an_output_folder_that_is_not_there(self, connected: Any, mar: str, tmp_path: Path) -> None:
         error = self.outcome(self.job(mar, tmp_path / "out"))
         assert isinstance(error, UsageError)
-        assert error.what == "the output folder is not here"
+        assert error.code == "output-folder-not-found"
         assert str(error.where).startswith(f"{tmp_path / 'out'} on node ")
 
     def test_another_version(self, connected: Any, mar: str, tmp_path: Path) -> None:
         error = self.outcome(self.job(mar, tmp_path, version="0.0.1"))
-        assert "is installed, where the run is of 0.0.1" in error.what
+        assert error.code == "version-mismatch"
+        assert "0.0.1" in error.what
 
     def test_an_archive_that_is_not_there(self, connected: Any, mar: str, tmp_path: Path) -> None:
         error = self.outcome(self.job(mar, tmp_path))
-        assert error.what == "the archive is not here, or another one"
+        assert error.code == "archive-not-found"
 
     def test_an_archive_that_is_not_there_comes_as_bytes(self, connected: Any, mar: str, tmp_path: Path) -> None:
         from marpack.scoring.on_ray.actors import ActorModel
@@ -436,5 +442,6 @@ class TestDriver:
             scored = score_range(InProcessPool(), plan, output, RowRange(0, 0, 10), isolate=False)
             _check_seen(output, scored)
             (tmp_path / "out" / scored.parts[0]).unlink()
-            with pytest.raises(UsageError, match=r"was written, and is not here: nodes have folders of their own"):
+            with pytest.raises(UsageError, match=scored.parts[0]) as caught:
                 _check_seen(output, scored)
+            assert caught.value.code == "part-not-found"

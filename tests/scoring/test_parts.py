@@ -1,5 +1,6 @@
 """Parts: whole or not at all, and an output folder that knows whose they are."""
 
+import errno
 import hashlib
 import json
 import os
@@ -163,8 +164,9 @@ def test_a_folder_with_anything_in_it_is_taken_only_to_go_on(tmp_path: Path, pla
     (tmp_path / "out" / ".hidden").touch()
     with OutputFolder.open(tmp_path / "out", plan) as output:
         write(output, plan, 0, 4)
-    with pytest.raises(UsageError, match=r"holds files already, such as part-0") as caught:
+    with pytest.raises(UsageError, match="part-0") as caught:
         OutputFolder.open(tmp_path / "out", plan)
+    assert caught.value.code == "output-not-empty"
     assert "--resume" in str(caught.value.hint)
     (tmp_path / "out" / "notes.txt").write_text("mine")
     OutputFolder.open(tmp_path / "out", plan, resume=True).close()
@@ -172,10 +174,13 @@ def test_a_folder_with_anything_in_it_is_taken_only_to_go_on(tmp_path: Path, pla
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path, plan: ScorePlan) -> None:
-    with pytest.raises(UsageError, match="this is no folder"):
-        OutputFolder.open(tmp_path / "in.parquet", plan)
-    with pytest.raises(OutputError, match="the folder cannot be made"):
-        OutputFolder.open(tmp_path / "in.parquet" / "out", plan)
+    for path, kind, code in (
+        (tmp_path / "in.parquet", UsageError, "not-a-folder"),
+        (tmp_path / "in.parquet" / "out", OutputError, "uncreatable-folder"),
+    ):
+        with pytest.raises(kind) as caught:
+            OutputFolder.open(path, plan)
+        assert (caught.value.code, caught.value.where) == (code, str(path))
 
 
 @pytest.mark.parametrize(
@@ -213,21 +218,23 @@ def test_results_of_another_run_are_refused_in_words(tmp_path: Path, plan: Score
     with OutputFolder.open(tmp_path / "out", plan) as output:
         write(output, plan, 0, 4)
     details, message = CHANGES[change]
-    with pytest.raises(UsageError, match=f"the folder holds results of {message}"):
+    with pytest.raises(UsageError, match=message) as caught:
         OutputFolder.open(tmp_path / "out", msgspec.structs.replace(plan, **details), resume=True)
+    assert caught.value.code == "other-run"
 
 
 def test_results_of_other_inputs_are_refused(tmp_path: Path, plan: ScorePlan) -> None:
     with OutputFolder.open(tmp_path / "out", plan) as output:
         write(output, plan, 0, 4)
     source, more = str(tmp_path / "in.parquet"), table(tmp_path / "more.parquet")
-    with pytest.raises(UsageError, match=r"other inputs \(1 then, 2 now\)"):
+    with pytest.raises(UsageError, match=r"\(1 then, 2 now\)"):
         OutputFolder.open(tmp_path / "out", plan_of(source, more, part_rows=4), resume=True)
-    with pytest.raises(UsageError, match=r"another input, or one that was changed since \(.*in.parquet\)"):
+    with pytest.raises(UsageError, match=r"\(.*in.parquet\)"):
         OutputFolder.open(tmp_path / "out", plan_of(more, part_rows=4), resume=True)
     os.utime(source, ns=(0, 0))
-    with pytest.raises(UsageError, match="another input, or one that was changed since"):
+    with pytest.raises(UsageError, match=r"\(.*in.parquet\)") as caught:
         OutputFolder.open(tmp_path / "out", plan_of(source, part_rows=4), resume=True)
+    assert caught.value.code == "other-run"
 
 
 def test_a_later_input_that_was_changed_is_noticed_before_it_has_parts(tmp_path: Path) -> None:
@@ -262,8 +269,9 @@ def test_lines_without_their_record_do_not_count(tmp_path: Path, plan: ScorePlan
         assert [record.first for record in output.done(0)] == [4]
     with (tmp_path / "out" / "part-00000-000000000004.jsonl").open("ab") as file:
         file.write(b"{}\n")
-    with pytest.raises(UsageError, match="changed or renamed"):
+    with pytest.raises(UsageError) as caught:
         OutputFolder.open(tmp_path / "out", plan, resume=True)
+    assert caught.value.code == "changed-part"
 
 
 def swap(one: Path, other: Path) -> None:
@@ -337,8 +345,9 @@ def test_parts_of_an_older_version_are_told_as_such(tmp_path: Path, plan: ScoreP
 
 
 def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, plan: ScorePlan) -> None:
-    with OutputFolder.open(tmp_path / "out", plan), pytest.raises(UsageError, match="another run is writing"):
+    with OutputFolder.open(tmp_path / "out", plan), pytest.raises(UsageError) as caught:
         OutputFolder.open(tmp_path / "out", plan, resume=True)
+    assert caught.value.code == "folder-in-use"
     OutputFolder.open(tmp_path / "out", plan).close()
 
 
@@ -388,11 +397,9 @@ def test_a_full_disk_costs_only_the_part_at_hand(tmp_path: Path, plan: ScorePlan
     plan = msgspec.structs.replace(plan, format=form)
     with OutputFolder.open(tmp_path / "out", plan) as output:
         write(output, plan, 0, 4)
-        with (
-            largest_file(2000),
-            pytest.raises(OutputError, match="the part cannot be written: File too large") as caught,
-        ):
+        with largest_file(2000), pytest.raises(OutputError, match=os.strerror(errno.EFBIG)) as caught:
             write(output, plan, 4, 2000)
+        assert caught.value.code == "unwritable-part"
         assert "part-00000-000000000004" in str(caught.value.where)
     with OutputFolder.open(tmp_path / "out", plan, resume=True) as output:
         assert [record.first for record in output.done(0)] == [0]
@@ -404,6 +411,7 @@ def test_columns_that_parquet_cannot_hold_are_refused_before_anything_starts(tmp
     with pa.OSFile(str(tmp_path / "in.arrow"), "wb") as file, pa.ipc.new_file(file, odd.schema) as writer:
         writer.write_table(odd)
     plan = plan_of(str(tmp_path / "in.arrow"), mapping=RowMapping(text="t", keep=("odd",)))
-    with pytest.raises(UsageError, match="Parquet cannot hold the columns that are kept"):
+    with pytest.raises(UsageError) as caught:
         OutputFolder.open(tmp_path / "out", plan)
+    assert caught.value.code == "unsupported-column"
     assert not (tmp_path / "out").exists()

@@ -36,6 +36,12 @@ def body(item: Input) -> bytes:
     return part.value
 
 
+def assert_outside(item: Input, root: str) -> None:
+    """Assert that a row's file was not looked for, since it lies outside the root."""
+    assert item.why is not None
+    assert root in str(item.why.hint)
+
+
 def reason(item: Input) -> str:
     assert item.refused is not None
     assert item.why is not None
@@ -107,8 +113,9 @@ def test_columns_that_are_not_there_or_do_not_fit_are_told(mapping: dict[str, An
 
 
 def test_a_column_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="more than one column t"):
+    with pytest.raises(UsageError, match=r" t$") as caught:
         RowMapping(text="t").check(pa.schema([("t", pa.string()), ("t", pa.string())]))
+    assert caught.value.code == "duplicate-column"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +156,7 @@ def test_a_value_is_sent_as_what_it_is(
 ) -> None:
     (item,) = rows(RowMapping(**mapping), x=column)
     if sent is None:
-        assert reason(item) == "the column x is null in this row"
+        assert " x is null " in reason(item)
     else:
         assert body(item) == sent
         assert item.request.parts[0].content_type == content_type
@@ -160,7 +167,7 @@ def test_several_columns_become_an_object() -> None:
     items = rows(mapping, a=["1", "", "x"], b=pa.array([1.5, None, 2]))
     assert json.loads(body(items[0])) == {"b": 1.5, "a": 1}
     assert json.loads(body(items[1])) == {"b": None, "a": None}
-    assert reason(items[2]) == "the column a holds in this row what is no int"
+    assert {"a", "int"} <= set(reason(items[2]).split())
 
 
 NESTED_TIMES = pa.list_(pa.struct([("a", pa.timestamp("ns"))]))
@@ -243,7 +250,7 @@ def test_a_file_is_sent_with_the_type_of_its_name(folder: Path) -> None:
 )
 def test_no_file_outside_the_root_is_read(folder: Path, name: str) -> None:
     (item,) = rows(RowMapping(path="p", root=str(folder)), p=[name])
-    assert "is not read" in reason(item)
+    assert_outside(item, str(folder))
 
 
 @pytest.mark.parametrize(
@@ -269,8 +276,9 @@ def test_a_large_file_is_not_read(folder: Path) -> None:
 
 
 def test_a_root_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the root is no folder"):
+    with pytest.raises(UsageError) as caught:
         RowRequests(RowMapping(path="p", root=str(tmp_path / "none")))
+    assert (caught.value.code, caught.value.where) == ("root-not-found", str(tmp_path / "none"))
 
 
 def test_files_elsewhere_are_read_by_fsspec() -> None:
@@ -282,8 +290,9 @@ def test_files_elsewhere_are_read_by_fsspec() -> None:
     mapping = RowMapping(path="p", root="memory://bucket/in", max_request_size=8)
     near, outside, gone = rows(mapping, p=["a.txt", "../secret", "none"])
     assert body(near) == b"far away"
-    assert "is not read" in reason(outside)
-    assert "cannot be read" in reason(gone)
+    assert_outside(outside, "memory://bucket/in")
+    assert gone.why is not None
+    assert gone.why.hint is None
 
 
 def test_rows_that_are_given_up_wait_for_no_fetch() -> None:
@@ -326,7 +335,7 @@ def test_addresses_are_asked_ahead_and_answered_in_order() -> None:
         server.shutdown()
     assert [body(item) for item in items[:-1]] == [f"/{number}.txt".encode() for number in range(8)]
     assert items[0].request.parts[0].content_type == "text/plain"
-    assert reason(items[-1]) == "only http:// and https:// addresses are fetched"
+    assert "https://" in reason(items[-1])
 
 
 def test_inputs_are_made_as_they_are_asked_for(folder: Path) -> None:

@@ -1,8 +1,10 @@
 """Tables: found by words, looked at before anything starts, read in batches of bounded size."""
 
+import errno
 import gzip
 import os
 import random
+import re
 import string
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,6 +66,12 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
 def only(*words: object, mapping: RowMapping = TEXT) -> TableInput:
     (table,) = plan_tables([str(word) for word in words], mapping).inputs
     return table
+
+
+def refused(*words: object) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        only(*words)
+    return caught.value
 
 
 def values(table: TableInput, column: str, start: int = 0, stop: int | None = None) -> list[Any]:
@@ -164,8 +172,7 @@ def test_a_folder_of_other_files_is_one_table_of_a_row_each(tmp_path: Path) -> N
     assert state.size == len("b/2.pnga.jsonb/1.png")
     (folder / "a.json").write_bytes(b"something else")
     assert only(folder, mapping=FILES).state != state
-    with pytest.raises(UsageError, match="these files are no tables"):
-        only(folder)
+    assert refused(folder).code == "not-a-table"
 
 
 def test_a_pattern_of_other_files_is_one_table_too(tmp_path: Path) -> None:
@@ -212,19 +219,17 @@ def test_what_is_no_table_is_refused_before_anything_starts(
 
 def test_words_that_stand_for_nothing_are_told(tmp_path: Path) -> None:
     csv(tmp_path / "table.csv")
-    with pytest.raises(UsageError, match="no such file or folder") as caught:
-        only(tmp_path / "tabel.csv")
-    assert caught.value.hint == "did you mean table.csv?"
+    error = refused(tmp_path / "tabel.csv")
+    assert error.code == "input-not-found"
+    assert " table.csv?" in str(error.hint)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="holds no files"):
-        only(tmp_path / "empty")
-    with pytest.raises(UsageError, match="nothing matches"):
-        only(tmp_path / "*.jsonl")
-    with pytest.raises(UsageError, match="named twice"):
-        only(tmp_path / "table.csv", tmp_path / "*.csv")
+    assert refused(tmp_path / "empty").code == "no-files"
+    assert refused(tmp_path / "*.jsonl").code == "no-files"
+    assert refused(tmp_path / "table.csv", tmp_path / "*.csv").code == "duplicate-table"
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(UsageError, match=r"beside other files, such as notes.txt"):
-        only(tmp_path)
+    error = refused(tmp_path)
+    assert error.code == "mixed-folder"
+    assert " notes.txt" in error.what
 
 
 def test_kept_columns_are_of_one_type_in_all_tables(tmp_path: Path) -> None:
@@ -232,18 +237,18 @@ def test_kept_columns_are_of_one_type_in_all_tables(tmp_path: Path) -> None:
     one, two = str(parquet(tmp_path / "1.parquet")), str(csv(tmp_path / "2.csv"))
     assert plan_tables([one], mapping).kept == (pa.field("id", pa.int64()),)
     assert plan_tables([two], mapping).kept == (pa.field("id", pa.string()),)
-    with pytest.raises(UsageError, match="the column id is of type string, and int64 in the tables before"):
+    with pytest.raises(UsageError) as caught:
         plan_tables([one, two], mapping)
+    assert (caught.value.code, caught.value.where) == ("column-type-mismatch", two)
+    assert re.findall("id|string|int64", caught.value.what) == ["id", "string", "int64"]
 
 
 def test_rows_of_a_csv_are_texts_and_a_bad_one_costs_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'\xef\xbb\xbfid,t\n1,"a\nb"\n\n2\n3,\xff\n4,"x, ""y"""\n5,z,w\n')
     table = only(path)
-    assert values(table, "t") == [
-        *("a\nb", UnreadableValue("the row has 1 fields where the header has 2"), "\udcff", 'x, "y"'),
-        UnreadableValue("the row has 3 fields where the header has 2"),
-    ]
+    found = [re.findall(r"\d+", each.why) if isinstance(each, UnreadableValue) else each for each in values(table, "t")]
+    assert found == ["a\nb", ["1", "2"], "\udcff", 'x, "y"', ["3", "2"]]  # fields, and the header's
     assert values(table, "t", 3, 4) == ['x, "y"']
 
 
@@ -253,7 +258,7 @@ def test_a_bad_line_of_jsonl_costs_only_itself(tmp_path: Path) -> None:
     found = values(only(path), "t")
     assert (found[0], found[1], found[5]) == ([1, {"a": None}], None, "last")
     assert [type(each) for each in found[2:5]] == [UnreadableValue] * 3
-    assert found[2].why.startswith("the line is no JSON object: ")
+    assert "JSON" in found[2].why
 
 
 def test_columns_are_kept_as_they_are_or_as_texts(tmp_path: Path) -> None:
@@ -277,10 +282,11 @@ def test_a_table_that_was_changed_is_told_with_its_row(
     rows = table.read(["t"])
     next(rows)
     os.utime(tmp_path / name, ns=(0, 0))
-    with pytest.raises(TableError, match="the table was changed since the run began, at row 4"):
+    with pytest.raises(TableError, match=r" row 4$") as caught:
         next(rows)
+    assert caught.value.code == "changed-table"
     (tmp_path / name).unlink()
-    with pytest.raises(TableError, match="No such file or directory, at row 7") as caught:
+    with pytest.raises(TableError, match=f"{os.strerror(errno.ENOENT)}, at row 7") as caught:
         next(table.read(["t"], 7))
     assert (caught.value.where, caught.value.exit_code) == (str(tmp_path / name), 1)
 
@@ -288,15 +294,17 @@ def test_a_table_that_was_changed_is_told_with_its_row(
 def test_a_table_that_is_damaged_in_the_middle_is_told_with_its_row(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl.gz", 200_000)
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(TableError, match=r"cannot be read on from row [\d,]+: "):
+    with pytest.raises(TableError, match=r" row [\d,]+: ") as caught:
         values(only(path), "t")
+    assert caught.value.code == "unreadable-table"
     damaged = parquet(tmp_path / "a.parquet")
     data = bytearray(damaged.read_bytes())
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")  # where the footer begins
     data[4:end] = bytes(end - 4)
     damaged.write_bytes(data)
-    with pytest.raises(TableError, match=r"cannot be read on from row 0: "):
+    with pytest.raises(TableError, match=" row 0: ") as caught:
         values(only(damaged), "t")
+    assert caught.value.code == "unreadable-table"
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
@@ -306,8 +314,9 @@ def test_a_line_without_an_end_does_not_fill_the_memory(
     monkeypatch.setattr(formats, "_MAX_LINE", 1000)
     path = tmp_path / name
     path.write_text(('{"t": 1}\n' if name == "a.jsonl" else "t\n1\n") + "x" * 2000)
-    with pytest.raises((TableError, UsageError), match="a line is longer than 1,000 bytes"):
+    with pytest.raises((TableError, UsageError), match=" 1,000 ") as caught:
         values(only(path), "t")
+    assert caught.value.code == "line-too-long"
 
 
 def test_a_field_may_be_as_large_as_a_request(tmp_path: Path) -> None:
@@ -341,12 +350,10 @@ class TestElsewhere:
         assert (table.files, table.rows) == (("b/1.png", "b/2.png"), 2)
 
     def test_what_is_not_there_is_told(self, files: Any) -> None:
-        with pytest.raises(UsageError, match="cannot be read: there is no such file"):
-            only("memory://data/none.parquet")
-        with pytest.raises(UsageError, match="nothing matches"):
-            only("memory://data/*.parquet")
-        with pytest.raises(UsageError, match="nothing here can read such an address"):
-            only("nowhere://data/x.parquet")
+        error = refused("memory://data/none.parquet")
+        assert isinstance(error.__cause__, FileNotFoundError)
+        assert refused("memory://data/*.parquet").code == "no-files"
+        assert refused("nowhere://data/x.parquet").where == "nowhere://data/x.parquet"
 
 
 def test_the_bounds_are_those_that_memory_was_measured_with() -> None:

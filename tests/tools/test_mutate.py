@@ -3,9 +3,11 @@ import json
 import os
 import signal
 import subprocess
+import time
 from itertools import zip_longest
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tools import mutate
@@ -263,6 +265,8 @@ def test_nothing_is_left_of_a_run_and_others_are_left_alone():
     command = ["sleep", "600"]
     mine = subprocess.Popen(command, env=os.environ | {"MUTATION_RUN": "mine"}, start_new_session=True)
     other = subprocess.Popen(command, env=os.environ | {"MUTATION_RUN": "other"})
+    while "MUTATION_RUN" not in psutil.Process(mine.pid).environ():  # empty until the program is laid out in memory
+        time.sleep(0.01)
     end_all("mine")
     assert mine.wait(10) == -signal.SIGKILL
     assert other.poll() is None

@@ -179,7 +179,7 @@ def test_a_python_that_is_not_here_is_not_shown(tmp_path: Path, monkeypatch: pyt
         (NOT_SHOWN, "Python 3.14"),
         (NOT_SHOWN, "oldest torch"),
     ]
-    assert lines[0].detail == "Python 3.11 is not here"
+    assert lines[0].detail.startswith("Python 3.11 ")
     files = ["3.12 a.whl", "3.12 a.tar.gz", "3.12 a.whl[s3]", "3.13 a.whl", "3.13 a.tar.gz"]
     assert [what for what, _ in tries] == [f"python{each}" for each in files]
     assert all(pins[0].startswith("torch==") for _, pins in tries)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.sample_runner import SampleRunner
-from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
+from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
 from marpack.runner.results import Result
 
 _WINDOWS = 4  # after one that warms up
@@ -17,6 +17,7 @@ _SECONDS = 0.1  # per window, if that is enough requests
 _MAX_COUNT = 2000  # requests per window, at first
 _ENOUGH = 30  # fewer only where there is no time for them: so many hide no leak of a picture each in what wavers
 _FEWEST = 3
+_RESERVE = 0.9  # of the budget is planned for: a window that is not finished shows nothing
 _CHUNK = 10  # requests sent ahead of their answers
 _LEAK = 512  # bytes per request
 _NOTICED = 32 << 10  # bytes per request: what kept that much would have stood out, or it is not said to be sound
@@ -47,7 +48,7 @@ def run(candidate: Candidate) -> CheckOutcome:
 
 
 class _Requests:
-    """The samples, again and again, until one fails or the time is up."""
+    """The samples, again and again, until one fails or the budget is spent."""
 
     def __init__(self, sample_runner: SampleRunner) -> None:
         self.seconds = sample_runner.seconds_per_check
@@ -62,11 +63,27 @@ class _Requests:
         """Seconds that a request takes, beside whatever else the machine does now."""
         return (time.monotonic() - self._start) / self.sent if self.sent else self._runner.pace
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds of the budget that are not spent."""
+        return self.seconds - (time.monotonic() - self._start)
+
+    def warm_up(self) -> int:
+        """Send a few requests; return how many each window holds, 0 if the budget is too small for them."""
+        # The first answer can be slow in either place: both must say so.
+        if not self.send(1) or not requests_per_window(min(self.pace, self._runner.pace), self.seconds_left):
+            return 0
+        return requests_per_window(self.pace, _RESERVE * self.seconds_left) if self.send(_FEWEST - 1) else 0
+
+    def has_time(self, count: int) -> bool:
+        """Return whether so many more can be answered within the budget."""
+        return count * self.pace <= self.seconds_left
+
     def send(self, count: int) -> bool:
         """Send so many more; return whether all were answered in time."""
         end = self.sent + count
         size = _CHUNK if self.pace < _SECONDS / _CHUNK else 1
-        while self.sent < end and time.monotonic() - self._start < self.seconds:
+        while self.sent < end and self.seconds_left > 0:
             for result in self._runner.ask(list(islice(self._samples, min(size, end - self.sent)))):
                 self.sent += 1
                 if not result.ok:
@@ -80,24 +97,36 @@ class _Requests:
 
 
 def _measured(requests: _Requests, wavering: int) -> CheckOutcome:
-    """Look at windows of equally many requests, and while they are not clear, at half as many of twice the requests."""
+    """Look at windows of equally many requests, and while they are not clear, at half as many of twice the requests.
+
+    Ends as soon as the rest of the budget is too short for a verdict.
+    """
     windows: list[Window] = []
     looked = 0  # requests per window, when they were last looked at
-    count = requests_per_window(requests.pace if requests.send(_FEWEST) else math.inf, requests.seconds)
-    while count and requests.send(count):
+    count = requests.warm_up()
+    while count and requests.has_time(requests_to_verdict(windows, count, wavering)) and requests.send(count):
         windows.append(requests.window())  # the first one warmed up
-        if len(windows) <= _WINDOWS:
-            continue
         outcome = verdict_of(windows, count, wavering, requests.sent)
         if outcome is not None:
             return outcome
-        windows, looked, count = windows[::2], count, count * 2
+        if len(windows) > _WINDOWS:
+            windows, looked, count = windows[::2], count, count * 2
     if looked >= _telling(wavering):
         why = f"after {requests.sent} requests it grows at times, and at times it does not"
         return undecided(why, hint=_more_time(2 * requests.seconds))
-    needed = 1.5 * requests.pace * _telling(wavering) * (_WINDOWS + 1)
-    why = f"{requests.seconds:g} s gave time for {counted(requests.sent, 'request')}, which is too few"
-    return undecided(why, hint=_more_time(max(needed, requests.seconds + 1)))
+    enough = _telling(wavering) * (_WINDOWS + 1)
+    why = f"{requests.seconds:g} s are too short for the {enough} requests that show it"
+    return undecided(why, hint=_more_time(max(1.5 * requests.pace * enough, requests.seconds + 1)))
+
+
+def requests_to_verdict(windows: list[Window], count: int, wavering: int) -> int:
+    """Return how many requests must be answered before windows of `count` can show that memory grows, or not.
+
+    These windows cannot if one of them did not grow (so it is no leak) and they are too small to hide no leak.
+    """
+    missing = (_WINDOWS + 1 - len(windows)) * count
+    can_grow = all(grown > _least(count, wavering) for grown in _growth(windows))
+    return missing if can_grow or count >= _telling(wavering) else missing + _WINDOWS * count
 
 
 def requests_per_window(pace: float, seconds: float) -> int:
@@ -114,17 +143,27 @@ def verdict_of(windows: list[Window], count: int, wavering: int, sent: int) -> C
     """
     if len({window.restarts for window in windows}) > 1:
         return undecided("the worker was started again meanwhile", hint="marpack run --logs shows why it ended")
-    sizes = [window.resident for window in windows if window.resident is not None]
-    if len(sizes) < len(windows):
+    if any(window.resident is None for window in windows):
         return undecided("this system does not tell a process's memory", hint="check it where there is a /proc")
-    growth = [after - before for before, after in pairwise(sizes)]
-    least = max(wavering, _LEAK * count)
+    if len(windows) <= _WINDOWS:
+        return None
+    growth, least = _growth(windows), _least(count, wavering)
     if all(grown > least for grown in growth):
         rate = sum(growth) / len(growth) / count / 1024
         return failed(problem("memory-grows", f"the worker grows by {rate:.1f} KiB per request", hint=_HINT))
     if count < _telling(wavering) or sum(growth[-2:]) > least:
         return None
     return passed(f"{sent} requests, {sum(growth) / (1 << 20):+.1f} MiB")
+
+
+def _growth(windows: list[Window]) -> list[int]:
+    sizes = [window.resident for window in windows if window.resident is not None]
+    return [after - before for before, after in pairwise(sizes)]
+
+
+def _least(count: int, wavering: int) -> int:
+    """Return the bytes that a window of `count` requests must grow by to be one of a leak."""
+    return max(wavering, _LEAK * count)
 
 
 def _telling(wavering: int) -> int:

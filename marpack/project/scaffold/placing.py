@@ -34,7 +34,7 @@ class Conversion(Struct, frozen=True):
             reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
             hint = "mend the file, or leave it as it is for marpack's own runtime: --target marpack"
             message = f"it cannot be converted to a state_dict: {reason}"
-            raise ScaffoldError(message, where=str(self.source), hint=hint)
+            raise ScaffoldError(message, where=str(self.source), hint=hint, code="conversion-failed")
 
 
 Source = bytes | Callable[[], BinaryIO] | Conversion  # a file's content, what opens it for reading, or what makes it
@@ -89,9 +89,13 @@ def _is_there(folder: Path, name: str) -> bool:
     path = folder / name
     for parent in (*reversed(path.relative_to(folder).parents[:-1]),):
         if os.path.lexists(folder / parent) and not (folder / parent).is_dir():
-            raise ScaffoldError(f"{parent} is a file, and {name} needs a folder there", where=str(folder / parent))
+            raise ScaffoldError(
+                f"{parent} is a file, and {name} needs a folder there", where=str(folder / parent), code="not-a-folder"
+            )
     if path.is_dir():
-        raise ScaffoldError(f"{name} is a folder, where a file is to be", where=str(path), hint="move it away")
+        raise ScaffoldError(
+            f"{name} is a folder, where a file is to be", where=str(path), hint="move it away", code="not-a-file"
+        )
     return os.path.lexists(path)
 
 

@@ -40,7 +40,9 @@ class ActorModel(Struct, frozen=True, kw_only=True):
             return self.path
         if not self.pieces:
             hint = "put it where every node sees it under this name, or score from a .mar"
-            raise UsageError("the archive is not here, or another one", where=self.path, hint=hint)
+            raise UsageError(
+                "the archive is not here, or another one", where=self.path, hint=hint, code="archive-not-found"
+            )
         copy = self.cache() / "copies" / f"{self.digest.rpartition(':')[2]}.mar"
         if not _has_digest(copy, self.digest):
             _write(copy, self.pieces)
@@ -78,11 +80,20 @@ class ActorJob(Struct, frozen=True, kw_only=True):
         """Go to the run's folder; raises UsageError on a node that is not like the one where the run was started."""
         if self.version != __version__:
             hint = "install the same on all nodes"
-            raise UsageError(f"marpack {__version__} is installed, where the run is of {self.version}", hint=hint)
+            raise UsageError(
+                f"marpack {__version__} is installed, where the run is of {self.version}",
+                hint=hint,
+                code="version-mismatch",
+            )
         with suppress(OSError):  # whatever is relative to it is missing, and said to be
             os.chdir(self.folder)
         if not Path(self.output).is_dir():
-            raise UsageError("the output folder is not here", where=self.output, hint="name one that every node sees")
+            raise UsageError(
+                "the output folder is not here",
+                where=self.output,
+                hint="name one that every node sees",
+                code="output-folder-not-found",
+            )
 
 
 class PartScorer:

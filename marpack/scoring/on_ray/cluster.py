@@ -69,7 +69,9 @@ def connected(cluster: ClusterOptions) -> Iterator[None]:
         yield
     except ray.exceptions.RayActorError as error:
         what = f"a part was asked for {RETRIES + 1} times, and each time its actor died or could not be reached"
-        raise ClusterError(what, hint=f"look at the nodes' memory and at Ray's logs; {_GO_ON}") from error
+        raise ClusterError(
+            what, hint=f"look at the nodes' memory and at Ray's logs; {_GO_ON}", code="actor-lost"
+        ) from error
     except ray.exceptions.RayError as error:
         raise ClusterError(f"Ray has failed: {_last_line(error)}", hint=f"look at Ray's logs; {_GO_ON}") from error
     finally:

@@ -73,7 +73,9 @@ def _check_seen(output: OutputFolder, scored: ScoredRows) -> None:
     for name in scored.parts:
         if not (output.path / name).is_file():
             what = f"the part {name} was written, and is not here: nodes have folders of their own by this name"
-            raise UsageError(what, where=str(output.path), hint="name an output folder that every node sees")
+            raise UsageError(
+                what, where=str(output.path), hint="name an output folder that every node sees", code="part-not-found"
+            )
 
 
 def _scored(

@@ -1,5 +1,7 @@
 """Weights of real formats, made in a temporary folder."""
 
+import fcntl
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +15,28 @@ Save = Callable[[Path], None]
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return one file per kind of weights, by a name that tells what the model does."""
+    """Return one file per kind of weights, by a name that tells what the model does.
+
+    Only one process of a run makes them: the others need not import torch.
+    """
+    every = tmp_path_factory.getbasetemp()
+    where = (every.parent if "PYTEST_XDIST_WORKER" in os.environ else every) / "weights"
+    with Path(f"{where}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not where.exists():
+            making = where.with_suffix(".new")
+            making.mkdir()
+            save_weights(making)
+            making.rename(where)
+    made = {path.stem: path for path in where.iterdir()}
+    return made | {"onnx": templates() / "init" / "onnx" / "model.onnx"}
+
+
+def save_weights(where: Path) -> None:
+    """Save one file per kind of weights."""
     import torch
     from safetensors.torch import save_file
     from torch import nn
-
-    where = tmp_path_factory.mktemp("weights")
-    made: dict[str, Path] = {}
 
     class Segmenter(nn.Module):
         def __init__(self) -> None:
@@ -46,10 +63,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         return nn.Sequential(*body, nn.Linear(2, classes))
 
     def script(name: str, net: nn.Module) -> None:
-        made[name] = where / f"{name}.pt"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            torch.jit.script(net.eval()).save(str(made[name]))
+            torch.jit.script(net.eval()).save(str(where / f"{name}.pt"))
 
     script("pictures", classifier(3, 7))
     script("few", classifier(3, 2))
@@ -58,22 +74,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     script("segmenter", Segmenter())
     script("detector", Detector())
     script("words", Words())
-    made["pictures_onnx"] = where / "pictures.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         example, axes = torch.zeros(2, 3, 224, 224), {"x": {0: "n"}, "y": {0: "n"}}
         net = classifier(3, 7).eval()
         names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": axes}
-        torch.onnx.export(net, (example,), str(made["pictures_onnx"]), dynamo=False, **names)
-    made["state_dict"] = where / "state_dict.pt"
-    torch.save(classifier(3, 7).state_dict(), made["state_dict"])
-    made["pickled"] = where / "pickled.pt"
-    torch.save(nn.Linear(2, 2), made["pickled"])
-    made["safetensors"] = where / "model.safetensors"
-    save_file({"layer.weight": torch.ones(2, 3), "layer.bias": torch.ones(2)}, made["safetensors"])
-    made["exported"] = where / "model.pt2"
-    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.ones(1, 3),)), made["exported"])
-    made["vocabulary"] = where / "source_vocab.pt"
-    torch.save({"word": 1}, made["vocabulary"])
-    made["onnx"] = templates() / "init" / "onnx" / "model.onnx"
-    return made
+        torch.onnx.export(net, (example,), str(where / "pictures_onnx.onnx"), dynamo=False, **names)
+    torch.save(classifier(3, 7).state_dict(), where / "state_dict.pt")
+    torch.save(nn.Linear(2, 2), where / "pickled.pt")
+    save_file({"layer.weight": torch.ones(2, 3), "layer.bias": torch.ones(2)}, where / "safetensors.safetensors")
+    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.ones(1, 3),)), where / "exported.pt2")
+    torch.save({"word": 1}, where / "vocabulary.pt")

@@ -1,5 +1,6 @@
 """What is proposed for the files that are there, and for what the author says about them."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from marpack.errors import ProjectError, UsageError
+from marpack.findings import Severity
 from marpack.project.scaffold.placing import Conversion
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
 from marpack.project.scaffold.survey import LabelsFile, Survey, Weights, survey
@@ -162,7 +164,9 @@ def test_safetensors_are_converted_for_the_server_where_their_class_is(folder, s
     assert assemble(proposal)[weights] == Conversion(folder / called)
     assert weights not in assemble(proposal, for_new=False)
     (finding,) = proposal.findings
-    assert finding.message.startswith(f"{weights} holds what {called} does, which stays where it is")
+    assert (finding.code, finding.severity) == ("converted", Severity.NOTE)
+    assert weights in finding.message
+    assert called in finding.message
 
 
 def test_safetensors_stay_for_marpack_and_for_a_handler_that_loads_them(folder, saved):
@@ -207,7 +211,9 @@ def test_of_several_model_files_the_one_whose_layers_the_weights_are_is_taken(fo
     (folder / "b.py").write_text(NET)
     assert proposed(folder).model_file == "b.py"
     (folder / "c.py").write_text(NET)
-    assert proposed(folder).findings[0].message == "b.py was taken for the model's class; it could also be c.py"
+    finding = proposed(folder).findings[0]
+    assert finding.code == "more-model-files"
+    assert re.findall(r"\w+\.py", finding.message) == ["b.py", "c.py"]  # taken, then left out
 
 
 def test_weights_that_were_not_taken_are_named(folder, saved):
@@ -215,7 +221,7 @@ def test_weights_that_were_not_taken_are_named(folder, saved):
     put(folder, saved, "few", "old.pt")
     (finding,) = proposed(folder).findings
     assert finding.code == "more-weights"
-    assert finding.message == "model.pt was taken; there are also old.pt"
+    assert re.findall(r"\w+\.pt", finding.message) == ["model.pt", "old.pt"]  # taken, then left out
     assert proposed(folder, weights="model.pt").findings == ()
 
 
