@@ -21,9 +21,7 @@ _ENDLESS_NAME = re.compile(rb"(?<![\w\x80-\xff])(?:[\w\x80-\xff]++(?:\s|\\\r?\n)
 # Codecs whose decoders are slow by design, or that no editor writes.
 _ODD_CODECS = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7", "undefined", "mbcs"})
 # Fields that hold names, numbers, and the marks of context and operators, but no nodes to walk.
-_LEAVES = frozenset(
-    "arg asname attr conversion ctx id is_async kind level lineno module name op ops simple tag type_comment".split()
-)
+_LEAVES = frozenset({"arg", "attr", "ctx", "id", "level", "module", "op", "ops", "type_comment"})
 Callable_ = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 # Decorators that call the function with what they are called with.
@@ -85,7 +83,7 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
 def children(node: ast.AST) -> list[ast.AST]:
     """Return a node's direct children, as `walk` yields them."""
     found: list[ast.AST] = []
-    for name in _branching_fields(type(node)):
+    for name in _branching_fields(node._fields):
         value = getattr(node, name, None)
         if isinstance(value, list):
             found += [item for item in value if isinstance(item, ast.AST)]
@@ -95,8 +93,8 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 @cache
-def _branching_fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    return tuple(name for name in kind._fields if name not in _LEAVES)
+def _branching_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in fields if name not in _LEAVES)
 
 
 def texts_in(tree: ast.AST) -> Iterator[ast.Constant]:
