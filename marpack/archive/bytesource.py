@@ -69,7 +69,7 @@ class LocalFile(ByteSource):
         self.size = self.status.st_size  # when it was opened
         if not stat.S_ISREG(self.status.st_mode):
             self.close()
-            raise NotAnArchiveError("this is neither a file nor a folder", where=str(path))
+            raise NotAnArchiveError("this is neither a file nor a folder", where=str(path), code="not-a-file")
 
     @property
     def identity(self) -> str:

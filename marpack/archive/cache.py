@@ -186,7 +186,7 @@ class Cache:
         if open_folder is not None:
             hint = f"if it is yours: chmod go-w {open_folder}; or {_MOVE}"
             message = "others can write to this folder, and so to the cache"
-            raise ExtractionError(message, where=str(open_folder), hint=hint)
+            raise ExtractionError(message, where=str(open_folder), hint=hint, code="unsafe-cache")
 
     def _cached(self, stamp: TreeState) -> Cached:
         return Cached(self.root / stamp.folder / "model", stamp.findings, tuple(stamp.sizes))

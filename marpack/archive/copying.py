@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -147,7 +148,8 @@ def file_digest(path: Path, progress: Callable[[int], object] | None = None) -> 
     """Read a file to its end and return its SHA-256, lower-case hex; `progress` is told of bytes. Raises OSError."""
     sha = hashlib.sha256()
     with path.open("rb", buffering=0) as file, Copier() as copier:
-        while block := copier.read(sha, file.readinto)[1]:
+        at_once = os.fstat(file.fileno()).st_size <= BLOCK
+        while block := copier.read(sha, file.readinto, at_once=at_once)[1]:
             if progress is not None:
                 progress(len(block))
         copier.join()

@@ -136,7 +136,8 @@ def _copy(
         raise DamagedArchiveError(what, where=where, hint="try again")
     if sha256 is not None and sha.hexdigest() != sha256:
         what = f"these are other bytes than were asked for: their digest is sha256:{sha.hexdigest()}"
-        raise DamagedArchiveError(what, where=where, hint=f"it should be sha256:{sha256}; ask whoever told you that")
+        hint = f"it should be sha256:{sha256}; ask whoever told you that"
+        raise DamagedArchiveError(what, where=where, hint=hint, code="digest-mismatch")
 
 
 def find_kept(cache: Cache, key: str, name: str) -> Path | None:

@@ -188,6 +188,7 @@ def _chosen(archive: Archive, patterns: tuple[str, ...]) -> tuple[str, ...]:
                 f"no member matches {pattern!r}",
                 where=archive.source,
                 hint=f"see what there is: marpack inspect {archive.source}",
+                code="no-matching-member",
             )
     if not patterns:
         return names

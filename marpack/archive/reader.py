@@ -83,5 +83,6 @@ def _open_address(address: str, limits: Limits, cache: Cache) -> Archive:
     data = open_remote(address)
     with located(data.where):
         if data.read_at(0, min(2, data.size)) == _GZIP:
-            raise NotAnArchiveError("a .tar.gz cannot be read by range", hint="download it, and name the file")
+            hint = "download it, and name the file"
+            raise NotAnArchiveError("a .tar.gz cannot be read by range", hint=hint, code="no-ranges")
         return ZipArchive(data.where, data, limits=limits, cache=cache)

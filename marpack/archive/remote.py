@@ -110,7 +110,8 @@ class RemoteFile(ByteSource):
 
     def _keep(self, piece: FetchedRange) -> bytes:
         if (piece.size, piece.version) != (self.size, self._version):
-            raise DamagedArchiveError("the archive was replaced while it was read", where=self.where, hint="try again")
+            what = "the archive was replaced while it was read"
+            raise DamagedArchiveError(what, where=self.where, hint="try again", code="file-changed")
         self.fetched += len(piece.data)
         self._pieces[piece.start] = piece.data
         insort(self._starts, piece.start)
@@ -147,7 +148,7 @@ def fetch(address: str, maximum: int = MAX_INPUT) -> bytes:
         with open_whole(address) as download:
             data, expected = download.read(maximum + 1), download.size
     except NotAnArchiveError as error:
-        raise UsageError(error.what, where=where, hint=error.hint) from error
+        raise UsageError(error.what, where=where, hint=error.hint, code=error.code) from error
     if len(data) > maximum:
         raise UsageError(f"the input is larger than {maximum:,} bytes", where=where, hint=_DOWNLOAD)
     if expected is not None and len(data) < expected:
@@ -166,7 +167,8 @@ def check_address(address: str) -> None:
     except ImportError as error:
         raise _missing(address, error, "the inputs") from error
     except ValueError as error:
-        raise UsageError("nothing here can read such an address", where=public_address(address)) from error
+        what = "nothing here can read such an address"
+        raise UsageError(what, where=public_address(address), code="unknown-scheme") from error
 
 
 def _is_http(address: str) -> bool:
@@ -189,13 +191,14 @@ class FileSystemFetch:
         import fsspec  # noqa: PLC0415 - it takes longer to import than a local archive to inspect
 
         self._where = public_address(address)
-        refuse = partial(_unreachable, where=self._where)
+        refuse = partial(_unreachable, where=self._where, code="fetch-failed")
         self._reach = partial(from_file_system, address, refuse, "it cannot be fetched", "the archive")
         with self._reach():
             self._files, self._path = fsspec.core.url_to_fs(address)
             info = self._files.info(self._path)
         if info.get("type") == "directory" or not isinstance(info.get("size"), int):
-            raise NotAnArchiveError("this is no file", where=self._where, hint="name the archive itself")
+            hint = "name the archive itself"
+            raise NotAnArchiveError("this is no file", where=self._where, hint=hint, code="not-a-file")
         self._size: int = info["size"]
         self._version = str(info.get("ETag") or info.get("etag") or info.get("LastModified") or "")
 
@@ -224,11 +227,14 @@ def _missing(address: str, error: ImportError, what: str) -> MarpackError:
     if scheme in ("s3", "s3a"):
         return MissingExtraError("s3fs", "s3", need)
     hint = f"pip install it, or download {what}"
-    return UsageError(f"{need} takes another package: {error}", where=public_address(address), hint=hint)
+    what = f"{need} takes another package: {error}"
+    return UsageError(what, where=public_address(address), hint=hint, code="missing-package")
 
 
-def _unreachable(text: str, where: str, hint: str = "check the address, or download it") -> NotAnArchiveError:
-    return NotAnArchiveError(text, where=where, hint=hint)
+def _unreachable(
+    text: str, where: str, *, code: str, hint: str = "check the address, or download it"
+) -> NotAnArchiveError:
+    return NotAnArchiveError(text, where=where, hint=hint, code=code)
 
 
 @contextmanager
@@ -277,7 +283,10 @@ class HttpFetch:
 
     def _other_bytes(self) -> DamagedArchiveError:
         return DamagedArchiveError(
-            "the server sends other bytes than it was asked for", where=self._where, hint=_DOWNLOAD
+            "the server sends other bytes than it was asked for",
+            where=self._where,
+            hint=_DOWNLOAD,
+            code="wrong-range",
         )
 
     def _ask(self, wanted: str, most: int) -> FetchedRange:
@@ -290,14 +299,15 @@ class HttpFetch:
         if answer.status == http.client.PARTIAL_CONTENT:
             found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if found is None:
-                raise self._refuse("the server does not say which part of the file it sends")
+                raise self._refuse("the server does not say which part of the file it sends", code="wrong-range")
             data = answer.read(most + 1)
             if len(data) > most:
                 raise self._other_bytes()
             return FetchedRange(data, int(found[1]), int(found[3]), version)
         length = answer.length
         if length is None or length > _WHOLE_LIMIT:
-            raise self._refuse("the server sends no parts of files, and this one is too large to fetch", hint=_DOWNLOAD)
+            what = "the server sends no parts of files, and this one is too large to fetch"
+            raise self._refuse(what, hint=_DOWNLOAD, code="no-ranges")
         data = answer.read()
         return FetchedRange(data, 0, len(data), version)
 
@@ -317,23 +327,23 @@ def _ask(address: str, headers: dict[str, str], budget: WaitBudget) -> http.clie
 
 
 @contextmanager
-def _failures(budget: WaitBudget, refuse: Refuse) -> Iterator[None]:
+def _failures(budget: WaitBudget, refuse: Callable[..., NotAnArchiveError]) -> Iterator[None]:
     """Turn whatever goes wrong over http into an error of ours, without what is secret."""
     try:
         yield
     except HTTPError as error:
         with error:
-            raise refuse(f"the server answers {error.code} {error.reason}") from None
+            raise refuse(f"the server answers {error.code} {error.reason}", code="unexpected-status") from None
     except URLError as error:
-        raise refuse(f"the server cannot be reached: {error.reason}") from None
+        raise refuse(f"the server cannot be reached: {error.reason}", code="unreachable") from None
     except http.client.InvalidURL:  # whose text shows the query
-        raise refuse("this is no address") from None
+        raise refuse("this is no address", code="invalid-address") from None
     except TimeoutError:
-        slow = refuse(f"the server is too slow: it was waited for {budget.spent:.1f} s")
-        slow.hint = _DOWNLOAD
-        raise slow from None
+        what = f"the server is too slow: it was waited for {budget.spent:.1f} s"
+        raise refuse(what, hint=_DOWNLOAD, code="too-slow") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise refuse(f"the connection fails: {str(error) or type(error).__name__}") from None
+        what = f"the connection fails: {str(error) or type(error).__name__}"
+        raise refuse(what, code="connection-failed") from None
 
 
 def _split_credentials(address: str) -> tuple[str, str | None]:

@@ -92,7 +92,8 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
-        raise OutputExistsError("a file is in the output folder's place", where=str(target), hint="move it away")
+        what = "a file is in the output folder's place"
+        raise OutputExistsError(what, where=str(target), hint="move it away", code="output-not-a-folder")
     if not replace:
         raise OutputExistsError(
             "the output folder exists already", where=str(target), hint="pass --force to replace it"
@@ -102,6 +103,7 @@ def _refuse_folder(target: Path, marker: str, *, replace: bool) -> None:
             f"the output folder holds other files and no {marker}, so it is not replaced",
             where=str(target),
             hint="choose another output, or remove that folder yourself",
+            code="output-holds-other-files",
         )
 
 

@@ -182,6 +182,7 @@ def _refuse_strangers(folder: Path) -> None:
             f"the export's folder holds {other}, which no export has written, so it is not replaced",
             where=str(folder),
             hint="choose another output, or move that file away",
+            code="output-holds-other-files",
         )
     edited = next((file.name for file in marker.files if _is_edited(folder / file.name, file)), None)
     if edited is not None:

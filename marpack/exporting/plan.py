@@ -86,7 +86,8 @@ def read_export(archive: Archive, path: Path, options: ExportOptions) -> Export:
     """
     if archive.form not in _SUFFIXES:
         hint = "pack it first: marpack build, or marpack init --from DIR"
-        raise UsageError("a model folder is not exported: only an archive has one digest", where=str(path), hint=hint)
+        what = "a model folder is not exported: only an archive has one digest"
+        raise UsageError(what, where=str(path), hint=hint, code="archive-required")
     facts = inspect(archive)
     model = archive.manifest.model
     slug = slug_of(model.name)

@@ -50,7 +50,8 @@ def _made() -> tuple[str, bytes]:
     try:
         installed = distribution("marpack")
     except PackageNotFoundError:
-        raise UsageError("marpack is not installed, so no wheel can be made of it", hint=_HINT) from None
+        what = "marpack is not installed, so no wheel can be made of it"
+        raise UsageError(what, hint=_HINT, code="not-installed") from None
     if installed.version != __version__:
         message = f"marpack {__version__} runs, and {installed.version} is installed"
         raise UsageError(f"{message}: a wheel would be neither", hint="install it again, or name a wheel: --wheel FILE")

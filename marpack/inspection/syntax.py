@@ -7,6 +7,7 @@ import re
 import tokenize
 import warnings
 from collections.abc import Iterator
+from functools import cache
 
 from msgspec import Struct
 
@@ -19,7 +20,8 @@ MAX_SOURCE = 256 << 10  # bytes; a parse takes up to half a second and 150 MB fo
 _ENDLESS_NAME = re.compile(rb"(?<![\w\x80-\xff])(?:[\w\x80-\xff]++(?:\s|\\\r?\n)*+\.(?:\s|\\\r?\n)*+){300}")
 # Codecs whose decoders are slow by design, or that no editor writes.
 _ODD_CODECS = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7", "undefined", "mbcs"})
-_MARKS = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+# Fields that hold names, numbers, and the marks of context and operators, but no nodes to walk.
+_LEAVES = frozenset({"arg", "attr", "ctx", "id", "level", "module", "op", "ops", "type_comment"})
 Callable_ = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 # Decorators that call the function with what they are called with.
@@ -81,12 +83,18 @@ def walk(tree: ast.AST) -> Iterator[ast.AST]:
 def children(node: ast.AST) -> list[ast.AST]:
     """Return a node's direct children, as `walk` yields them."""
     found: list[ast.AST] = []
-    for value in vars(node).values():
+    for name in _branching_fields(node._fields):
+        value = getattr(node, name, None)
         if isinstance(value, list):
             found += [item for item in value if isinstance(item, ast.AST)]
-        elif isinstance(value, ast.AST) and not isinstance(value, _MARKS):
+        elif isinstance(value, ast.AST):
             found.append(value)
     return found
+
+
+@cache
+def _branching_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in fields if name not in _LEAVES)
 
 
 def texts_in(tree: ast.AST) -> Iterator[ast.Constant]:

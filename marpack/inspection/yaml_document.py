@@ -10,7 +10,8 @@ from marpack.errors import first_line
 
 MAX_BYTES = 1 << 20  # of a document: marpack.yaml, a model config, for every command
 MAX_DEPTH = 64
-_SERVER_DEPTH = 500  # Python's own recursion ends just below; its parser takes the square of the depth
+_MAX_KEY = 1024  # characters of a key without '?' (YAML 1.1, section 9.3.1)
+_SERVER_DEPTH = 500  # Python's own recursion ends just below
 MAX_EXPANDED = 50_000  # what aliases stand for: ten lines of YAML can otherwise mean a billion values
 
 # Any: unrelated classes with one interface; libyaml's are ten times as fast, and not in every wheel
@@ -76,7 +77,7 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         as_server: Whether it is read as the worker reads it: by Python's own parser, which refuses some tabs that
             libyaml takes, and however deep.
     """
-    kind = yaml.SafeLoader if as_server else TEXT_LOADER if as_text else SAFE_LOADER
+    kind = _PythonLoader if as_server else TEXT_LOADER if as_text else SAFE_LOADER
     try:
         extent = _measure(text, kind, deep=as_server)
         return extent if extent.problem else _compose(kind(text), extent)
@@ -89,6 +90,30 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         return _failed("a value is not of the type that its tag names")
     except (yaml.YAMLError, ValueError, OverflowError, TypeError) as error:  # an impossible date, an endless number
         return _failed(first_line(error))
+
+
+class _PythonLoader(yaml.SafeLoader):
+    """PyYAML's own loader, without its square of the depth: keys are noted in the order in which they may begin."""
+
+    possible_simple_keys: dict[int, Any]  # Any: PyYAML has no types
+
+    def next_possible_simple_key(self) -> int | None:
+        """Return the number of the token that the first of the possible keys begins with."""
+        first = next(iter(self.possible_simple_keys.values()), None)
+        return None if first is None else first.token_number
+
+    def stale_possible_simple_keys(self) -> None:
+        """Forget keys that are too long by now, or began on another line: the first ones do so first."""
+        keys = self.possible_simple_keys
+        while keys:
+            level, key = next(iter(keys.items()))
+            if key.line == self.line and self.index - key.index <= _MAX_KEY:
+                return
+            if key.required:
+                raise yaml.scanner.ScannerError(
+                    "while scanning a simple key", key.mark, "could not find expected ':'", self.get_mark()
+                )
+            del keys[level]
 
 
 def _failed(reason: str, fault: YamlFault = YamlFault.SYNTAX, line: int | None = None) -> YamlDocument:

@@ -41,7 +41,8 @@ class CheckedFile(Struct, frozen=True):
             state = _state(path)
             return cls(path, file_digest(path, progress), state)
         except OSError as error:
-            raise UsageError(f"the archive cannot be read: {error.strerror}", where=str(path)) from error
+            what = f"the archive cannot be read: {error.strerror}"
+            raise UsageError(what, where=str(path), code="unreadable-file") from error
 
     def confirm(self) -> None:
         """Raise SignatureError if the file may be another one by now."""
@@ -51,14 +52,15 @@ class CheckedFile(Struct, frozen=True):
             unchanged = False
         if not unchanged:
             what = "the archive changed while it was checked, so nothing is attested of it"
-            raise SignatureError(what, where=str(self.path), hint="check it again, and build nothing meanwhile")
+            hint = "check it again, and build nothing meanwhile"
+            raise SignatureError(what, where=str(self.path), hint=hint, code="file-changed")
 
 
 def _state(path: Path) -> tuple[int, ...]:
     status = path.stat()
     if not S_ISREG(status.st_mode):
         what = "only a file can be vouched for, by its SHA-256, and this is a folder"
-        raise UsageError(what, where=str(path), hint="pack it: marpack build")
+        raise UsageError(what, where=str(path), hint="pack it: marpack build", code="not-a-file")
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -203,7 +205,8 @@ def _opened(data: bytes, key: PublicKey | None, *, where: str) -> tuple[Signer |
     if "_type" in shape:
         if key is not None:
             hint = "have it made with a key: marpack check --attest FILE --key signer.pem"
-            raise SignatureError("nobody signed it, so anybody may have written it", where=where, hint=hint)
+            what = "nobody signed it, so anybody may have written it"
+            raise SignatureError(what, where=where, hint=hint, code="unsigned")
         return None, data
     envelope = decoded(data, Envelope, what="attestation", where=where)
     if key is None:

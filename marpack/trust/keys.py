@@ -167,14 +167,14 @@ class Authority:
         try:
             leaf, *others = [x509.load_der_x509_certificate(each) for each in chain]
         except ValueError as error:
-            raise SignatureError("a certificate in the signature cannot be read", where=where) from error
+            what = "a certificate in the signature cannot be read"
+            raise SignatureError(what, where=where, code="invalid-certificate") from error
         try:
             self._verifier().verify(leaf, others)
         except verification.VerificationError as error:
             what = f"nobody named with --ca vouches for the signer {_subject(leaf)}: {error}"
-            raise SignatureError(
-                what, where=where, hint="expired certificates sign no longer: sign it again"
-            ) from error
+            hint = "expired certificates sign no longer: sign it again"
+            raise SignatureError(what, where=where, hint=hint, code="untrusted-certificate") from error
         return _subject(leaf), PublicKey.of(leaf, where=where)
 
     def _verifier(self) -> verification.ClientVerifier:

@@ -57,7 +57,8 @@ def collect(archive: Archive, facts: Inspection, progress: Progress | None = Non
     """
     if any(finding.code in UNFIT for finding in facts.findings):
         what = "the archive is not what was built, so it gets no SBOM"
-        raise DamagedArchiveError(what, where=facts.source, hint="marpack inspect says what is wrong with it")
+        hint = "marpack inspect says what is wrong with it"
+        raise DamagedArchiveError(what, where=facts.source, hint=hint, code="content-mismatch")
     file = file_of(archive)
     return Materials(
         facts=facts,
@@ -72,7 +73,8 @@ def spare(archive: Archive, output: Path) -> None:
         return
     source, place = Path(os.path.realpath(archive.source)), Path(os.path.realpath(output))
     if source == place or source in place.parents:
-        raise UsageError("the SBOM would be written into the archive", where=str(output), hint="name another file")
+        what = "the SBOM would be written into the archive"
+        raise UsageError(what, where=str(output), hint="name another file", code="output-in-archive")
 
 
 def sbom(found: Materials) -> bytes:

@@ -91,13 +91,15 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
         if isinstance(trusted, Authority):
             if material.chain is None:
                 what = "it was made with a key, not with a certificate"
-                raise SignatureError(what, where=where, hint="give the signer's public key: --key signer.pub")
+                hint = "give the signer's public key: --key signer.pub"
+                raise SignatureError(what, where=where, hint=hint, code="signed-with-key")
             chain = [from_base64(each.raw_bytes, where=where) for each in material.chain.certificates]
             name, key = trusted.vouches_for(chain, where=where)
             return Signer("certificate", name), self.dsse_envelope.opened(key, where=where)
         if material.public_key is None:
             hint = "name the authority that you trust: --ca authority.pem"
-            raise SignatureError("it was made with a certificate, not with a key alone", where=where, hint=hint)
+            what = "it was made with a certificate, not with a key alone"
+            raise SignatureError(what, where=where, hint=hint, code="signed-with-certificate")
         named = material.public_key.hint
         if named and named != trusted.fingerprint:
             raise signed_by_another(named, trusted, where=where)
@@ -166,7 +168,8 @@ def _presented(key: PrivateKey, chain: Sequence[bytes]) -> tuple[Signer, _Materi
     subject, certified = certified_by(chain[0])
     if certified != key.public.fingerprint:
         hint = "the signer's own certificate comes first, then who vouches for it"
-        raise UsageError("the first certificate is about another key than the one that signs", hint=hint)
+        what = "the first certificate is about another key than the one that signs"
+        raise UsageError(what, hint=hint, code="certificate-key-mismatch")
     certificates = tuple(_Certificate(to_base64(each)) for each in chain)
     return Signer("certificate", subject), _Material(chain=_Chain(certificates))
 
@@ -185,7 +188,7 @@ def _sound_members(archive: Archive, progress: Progress | None) -> dict[str, str
     if wrong:
         hint = f"look into it: marpack inspect {archive.source} --verify"
         what = f"it is not as it was built, so it is not signed: {wrong[0].message}"
-        raise DamagedArchiveError(what, where=wrong[0].where, hint=hint)
+        raise DamagedArchiveError(what, where=wrong[0].where, hint=hint, code="content-mismatch")
     return {name: digest for name, digest in sorted(found.items()) if isinstance(digest, str)}
 
 

@@ -100,7 +100,8 @@ def _encoded(payload: bytes) -> bytes:
 def signed_by_another(named: str, key: PublicKey, *, where: str) -> SignatureError:
     """Return the refusal of a signature that names other keys."""
     what = f"it names the key {named} as the signer's; the one given is {key.fingerprint}"
-    return SignatureError(what, where=where, hint="give the signer's own public key, or do not trust this")
+    hint = "give the signer's own public key, or do not trust this"
+    return SignatureError(what, where=where, hint=hint, code="other-signer")
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:  # Any: JSON
@@ -142,10 +143,14 @@ def read_bounded(path: Path, *, what: str, hint: str | None = None) -> bytes:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE + 1)
     except (OSError, ValueError) as error:
-        reason = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {_reason(error)}"
-        raise UsageError(f"{what} {reason}", where=str(path), hint=hint) from error
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "is not there" if is_missing else f"cannot be read: {_reason(error)}"
+        code = "file-not-found" if is_missing else "unreadable-file"
+        raise UsageError(f"{what} {reason}", where=str(path), hint=hint, code=code) from error
     if len(data) > _MAX_FILE:
-        raise UsageError(f"{what} has over {_MAX_FILE >> 20} MB, which none has", where=str(path))
+        raise UsageError(
+            f"{what} has over {_MAX_FILE >> 20} MB, which none has", where=str(path), code="file-too-large"
+        )
     return data
 
 

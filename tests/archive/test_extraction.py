@@ -1,9 +1,12 @@
+import errno
 import io
 import json
+import os
 import tarfile
 import zipfile
 
 import pytest
+from refusals import has_code, has_facts
 
 from marpack.archive.extraction import unpack
 from marpack.archive.reader import open_archive
@@ -88,7 +91,10 @@ def test_only_what_matches_is_unpacked(source, tmp_path, form, only, names):
 
 @pytest.mark.parametrize("pattern", ["nope", "DATA", "../*", ""])
 def test_a_pattern_that_matches_nothing_is_told(source, tmp_path, pattern):
-    with open_archive(as_zip(source)) as archive, pytest.raises(UsageError, match="no member matches"):
+    with (
+        open_archive(as_zip(source)) as archive,
+        pytest.raises(UsageError, check=has_code("no-matching-member", repr(pattern))),
+    ):
         unpack(archive, tmp_path / "out", only=["h.py", pattern])
     assert not (tmp_path / "out").exists()
 
@@ -123,7 +129,7 @@ def test_damaged_bytes_leave_no_folder(source, tmp_path):
     data = bytearray(path.read_bytes())
     data[1000] ^= 1
     path.write_bytes(data)
-    with open_archive(path) as archive, pytest.raises(DamagedArchiveError, match=r"'w\.bin' do not match"):
+    with open_archive(path) as archive, pytest.raises(DamagedArchiveError, check=has_facts("'w.bin'", "CRC")):
         unpack(archive, tmp_path / "deep" / "out")
     assert not (tmp_path / "deep").exists()
 
@@ -138,5 +144,8 @@ def test_a_bad_manifest_leaves_no_folder(source, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told(source, tmp_path):
     (tmp_path / "file").touch()
-    with open_archive(as_zip(source)) as archive, pytest.raises(ExtractionError, match="cannot be extracted"):
+    with (
+        open_archive(as_zip(source)) as archive,
+        pytest.raises(ExtractionError, check=has_facts(os.strerror(errno.EEXIST))),
+    ):
         unpack(archive, tmp_path / "file" / "out")

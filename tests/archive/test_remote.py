@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from refusals import has_code
 
 from marpack.archive import remote
 from marpack.archive.cache import Cache
@@ -110,13 +111,14 @@ def test_inputs_are_fetched_over_http(site: str):
     assert there.request.parts[0].value == b"hello"
     assert there.request.parts[0].content_type == "image/png"
     assert gone.why is not None
-    assert gone.why.message == "the server answers 404 Not Found"
+    assert "404 Not Found" in gone.why.message
     assert torn.why is not None
-    assert torn.why.message == "the connection broke off after 5 of 999 bytes"
+    assert "5 of 999" in torn.why.message
+    assert gone.why.kind == torn.why.kind == "unreadable-input"
 
 
 def test_a_server_that_is_not_there_is_said():
-    with pytest.raises(UsageError, match="cannot be reached") as caught:
+    with pytest.raises(UsageError, check=has_code("unreachable")) as caught:
         fetch("http://user:secret@127.0.0.1:1/x?token=secret")
     assert "secret" not in str(caught.value)
 
@@ -132,7 +134,7 @@ def test_credentials_are_for_the_host_they_are_given_for(site: str):
 
 @pytest.mark.parametrize("address", ["http://user:secret@host:port/x", "http://user:secret@host/a b?key=secret"])
 def test_what_is_no_address_is_not_shown_either(address: str):
-    with pytest.raises(UsageError, match="this is no address") as caught:
+    with pytest.raises(UsageError, check=has_code("invalid-address")) as caught:
         fetch(address)
     assert "secret" not in str(caught.value)
 
@@ -150,12 +152,12 @@ def test_other_addresses_go_through_fsspec():
     with fsspec.open("memory://inputs/a.txt", "wb") as file:
         file.write(b"there")
     assert fetch("memory://inputs/a.txt") == b"there"
-    with pytest.raises(UsageError, match="cannot be fetched"):
+    with pytest.raises(UsageError, check=has_code("fetch-failed")):
         fetch("memory://inputs/gone.txt")
 
 
 def test_what_nothing_can_read_is_said_before_anything_is_loaded():
-    with pytest.raises(UsageError, match="such an address"):
+    with pytest.raises(UsageError, check=has_code("unknown-scheme")):
         check_sources(["nonsense://x/y"])
     check_address("https://example.invalid/x")
     try:
@@ -219,7 +221,7 @@ def test_the_end_is_the_end():
     file = RemoteFile("x", Kept())
     assert file.read_at(len(DATA) - 1, 1) == DATA[-1:]
     for offset, count in ((len(DATA), 1), (len(DATA) - 1, 2)):
-        with pytest.raises(DamagedArchiveError, match=f"ends at byte {len(DATA)}, in the middle"):
+        with pytest.raises(DamagedArchiveError, check=has_code("damaged-archive", f" {len(DATA)},")):
             file.read_at(offset, count)
 
 
@@ -228,7 +230,7 @@ def test_a_file_that_is_replaced_meanwhile_is_told(change: dict[str, Any]):
     kept = Kept()
     file = RemoteFile("x", kept)
     vars(kept).update(change)
-    with pytest.raises(DamagedArchiveError, match="replaced while it was read"):
+    with pytest.raises(DamagedArchiveError, check=has_code("file-changed")):
         file.read_at(0, 1)
 
 
@@ -263,15 +265,15 @@ def test_archives_that_only_the_query_tells_apart_are_not_mixed_up(
 def test_a_server_that_sends_another_part_is_told(site: str):
     file = open_remote(f"{site}/beginning")
     for offset, count in ((10, 5), (0, 600)):
-        with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+        with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
             file.read_at(offset, count)
 
 
 def test_of_a_server_that_sends_more_than_it_was_asked_for_no_more_is_read(site: str):
-    with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+    with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
         HttpFetch(f"{site}/endless", WaitBudget()).last(100)
     assert HttpFetch(f"{site}/exact", WaitBudget()).last(100).data == DATA[-100:]
-    with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+    with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
         HttpFetch(f"{site}/endless", WaitBudget()).part(0, 100)
 
 
@@ -296,15 +298,14 @@ def drip(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for_to_its_end(drip: str):
-    with pytest.raises(NotAnArchiveError, match="the server is too slow") as caught:
+    with pytest.raises(NotAnArchiveError, check=has_code("too-slow", "download")):
         open_remote(f"{drip}/a.mar", max_wait=0.3)
-    assert caught.value.hint == "download it, and name the file"
 
 
 def test_a_look_is_waited_for_so_long_in_all(site: str):
     budget = WaitBudget(0.3)
     fetch = HttpFetch(f"{site}/slow", budget)
-    with pytest.raises(NotAnArchiveError, match=r"the server is too slow: it was waited for 0\.3 s"):
+    with pytest.raises(NotAnArchiveError, check=has_code("too-slow", "0.3 s")):
         deque(iter(lambda: fetch.last(10), None), maxlen=0)
 
 
@@ -319,25 +320,24 @@ def test_what_many_bytes_take_costs_no_time():
 
 
 def test_who_has_no_time_left_is_not_served(site: str):
-    with pytest.raises(NotAnArchiveError, match=r"it was waited for 0\.0 s"):
+    with pytest.raises(NotAnArchiveError, check=has_code("too-slow", "0.0 s")):
         HttpFetch(f"{site}/exact", WaitBudget(0.0)).last(100)
 
 
 def test_a_server_that_says_nothing_is_waited_for_no_longer():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/a.mar"
-        with pytest.raises(NotAnArchiveError, match=r"it was waited for 0\.3 s"):
+        with pytest.raises(NotAnArchiveError, check=has_code("too-slow", "0.3 s")):
             open_remote(address, max_wait=0.3)
 
 
 def test_a_server_that_knows_no_ranges_sends_all_of_it_if_that_is_not_too_much(site: str):
     assert open_remote(f"{site}/whole").read_at(7, 50) == DATA[7:57]
-    with pytest.raises(NotAnArchiveError, match="too large to fetch") as caught:
+    with pytest.raises(NotAnArchiveError, check=has_code("no-ranges", "download")):
         open_remote(f"{site}/large")
-    assert caught.value.hint == "download it, and name the file"
-    with pytest.raises(NotAnArchiveError, match="the connection fails: IncompleteRead"):
+    with pytest.raises(NotAnArchiveError, check=has_code("connection-failed", "IncompleteRead")):
         open_remote(f"{site}/torn")
-    with pytest.raises(NotAnArchiveError, match="which part of the file"):
+    with pytest.raises(NotAnArchiveError, check=has_code("wrong-range")):
         open_remote(f"{site}/nowhere")
 
 
@@ -389,7 +389,7 @@ def odd() -> type[Odd]:
 @pytest.mark.parametrize("facts", [{"type": "directory"}, {"size": None}])
 def test_what_is_no_file_is_refused(odd: type[Odd], facts: dict[str, Any]):
     odd.facts = facts
-    with pytest.raises(NotAnArchiveError, match="this is no file"):
+    with pytest.raises(NotAnArchiveError, check=has_code("not-a-file")):
         open_remote("odd://x.mar")
 
 
@@ -420,18 +420,17 @@ def test_whatever_a_file_system_raises_is_one_line_without_secrets(odd: type[Odd
 def test_a_tar_elsewhere_is_refused(odd: type[Odd]):
     with fsspec.open("odd://x.mar", "wb") as file:
         file.write(b"\x1f\x8bxx")
-    with pytest.raises(NotAnArchiveError, match="cannot be read by range"):
+    with pytest.raises(NotAnArchiveError, check=has_code("no-ranges")):
         open_archive("odd://x.mar")
     with fsspec.open("odd://x.mar", "wb") as file:
         file.write(b"nozi")
-    with pytest.raises(NotAnArchiveError, match="not a zip"):
+    with pytest.raises(NotAnArchiveError, check=has_code("not-an-archive", "zip")):
         open_archive("odd://x.mar")
 
 
 def test_a_package_that_is_missing_is_named_without_secrets():
     if importlib.util.find_spec("smbprotocol"):
         pytest.skip("smbprotocol is installed here")
-    with pytest.raises(UsageError, match=r"reading smb:// addresses takes another package: .*smbprotocol") as caught:
+    with pytest.raises(UsageError, check=has_code("missing-package", "smb://", "smbprotocol", "pip install")) as caught:
         open_remote("smb://me:secret@host/x.mar")
     assert caught.value.where == "smb://host/x.mar"
-    assert caught.value.hint == "pip install it, or download the archive"

@@ -5,6 +5,7 @@ import struct
 import zipfile
 
 import pytest
+from refusals import has_facts
 
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import ArchiveForm, Method
@@ -134,7 +135,7 @@ def spoiled(path, place):
 def test_wrong_bytes_of_a_large_member_are_found_by_the_time_all_was_read(tmp_path):
     with open_archive(spoiled(tmp_path / "a.mar", 8_000_000)) as archive, archive.open("w.pt") as file:
         assert file.read(7_000_000) == LARGE["w.pt"][:7_000_000]
-        with pytest.raises(DamagedArchiveError, match=r"member 'w\.pt' do not match"):
+        with pytest.raises(DamagedArchiveError, check=has_facts("'w.pt'", "CRC")):
             file.read()
 
 
@@ -164,7 +165,7 @@ def test_a_file_cut_while_it_is_open_is_found(tmp_path, cache):
     path = make_zip(tmp_path / "a.mar", LARGE)
     with open_archive(path, cache=cache) as archive:
         os.truncate(path, 5_000_000)
-        with archive.open("w.pt") as file, pytest.raises(DamagedArchiveError, match="ends at byte 5000000"):
+        with archive.open("w.pt") as file, pytest.raises(DamagedArchiveError, check=has_facts(5000000)):
             file.read()
         with pytest.raises(DamagedArchiveError):
             archive.materialize()

@@ -1,6 +1,7 @@
 """The YAML for KServe, held to the schemas that KServe publishes."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,21 @@ def closed(schema: Json) -> Json:
     return made
 
 
-def published(kind: str) -> Json:
+@cache
+def published(kind: str) -> tuple[str, jsonschema.Draft202012Validator]:
+    """Return a kind's version, and what validates it."""
     found = (json.loads(path.read_text()) for path in sorted(SCHEMAS.glob("*.json")))
-    return next(each for each in found if each["kind"] == kind)
+    crd = next(each for each in found if each["kind"] == kind)
+    schema = closed(crd["schema"])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return f"{crd['group']}/{crd['version']}", jsonschema.Draft202012Validator(schema)
 
 
 def check(document: Json) -> None:
     """Raise what a cluster would refuse or drop."""
-    crd = published(document["kind"])
-    assert document["apiVersion"] == f"{crd['group']}/{crd['version']}"
-    jsonschema.validate(document, closed(crd["schema"]))
+    version, validator = published(document["kind"])
+    assert document["apiVersion"] == version
+    validator.validate(document)
 
 
 def documents(folder: str) -> dict[str, Json]:

@@ -68,4 +68,6 @@ def test_why_there_is_none(line: str, said: str, index: dict[str, bytes], monkey
 
 def test_another_system_makes_none(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert "the image is Linux" in make_lock(("shop",), OWN, None).reason
+    lock = make_lock(("shop",), OWN, None)
+    assert lock.data is None
+    assert "Linux" in lock.reason

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
+from refusals import has_code
 
 import marpack
 from marpack.errors import UsageError
@@ -70,5 +71,5 @@ def test_an_installation_of_another_version(monkeypatch: pytest.MonkeyPatch):
 
 def test_no_installation_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(UsageError, match="marpack is not installed"):
+    with pytest.raises(UsageError, check=has_code("not-installed", "--wheel")):
         wheel(None)

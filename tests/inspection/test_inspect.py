@@ -261,7 +261,7 @@ def test_a_handler_inherits_stages_within_its_file(build: Build) -> None:
     source = "import a.b\nclass Mine(a.b.BaseHandler):\n    def inference(s): ...\n"
     duplicates = look(build(handler__py=source + "class Last(Mine):\n    def initialize(s): ...\n"))
 
-    assert "2 classes of its own (Last, Mine)" in duplicates.handler.problem  # the server takes exactly one, too
+    assert "(Last, Mine)" in duplicates.handler.problem  # the server takes exactly one, too
 
     facts = look(build("b.mar", handler__py=source))
     assert (facts.handler.bases, facts.handler.stages) == (("a.b.BaseHandler",), ("inference",))

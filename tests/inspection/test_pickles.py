@@ -720,9 +720,8 @@ def test_nothing_is_passed_over_in_silence(content: bytes, options: dict[str, An
 def test_what_cannot_be_expanded_is_told_once(scan: Scan) -> None:
     content = bytearray(gzip.compress(pickle.dumps([1]), mtime=0))
     content[-6] ^= 1
-    assert [part.reason for part in scan(bytes(content), "words.pkl.gz").unscanned] == [
-        "its compressed data are damaged"
-    ]
+    (part,) = scan(bytes(content), "words.pkl.gz").unscanned
+    assert "damaged" in part.reason
 
 
 def test_what_stands_behind_an_unreadable_member_is_looked_into(scan: Scan) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import fsspec
 import pytest
 import torch
+from refusals import has_code
 
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive
@@ -96,7 +97,7 @@ def test_what_fsspec_reaches_is_read_by_range(small: Path) -> None:
     with open_archive("memory://models/net.mar") as archive:
         assert inspect(archive).weights[0].tensors == 2
 
-    with pytest.raises(NotAnArchiveError, match="cannot be fetched"):
+    with pytest.raises(NotAnArchiveError, check=has_code("fetch-failed")):
         open_archive("memory://models/other.mar")
 
 
@@ -160,8 +161,10 @@ def test_a_server_that_fails_is_one_sentence(
 
 
 def test_a_missing_file_and_a_missing_server(serve: Any) -> None:
-    assert "404" in refused(f"{serve.url}/nothing.mar").what
-    assert "cannot be reached" in refused("http://127.0.0.1:1/x.mar").what
+    missing = refused(f"{serve.url}/nothing.mar")
+    assert missing.code == "unexpected-status"
+    assert "404" in missing.what
+    assert refused("http://127.0.0.1:1/x.mar").code == "unreachable"
     assert refused("http://")
     assert refused("https:///x.mar")
     assert refused("http://[x/y.mar")

@@ -160,7 +160,7 @@ def test_a_phrase_with_accents_breaks_the_whole_message():
 def test_only_none_is_no_phrase():
     assert answered(phrase="").phrase == ""
     for phrase in (0, False, b"", []):
-        with pytest.raises(WorkerDeath, match="the reason phrase is"):
+        with pytest.raises(WorkerDeath, match="reason phrase"):
             answered(phrase=phrase)
 
 
@@ -207,5 +207,5 @@ def test_json_is_byte_for_byte_what_the_server_writes(value: object):
 def test_an_answer_of_exactly_the_limit_is_taken():
     answers = [Response(status=200, body=b"x" * size) for size in (0, 4)]
     check_sizes(answers, 4)
-    with pytest.raises(AnswerTooLarge, match="4 bytes; the server's frontend takes 3"):
+    with pytest.raises(AnswerTooLarge, match=r"\b4\b.*\b3\b"):
         check_sizes(answers, 3)

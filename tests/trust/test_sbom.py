@@ -1,5 +1,6 @@
 """The SBOM: valid by the specification's own schema, every reference there, the same bytes twice, and no secrets."""
 
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from fsspec.implementations.memory import MemoryFileSystem
+from refusals import has_code
 
 import marpack
 from marpack.archive.reader import open_archive
@@ -322,7 +324,7 @@ def test_digests_that_are_recorded_are_no_hearsay(make_mar: MakeMar, tmp_path: P
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data.upper() if name == "handler.py" else data)
-    with pytest.raises(DamagedArchiveError, match="gets no SBOM"):
+    with pytest.raises(DamagedArchiveError, check=has_code("content-mismatch")):
         marpack.inspect(path, sbom=tmp_path / "sbom.json")
 
 
@@ -377,9 +379,8 @@ def damaged(folder: Path) -> Path:
 
 
 def test_an_archive_that_is_not_what_was_built_gets_none(tmp_path: Path) -> None:
-    with pytest.raises(DamagedArchiveError, match="gets no SBOM") as caught:
+    with pytest.raises(DamagedArchiveError, check=has_code("content-mismatch", "marpack inspect")):
         marpack.inspect(damaged(tmp_path), sbom=tmp_path / "sbom.json")
-    assert caught.value.hint == "marpack inspect says what is wrong with it"
     assert not (tmp_path / "sbom.json").exists()
 
 
@@ -398,7 +399,7 @@ def test_an_archive_that_goes_meanwhile_gets_none(make_mar: MakeMar) -> None:
     with open_archive(path) as archive:
         facts = inspect(archive)
         path.unlink()
-        with pytest.raises(DamagedArchiveError, match="cannot be read: No such file"):
+        with pytest.raises(DamagedArchiveError, check=has_code("damaged-archive", os.strerror(errno.ENOENT))):
             collect(archive, facts)
 
 
@@ -431,7 +432,7 @@ def test_an_output_that_cannot_be_is_refused_and_nothing_is_lost(
 
 def test_a_model_folder_stays_what_it_was(make_folder: MakeMar) -> None:
     source = make_folder(HANDLER)
-    with pytest.raises(UsageError, match="into the archive"):
+    with pytest.raises(UsageError, check=has_code("output-in-archive")):
         marpack.inspect(source, sbom=source / "sbom.json")
     assert not (source / "sbom.json").exists()
 

@@ -243,7 +243,7 @@ def test_damage_is_a_problem_and_no_error(exported_file: Path) -> None:
     content = exported_file.read_bytes().replace(b"graph_module", b"\xff" * 12)
     file = io.BytesIO(content)
 
-    assert "cannot be read" in str(read_contents(file, recognize(file)).problem)
+    assert read_contents(file, recognize(file)).problem is not None
 
 
 def test_a_checkpoint_tells_its_keys_and_a_model_its_class(
@@ -306,4 +306,4 @@ def test_json_that_is_nested_without_end_is_a_problem_and_no_error() -> None:
     for file in (export, io.BytesIO(len(header).to_bytes(8, "little") + header)):
         found = recognize(file)
         assert found.kind in (WeightsFormat.TORCH_EXPORT, WeightsFormat.SAFETENSORS)
-        assert "cannot be read" in str(read_contents(file, found).problem)
+        assert read_contents(file, found).problem is not None

@@ -80,12 +80,12 @@ def copy_verified(
     found = f"sha256:{copy.sha.hexdigest()}"
     if found != digest:
         what = f"the registry sends other bytes than it names: their digest is {found}, it should be {digest}"
-        raise DamagedArchiveError(what, where=source.where, hint=LIES)
+        raise DamagedArchiveError(what, where=source.where, hint=LIES, code="digest-mismatch")
 
 
 def _given_up(error: CutError, copy: "_Copy") -> RegistryError:
     what = f"{error.what}; {copy.furthest:,} of {copy.size:,} bytes had come, and no attempt brought more"
-    return RegistryError(what, where=error.where, hint="try again later")
+    return RegistryError(what, where=error.where, hint="try again later", code="download-incomplete")
 
 
 class _Copy:
@@ -163,7 +163,8 @@ class RegistryBlob:
             self._placed(answer, start)
             data = answer.read_whole(stop - start)
         if len(data) != stop - start:
-            raise DamagedArchiveError("the registry sends other bytes than it was asked for", where=self.where)
+            what = "the registry sends other bytes than it was asked for"
+            raise DamagedArchiveError(what, where=self.where, code="wrong-range")
         return data
 
     def _placed(self, answer: Answer, start: int) -> tuple[int, int | None]:
@@ -174,7 +175,7 @@ class RegistryBlob:
         if found is None or int(found[1]) != start:
             said = answer.headers.get("Content-Range") or "nothing"
             what = f"the registry sends another part of the blob than it was asked for: {said[:60]}"
-            raise DamagedArchiveError(what, where=self.where, hint=LIES)
+            raise DamagedArchiveError(what, where=self.where, hint=LIES, code="wrong-range")
         return start, int(found[3])
 
 
@@ -245,7 +246,8 @@ def _upload(session: RegistrySession, blob: Descriptor, stream: BlobStream, prog
     with session.ask("POST", "blobs/uploads/", fine=(HTTPStatus.ACCEPTED,), body=lambda: b"") as answer:
         place = answer.headers.get("Location")
     if not place:
-        raise RegistryError("the registry does not say where to send a blob", where=str(session.reference))
+        what = "the registry does not say where to send a blob"
+        raise RegistryError(what, where=str(session.reference), code="upload-location-missing")
     mark = "&" if "?" in place else "?"
     headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
 

@@ -75,7 +75,8 @@ class Credentials:
         try:
             headers, _ = backend.authenticate_request(response, {}, refresh=True)
         except _ODD as error:
-            raise RegistryError(f"its token cannot be read: {first_line(error)}", where=self._reference.host) from error
+            what = f"its token cannot be read: {first_line(error)}"
+            raise RegistryError(what, where=self._reference.host, code="invalid-token") from error
         found: str | None = headers.get("Authorization")
         return found
 
@@ -92,6 +93,7 @@ class Credentials:
                     f"the credentials that docker or oras keep cannot be read: {first_line(error)}",
                     where="~/.docker/config.json",
                     hint=f"log in again: docker login {self._reference.host}",
+                    code="invalid-credentials-file",
                 ) from error
             self._backend = backend
         return self._backend

@@ -143,6 +143,7 @@ def kind_of(data: bytes, where: str) -> AttachmentKind:
         "this is no signature, attestation or SBOM that could be attached",
         where=where,
         hint="attach a Sigstore bundle, an in-toto statement or its DSSE envelope, or CycloneDX, each as JSON",
+        code="unknown-attachment",
     )
 
 
@@ -197,7 +198,8 @@ def archive_layer(manifest: ImageManifest, where: str) -> Descriptor:
 def attachment_layer(manifest: ImageManifest, subject: str, where: str) -> Descriptor:
     """Return what names an attachment's bytes. Raises DamagedArchiveError where it refers to something else."""
     if manifest.subject is None or manifest.subject.digest != subject:
-        raise DamagedArchiveError("it is listed as a referrer, and refers to something else", where=where)
+        what = "it is listed as a referrer, and refers to something else"
+        raise DamagedArchiveError(what, where=where, code="referrer-mismatch")
     if len(manifest.layers) != 1:
         raise DamagedArchiveError(f"it holds {len(manifest.layers)} files, an attachment is one", where=where)
     layer = manifest.layers[0]

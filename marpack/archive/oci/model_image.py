@@ -81,7 +81,7 @@ class _LayerStream:
         elif self._place < ended:
             data = self._file.read(min(count, ended - self._place))
             if not data:
-                raise UsageError("the file changes while it is pushed", hint="push it again")
+                raise UsageError("the file changes while it is pushed", hint="push it again", code="file-changed")
         else:
             data = self._end[self._place - ended : self._place - ended + count]
         self._place += len(data)
@@ -103,7 +103,8 @@ def push_model_image(session: RegistrySession, plan: PushPlan, *, bar: Bar = no_
     tag = writable_tag(session)
     if plan.attachments:
         what = "signatures, attestations and SBOMs are kept beside an archive, not beside a model image"
-        raise UsageError(what, where=plan.attachments[0][0].file, hint="--no-attach leaves them out")
+        file, hint = plan.attachments[0][0].file, "--no-attach leaves them out"
+        raise UsageError(what, where=file, hint=hint, code="model-image-attachment")
     layer = _described(plan, bar)
     with bar("pushing", layer.size) as progress:
         sent = layer.size if upload(session, layer, partial(_opened, plan), progress) else 0

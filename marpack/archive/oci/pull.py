@@ -101,7 +101,8 @@ def _target(output: str | None, layer: Descriptor, reference: Reference) -> Path
         return Path(output or "") / title_of(layer, reference)
     if not output.endswith(suffix):
         what = f"the server tells an archive's form by its name: this one's must end in {suffix}"
-        raise UsageError(what, where=f"-o {output}", hint="name a folder, and the file gets its own name")
+        hint = "name a folder, and the file gets its own name"
+        raise UsageError(what, where=f"-o {output}", hint=hint, code="wrong-suffix")
     return Path(output)
 
 

@@ -113,9 +113,8 @@ def writable_tag(session: RegistrySession) -> str:
     reference = session.reference
     if reference.tag is None or reference.digest is not None:
         hint = f"write {reference.host}/{reference.repository}:TAG behind oci://"
-        raise UsageError(
-            "what is pushed has the digest that it has: only a tag can be set", where=str(reference), hint=hint
-        )
+        what = "what is pushed has the digest that it has: only a tag can be set"
+        raise UsageError(what, where=str(reference), hint=hint, code="tag-required")
     return reference.tag
 
 
@@ -133,7 +132,8 @@ def upload_file(session: RegistrySession, path: Path, blob: Descriptor, progress
 def _unchanged(path: Path, size: int) -> Iterator[BinaryIO]:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size != size:
-            raise UsageError("the file changes while it is pushed", where=str(path), hint="push it again")
+            what, hint = "the file changes while it is pushed", "push it again"
+            raise UsageError(what, where=str(path), hint=hint, code="file-changed")
         yield file
 
 
@@ -165,7 +165,8 @@ def _attachment(path: Path) -> tuple[Attachment, bytes]:
         if not stat.S_ISREG(status.st_mode):
             raise UsageError("this is no file", where=where, hint="name the signature, attestation or SBOM itself")
         if status.st_size > MAX_ATTACHMENT:
-            raise UsageError(f"it has {status.st_size:,} bytes, {MAX_ATTACHMENT:,} is the most", where=where)
+            what = f"it has {status.st_size:,} bytes, {MAX_ATTACHMENT:,} is the most"
+            raise UsageError(what, where=where, code="attachment-too-large")
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=where) from None

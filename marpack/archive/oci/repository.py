@@ -60,7 +60,7 @@ def manifest_bytes(session: RegistrySession, name: str) -> bytes:
     for asked in (name, said):
         if asked.startswith("sha256:") and asked != digest:
             what = f"the registry sends another manifest than it names: its digest is {digest}, it should be {asked}"
-            raise DamagedArchiveError(what, where=str(session.reference), hint=LIES)
+            raise DamagedArchiveError(what, where=str(session.reference), hint=LIES, code="digest-mismatch")
     return data
 
 
@@ -77,7 +77,7 @@ def put_manifest(session: RegistrySession, manifest: Struct, name: str, media_ty
         said, lists = answer.headers.get(_OWN_DIGEST, ""), "OCI-Subject" in answer.headers
     if said.startswith("sha256:") and said != digest_of_bytes(data):
         what = f"the registry took the manifest for another: it says {said}, and it is {digest_of_bytes(data)}"
-        raise RegistryError(what, where=str(session.reference), hint="push it again")
+        raise RegistryError(what, where=str(session.reference), hint="push it again", code="upload-mismatch")
     return lists
 
 

@@ -78,7 +78,8 @@ class Answer:
             with budget.waiting(lambda: len(received)):
                 received = self._response.raw.read1(min(count, _BLOCK), decode_content=False)
         except TimeoutError:
-            raise RegistryError(f"it is too slow: {budget.spent:.0f} s were waited for it", where=self.where) from None
+            what = f"it is too slow: {budget.spent:.0f} s were waited for it"
+            raise RegistryError(what, where=self.where, code="too-slow") from None
         except BROKEN as error:
             raise CutError(f"the connection broke off: {first_line(error)}", where=self.where) from None
         return received
@@ -89,7 +90,9 @@ class Answer:
         while block := self.read(_BLOCK, budget):
             data += block
             if len(data) > maximum:
-                raise RegistryError(f"it sends more than {maximum:,} bytes", where=self.where)
+                raise RegistryError(
+                    f"it sends more than {maximum:,} bytes", where=self.where, code="response-too-large"
+                )
         if self.length is not None and len(data) < self.length and self._response.request.method != "HEAD":
             raise CutError(f"the connection broke off after {len(data):,} of {self.length:,} bytes", where=self.where)
         return bytes(data)
@@ -223,14 +226,17 @@ class RegistrySession:
         except SSLError as error:
             hint = "is its certificate signed by whom this machine trusts? REQUESTS_CA_BUNDLE names others"
             what = f"no safe connection to {host}: {_reason(error)}"
-            raise RegistryError(what, where=where, hint=f"{hint}; --plain-http is for registries without") from None
+            hint = f"{hint}; --plain-http is for registries without"
+            raise RegistryError(what, where=where, hint=hint, code="tls-failed") from None
         except ConnectTimeout:
-            raise RegistryError(f"{host} cannot be reached: no answer in {CONNECT} s", where=where) from None
+            what = f"{host} cannot be reached: no answer in {CONNECT} s"
+            raise RegistryError(what, where=where, code="unreachable") from None
         except Timeout:
             raise CutError(f"{host} does not answer: {TIMEOUT} s were waited for it", where=where) from None
         except requests.ConnectionError as error:
             if _is_unreachable(error):
-                raise RegistryError(f"{host} cannot be reached: {_reason(error)}", where=where) from None
+                what = f"{host} cannot be reached: {_reason(error)}"
+                raise RegistryError(what, where=where, code="unreachable") from None
             raise CutError(f"the connection broke off: {_reason(error)}", where=where) from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise RegistryError(f"{host} cannot be asked: {_reason(error)}", where=where) from None
@@ -253,6 +259,7 @@ class RegistrySession:
             f"it points to {parts.scheme}://{parts.hostname}, and what is said there is heard by everyone",
             where=str(self.reference),
             hint="--plain-http allows it, within a network of your own",
+            code="insecure-address",
         )
 
     def _refused(self, answer: Answer, method: str) -> MarpackError:
@@ -266,21 +273,26 @@ class RegistrySession:
             hint = "check host, repository and tag; some registries hide what one may not see, too"
             return RegistryError(f"there is no such thing in the registry{said}", where=where, hint=hint)
         if status in _BUSY:
-            return RegistryError(f"the registry is too busy: it answers {status}{said}", where=where, hint="try later")
+            what = f"the registry is too busy: it answers {status}{said}"
+            return RegistryError(what, where=where, hint="try later", code="registry-busy")
         if problem.code in ("DIGEST_INVALID", "SIZE_INVALID"):
             hint = "does anything still write to the file? push it again"
-            return RegistryError(f"what arrived there is not what was announced{said}", where=where, hint=hint)
+            what = f"what arrived there is not what was announced{said}"
+            return RegistryError(what, where=where, hint=hint, code="upload-mismatch")
         what = f"the registry answers {status} to {method}{said}"
-        return RegistryError(what, where=where, hint=None if problem.code else "is it an OCI registry? check the host")
+        hint = "" if problem.code else "is it an OCI registry? check the host"
+        return RegistryError(what, where=where, hint=hint or None, code="unexpected-status")
 
     def _not_allowed(self, status: int, said: str) -> MarpackError:
         host = self.reference.host
         if self._credentials.known:
             what, hint = f"the registry refuses the credentials for {host}", f"log in again: docker login {host}"
+            code = "credentials-refused"
         else:
             what, hint = f"the registry wants credentials, and none are known for {host}", f"docker login {host}"
+            code = "credentials-missing"
         return RegistryError(
-            f"{what} ({status}{said})", where=str(self.reference), hint=f"{hint}; oras login does, too"
+            f"{what} ({status}{said})", where=str(self.reference), hint=f"{hint}; oras login does, too", code=code
         )
 
 

@@ -25,12 +25,13 @@ Place = tuple[int, int]  # line, column
 def check_names(modules: Iterable[Module]) -> Iterator[Finding]:
     """Yield a finding for each undefined name of some modules, at the line of its first use."""
     for module in modules:
+        nodes = list(walk(module.tree))
         try:
-            undefined = _undefined(module.tree)
+            undefined = _undefined(module.tree, nodes)
         except RecursionError:
             yield GAVE_UP.note("its names could not be looked up", module.member)
             continue
-        is_dynamic = any(isinstance(node, ast.Name) and node.id in _DYNAMIC for node in walk(module.tree))
+        is_dynamic = bool(undefined) and any(isinstance(node, ast.Name) and node.id in _DYNAMIC for node in nodes)
         for name, line in undefined.items():
             message = f"the name '{name}' is not defined"
             if is_dynamic:
@@ -45,15 +46,15 @@ def _hint(module: Module, name: str) -> str | None:
     return suggestion(name, module.scope.names)
 
 
-def _undefined(tree: ast.Module) -> dict[str, int]:
-    """Return each undefined name with the line of its first use."""
-    if not _is_decidable(tree):
+def _undefined(tree: ast.Module, nodes: list[ast.AST]) -> dict[str, int]:
+    """Return each undefined name with the line of its first use; `nodes` are the tree's."""
+    if not _is_decidable(nodes):
         return {}
     from pyflakes import checker, messages  # noqa: PLC0415 - an archive without Python files need not wait for it
 
-    unread = set(_unread(tree))
+    unread = set(_unread(tree, nodes))
     # pyflakes takes a name for deleted in functions that are called before it is.
-    deleted = {node.id for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
+    deleted = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)}
     found: dict[str, int] = {}
     try:
         reported = checker.Checker(tree, builtins=_GIVEN, withDoctest=False).messages
@@ -68,24 +69,23 @@ def _undefined(tree: ast.Module) -> dict[str, int]:
     return found
 
 
-def _is_decidable(tree: ast.Module) -> bool:
+def _is_decidable(nodes: list[ast.AST]) -> bool:
     """Say whether a module's source shows its names: a star import hides them.
 
     pyflakes takes time by the square of a module's global statements, so one with very many is left alone.
     """
-    nodes = list(walk(tree))
     starred = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes)
     return not starred and sum(len(node.names) for node in nodes if isinstance(node, ast.Global)) <= _MAX_GLOBALS
 
 
-def _unread(tree: ast.Module) -> Iterator[Place]:
+def _unread(tree: ast.Module, nodes: list[ast.AST]) -> Iterator[Place]:
     """Yield the places of names that Python does not look up: in text, and in annotations that are not evaluated."""
     postponed = any(
         isinstance(node, ast.ImportFrom) and node.module == "__future__" and node.names[0].name == "annotations"
         for node in tree.body
     )
-    pieces = {id(piece) for node in walk(tree) if isinstance(node, ast.JoinedStr) for piece in node.values}
-    for node in walk(tree):
+    pieces = {id(piece) for node in nodes if isinstance(node, ast.JoinedStr) for piece in node.values}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
             yield node.lineno, node.col_offset
         for annotation in _annotations(node, postponed=postponed):

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+from refusals import has_code
 from registries import Asked, FakeRegistry, Reply, sha256
 
 from marpack.archive.http_opener import WaitBudget
@@ -150,7 +151,7 @@ def test_without_ranges_it_ends_where_it_always_breaks_off(
     fake: FakeRegistry, session: RegistrySession, pauses: list[float]
 ):
     fake.rules = [lambda asked: Reply(200, DATA, cut=1000)]
-    with pytest.raises(RegistryError, match=r"1,000 of 256,000 bytes had come, and no attempt brought more"):
+    with pytest.raises(RegistryError, check=has_code("download-incomplete", "1,000", "256,000")):
         fetched(session)
     assert len(fake.asked) == 5
 
@@ -184,7 +185,7 @@ PLACES = {
 @pytest.mark.parametrize("name", PLACES)
 def test_another_range_is_refused(name: str, fake: FakeRegistry, session: RegistrySession, pauses: list[float]):
     fake.rules = [once(Reply(200, DATA, cut=1000)), lambda asked: Reply(206, DATA[1000:], PLACES[name])]
-    with pytest.raises(DamagedArchiveError, match="another part of the blob than it was asked for"):
+    with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
         fetched(session)
 
 
@@ -198,7 +199,7 @@ def test_a_range_of_another_whole_is_refused(fake: FakeRegistry, session: Regist
 def test_a_trickle_is_not_waited_for(fake: FakeRegistry, session: RegistrySession, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("marpack.archive.oci.blobs.WaitBudget", lambda: WaitBudget(0.1))
     fake.rules = [lambda asked: Reply(200, DATA, wait=0.01)]
-    with pytest.raises(RegistryError, match="it is too slow"):
+    with pytest.raises(RegistryError, check=has_code("too-slow")):
         fetched(session)
 
 
@@ -218,7 +219,7 @@ def test_a_range_alone(fake: FakeRegistry, session: RegistrySession):
     fake.rules = [lambda asked: Reply(200, DATA)]
     assert blob.ranged(5, 9) is None
     fake.rules = [lambda asked: Reply(206, DATA[5:8], {"Content-Range": f"bytes 5-7/{SIZE}"})]
-    with pytest.raises(DamagedArchiveError, match="other bytes than it was asked for"):
+    with pytest.raises(DamagedArchiveError, check=has_code("wrong-range")):
         blob.ranged(5, 9)
 
 
@@ -265,13 +266,13 @@ def test_an_upload_that_breaks_off_is_sent_again(fake: FakeRegistry, session: Re
 
 def test_other_bytes_than_announced_are_refused(fake: FakeRegistry, session: RegistrySession):
     digest = f"sha256:{hashlib.sha256(b'').hexdigest()}"
-    with pytest.raises(RegistryError, match="what arrived there is not what was announced"):
+    with pytest.raises(RegistryError, check=has_code("upload-mismatch")):
         sent(session, Descriptor(media_type="x", digest=digest, size=SIZE))
 
 
 def test_a_registry_that_says_no_place(fake: FakeRegistry, session: RegistrySession):
     fake.rules = [lambda asked: Reply(202) if asked.method == "POST" else None]
-    with pytest.raises(RegistryError, match="does not say where to send"):
+    with pytest.raises(RegistryError, check=has_code("upload-location-missing")):
         sent(session)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from refusals import has_code
 from registries import FakeRegistry, served, sha256
 
 from marpack.archive.oci.model_image import push_model_image
@@ -89,7 +90,7 @@ def test_it_is_no_archive_to_pull(fake: FakeRegistry, mar: Path, tmp_path: Path)
 
 def test_nothing_is_attached_to_it(fake: FakeRegistry, mar: Path, tmp_path: Path):
     (tmp_path / "x.json").write_text('{"bomFormat": "CycloneDX"}')
-    with pytest.raises(UsageError, match="not beside a model image"):
+    with pytest.raises(UsageError, check=has_code("model-image-attachment", "--no-attach")):
         pushed(fake.host, mar, tmp_path / "x.json")
     assert fake.asked == []
 
@@ -99,6 +100,6 @@ def test_a_file_that_shrinks_meanwhile(fake: FakeRegistry, mar: Path):
     mar.write_bytes(b"short")
     with (
         RegistrySession(Reference.parse(f"oci://{fake.host}/team/image:1.0")) as session,
-        pytest.raises(UsageError, match="changes while it is pushed"),
+        pytest.raises(UsageError, check=has_code("file-changed")),
     ):
         push_model_image(session, plan)

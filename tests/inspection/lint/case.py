@@ -90,6 +90,14 @@ class Case:
         return lint(Members(self.members), self.manifest, target=self.target)
 
 
+def check_case(case: Case) -> None:
+    """Assert that the checks find in a case what it expects, each with a hint and without a full stop."""
+    found = case.findings()
+    assert told(found) == sorted(case.expected)
+    assert not [finding.message for finding in found if finding.message.endswith(".")]
+    assert not [finding.code for finding in found if not finding.hint]
+
+
 def told(findings: Iterable[Finding]) -> list[str]:
     """Return findings as tables write them."""
     return sorted(f"{item.severity[0].upper()} {item.code} {item.where}" for item in findings)

@@ -1,13 +1,13 @@
 """Entry points and model files as the server counts, constructs and calls them."""
 
 import pytest
-from inspection.lint.case import BASE, CLASS, FUNCTION, Case, told
+from inspection.lint.case import BASE, CLASS, FUNCTION, Case, check_case, told
 from inspection.lint.handler_cases import CASES, EAGER, handler, stages
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_finds_exactly(case):
-    assert told(case.findings()) == sorted(case.expected)
+    check_case(case)
 
 
 @pytest.mark.parametrize(("count", "listed"), [(6, "A0, A1, A2, A3, A4, A5"), (7, "A0, A1, A2, A3, A4, A5, …")])
@@ -36,8 +36,8 @@ def test_hints_at_the_handler_that_was_meant(entry, files, hint):
 def test_hints_at_the_imported_class_to_derive_from(imported):
     others = "".join(f"from torch import a{number}\n" for number in range(imported - 1))
     found = handler("derive", f"{others}from ts.torch_handler.base_handler import BaseHandler\n").findings()
-    hints = [finding.hint for finding in found if finding.code == "handler-no-entry"]
-    assert (hints == ["derive one class: class Handler(BaseHandler): pass"]) is (imported <= 100)
+    (hint,) = (finding.hint for finding in found if finding.code == "handler-no-entry")
+    assert ("class Handler(BaseHandler): pass" in (hint or "")) is (imported <= 100)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import signal
 from collections.abc import Iterable, Iterator
@@ -33,7 +34,9 @@ def _bounded() -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(PATIENCE)
+    gc.disable()  # going through large trees again and again costs two fifths of the time
     yield
+    gc.enable()
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
 
