@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from days import by_day
 from gate.archives import archive, examine, failures
+from lazy import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = """

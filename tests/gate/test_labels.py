@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from days import by_day
 from gate.archives import HANDLER, archive, examine, failures
+from lazy import torch
 
 from marpack.gate.check import CheckSelection
 from marpack.gate.checks.labels import known_labels, named_in, unknown_labels

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from lazy import pa, pq
 from scoring.small_tables import InProcessPool, plan_of, table, written
 
 from marpack import RowMapping, Scorer
@@ -29,8 +28,6 @@ from marpack.scoring.local import RowRange, score_range
 from marpack.scoring.parts import OutputFolder
 
 pytestmark = [pytest.mark.nightly, pytest.mark.ray]  # a cluster, and a dozen actors that import torch each
-if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
-    pytest.importorskip("ray")
 
 HANDLER = """
 import os, psutil, signal, time
@@ -52,6 +49,12 @@ MakeMar = Callable[..., Path]
 ROWS = 600
 _FULL = 200_000  # bytes in a file: more than Ray's logs have, less than a part of long texts
 ECHO = ("--text", "t", "--select", "echo=echo", "--part-rows", "50")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_installed() -> None:
+    if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
+        pytest.importorskip("ray")
 
 
 @pytest.fixture(scope="module")
