@@ -3,7 +3,8 @@
 from importlib import import_module
 from typing import Any
 
-_COLLECTION = ("__bases__", "__test__", "__wrapped__", "_mock_name")  # pytest reads these of every name in a test module
+# pytest reads these attributes of every name in a test module.
+_COLLECTION = ("__bases__", "__test__", "__wrapped__", "_mock_name")
 
 
 class LazyModule:
