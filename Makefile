@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 DIGITS := examples/digits
 # Two more than there are cores: many tests wait, for servers, for workers and for handlers that hang.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
 .PHONY: demo test test-all nightly ray fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference pictures clean
@@ -35,7 +35,7 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 tests: $(VENV)/.dev
-	$(PYTEST) $(TESTS)
+	$(PYTEST) --dist worksteal $(TESTS)
 
 # With Java there is a real TorchServe to compare with, in a venv of its own; without it those tests say so and skip.
 test-all: $(VENV)/.dev peer
