@@ -1,6 +1,7 @@
 # Two commands on a fresh machine: `make demo` does the main job on real data, `make test` checks what a change needs.
 # `make test-all` runs the rest: what takes minutes, and what is compared with a real TorchServe. All they need is
-# Python 3.11 or newer, and for that comparison Java 11 or newer.
+# Python 3.11 or newer, and for that comparison Java 11 or newer. `make test-all FULL=1` makes every comparison;
+# otherwise a tenth of them is enough for a change that cannot affect them (tests/conformance/scope.py: the rule).
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,17 +10,19 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 DIGITS := examples/digits
 # Two more than there are cores: many tests wait, for servers, for workers and for handlers that hang.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference pictures clean
+.PHONY: demo test test-all nightly ray fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack inspect digits.mar
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack run digits.mar --input samples/
 
-test: lint types layers tests
+# The first three need one core, which the tests, many of which wait, leave to them.
+test: $(VENV)/.dev
+	@$(MAKE) --jobs --output-sync=line lint types layers tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -32,12 +35,20 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 tests: $(VENV)/.dev
-	$(PYTEST) $(TESTS)
+	$(PYTEST) --dist worksteal $(TESTS)
 
 # With Java there is a real TorchServe to compare with, in a venv of its own; without it those tests say so and skip.
-# Clusters come after the rest, one by one: what starts with no core to spare gives up. (5: there were no such tests.)
 test-all: $(VENV)/.dev peer
-	MARPACK_PEER=$(PEER_BIN) $(PYTEST) -m "nightly and not ray" $(TESTS)
+	$(MAKE) nightly
+	$(MAKE) ray
+
+# One file's tests stay together: a real TorchServe, started for all of them, is not started by each process.
+nightly: $(VENV)/.dev
+	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=$(if $(FULL),all) $(PYTEST) --dist loadfile -m "nightly and not ray" $(TESTS)
+
+# Clusters, one by one and after the rest: Ray gives up if a node is not up within 30 s, as on a busy machine. (5: there
+# were no such tests.)
+ray: $(VENV)/.dev
 	$(BIN)/python -m pytest -m ray $(TESTS) || [ $$? = 5 ]
 
 # Bytes from elsewhere, changed at random: so many of each of five kinds. FUZZ=200 make fuzz: fewer.
@@ -52,7 +63,7 @@ fuzz-pickles: $(VENV)/.dev
 # Every test, each worker traced: it takes half as long again.
 coverage: $(VENV)/.dev peer
 	$(BIN)/coverage erase
-	MARPACK_PEER=$(PEER_BIN) $(PYTEST) -m "" --cov --cov-report= $(TESTS)
+	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "" --cov --cov-report= $(TESTS)
 	$(BIN)/coverage report
 
 peer: $(VENV)/.dev

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import msgspec
 import pytest
+from lazy import jsonschema
 
 import marpack
 from marpack.api import results

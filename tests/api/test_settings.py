@@ -6,9 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from lazy import pa, pq
 
 from marpack.api.settings import (
     Consent,

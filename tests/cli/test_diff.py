@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
+from lazy import torch
 from msgspec import Struct
 
 from marpack.cli.main import main

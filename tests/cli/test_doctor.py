@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
+from lazy import jsonschema
 
 from marpack.api import doctor as module
 from marpack.cli.main import main

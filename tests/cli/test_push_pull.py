@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from lazy import jsonschema
 from registries import FakeRegistry, Reply, log_in, sha256
 
 import marpack as api

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from cli.running import Terminal, marpack
 from command import command
+from lazy import pa, pq
 
 from marpack.cli.main import main
 from marpack.scoring.summary import ScoreSummary

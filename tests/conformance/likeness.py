@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from conformance.recording import Recording, Reply
@@ -34,6 +35,11 @@ def alike(one: Reply, other: Reply, *, numeric: bool) -> bool:
         return _close(json.loads(one.body), json.loads(other.body))
     except ValueError:
         return False
+
+
+def describe(different: Mapping[str, tuple[object, ...]]) -> str:
+    """Return each call that was answered differently, with marpack's reply, the server's and what else is known."""
+    return "\n".join(f"{name}:\n" + "\n".join(f"  {part!r}" for part in parts) for name, parts in different.items())
 
 
 def _close(one: object, other: object) -> bool:

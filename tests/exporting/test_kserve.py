@@ -5,10 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 from exporting.exports import ECHO, HOSTILE, MakeMar, exported
+from lazy import jsonschema
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "kserve"
 Json = Any  # whatever JSON is

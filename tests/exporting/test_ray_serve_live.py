@@ -24,8 +24,6 @@ import marpack
 from marpack.runner.inputs import type_of
 
 pytestmark = [pytest.mark.nightly, pytest.mark.ray]  # a cluster, and an application of Ray Serve for every example
-if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
-    pytest.importorskip("ray.serve", exc_type=ImportError)
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/marpack.yaml"))
@@ -170,6 +168,12 @@ def folder_for_ray() -> Iterator[Path]:
         patch.setenv("OMP_NUM_THREADS", "1")  # here as in a replica: sums depend on how they are split
         patch.delenv("RAY_ADDRESS", raising=False)
         yield Path(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_serve_installed() -> None:
+    if os.environ.get("MARPACK_REQUIRE_RAY") != "1":
+        pytest.importorskip("ray.serve", exc_type=ImportError)
 
 
 @pytest.fixture(scope="module")

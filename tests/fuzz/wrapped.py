@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-import torch
 from fuzz import seeds
 from fuzz.oracle import count, is_allowed, is_listed, some_variants
 from fuzz.streams import Maker
 from fuzz.unpicklers import JOBLIB, Variant, load_all
+from lazy import torch
 
 from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleScan, PickleVerdict, scan_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-import torch
+from lazy import torch
 
 from marpack.inspection.nested import NestedScan
 from marpack.inspection.pickles import PickleScan, scan_of

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import rich
-import torch
 from inspection.loaders import (
     HELD,
     Found,
@@ -24,6 +23,7 @@ from inspection.loaders import (
     torch_bytes,
 )
 from inspection.opcodes import CALLED, CODE, EVIL, MODULE, Ops, before, push, ref, short
+from lazy import torch
 
 # --- Imports whose module or name is an imported string ------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
 from inspection.array_payloads import array_rows, joblib_arrays, z_files
 from inspection.call_payloads import CALLS
 from inspection.file_payloads import exports, npy, numpys, tars, wrappings, zipped, zips
@@ -55,6 +54,7 @@ from inspection.opcodes import (
 from inspection.program_payloads import disguises, packages, programs
 from inspection.python_payloads import differences, helpers, other_arguments
 from inspection.row_payloads import places, second_streams
+from lazy import torch
 
 # --- 1. Numbers and lines that an unpickler takes ----------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
+from lazy import torch
 
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive

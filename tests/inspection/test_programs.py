@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from inspection.test_remote import packed
 from isal import isal_zlib
+from lazy import torch
 from weights.exports import changed, with_guard, with_node, write_small
 
 from marpack.archive.reader import open_archive

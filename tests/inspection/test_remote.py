@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 import pytest
-import torch
+from lazy import torch
 from refusals import has_code
 
 from marpack.archive.manifest import Manifest, ManifestModel

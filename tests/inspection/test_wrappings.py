@@ -42,6 +42,11 @@ def alone(data: bytes, **options: int) -> bytes:
     return lzma.compress(data, lzma.FORMAT_ALONE, filters=[{"id": lzma.FILTER_LZMA1, **options}])
 
 
+def with_dictionary(data: bytes, size: int) -> bytes:
+    """Return .lzma data that asks for a dictionary of `size` bytes, which compressing would have to allocate."""
+    return data[:1] + size.to_bytes(4, "little") + data[5:]
+
+
 COMPRESSED = {
     "gzip": gzip.compress(TEXT),
     "two gzips": gzip.compress(TEXT[:50]) + gzip.compress(TEXT[50:]),
@@ -51,7 +56,7 @@ COMPRESSED = {
     "two xz": lzma.compress(TEXT[:50]) + lzma.compress(TEXT[50:]),
     "lzma": alone(TEXT),
     "lzma of other properties": alone(TEXT, lc=0, lp=2, pb=0, dict_size=1 << 16),
-    "lzma, a dictionary larger than is needed": alone(TEXT, dict_size=3 << 28),
+    "lzma, a dictionary larger than is needed": with_dictionary(alone(TEXT), 3 << 28),
     **{f"zlib, window {window}": deflated(TEXT, window) for window in range(9, 16)},
 }
 

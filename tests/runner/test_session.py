@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from lazy import torch
 
 from marpack.api.settings import load_of
 from marpack.archive.protocol import INDEX_NAME, Archive
@@ -89,8 +89,9 @@ def test_a_number_beyond_the_devices_there_are_is_refused(monkeypatch: pytest.Mo
         Device.available("cuda:7")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA here")
 def test_a_device_that_only_the_system_has_is_refused_by_the_worker(make_mar):
+    if torch.cuda.is_available():
+        pytest.skip("there is CUDA here")
     load = load_of({}, Device.parse("cuda:1"), compiled=True)
     with pytest.raises(DeviceUnavailableError) as caught:
         Session.open(str(make_mar("def handle(data, context): return data")), options=load)

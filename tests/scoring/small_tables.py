@@ -1,12 +1,13 @@
 """Plans over small tables, and a pool that answers in this process."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from lazy import pa, pq
 
 from marpack.runner.client import BatchResult
 from marpack.runner.pool import Batch

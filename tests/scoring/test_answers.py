@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from lazy import pa
 
 from marpack.errors import UsageError
 from marpack.scoring.answers import AnswerColumns, AnswerField, Failure, FieldType, failure_of

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from conformance.forking import shared
+from lazy import pa, pq
 from scoring.small_tables import TEXT, InProcessPool, echo, plan_of, table, written
 
 from marpack.errors import OutputError, UsageError

@@ -1,5 +1,7 @@
 """Parts: whole or not at all, and an output folder that knows whose they are."""
 
+from __future__ import annotations
+
 import errno
 import hashlib
 import json
@@ -14,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from lazy import pa, pq
 from scoring.small_tables import plan_of, table
 
 from marpack.errors import OutputError, UsageError

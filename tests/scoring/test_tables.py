@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from lazy import pa, pq
 
 from marpack.errors import TableError, UsageError
 from marpack.scoring import batches, formats

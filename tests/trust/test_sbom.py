@@ -9,12 +9,12 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from fsspec.implementations.memory import MemoryFileSystem
 from refusals import has_code
 
@@ -33,7 +33,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/marpack.yaml"))
 HANDLER = "def handle(data, context):\n    return data\n"
 FORMS: dict[str, Any] = {".mar": "default", ".tar.gz": "tgz", "": "no-archive"}
-VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 # What any archive may say of itself in its index.
 ODD = {
     "license": "my own <terms>",
@@ -43,12 +42,19 @@ ODD = {
 }
 
 
+@cache
+def validator() -> Any:
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    return JsonStrictValidator(SchemaVersion.V1_6)
+
+
 def document(source: Path | str, folder: Path, **options: Any) -> Json:
     """Return the SBOM of an archive, held to the schema and to what the schema does not see."""
     output = folder / "sbom.json"
     marpack.inspect(source, sbom=output, **options)
     text = output.read_bytes()
-    assert VALIDATOR.validate_str(text.decode()) is None
+    assert validator().validate_str(text.decode()) is None
     made: Json = json.loads(text)
     check_references(made)
     return made
@@ -71,7 +77,7 @@ def check_references(made: Json) -> None:
 
 
 def test_the_judge_says_no_to_what_is_none() -> None:
-    assert VALIDATOR.validate_str('{"bomFormat": "CycloneDX", "specVersion": "1.6", "components": [{}]}') is not None
+    assert validator().validate_str('{"bomFormat": "CycloneDX", "specVersion": "1.6", "components": [{}]}') is not None
 
 
 def test_the_check_of_references_sees_what_the_schema_does_not() -> None:

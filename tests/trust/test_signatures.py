@@ -2,9 +2,8 @@ import json
 import zipfile
 from pathlib import Path
 
-import jsonschema
-import model_signing
 import pytest
+from lazy import jsonschema, model_signing
 from referencing import Registry, Resource
 from refusals import has_code
 from trust import vouched

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import io
 import pickle
 import shutil
@@ -5,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import torch
+from lazy import torch
 
 from marpack.weights.detect import detect
 from marpack.weights.kind import WeightsFormat

@@ -7,7 +7,6 @@ from struct import pack
 from typing import Any
 
 import pytest
-from torch._export.serde.serialize import _TORCH_TO_SERIALIZE_DTYPE as NUMBERS
 
 from marpack.weights import exported
 from marpack.weights.contents import WeightsSummary, read_contents
@@ -45,6 +44,8 @@ def contents_of(file: io.BytesIO, **options: Any) -> WeightsSummary:
 
 
 def test_the_numbers_of_dtypes_are_torchs_own() -> None:
+    from torch._export.serde.serialize import _TORCH_TO_SERIALIZE_DTYPE as NUMBERS
+
     args = [{"as_tensor": {"name": str(dtype)}} for dtype in NUMBERS]
     found = contents_of(program({str(dtype): meta(number.value) for dtype, number in NUMBERS.items()}, args))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from lazy import torch
 from weights import exports
 from weights.exports import Change, changed, members_of, with_guard, with_node, with_signature, with_size
 

@@ -9,8 +9,8 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import pytest
-import torch
 from isal import isal_zlib
+from lazy import torch
 
 from marpack.weights.programs import FIRST_BYTES, ProgramKind, named_kind, package_kind, program_kind
 from marpack.weights.torch_zip import TorchZip

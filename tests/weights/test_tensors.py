@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-import torch
+from lazy import torch
 
 from marpack.weights.pickle_stream import Global, Persistent, PickledCall, PickledDict
 from marpack.weights.tensors import ITEM_SIZES, Tensor, in_folder, placed_tensors

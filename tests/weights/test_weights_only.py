@@ -2,9 +2,11 @@ import inspect
 import pickle
 import re
 
-from torch import _weights_only_unpickler as restricted
+from lazy import LazyModule
 
 from marpack.weights.weights_only import ALLOWED, OPCODES
+
+restricted = LazyModule("torch._weights_only_unpickler")
 
 
 def test_the_allow_list_is_torchs_own() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oras.client import OrasClient
 from refusals import has_code
 from registries import Asked, FakeRegistry, Reply, log_in, served, sha256
 
@@ -108,6 +107,8 @@ def test_what_a_registry_holds_is_an_artifact(registry: str, mar: Path):
 
 def test_another_tool_pulls_the_same(registry: str, mar: Path, tmp_path: Path):
     pushed(registry, mar, name="judged/digits:1.0")
+    from oras.client import OrasClient
+
     client = OrasClient(insecure=True)
     (file,) = client.pull(target=f"{registry}/judged/digits:1.0", outdir=str(tmp_path / "theirs"))
     client.session.close()

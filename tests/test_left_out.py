@@ -1,0 +1,63 @@
+"""A run ends with a line for each missing tool, also where workers of pytest-xdist ran the tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from left_out import name_tool, summarize
+
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_one(number):
+    pytest.skip("no Chromium here: the page is not opened")
+
+def test_two():
+    pytest.importorskip("nothing_of_this_name")
+
+def test_three():
+    pytest.skip("root may write everywhere")
+
+def test_four():
+    pass
+"""
+
+
+@pytest.mark.parametrize("further", [(), ("-n", "2")], ids=["one process", "two workers"])
+def test_a_run_ends_with_the_tools_that_were_missing(tmp_path: Path, further: tuple[str, ...]) -> None:
+    (tmp_path / "test_tools.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    line = [sys.executable, "-m", "pytest", "-p", "left_out", "-q", *further]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    chromium, module, other, _ = done.stdout.splitlines()[-4:]
+    assert chromium.startswith("no Chromium: 2 ")
+    assert module.startswith("no nothing_of_this_name: 1 ")
+    assert "1 of 'root may write everywhere'" in other
+
+
+@pytest.mark.parametrize(
+    ("reason", "tool"),
+    [
+        ("no real TorchServe to compare with: there is no java on PATH", ("Java", "TorchServe")),
+        ("MARPACK_PEER does not name the folder of a torch-model-archiver 0.12", ("Java", "TorchServe")),
+        ("no docker-registry here: nothing is pushed to a real one", "docker-registry"),
+        ("no nbclient here: the notebook is not run", "Jupyter"),
+        ("could not import 'transformers': No module named 'transformers'", "transformers"),
+        ("pre-commit is not installed", "pre-commit"),
+        ("explanations need marpack[explain]", "marpack[explain]"),
+    ],
+)
+def test_reasons_name_tools(reason: str, tool: str) -> None:
+    named = name_tool(reason)
+    assert named is not None
+    assert named[0].startswith(tool)
+
+
+def test_no_skip_goes_without_a_line() -> None:
+    assert len([*summarize(["root may write everywhere", "could not import 'a': No module", "no Chromium"])]) == 3
+    assert [*summarize([])] == []
