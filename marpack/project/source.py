@@ -89,7 +89,12 @@ def resolve(
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
     if not path.exists():
-        raise UsageError("there is no such file or folder", where=source, hint="name a .mar, a .tar.gz or a project")
+        raise UsageError(
+            "there is no such file or folder",
+            where=source,
+            hint="name a .mar, a .tar.gz or a project",
+            code="source-not-found",
+        )
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
         return _resolve_project(load_project(path), bar, cache, allow_outside=allow_outside)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):
@@ -128,7 +133,12 @@ def _resolve_address(
         raise UsageError("over plain http anyone on the way could send another archive", where=where, hint=hint)
     if sha256 is None and not trusted:
         hint += "" if trusted is None else "; or take whatever is there: --trust-url"
-        raise UsageError("what lies at an address may change, and its code would be run", where=where, hint=hint)
+        raise UsageError(
+            "what lies at an address may change, and its code would be run",
+            where=where,
+            hint=hint,
+            code="untrusted-address",
+        )
     most = Limits().total if maximum is None else maximum
     path = fetch_whole(address, cache or Cache(), sha256=sha256, maximum=most, bar=bar)
     return ResolvedSource(path=path, reference=f"{where}#sha256={sha256}" if sha256 else where)

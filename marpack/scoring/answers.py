@@ -72,7 +72,7 @@ def field_type(name: str, where: str) -> FieldType:
     if name in set(FieldType):
         return FieldType(name)
     hint = did_you_mean(name, FieldType) or f"types are {', '.join(FieldType)}"
-    raise UsageError(f"{name!r} is no type", where=where, hint=hint)
+    raise UsageError(f"{name!r} is no type", where=where, hint=hint, code="unknown-type")
 
 
 def _as_text(value: Any) -> str:  # Any: JSON

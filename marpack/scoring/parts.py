@@ -254,7 +254,7 @@ class OutputFolder:
             folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UsageError(
-                "this is no folder", where=str(path), hint="name a folder that is not there yet"
+                "this is no folder", where=str(path), hint="name a folder that is not there yet", code="not-a-folder"
             ) from error
         except OSError as error:
             raise OutputError(f"the folder cannot be made: {error.strerror}", where=str(path)) from error
@@ -270,7 +270,12 @@ class OutputFolder:
         names = sorted(each.name for each in self.path.iterdir() if not each.name.startswith("."))
         if names and not resume:
             hint = f"--resume goes on with results that are of the same run; or {_ANOTHER}"
-            raise UsageError(f"the folder holds files already, such as {names[0]}", where=str(self.path), hint=hint)
+            raise UsageError(
+                f"the folder holds files already, such as {names[0]}",
+                where=str(self.path),
+                hint=hint,
+                code="folder-not-empty",
+            )
         for name in names:
             if name.endswith((".parquet", ".jsonl")) and (record := _record(self.path / name)) is not None:
                 self._check(record, name)
@@ -285,7 +290,12 @@ class OutputFolder:
     def _check(self, record: PartRecord, name: str) -> None:
         """Raise UsageError, in words, for a part of another run."""
         if (found := _difference(record, self._identity, self._plan)) is not None:
-            raise UsageError(f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER)
+            raise UsageError(
+                f"the folder holds results of {found}",
+                where=str(self.path / name),
+                hint=_ANOTHER,
+                code="resume-mismatch",
+            )
 
     def verify(self, names: Iterable[str]) -> None:
         """Raise OutputError for a part whose file differs from the bytes written."""

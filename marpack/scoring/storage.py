@@ -146,7 +146,7 @@ class FileFolder:
         elif Path(self._root).is_dir():
             self._base = os.path.realpath(self._root)
         else:
-            raise UsageError("the root is no folder", where=self._root)
+            raise UsageError("the root is no folder", where=self._root, code="not-a-folder")
 
     def read(self, name: str, max_bytes: int) -> bytes:
         """Return a file's bytes.

@@ -225,12 +225,16 @@ class RegistrySession:
             what = f"no safe connection to {host}: {_reason(error)}"
             raise RegistryError(what, where=where, hint=f"{hint}; --plain-http is for registries without") from None
         except ConnectTimeout:
-            raise RegistryError(f"{host} cannot be reached: no answer in {CONNECT} s", where=where) from None
+            raise RegistryError(
+                f"{host} cannot be reached: no answer in {CONNECT} s", where=where, code="registry-unreachable"
+            ) from None
         except Timeout:
             raise CutError(f"{host} does not answer: {TIMEOUT} s were waited for it", where=where) from None
         except requests.ConnectionError as error:
             if _is_unreachable(error):
-                raise RegistryError(f"{host} cannot be reached: {_reason(error)}", where=where) from None
+                raise RegistryError(
+                    f"{host} cannot be reached: {_reason(error)}", where=where, code="registry-unreachable"
+                ) from None
             raise CutError(f"the connection broke off: {_reason(error)}", where=where) from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise RegistryError(f"{host} cannot be asked: {_reason(error)}", where=where) from None

@@ -51,7 +51,9 @@ class WrittenFiles(Struct, frozen=True, kw_only=True):
 def new_folder(folder: Path, *, hint: str) -> Path:
     """Return where an archive's project goes, named as its model is; UsageError if something is there already."""
     if os.path.lexists(folder):
-        raise UsageError("there is something of the model's name already", where=str(folder), hint=hint)
+        raise UsageError(
+            "there is something of the model's name already", where=str(folder), hint=hint, code="output-exists"
+        )
     return folder
 
 
@@ -91,7 +93,9 @@ def _is_there(folder: Path, name: str) -> bool:
         if os.path.lexists(folder / parent) and not (folder / parent).is_dir():
             raise ScaffoldError(f"{parent} is a file, and {name} needs a folder there", where=str(folder / parent))
     if path.is_dir():
-        raise ScaffoldError(f"{name} is a folder, where a file is to be", where=str(path), hint="move it away")
+        raise ScaffoldError(
+            f"{name} is a folder, where a file is to be", where=str(path), hint="move it away", code="folder-in-the-way"
+        )
     return os.path.lexists(path)
 
 
