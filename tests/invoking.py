@@ -3,6 +3,7 @@
 A process of its own costs 170 ms more. Only tests of signals, terminals, streams and start-up need one.
 """
 
+import gc
 import io
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -69,7 +71,7 @@ def invoke(
         errors.append(error)
         return tell_json(error, words)
 
-    with pytest.MonkeyPatch.context() as patch, _kept_signals():
+    with _kept_process(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", streams[0])
         patch.setattr(sys, "stderr", streams[1])
         patch.setattr(sys, "stdin", stdin_stream)
@@ -82,7 +84,7 @@ def invoke(
         if forks:
             patch.setattr(Worker, "spawn", _forked(Worker.spawn))
         with pytest.raises(SystemExit) as ended:
-            cli.main(args)
+            copy_context().run(cli.main, args)
     for stream in (*streams, stdin_stream):
         stream.close()
     stdout, stderr = map(_content, files)
@@ -115,13 +117,18 @@ def _forked(spawn: Any) -> Any:
 
 
 @contextmanager
-def _kept_signals() -> Iterator[None]:
-    """Leave this process's signal handlers as they were."""
+def _kept_process() -> Iterator[None]:
+    """Leave this process as it was: its signal handlers, its environment, and whether it collects garbage."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    wakeup = signal.set_wakeup_fd(-1)
+    wakeup, environment, collects = signal.set_wakeup_fd(-1), dict(os.environ), gc.isenabled()
     try:
         yield
     finally:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        if collects:  # `inspect` ends before there is anything to collect
+            gc.enable()
