@@ -13,7 +13,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all nightly ray fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference pictures clean
+.PHONY: demo test test-all nightly ray fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference snapshots pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -92,6 +92,10 @@ docs: $(VENV)/.dev
 # What the docs are printed from the code: run after changing a message, a help text or the API.
 reference: $(VENV)/.dev
 	$(BIN)/python -m tools.reference
+
+# What each command prints, in tests/snapshots: run after changing a message, and look at the difference.
+snapshots: $(VENV)/.dev
+	SNAPSHOTS=write $(BIN)/python -m pytest -q tests/cli/test_snapshots.py
 
 pictures: $(VENV)/.dev
 	$(BIN)/python -m tools.pictures

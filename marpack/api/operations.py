@@ -163,7 +163,7 @@ def unpacked(
 
     if "://" not in source and not os.path.lexists(source):
         hint = "name a .mar, a .tar.gz or a model folder"
-        raise UsageError("there is no such file or folder", where=source, hint=hint)
+        raise UsageError("there is no such file or folder", where=source, hint=hint, code="source-not-found")
     with _opened(source, limits, bar, whole=True, allow_outside=allow_outside) as archive:
         report = unpack(archive, folder, only=only, replace=force, bar=bar)
     return _as_named(report, source=source)
@@ -211,7 +211,8 @@ def _commit(text: str | None) -> str | None:
     if text is None or re.fullmatch(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}", text):
         return text and text.lower()
     what = "this is no commit: one has 40 hexadecimal digits, or 64"
-    raise UsageError(what, where=f"--source-commit {shortened(text)}".strip(), hint="git rev-parse HEAD prints it")
+    where = f"--source-commit {shortened(text)}".strip()
+    raise UsageError(what, where=where, hint="git rev-parse HEAD prints it", code="invalid-commit")
 
 
 def _planned(project: str | None, options: Options, bar: Bar) -> PlanResult:
@@ -286,7 +287,9 @@ def _created_on(epoch: str | None) -> str | None:
     try:
         moment = datetime.fromtimestamp(int(epoch), UTC)
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"SOURCE_DATE_EPOCH is '{epoch}', which is no number of seconds since 1970") from None
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH is '{epoch}', which is no number of seconds since 1970", code="invalid-source-date"
+        ) from None
     return moment.strftime("%d/%m/%Y %H:%M:%S")
 
 

@@ -209,7 +209,9 @@ def _png(image: Any, where: str) -> bytes:  # Any: a PIL.Image.Image
     # What Pillow raises for a picture that is broken or closed; before 13 also a SystemError for one without a pixel.
     except (OSError, ValueError, SyntaxError, SystemError) as error:
         what = f"this picture cannot be sent as PNG: {first_line(error)}"
-        raise UsageError(what, where=where, hint="open it again; or send its file: Path(…)") from error
+        raise UsageError(
+            what, where=where, hint="open it again; or send its file: Path(…)", code="invalid-picture"
+        ) from error
     return buffer.getvalue()
 
 

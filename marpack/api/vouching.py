@@ -231,7 +231,9 @@ class Attester:
 
         if file is None and key is not None:
             hint = "name its file: --attest FILE"
-            raise UsageError("a key signs an attestation, and none was asked for", hint=hint)
+            raise UsageError(
+                "a key signs an attestation, and none was asked for", hint=hint, code="key-without-attestation"
+            )
         expect_writable(file, option=option)
         self._file, self._key, self._option = file, key, option
         self._isolated = isolated
@@ -288,4 +290,9 @@ def _file(archive: str) -> Path:
     if path.is_file():
         return path
     hint = "pack it: marpack build" if path.is_dir() else "name a .mar or a .tar.gz on this machine"
-    raise UsageError("only an archive's file can be vouched for, by its SHA-256", where=archive, hint=hint)
+    raise UsageError(
+        "only an archive's file can be vouched for, by its SHA-256",
+        where=archive,
+        hint=hint,
+        code="not-an-archive-file",
+    )

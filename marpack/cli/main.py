@@ -87,6 +87,7 @@ class LazyGroup(click.Group):
             raise UsageError(
                 f"marpack {args[0]} needs Linux or macOS: handlers run in processes as the server's do",
                 hint="use it within WSL, or in a container; build, inspect, diff and unpack work on Windows, too",
+                code="unsupported-platform",
             )
         return super().resolve_command(ctx, args)
 

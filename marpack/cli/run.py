@@ -313,7 +313,12 @@ def recorder_of(source: str | None, options: Options, stack: ExitStack) -> Recor
 
 def _expect_inputs(options: Options, where: str) -> None:
     if not options["inputs"] and not options["data"]:
-        raise UsageError("there is nothing to record", where=where, hint="name inputs: --record --input FILE…")
+        raise UsageError(
+            "there is nothing to record",
+            where=where,
+            hint="name inputs: --record --input FILE…",
+            code="nothing-to-record",
+        )
 
 
 def _path(folder: Path, name: str) -> str:

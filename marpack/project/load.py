@@ -231,7 +231,7 @@ def load_project(folder: Path) -> Project:
 
 def _no_project(folder: Path, file: Path) -> NoProjectError:
     if not folder.exists():
-        return NoProjectError("there is no such folder", where=str(folder))
+        return NoProjectError("there is no such folder", where=str(folder), code="source-not-found")
     if not folder.is_dir():
         return NoProjectError(
             f"this is no project: a project is a folder with a {FILE_NAME}, or that file", where=str(folder)

@@ -49,7 +49,7 @@ def expect_writable(path: str | None, *, option: str) -> None:
     except (OSError, ValueError) as error:
         why = str(error)
     if why is not None:
-        raise UsageError(f"the result cannot be written: {why}", where=f"{option} {path}".strip())
+        raise UsageError(f"the result cannot be written: {why}", where=f"{option} {path}".strip(), code="output")
 
 
 def write_whole(path: str, data: bytes, *, option: str) -> None:
@@ -65,4 +65,4 @@ def write_whole(path: str, data: bytes, *, option: str) -> None:
             replace_file(file, data)
     except OSError as error:
         what = f"the result cannot be written: {error.strerror}"
-        raise UsageError(what, where=f"{option} {path}") from error
+        raise UsageError(what, where=f"{option} {path}", code="output") from error

@@ -115,7 +115,7 @@ class ResultsLog:
         try:
             self._file = Path(path).open("ab+")  # noqa: SIM115 - closed by `close`
         except OSError as error:
-            raise UsageError(f"the results cannot be written: {error.strerror}", where=path) from error
+            raise UsageError(f"the results cannot be written: {error.strerror}", where=path, code="output") from error
         with ExitStack() as on_error:
             on_error.callback(self._file.close)
             self._lock()

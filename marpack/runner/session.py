@@ -193,6 +193,7 @@ def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
             "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image",
             where=f"{archive.source}!{MANIFEST_NAME}",
             hint="build it with --runtime python, or try it on a server built with that backend",
+            code="unsupported-runtime",
         )
 
 

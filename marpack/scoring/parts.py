@@ -278,7 +278,7 @@ class OutputFolder:
                 f"the folder holds files already, such as {names[0]}",
                 where=str(self.path),
                 hint=hint,
-                code="output-not-empty",
+                code="folder-not-empty",
             )
         for name in names:
             if name.endswith((".parquet", ".jsonl")) and (record := _record(self.path / name)) is not None:
@@ -295,7 +295,10 @@ class OutputFolder:
         """Raise UsageError, in words, for a part of another run."""
         if (found := _difference(record, self._identity, self._plan)) is not None:
             raise UsageError(
-                f"the folder holds results of {found}", where=str(self.path / name), hint=_ANOTHER, code="other-run"
+                f"the folder holds results of {found}",
+                where=str(self.path / name),
+                hint=_ANOTHER,
+                code="resume-mismatch",
             )
 
     def verify(self, names: Iterable[str]) -> None:

@@ -149,7 +149,7 @@ class Door(Struct, frozen=True, kw_only=True):
                 f"it has no content digest: there is no {INDEX_NAME} in it",
                 "build it with marpack, or pack it again",
             )
-            raise ArchiveError(what, where=facts.source, hint=hint)
+            raise ArchiveError(what, where=facts.source, hint=hint, code="no-content-digest")
         if facts.content_digest not in self.digests:
             hint = "--require-digest allows it; if it should be another archive, fetch that again"
             raise ArchiveError(

@@ -93,7 +93,9 @@ class PrivateKey:
         except TypeError as error:  # a password for a key that has none, or none for one that has
             if password is not None:
                 return cls.from_pem(pem, where=where)
-            raise UsageError("the private key has a password, and none was given", where=where) from error
+            raise UsageError(
+                "the private key has a password, and none was given", where=where, code="password-required"
+            ) from error
         except (ValueError, UnsupportedAlgorithm) as error:
             what = "the private key cannot be read" if password is None else "the private key's password is another one"
             raise UsageError(what, where=where, hint=_MAKE_ONE if password is None else "give its own") from error

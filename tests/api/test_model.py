@@ -56,7 +56,7 @@ def test_a_value_is_sent_as_what_it_is(project: Path, monkeypatch: pytest.Monkey
         text = model.predict("note.txt")
         assert (text.json()["seen"], text.json()["type"]) == ({"body": "note.txt"}, "text/plain")
         assert [trouble.kind for trouble in text.troubles] == ["text-names-a-file"]
-        assert text.troubles[0].hint == "to send the file: predict(Path('note.txt'))"
+        assert "predict(Path('note.txt'))" in str(text.troubles[0].hint)
         assert model.predict("some note.txt").troubles == ()
 
 
@@ -100,8 +100,9 @@ def test_raw_requests_are_answered_together_and_a_bad_one_costs_only_itself(proj
             assert [each.status for each in answers] == [200, status, 200]
             assert answers[0].raw == b"a of 1 text/plain"
         assert model.answer([]) == []
-        with pytest.raises(UsageError, match="this is no RawRequest, but of type bytes"):
+        with pytest.raises(UsageError, match="bytes") as refused:
             model.answer([b"a"])  # type: ignore[list-item]
+        assert refused.value.where == "requests"
 
 
 def test_raw_requests_tell_their_route(project: Path) -> None:
@@ -125,8 +126,9 @@ def test_one_value_is_not_several(project: Path) -> None:
     with marpack.load(project) as model:
         for several in (model.predict_batch, model.predict_many):
             for one in ("text", b"raw", {"a": 1}, project, 5):
-                with pytest.raises(UsageError, match="inputs are several"):
+                with pytest.raises(UsageError) as refused:
                     several(one)  # type: ignore[arg-type]
+                assert refused.value.where == "inputs"
 
 
 def test_the_cache_is_where_the_environment_says(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ def test_a_source_is_an_archive_an_address_or_a_project(tmp_path: Path, monkeypa
     for source in ("https://host/digits.mar", str(tmp_path / "any.mar")):
         assert archive_of(source, no_progress) == source  # which nothing looks into here
     for source in ("gone.mar", "a\0b"):
-        with pytest.raises(UsageError, match="there is no such file or folder"):
+        with pytest.raises(UsageError) as refused:
             archive_of(source, no_progress)
+        assert (refused.value.code, refused.value.where) == ("source-not-found", source)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "marpack.yaml").write_text("name: m\nversion: '1.0'\nhandler: handler.py\n")
     (tmp_path / "handler.py").write_text("def handle(data, context):\n    return data\n")

@@ -4,7 +4,6 @@ import json
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from invoking import invoke
 from lazy import jsonschema
 
 import marpack
@@ -53,7 +53,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def written(*words: str) -> Any:
     """Return what a command writes."""
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    done = invoke(*words, code=None)
     assert done.returncode in {0, 1}, done.stderr
     return json.loads(done.stdout)
 
@@ -117,13 +117,7 @@ def test_what_the_gate_refuses_is_a_result_too(work: Path) -> None:
 def test_an_answer_is_a_line_of_jsonl(work: Path) -> None:
     with marpack.load("low") as model:
         answer = model.predict(Path("low/a.txt"))
-    done = subprocess.run(
-        [*COMMAND, "run", "low", "--input", "low/a.txt", "--jsonl"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    theirs = json.loads(done.stdout)
+    theirs = json.loads(invoke("run", "low", "--input", "low/a.txt", "--jsonl").stdout)
     assert timeless(answer.to_dict()) == timeless(theirs) | {"input": answer.input}
     fits("run-jsonl", answer.to_dict())
 

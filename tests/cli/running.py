@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,18 @@ COMMAND = [sys.executable, "-m", "marpack"]  # with workers of its own
 def marpack(*args: str, **how: Any) -> Invoked:
     """Run a command in this process, as `invoke` does."""
     return invoke(*args, **how)
+
+
+def apart(
+    *args: str, cwd: Path | None = None, code: int = 0, env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command as a process of its own: its streams, its start-up and a model in it are no other's."""
+    done = subprocess.run(
+        command(*args), cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
 
 
 def results(*args: str, code: int = 0, **options: Any) -> list[dict[str, Any]]:

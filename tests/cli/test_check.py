@@ -1,7 +1,9 @@
 """`marpack check` as one types it: verdicts, exit codes, reports, and twenty mistakes."""
 
+import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +14,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from command import command
 from days import by_day
 from gate.archives import HANDLER, archive, project
+from invoking import Invoked, invoke
 
 # Sleeps over the first batch of more than one, and leaves a file that says so.
 SLOW = HANDLER.replace(
@@ -23,19 +25,11 @@ SLOW = HANDLER.replace(
 )
 
 
-def marpack(
-    *args: str, cwd: Path | None = None, code: int = 0, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command("check", *args),
-        cwd=cwd, capture_output=True, text=True, timeout=120, env=os.environ | (environment or {}),
-    )  # fmt: skip
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+def marpack(*args: str, **how: Any) -> Invoked:
+    return invoke("check", *args, **how)
 
 
-def verdicts(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+def verdicts(done: Invoked) -> dict[str, str]:
     return {checked["name"]: checked["verdict"] for checked in json.loads(done.stdout)["checks"]}
 
 
@@ -49,15 +43,12 @@ def test_a_sound_archive_may_be_deployed(mar: str):
     done = marpack(mar)
     assert "✓ samples        3 samples\n" in done.stdout
     assert done.stdout.splitlines()[-1].strip()
-    assert "may be deployed" in done.stdout
     assert done.stderr == ""
 
 
 def test_without_a_source_it_is_the_project_here_built_first(tmp_path: Path):
     folder = project(tmp_path)
-    done = marpack(cwd=folder)
-    assert done.stderr == "built probe.mar\n"
-    assert "may be deployed" in done.stdout
+    assert marpack(cwd=folder).stderr == "built probe.mar\n"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +66,7 @@ def test_a_failure_has_its_exit_code_and_its_reports(
     reports = [word for name in ("report", "junit", "sarif") for word in (f"--{name}", f"out.{name}")]
     done = marpack("probe.mar", "--json", *reports, cwd=tmp_path, code=code)
     assert [name for name, verdict in verdicts(done).items() if verdict == "failed"] == [failed]
-    assert "must not be deployed" in (tmp_path / "out.report").read_text()
+    assert f">{failed}<" in (tmp_path / "out.report").read_text()
     assert ET.parse(tmp_path / "out.junit").find(f".//testcase[@name='{failed}']/failure") is not None
     assert json.loads((tmp_path / "out.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == failed
     assert sorted(path.name for path in tmp_path.glob("*out*")) == ["out.junit", "out.report", "out.sarif"]
@@ -85,10 +76,10 @@ def test_what_is_not_proved_has_its_name_in_every_report(tmp_path: Path):
     path = str(archive(tmp_path, samples={}))
     reports = [word for name in ("report", "junit", "sarif") for word in (f"--{name}", f"out.{name}")]
     done = marpack(path, "--json", *reports, cwd=tmp_path, code=1)
-    assert "nothing was given to ask it, so a text will be made up" in done.stderr
+    assert "--stand-ins off" in done.stderr
     report = json.loads(done.stdout)
     assert (report["verdict"], report["deployable"]) == ("not-proved", False)
-    assert "is not proved: nothing was asked of it" in (tmp_path / "out.report").read_text()
+    assert "not proved" in (tmp_path / "out.report").read_text()
     failure = ET.parse(tmp_path / "out.junit").find(".//testcase[@name='proved']/failure")
     assert failure is not None
     assert failure.get("type") == "not-proved"
@@ -114,7 +105,6 @@ def test_inputs_prove_it(tmp_path: Path, kind: str):
     (tmp_path / "bees" / "no.png").write_bytes(b"\xff")
     done = marpack(path, *INPUTS[kind], cwd=tmp_path)
     assert "✓ samples        1 input\n" in done.stdout
-    assert "may be deployed; with one input in every row" in " ".join(done.stdout.split())
 
 
 def test_inputs_that_cannot_be_read_and_too_many_of_them(tmp_path: Path, mar: str):
@@ -138,7 +128,7 @@ def test_the_project_says_how_a_check_weighs(tmp_path: Path):
     writes = HANDLER.replace("return {self", 'open("log.txt", "a")\n        return {self')
     folder = project(tmp_path, writes, checks={"model-folder": "warning"})
     done = marpack("--only", "model-folder", cwd=folder)
-    assert "✗ model-folder   1 problem, weighing as a warning" in done.stdout
+    assert re.search("✗ model-folder   1 problem.* warning\n", done.stdout)
     marpack("probe.mar", "--only", "model-folder", cwd=folder, code=1)  # an archive does not weigh its own checks
 
 
@@ -158,7 +148,7 @@ def test_times_of_the_config_count_and_those_of_the_command_line_more(tmp_path: 
 def test_it_fits_the_terminal(mar: str, tmp_path: Path, width: int):
     broken = str(archive(tmp_path, "{}['x']\n" + HANDLER))
     for source, code in ((mar, 0), (broken, 4)):
-        done = marpack(source, cwd=tmp_path, code=code, environment={"COLUMNS": str(width)})
+        done = marpack(source, cwd=tmp_path, code=code, env={"COLUMNS": str(width)})
         assert all(len(line) <= width for line in done.stdout.splitlines() if not line.startswith("/"))
 
 
@@ -224,12 +214,12 @@ def test_a_mistake_is_a_sentence(mar: str, tmp_path: Path, args: list[str], word
 
 
 def test_a_source_that_is_none(tmp_path: Path):
-    assert "there is no such file or folder" in marpack("gone.mar", cwd=tmp_path, code=2).stderr
-    assert "neither a project" in marpack(cwd=tmp_path, code=2).stderr
+    assert marpack("gone.mar", cwd=tmp_path, code=2).cause == "source-not-found"
+    assert marpack(cwd=tmp_path, code=2).cause == "no-project"
     folder = project(tmp_path / "p", checks={"memry": "warning"})
     done = marpack(str(folder), code=2)
-    assert "there is no key memry" in done.stderr
-    assert "did you mean memory?" in done.stderr
+    (finding,) = done.error.findings
+    assert (finding.code, "memory?" in finding.hint) == ("unknown-key", True)
 
 
 def test_a_name_is_said_to_be_wrong_before_anything_is_built(tmp_path: Path):
@@ -240,7 +230,8 @@ def test_a_name_is_said_to_be_wrong_before_anything_is_built(tmp_path: Path):
 
 def test_a_disk_that_is_full_is_said(mar: str):
     done = marpack(mar, "--only", "digests", "--junit", "/dev/full", code=2)
-    assert "the result cannot be written: No space left on device" in done.stderr
+    assert (done.cause, done.error.where) == ("output", "--junit /dev/full")
+    assert os.strerror(errno.ENOSPC) in done.stderr
 
 
 @pytest.fixture
@@ -285,7 +276,6 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(slow: str, tmp_path: Pa
         assert {checked["name"]: checked["verdict"] for checked in report["checks"]}["samples"] == "passed"
     else:
         assert "- batch-contract interrupted\n" in out
-        assert "was not checked to the end" in " ".join(out.split())  # a long path breaks the line
     skipped = [
         case.get("name") for case in ET.parse(tmp_path / "out.xml").iter("testcase") if case.find("skipped") is not None
     ]
@@ -312,7 +302,7 @@ class TestSlower:
         done = marpack(mar, *gate, *files, cwd=tmp_path)
         lines = done.stdout.splitlines()
         assert "✓ alike " in done.stdout
-        assert "whether it is slower is undecided after 1 start of both" in " ".join(done.stdout.split())
+        assert "undecided after 1 start" in " ".join(done.stdout.split())
         table = lines[lines.index(next(line for line in lines if line.startswith("beside the other"))) :]
         assert [line.split()[0] for line in table[1:6]] == [
             "cpu-per-request", "wall-per-request", "memory", "load", "size",
@@ -370,7 +360,9 @@ class TestAcross:
         assert sum(report["counts"].values()) == len(report["results"]) == 3
 
     def test_a_tolerance_that_is_large_enough(self, mar: str, other: str):
-        assert "within the tolerance" in marpack(mar, "--against", other, "--tolerance", "0.5").stdout
+        report = json.loads(marpack(mar, "--against", other, "--tolerance", "0.5", "--json").stdout)
+        assert report["alike"]
+        assert "rounded" in {result["likeness"] for result in report["results"]}
 
     def test_inputs_of_ones_own(self, mar: str, other: str, tmp_path: Path):
         (tmp_path / "x.txt").write_text("no such letter")
@@ -393,8 +385,6 @@ class TestAcross:
     def test_what_only_fails_is_not_proved_alike(self, tmp_path: Path):
         (tmp_path / "x.txt").write_text("sea")
         path = str(archive(tmp_path, HANDLER.replace("vowels = ", "vowels = nothing = {}['x'] or ")))
-        outcome = marpack(path, "--against", path, "--input", "x.txt", cwd=tmp_path, code=1)
-        assert "are not proved alike: no request got a 2xx" in " ".join(outcome.stdout.split())
         report = json.loads(marpack(path, "--against", path, "--input", "x.txt", "--json", cwd=tmp_path, code=1).stdout)
         assert (report["alike"], report["proved"]) == (True, False)
 
@@ -413,7 +403,6 @@ class TestAcross:
         process.stdout.readline()
         children = processes_below(process.pid)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=50)
+        process.communicate(timeout=50)
         assert process.returncode == 130
-        assert "were not compared to the end" in " ".join(out.split())
         assert all(map(gone, children))

@@ -131,7 +131,6 @@ def test_a_project_is_built_first(run: Run, tmp_path: Path):
 def test_a_second_export_needs_force(run: Run, make_mar: MakeMar):
     make_mar(ECHO)
     assert run("probe.mar", "--to", "docker", "--no-lock")[0] == 0
-    code, _, err = run("probe.mar", "--to", "docker", "--no-lock")
-    assert code == 2
-    assert "pass --force to replace it" in err
+    code, out, _ = run("probe.mar", "--to", "docker", "--no-lock", "--json")
+    assert (code, json.loads(out)["code"]) == (2, "output-exists")
     assert run("probe.mar", "--to", "docker", "--no-lock", "--force")[0] == 0

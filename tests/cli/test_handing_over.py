@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from invoking import invoke
 from trust import vouched
 
 pytestmark = pytest.mark.nightly  # a check, a registry and a server
@@ -27,7 +28,6 @@ class Machine:
         self.folder.mkdir(parents=True)
         (folder / "home").mkdir()
         self.environment = {
-            **os.environ,
             "HOME": str(folder / "home"),
             "MARPACK_CACHE_DIR": str(folder / "cache"),
             "XDG_CACHE_HOME": str(folder / "home"),
@@ -35,15 +35,7 @@ class Machine:
         }
 
     def run(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "marpack", *words],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
+        done = invoke(*words, cwd=self.folder, env=self.environment, code=code)
         return " ".join((done.stdout + done.stderr).split())
 
 
@@ -53,8 +45,7 @@ def handed(tmp_path_factory: pytest.TempPathFactory, registry: str) -> tuple[Mac
     maker = Machine(tmp_path_factory.mktemp("maker"))
     vouched.keys_in(maker.folder)
     maker.run("build", str(DIGITS), "-o", "digits.mar", "--source-commit", "c" * 40)
-    attested = maker.run("check", "digits.mar", "--attest", "digits.mar.intoto.json", "--key", "signer.pem")
-    assert "may be deployed" in attested
+    maker.run("check", "digits.mar", "--attest", "digits.mar.intoto.json", "--key", "signer.pem")
     maker.run("sign", "digits.mar", "--key", "signer.pem")
     maker.run("inspect", "digits.mar", "--sbom", "digits.mar.cdx.json")
     address = f"oci://{registry}/team/handed:1.0"
@@ -80,7 +71,7 @@ def test_it_arrives_is_verified_exported_and_answers(handed: tuple[Machine, str]
         name = f"digits.mar{suffix}"
         assert (elsewhere.folder / name).read_bytes() == (maker.folder / name).read_bytes()
     said = elsewhere.run("verify", "digits.mar", *TRUST)
-    assert "This very file was checked, and may be deployed." in said
+    assert "digits.mar.intoto.json" in said
     assert "source " + "c" * 40 in said
     elsewhere.run("export", "digits.mar", "--to", "docker", "--no-lock")
     sample = DIGITS / "samples" / "seven.png"
@@ -99,7 +90,12 @@ def container(machine: Machine) -> Iterator[int]:
     """Run what the image's entrypoint is, with the image's folder of models."""
     folder = machine.folder / "digits-docker"
     port = free_port()
-    environment: Mapping[str, str] = {**machine.environment, "MODEL_FOLDERS": str(folder / "model"), "PORT": str(port)}
+    environment: Mapping[str, str] = {
+        **os.environ,
+        **machine.environment,
+        "MODEL_FOLDERS": str(folder / "model"),
+        "PORT": str(port),
+    }
     words = [sys.executable, str(folder / "entrypoint.py"), "--metrics-port", "0"]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -155,8 +151,8 @@ def test_a_byte_that_changed_in_the_registry_is_refused(
     (blob,) = tmp_path_factory.getbasetemp().glob(f"registry[0-9]*/storage/**/{found[1]}/data")
     flipped(blob, 5000)
     try:
-        said = elsewhere.run("pull", address, code=3)
+        said = elsewhere.run("pull", address, "--json", code=3)
     finally:
         flipped(blob, 5000)
-    assert "the registry sends other bytes than it names" in said
+    assert '"damaged-archive"' in said
     assert [path.name for path in elsewhere.folder.iterdir()] == ["signer.pub"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from cli.running import Terminal
-from command import command
 from days import by_day
+from invoking import invoke
 from msgspec import Struct
 
 from marpack.cli.main import main
@@ -32,6 +32,7 @@ class Outcome(Struct, frozen=True):
     code: int
     out: str
     err: str
+    cause: str  # the error's code
 
 
 Init = Callable[..., Outcome]
@@ -47,22 +48,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def init(capfd: pytest.CaptureFixture[str]) -> Init:
+def init() -> Init:
     """Return a function that runs `marpack init` with its arguments."""
 
     def run(*arguments: str | Path) -> Outcome:
-        with pytest.raises(SystemExit) as ended:
-            main(["init", *map(str, arguments)])
-        out, err = capfd.readouterr()
-        return Outcome(int(ended.value.code or 0), out, err)
+        done = invoke("init", *map(str, arguments), code=None)
+        return Outcome(done.returncode, done.stdout, done.stderr, done.cause)
 
     return run
 
 
 def run(module: str, *args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     words = [str(argument) for argument in args]
-    asked = command(*words) if module == "marpack" else [sys.executable, "-m", module, *words]
-    return subprocess.run(asked, cwd=cwd, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", module, *words], cwd=cwd, capture_output=True, text=True)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -87,10 +85,8 @@ def test_every_scaffold_plans_without_a_finding(name: str, here: Path, init: Ini
 @pytest.mark.parametrize("name", by_day(TEMPLATES, "custom", "image_classifier"))
 def test_every_scaffold_is_built_checked_and_tested_as_it_is(name: str, here: Path, init: Init):
     assert init("new", "-t", name).code == 0
-    built = run("marpack", "build", "--strict", cwd=here / "new")
-    assert built.returncode == 0, built.stderr
-    checked = run("marpack", "check", cwd=here / "new")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    invoke("build", "--strict", cwd=here / "new")
+    invoke("check", cwd=here / "new")
     tested = run("pytest", "-q", "-p", "no:cacheprovider", cwd=here / "new")
     assert tested.returncode == 0, tested.stdout
     assert "no tests ran" not in tested.stdout
@@ -157,9 +153,9 @@ def test_the_project_of_own_weights_is_built_and_checked_as_it_is(here: Path, in
     shutil.copy(WEIGHTS, here / "colours.pt")
     (here / "labels.txt").write_text("a\nb\nc\nd\ne\nf\n")
     assert init("-t", "image_classifier").code == 0
-    assert run("marpack", "build", cwd=here).returncode == 0
-    checked = run("marpack", "check", "--json", cwd=here)
-    assert (checked.returncode, json.loads(checked.stdout)["verdict"]) == (1, "not-proved")
+    invoke("build", cwd=here)
+    checked = invoke("check", "--json", cwd=here, code=1)
+    assert json.loads(checked.stdout)["verdict"] == "not-proved"
     assert run("pytest", "-q", "-p", "no:cacheprovider", cwd=here).returncode == 0
 
 
@@ -215,8 +211,8 @@ def test_safetensors_and_their_class_become_a_project_for_the_server(here: Path,
     outcome = init()
     assert outcome.code == 0
     assert "own.pt" in outcome.out.splitlines()[0]
-    assert "found   net.py the model's class" in outcome.err
-    checked = run("marpack", "check", "--json", cwd=here)
+    assert "found   net.py " in outcome.err
+    checked = invoke("check", "--json", cwd=here, code=1)
     report = json.loads(checked.stdout)
     assert (report["verdict"], report["target"]) == ("not-proved", "torchserve"), checked.stdout + checked.stderr
     assert "marpack" not in (here / "marpack.yaml").read_text().partition("samples:")[0]
@@ -230,9 +226,9 @@ def test_a_handler_with_a_pickle_is_built_checked_and_tested_as_it_is(here: Path
     (here / "handler.py").write_text(source)
     (here / "names.pkl").write_bytes(pickle.dumps({0: "first"}))
     outcome = init()
-    assert "found   names.pkl the handler's model" in outcome.err
-    assert run("marpack", "build", "--strict", cwd=here).returncode == 0
-    assert "first" in run("marpack", "run", "--input", "handler.py", cwd=here).stdout
+    assert "found   names.pkl " in outcome.err
+    invoke("build", "--strict", cwd=here)
+    assert "first" in invoke("run", "--input", "handler.py", cwd=here).stdout
     assert run("pytest", "-q", "-p", "no:cacheprovider", cwd=here).returncode == 0
 
 
@@ -252,11 +248,11 @@ def test_json_holds_what_was_done(here: Path, init: Init):
 
 def test_an_archive_becomes_a_project_that_rebuilds_it(here: Path, init: Init):
     shutil.copytree(ROOT / "examples" / "digits", "first", ignore=shutil.ignore_patterns("*.mar", "__pycache__"))
-    assert run("marpack", "build", "first", cwd=here).returncode == 0
+    invoke("build", "first", cwd=here)
     outcome = init("--from", "first/digits.mar")
     assert outcome.code == 0
     assert outcome.out.endswith("next    cd digits && marpack build && marpack check\n")
-    assert run("marpack", "build", "digits", cwd=here).returncode == 0
+    invoke("build", "digits", cwd=here)
     assert Path("digits/digits.mar").read_bytes() == Path("first/digits.mar").read_bytes()
 
 
@@ -327,8 +323,8 @@ def test_mistakes_are_told_in_a_sentence_and_leave_nothing(
 def test_a_folder_in_a_files_place_is_told(here: Path, init: Init):
     (here / "marpack.yaml").mkdir()
     outcome = init()
-    assert outcome.code == 1
-    assert "marpack.yaml is a folder, where a file is to be" in outcome.err
+    assert (outcome.code, outcome.cause) == (1, "not-a-file")
+    assert "marpack.yaml" in outcome.err
     assert [path.name for path in here.iterdir()] == ["marpack.yaml"]
 
 

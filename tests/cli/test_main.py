@@ -5,14 +5,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from invoking import Invoked, invoke
 
 import marpack
 from marpack.cli.main import main
 from marpack.render.failure import Failure
 
 
-def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "marpack", *args], capture_output=True, text=True, cwd=cwd)
+def run(*args: str, cwd: Path | None = None) -> Invoked:
+    return invoke(*args, cwd=cwd, code=None)
 
 
 def test_help_lists_the_commands_without_importing_them():
@@ -31,7 +32,7 @@ def test_version():
 def test_a_misspelt_command_is_guessed(word: str, tip: str):
     done = run(word)
     assert done.returncode == 2
-    assert f"Did you mean {tip}" in done.stderr
+    assert tip in done.stderr
 
 
 @pytest.mark.parametrize("command", ["build", "inspect"])
@@ -48,7 +49,7 @@ def test_a_word_like_no_command_is_only_refused(words: list[str]):
     done = run(*words)
     assert done.returncode == 2
     assert words[-1] in done.stderr
-    assert "Did you mean" not in done.stderr
+    assert "?" not in done.stderr
 
 
 def test_without_a_nearer_hint_the_way_out_is_the_commands_own(
@@ -107,13 +108,14 @@ def test_a_full_disk_behind_stdout_is_said(make_mar, tmp_path: Path, words: list
     mar = str(make_mar("def handle(data, context): ..."))
     place = ["--directory", str(tmp_path / "new")] if "unpack" in words else []
     code, stderr = to("> /dev/full", *words, *([mar] if words != ["--help"] else []), *place)
-    assert (code, stderr.splitlines()[0]) == (1, f"error: the results cannot be written: {FULL}")
-    assert "Make room" in stderr
+    assert code == 1
+    assert stderr.splitlines()[0].endswith(f": {FULL}")
+    assert stderr.count("error: ") == 1
 
 
 def test_an_error_that_cannot_be_told_as_json_is_told_all_the_same():
     code, stderr = to("> /dev/full", "inspect", "nowhere", "--json")
-    assert (code, stderr.splitlines()[0]) == (2, "error: there is no such file or folder")
+    assert (code, stderr.count("error: "), "nowhere" in stderr) == (2, 1, True)
     assert "Traceback" not in stderr
 
 
@@ -126,7 +128,8 @@ def test_what_was_printed_and_waits_is_written_before_the_end(as_json: list[str]
     with Path("/dev/full").open("wb") as full:
         words = [sys.executable, "-c", code]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (1, f"error: the results cannot be written: {FULL}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].endswith(f": {FULL}")
     assert "Exception" not in done.stderr
 
 
@@ -161,12 +164,12 @@ def test_what_a_stream_cannot_hold_looks_like_it(tmp_path: Path, env: dict[str, 
 @pytest.mark.parametrize(
     ("words", "code", "exit_code"),
     [
-        ("run nowhere --data a", "usage", 2),
+        ("run nowhere --data a", "source-not-found", 2),
         ("run --no-such-option", "usage", 2),
-        ("inspect nowhere", "usage", 2),
+        ("inspect nowhere", "source-not-found", 2),
         ("inspect not.mar", "not-an-archive", 3),
         ("build .", "no-project", 2),
-        ("diff nowhere nowhere", "usage", 2),
+        ("diff nowhere nowhere", "source-not-found", 2),
         ("check not.mar --only nothing", "usage", 2),
         ("unpack not.mar", "not-an-archive", 3),
         ("init --template nothing", "usage", 2),

@@ -61,7 +61,8 @@ def test_what_was_pushed_is_shown(marpack: Marpack, registry: str, mar: Path):
     assert out.startswith(f"pushed  oci://{registry}/shown/digits:1.0@sha256:")
     assert f"archive {sha256(mar.read_bytes())}\n" in out
     assert "beside  digits.mar.cdx.json (sbom)\n" in out
-    assert "the registry had all of it" in marpack("push", "digits.mar", f"oci://{registry}/shown/digits:1.0")[1]
+    again = marpack("push", "digits.mar", f"oci://{registry}/shown/digits:1.0", "--json")[1]
+    assert json.loads(again)["sent"] == 0
     code, out, err = marpack("pull", f"oci://{registry}/shown/digits:1.0", "-o", "here/")
     assert (code, err) == (0, "")
     assert out.startswith("pulled  here/digits.mar\n")
@@ -260,9 +261,9 @@ def test_unpacking_takes_all_bytes(marpack: Marpack, pushed: str):
 
 
 def test_plain_http_is_for_this_machine_alone(marpack: Marpack, mar: Path):
-    code, _, err = marpack("push", "digits.mar", "oci://registry.invalid/digits:1.0", "--plain-http")
-    assert code == 1
-    assert "registry.invalid cannot be reached" in err
+    code, out, _ = marpack("push", "digits.mar", "oci://registry.invalid/digits:1.0", "--plain-http", "--json")
+    failure = json.loads(out)
+    assert (code, failure["code"], "registry.invalid" in failure["error"]) == (1, "unreachable", True)
 
 
 @pytest.mark.parametrize("package", ["oras", "requests"])
@@ -275,9 +276,9 @@ def test_a_package_that_is_missing(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     for words in (("push", "digits.mar", f"oci://{fake.host}/a:1"), ("inspect", f"oci://{fake.host}/a:1")):
-        code, _, err = marpack(*words)
-        assert code == 2
-        assert f"talking to a registry needs the package {package}" in err
+        code, out, err = marpack(*words, "--json")
+        assert (code, json.loads(out)["code"]) == (2, "missing-extra")
+        assert f" {package}" in err
         assert "marpack[oci]" in err
 
 

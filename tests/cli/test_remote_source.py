@@ -110,7 +110,7 @@ def test_another_file_system_needs_a_word_too(marpack: Marpack, mar: Path):
         file.write(mar.read_bytes())
     code, _, err = marpack("run", "memory://store/loud.mar", "--data", "x", "--trust-url")
     assert code == 2
-    assert "run from https, s3 and oci addresses, not from memory:" in err
+    assert " memory:" in err
 
 
 LOUD = "SITE/loud.mar"
@@ -172,7 +172,9 @@ def test_what_is_wrong_is_said_and_nothing_is_kept(name: str, marpack: Marpack, 
 
 
 def test_a_function_says_the_same(site: str):
-    with pytest.raises(UsageError, match="its code would be run"):
+    with pytest.raises(UsageError) as refused:
         api.run(f"{site}/loud.mar", ["x"])
-    with pytest.raises(UsageError, match="is not a text"):
+    assert refused.value.code == "unpinned-address"
+    with pytest.raises(UsageError) as refused:
         api.load(f"{site}/loud.mar", digest=5)  # type: ignore[arg-type]
+    assert refused.value.where == "digest"

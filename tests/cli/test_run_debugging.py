@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import textwrap
@@ -9,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.running import Terminal, marpack, results
+from cli.running import Terminal, apart, marpack, results
 from command import command
 from days import by_day
 
@@ -53,7 +54,7 @@ def project(tmp_path: Path) -> Path:
 def test_in_process_the_answers_are_the_same(mar: str, tmp_path: Path):
     (tmp_path / "a.txt").write_text("a")
     words = ["--input", "a.txt", "--data", "raise", "--data", "leave", "--data", "where", "--data", "raise"]
-    ours = results(mar, *words, "--in-process", cwd=tmp_path, code=1)
+    ours = json.loads(apart("run", mar, *words, "--in-process", "--json", cwd=tmp_path, code=1).stdout)["results"]
     theirs = results(mar, *words, cwd=tmp_path, code=1)
     assert [item["status"] for item in ours] == [item["status"] for item in theirs] == [200, 503, 500, 200, 503]
     assert [item["troubles"] for item in ours][1] == [item["troubles"] for item in theirs][1]
@@ -62,7 +63,7 @@ def test_in_process_the_answers_are_the_same(mar: str, tmp_path: Path):
 
 
 def test_in_process_prints_stay_out_of_the_result(mar: str):
-    done = marpack("run", mar, "--data", "a", "--in-process", "--json")
+    done = apart("run", mar, "--data", "a", "--in-process", "--json")
     assert json.loads(done.stdout)["results"][0]["metrics"][0].startswith("PredictionTime")
     assert "loading\n" in done.stderr
     assert "rows 1\n" in done.stderr
@@ -70,7 +71,7 @@ def test_in_process_prints_stay_out_of_the_result(mar: str):
 
 def test_a_model_that_does_not_load_in_process_is_exit_4(make_mar):
     for handler in ("raise SystemExit(1)\n", "def handle(data, context):\n    raise OSError('no disk')\n"):
-        assert "handler.py:" in marpack("run", str(make_mar(handler)), "--data", "x", "--in-process", code=4).stderr
+        assert "handler.py:" in apart("run", str(make_mar(handler)), "--data", "x", "--in-process", code=4).stderr
 
 
 def test_a_breakpoint_stops_and_goes_on(mar: str):
@@ -136,7 +137,8 @@ def test_what_the_handler_gets_is_shown_without_secrets(mar: str, tmp_path: Path
     assert "abc" not in done.stdout
     (item,) = results(mar, "--data", "a", "--show-data")
     assert item["data"][0] == "0 body: str 'a'"
-    items = results(mar, "--data", "a", "--data", "b", "--show-data", "--in-process")
+    done = apart("run", mar, "--data", "a", "--data", "b", "--show-data", "--in-process", "--json")
+    items = json.loads(done.stdout)["results"]
     assert [[line for line in item["data"] if " body: " in line] for item in items] == [
         ["0 body: str 'a'"],
         ["0 body: str 'b'"],
@@ -157,7 +159,7 @@ def test_a_change_of_the_project_is_answered_at_once(project: Path):
         change(project, "from {os.getpid()}", "FROM {os.getpid()}")
         terminal.wait_for(r"handler\.py changed at")
         screen = terminal.wait_for(r"data\[0\] +200  a FROM[\s\S]*Ctrl-C ends")
-        assert "s after the change" in screen
+        assert re.search(r"\d s after", screen)
         change(project, "def answer", "def answer(")
         terminal.wait_for(r"no valid Python[\s\S]*Ctrl-C ends")
         change(project, "def answer((", "def answer(")
@@ -197,8 +199,9 @@ def test_a_change_ends_the_round_that_is_under_way(project: Path):
 
 
 def test_inputs_are_watched_and_wrong_usage_still_ends_at_once(mar: str, tmp_path: Path):
-    assert "no such input" in marpack("run", mar, "--watch", "--input", "gone", cwd=tmp_path, code=2).stderr
-    assert "no such file" in marpack("run", "gone.mar", "--watch", "--data", "x", cwd=tmp_path, code=2).stderr
+    gone = {"input-not-found": (mar, "--input", "gone"), "source-not-found": ("gone.mar", "--data", "x")}
+    for cause, words in gone.items():
+        assert marpack("run", *words, "--watch", cwd=tmp_path, code=2).cause == cause
     (tmp_path / "in.txt").write_text("one")
     (tmp_path / "field.txt").write_text("a field")
     with Terminal("run", mar, "--watch", "--input", "in.txt", "--form", "body=@field.txt", cwd=tmp_path) as terminal:

@@ -1,6 +1,7 @@
 """`marpack run --record`: samples and expectations in marpack.yaml, from answers."""
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from command import command
 from gate.archives import HANDLER, project
+from invoking import invoke as marpack
 
 REFUSAL = """
         if "no" in text:
@@ -16,12 +18,6 @@ REFUSAL = """
             return "no, thanks"
 """
 REFUSING = HANDLER.replace("        vowels", f"{REFUSAL}        vowels")
-
-
-def marpack(*args: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(*args), cwd=cwd, capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
 
 
 def samples(folder: Path) -> dict[str, dict]:
@@ -57,7 +53,7 @@ def test_what_is_recorded_is_what_check_then_holds_to(folder: Path):
         },
     }
     assert (folder / "marpack.yaml").read_text().startswith("# ours\n")
-    assert "may be deployed" in marpack("check", cwd=folder).stdout
+    marpack("check", cwd=folder)
 
 
 def test_without_inputs_the_projects_own_samples_are_asked(folder: Path):
@@ -85,7 +81,7 @@ def test_inputs_from_elsewhere_are_copied_unless_something_is_in_their_place(fol
     )
     assert (folder / "samples" / "sky.txt").read_text() == "sky"
     assert (folder / "samples" / "bee.txt").read_text() == "bee"
-    assert "not recorded samples/bee.txt: there is another file of that name in the project" in done.stderr
+    assert "not recorded samples/bee.txt: " in done.stderr
     assert "not recorded samples/recorded-" in done.stderr  # a 503
     assert list(samples(folder)) == ["samples/bee.txt", "samples/sky.txt"]
 
@@ -101,7 +97,7 @@ def test_an_answer_of_the_servers_is_nothing_to_hold_on_to(folder: Path):
     (folder / "samples" / "empty.txt").write_text("")
     before = (folder / "marpack.yaml").read_bytes()
     done = marpack("run", "--record", "-i", "samples/empty.txt", cwd=folder, code=1)
-    assert "a 503 is no answer to hold on to" in done.stderr
+    assert re.search("not recorded samples/empty.txt: .*503", done.stderr)
     assert (folder / "marpack.yaml").read_bytes() == before
 
 
@@ -130,7 +126,7 @@ def test_without_inputs_there_is_nothing_to_record(folder: Path, tmp_path: Path)
     marpack("build", cwd=folder)
     empty = project(tmp_path / "empty", samples={})
     for source in ("project/probe.mar", str(empty)):
-        assert "there is nothing to record" in marpack("run", source, "--record", cwd=tmp_path, code=2).stderr
+        assert marpack("run", source, "--record", cwd=tmp_path, code=2).cause == "nothing-to-record"
 
 
 @pytest.fixture
@@ -144,9 +140,7 @@ def mar(folder: Path, tmp_path: Path) -> Path:
 def test_of_an_archive_a_project_is_made_with_the_answers_as_its_samples(mar: Path, tmp_path: Path):
     done = marpack("run", "bare.mar", "--record", "-i", "sky.txt", "--data", "summer", cwd=tmp_path)
     assert "2 added" in done.stderr
-    assert done.stderr.endswith(
-        "wrote probe, the project of this archive with these samples\nnext  marpack check probe\n"
-    )
+    assert done.stderr.endswith("\nnext  marpack check probe\n")
     made = samples(tmp_path / "probe")
     packed, sky, summer = made
     assert (packed, sky) == ("samples/bee.txt", "samples/sky.txt")  # the archive's own come first
@@ -155,7 +149,7 @@ def test_of_an_archive_a_project_is_made_with_the_answers_as_its_samples(mar: Pa
     checked = marpack("check", "probe", "--only", "samples", cwd=tmp_path)
     assert "3 samples" in checked.stdout
     again = marpack("run", "bare.mar", "--record", "-i", "sky.txt", cwd=tmp_path, code=2)
-    assert "there is something of the model's name already" in again.stderr
+    assert again.cause == "output-exists"
     assert "marpack run probe --record" in again.stderr
 
 
@@ -163,8 +157,7 @@ def test_of_an_archive_without_an_answer_no_project_is_made(mar: Path, tmp_path:
     (tmp_path / "empty.txt").write_text("")
     before = sorted(tmp_path.iterdir())
     done = marpack("run", "bare.mar", "--record", "-i", "empty.txt", cwd=tmp_path, code=1)
-    assert "a 503 is no answer to hold on to" in done.stderr
-    assert "no project was made" in done.stderr
+    assert "503" in done.stderr
     assert sorted(tmp_path.iterdir()) == before
 
 

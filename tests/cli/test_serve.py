@@ -57,7 +57,7 @@ def test_a_project_is_built_and_served_and_ended(project):
         trouble = server.wait_for("trouble")["trouble"]
         assert (trouble["kind"], trouble["message"]) == ("ValueError", "as asked")
         server.request("/predictions/echo", b"print")
-        assert server.wait_for("printed")["line"] == "printed by the handler"
+        assert server.wait_for("printed")["line"].startswith("printed ")
         assert server.end() == 0
         summary = server.wait_for("summary")
         assert summary["requests"] == 5
@@ -216,7 +216,7 @@ def test_a_start_line_of_torchserve_is_taken(make_mar, tmp_path):
     shutil.copy(make_mar(ECHO), tmp_path / "x.mar")
     words = ["--start", "--foreground", "--ncs", "--disable-token-auth", "--log-config", "log4j2.xml", "x.mar"]
     with serving(*words, cwd=tmp_path) as server:
-        assert "--log-config has no effect" in server.wait_for("note")["message"]
+        assert "--log-config" in server.wait_for("note")["message"]
         assert server.request("/predictions/probe", b"a")[2] == b"echo a"
 
 
@@ -321,10 +321,10 @@ def test_what_must_be_safe_or_signed_off_is_not_loaded_otherwise(refused, make_m
 
     plain = make_mar(ECHO)
     code, said = refused(str(plain), "--require-digest", "sha256:00")
-    assert (code, "it has no content digest" in said) == (3, True)
+    assert (code, "MAR-INF/marpack.json" in said) == (3, True)
     trusting = make_mar(ECHO, name="t", files={"weights.pt": pickle.dumps(Path())}, serializedFile="weights.pt")
     code, said = refused(str(trusting), "--require-safe")
-    assert (code, "it is not safe to load" in said) == (3, True)
+    assert (code, "weights.pt" in said) == (3, True)
     with serving(cwd=project) as server:
         server.end()
     digest = index_digest(project / "echo.mar")

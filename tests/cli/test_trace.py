@@ -27,8 +27,8 @@ def touching(make_mar) -> str:
 def test_what_is_touched_is_told_below_the_answers(touching: str):
     done = marpack("run", touching, "--data", "one", "--data", "two", "--trace")
     lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
-    assert lines[-4:] == [
-        "not hermetic, it touches",
+    assert lines[-4].startswith("not hermetic")
+    assert lines[-3:] == [
         "read /etc/group handle",
         "read /etc/passwd initialize",
         "read /etc/shells handle",

@@ -1,5 +1,6 @@
 """The page of an archive, line by line: what stands on it, what is cut short, and after how many."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -251,7 +252,9 @@ def test_labels(labels: LabelFacts, text: str):
 
 
 def test_an_archive_without_digests_says_so():
-    assert told("digest", content_digest=None) == ["none: this archive has no MAR-INF/marpack.json"]
+    (line,) = told("digest", content_digest=None)
+    assert line.startswith("none:")
+    assert line.endswith("MAR-INF/marpack.json")
 
 
 @pytest.mark.parametrize(("count", "text"), [(8, "p6, p7"), (9, "p6, p7 and 1 more"), (20, "p6, p7 and 12 more")])
@@ -356,15 +359,13 @@ def test_programs_are_listed(count: int, more: list[str]):
 
 
 def test_of_a_pickle_that_imports_nothing_it_is_told_why_it_needs_trust():
-    cut = PickleFacts(
-        where="w", verdict=TRUST, opcodes=1, weights_only=False, runs_no_code=False, problem="it ends before its STOP"
-    )
-    assert shown(pickles=PickleScan(verdict=TRUST, pickles=(cut,)))[-1].strip() == "it ends before its STOP"
+    cut = PickleFacts(where="w", verdict=TRUST, opcodes=1, weights_only=False, runs_no_code=False, problem="cut off")
+    assert shown(pickles=PickleScan(verdict=TRUST, pickles=(cut,)))[-1].strip() == "cut off"
 
 
 def test_what_was_not_looked_into_is_counted_beside_what_was_read():
     unread = PickleScan(verdict=TRUST, unscanned=(Unscanned("a", "why"), Unscanned("b", "why")))
-    assert shown(pickles=unread)[-1] == "pickles  needs trust, 0 read, 2 not looked into"
+    assert re.fullmatch("pickles  needs trust, 0 read, 2 .*", shown(pickles=unread)[-1])
 
 
 def test_labels_stand_back_and_what_matters_stands_out():

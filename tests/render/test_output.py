@@ -1,5 +1,6 @@
 """Results as JSON, on stdout and in files."""
 
+import errno
 import io
 import json
 import os
@@ -66,9 +67,9 @@ def test_a_file_is_replaced_whole_and_a_pipe_is_written_to(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path):
-    with pytest.raises(UsageError, match="the result cannot be written: Is a directory") as caught:
+    with pytest.raises(UsageError, match=os.strerror(errno.EISDIR)) as caught:
         write_whole(str(tmp_path), b"", option="--junit")
-    assert caught.value.where == f"--junit {tmp_path}"
+    assert (caught.value.code, caught.value.where) == ("output", f"--junit {tmp_path}")
 
 
 def result(name: str) -> Result:

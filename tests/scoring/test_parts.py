@@ -167,7 +167,7 @@ def test_a_folder_with_anything_in_it_is_taken_only_to_go_on(tmp_path: Path, pla
         write(output, plan, 0, 4)
     with pytest.raises(UsageError, match="part-0") as caught:
         OutputFolder.open(tmp_path / "out", plan)
-    assert caught.value.code == "output-not-empty"
+    assert caught.value.code == "folder-not-empty"
     assert "--resume" in str(caught.value.hint)
     (tmp_path / "out" / "notes.txt").write_text("mine")
     OutputFolder.open(tmp_path / "out", plan, resume=True).close()
@@ -221,7 +221,7 @@ def test_results_of_another_run_are_refused_in_words(tmp_path: Path, plan: Score
     details, message = CHANGES[change]
     with pytest.raises(UsageError, match=message) as caught:
         OutputFolder.open(tmp_path / "out", msgspec.structs.replace(plan, **details), resume=True)
-    assert caught.value.code == "other-run"
+    assert caught.value.code == "resume-mismatch"
 
 
 def test_results_of_other_inputs_are_refused(tmp_path: Path, plan: ScorePlan) -> None:
@@ -235,7 +235,7 @@ def test_results_of_other_inputs_are_refused(tmp_path: Path, plan: ScorePlan) ->
     os.utime(source, ns=(0, 0))
     with pytest.raises(UsageError, match=r"\(.*in.parquet\)") as caught:
         OutputFolder.open(tmp_path / "out", plan_of(source, part_rows=4), resume=True)
-    assert caught.value.code == "other-run"
+    assert caught.value.code == "resume-mismatch"
 
 
 def test_a_later_input_that_was_changed_is_noticed_before_it_has_parts(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 
 from marpack.errors import ExitCode, MarpackError
 from tools.reference.page import NOTE, ROOT, escaped, page
@@ -47,6 +48,7 @@ def cause(kind: type[MarpackError]) -> str:
     return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
 
 
+@cache
 def subclasses(kind: type[MarpackError]) -> set[type[MarpackError]]:
     """Return every class of the tree below one, wherever it is defined."""
     for path in sorted((ROOT / "marpack").rglob("*.py")):
@@ -61,6 +63,7 @@ def below(kind: type[MarpackError]) -> set[type[MarpackError]]:
     return found | {inner for each in found for inner in below(each)}
 
 
+@cache
 def messages() -> dict[str, dict[str, tuple[str, str]]]:
     """Return by class name every sentence that the code makes such an error of, with its own code and its hint."""
     names = {kind.__name__ for kind in subclasses(MarpackError)}

@@ -51,7 +51,9 @@ class WrittenFiles(Struct, frozen=True, kw_only=True):
 def new_folder(folder: Path, *, hint: str) -> Path:
     """Return where an archive's project goes, named as its model is; UsageError if something is there already."""
     if os.path.lexists(folder):
-        raise UsageError("there is something of the model's name already", where=str(folder), hint=hint)
+        raise UsageError(
+            "there is something of the model's name already", where=str(folder), hint=hint, code="output-exists"
+        )
     return folder
 
 

@@ -53,7 +53,9 @@ class HtmlReport:
     def __init__(self, path: str) -> None:
         """Take the file's name; raises UsageError if it is not one of an HTML file."""
         if Path(path).suffix.lower() not in {".html", ".htm"}:
-            raise UsageError("the report is an HTML page", where=f"--report {path}", hint="name it report.html")
+            raise UsageError(
+                "the report is an HTML page", where=f"--report {path}", hint="name it report.html", code="not-html"
+            )
         self._path = Path(path)
         self._stack = ExitStack()
         self._course = TimeSeries()
