@@ -216,8 +216,18 @@ class Candidate:
             tolerance=self.options.tolerance,
             first=first,
         )
+        runner.needs_other = self._needs_other()
         runner.lost = torchrun_error(self.config)
         return runner
+
+    def _needs_other(self) -> bool:
+        """Say whether a check will load the model in a second worker: without torch.compile, or for stand-ins."""
+        from marpack.gate.checks.compiled import compiles  # noqa: PLC0415 - it imports this module
+        from marpack.gate.stand_ins import withheld  # noqa: PLC0415 - as above
+
+        if self.samples or self.packed.problems or self.stand_ins is False:
+            return compiles(self.config.get("pt2"))
+        return self.stand_ins is True or withheld(self) is None
 
     def place(self, frames: Sequence[Frame]) -> str | None:
         """Return the innermost of a traceback's places in the archive's own files."""
