@@ -45,6 +45,14 @@ def held_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
     return tuple(held)
 
 
+def compiles(pt2: Any) -> bool:  # Any: YAML
+    """Say whether a config's pt2 section has the model compiled, in any of its spellings (contract §6)."""
+    if isinstance(pt2, dict) and "compile" in pt2:
+        options = pt2["compile"]
+        return isinstance(options, dict) and options.get("enable") is True
+    return bool(pt2) and not (isinstance(pt2, dict) and "export" in pt2)
+
+
 class CheckOptions(Struct, frozen=True, kw_only=True):
     """How an archive is to be examined."""
 
@@ -216,18 +224,10 @@ class Candidate:
             tolerance=self.options.tolerance,
             first=first,
         )
-        runner.needs_other = self._needs_other()
+        unasked = not (self.samples or self.packed.problems) and self.stand_ins is not False  # but for stand-ins
+        runner.needs_other = unasked or compiles(self.config.get("pt2"))
         runner.lost = torchrun_error(self.config)
         return runner
-
-    def _needs_other(self) -> bool:
-        """Say whether a check will load the model in a second worker: without torch.compile, or for stand-ins."""
-        from marpack.gate.checks.compiled import compiles  # noqa: PLC0415 - it imports this module
-        from marpack.gate.stand_ins import withheld  # noqa: PLC0415 - as above
-
-        if self.samples or self.packed.problems or self.stand_ins is False:
-            return compiles(self.config.get("pt2"))
-        return self.stand_ins is True or withheld(self) is None
 
     def place(self, frames: Sequence[Frame]) -> str | None:
         """Return the innermost of a traceback's places in the archive's own files."""

@@ -82,10 +82,9 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
         """Start a worker, which then waits for a model; a zygote forks it, where it can."""
         if self.launch is not None:
             return self.launch()
-        forked = {} if zygote is None else {"zygote": zygote}
         memory, offline = self.max_memory, self.offline
         return Worker.spawn(
-            environment=self.environment, python=self.python, max_memory=memory, offline=offline, **forked
+            environment=self.environment, python=self.python, max_memory=memory, offline=offline, zygote=zygote
         )
 
     def zygote(self, folder: str) -> Zygote | None:

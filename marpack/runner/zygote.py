@@ -87,12 +87,11 @@ class Zygote:
 
     def wait(self, seconds: float = _PATIENCE) -> bool:
         """Wait until it can fork; False where it cannot."""
-        process = self._process
-        if process is None or process.stdout is None or self._is_ready:
-            return self._is_ready
-        self._receives(seconds)  # without the lock: another thread may close it
+        if self._process is not None and not self._is_ready:
+            self._receives(seconds)  # without the lock: another thread may close it
         with self._lock:
-            if process is self._process and not self._is_ready and self._receives(0.0):
+            process = self._process
+            if process is not None and process.stdout is not None and not self._is_ready and self._receives(0.0):
                 # What it printed, a new process would print into its worker's log: such ones are needed.
                 is_silent = not _readable(process.stdout.fileno(), 0.0)
                 self._is_ready = self._is_usable = self._receive() == b"ready" and is_silent

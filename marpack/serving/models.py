@@ -94,7 +94,7 @@ class ServedModel:
         self._server_metrics = metrics
         self._loop = asyncio.get_running_loop()  # to ask for it takes as long as much else here
         self._numbers = numbers
-        self._loads = 0  # begun so far
+        self._loads = itertools.count()  # numbers them, from several threads
         self.listener = listener
         self._due: asyncio.TimerHandle | None = None
         self._lone: deque[LoneJob] = deque()  # go before the queue
@@ -220,10 +220,9 @@ class ServedModel:
         """Return how a worker is to load it, laid out anew if a handler has removed its own files."""
         folder, load = str(self.prepared.archive.materialize()), self.prepared.load
         self._forker = self._zygote if uses_torch(folder) else None
-        if self._forker is not None and self._loads:  # not the first
+        if next(self._loads) and self._forker is not None:  # not the first
             self._forker.start()
             self._forker.wait()
-        self._loads += 1
         gpu_id = self._gpus[worker.number % len(self._gpus)] if self._gpus else load.gpu_id
         return replace(load, model_dir=folder, batch_size=self.settings.batch_size, gpu_id=gpu_id)
 
