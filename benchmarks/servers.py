@@ -71,15 +71,16 @@ class Server:
         self._process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                                          stdout=self._log, stderr=self._log, start_new_session=True)  # fmt: skip
 
-    def wait_until_answers(self, model: str, body: Body) -> float:
+    def wait_untilanswers(self, model: str, body: Body) -> float:
         """Return the seconds from its start to its first answer to a prediction."""
-        while not self._answers(model, body):
+        while not self.answers(model, body):
             if time.perf_counter() - self.started > _START_SECONDS or self._process.poll() is not None:
                 raise SystemExit(f"the server did not answer; it said:\n{Path(self._log.name).read_text()[-2000:]}")
             time.sleep(0.01)
         return time.perf_counter() - self.started
 
-    def _answers(self, model: str, body: Body) -> bool:
+    def answers(self, model: str, body: Body) -> bool:
+        """Say whether a prediction gets a 200."""
         content = body.path.read_bytes()
         head = f"POST /predictions/{model} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {body.kind}\r\n"
         with suppress(OSError), socket.create_connection((HOST, self.port), timeout=10) as client:

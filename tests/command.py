@@ -18,6 +18,7 @@ def run_with_forks(address: str) -> None:
     """Be the command, with workers from the fork server."""
     from marpack.cli.main import main
     from marpack.runner.client import Worker
+    from marpack.runner.zygote import Zygote
 
     spawn = Worker.spawn
     server = ForkServer(address)
@@ -26,10 +27,12 @@ def run_with_forks(address: str) -> None:
         if python != sys.executable:
             return spawn(environment=environment, python=python, **options)
         options.pop("preload", None)  # it has
+        options.pop("zygote", None)
         options.pop("offline", None)  # a fork of a process with threads cannot
         return Worker(server.launch(environment=environment, **options))
 
     Worker.spawn = fork  # type: ignore[method-assign,assignment]
+    Zygote.start = lambda _: None  # type: ignore[method-assign,assignment]  # the command's own would come too late
     sys.argv[0] = "marpack"
     main()
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 from marpack.cli import main as cli
 from marpack.errors import MarpackError
 from marpack.runner.client import Worker
+from marpack.runner.zygote import Zygote
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
@@ -83,6 +84,7 @@ def invoke(
             patch.chdir(cwd)
         if forks:
             patch.setattr(Worker, "spawn", _forked(Worker.spawn))
+            patch.setattr(Zygote, "start", lambda _: None)  # one of these commands' own would come too late
         with pytest.raises(SystemExit) as ended:
             copy_context().run(cli.main, args)
     for stream in (*streams, stdin_stream):
@@ -110,6 +112,7 @@ def _forked(spawn: Any) -> Any:
             worker: Worker = spawn(environment=environment, python=python, **options)
             return worker
         options.pop("preload", None)  # it has
+        options.pop("zygote", None)
         options.pop("offline", None)  # a fork of a process with threads cannot
         return Worker(shared().launch(environment=environment, **options))
 

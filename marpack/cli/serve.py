@@ -145,5 +145,7 @@ def _serve(source: tuple[str, ...], options: Options) -> int:
     try:
         return serve_until_told(made, start.plans, beside=start.beside)
     finally:
+        if loader.zygote is not None:
+            loader.zygote.close()
         for server in servers:
             log.summed_up(server.statistics)

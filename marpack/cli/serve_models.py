@@ -19,6 +19,7 @@ from marpack.render.console import show_findings, talk
 from marpack.render.progress import byte_bar
 from marpack.runner.client import Worker
 from marpack.runner.session import Device
+from marpack.runner.zygote import Zygote
 from marpack.serving.loading import Door, ModelLoader
 from marpack.serving.models import ModelPlan
 from marpack.serving.reloading import Reloadable, Reloader
@@ -54,12 +55,14 @@ def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
     """Return what plans the serving of archives, those that are registered later among them."""
     config, device = settings.config, Device.available(options["device"])
     environment = _environment(config, device)
+    zygote = None if options["env"] == "isolated" else Zygote(environment)
 
     def spawn(archive: Archive) -> Callable[[], Worker]:
         # No question on the terminal: archives are loaded beside requests, at any time.
         consent = Consent(options["yes"], ask=lambda _: None)
         python = isolated_python(archive, tell_aside, consent) if options["env"] == "isolated" else sys.executable
-        return partial(Worker.spawn, environment=environment, python=python, max_memory=options["max_memory"])
+        memory = options["max_memory"]
+        return partial(Worker.spawn, environment=environment, python=python, max_memory=memory, zygote=zygote)
 
     return ModelLoader(
         load=_load(options, config, device),
@@ -74,6 +77,7 @@ def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
         gpus=device.gpu_ids()[: config.number_of_gpu],
         asked=settings.asked(),
         spawn=spawn,
+        zygote=zygote,
         cache=cache_of,
     )
 

@@ -45,6 +45,14 @@ def held_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
     return tuple(held)
 
 
+def compiles(pt2: Any) -> bool:  # Any: YAML
+    """Say whether a config's pt2 section has the model compiled, in any of its spellings (contract §6)."""
+    if isinstance(pt2, dict) and "compile" in pt2:
+        options = pt2["compile"]
+        return isinstance(options, dict) and options.get("enable") is True
+    return bool(pt2) and not (isinstance(pt2, dict) and "export" in pt2)
+
+
 class CheckOptions(Struct, frozen=True, kw_only=True):
     """How an archive is to be examined."""
 
@@ -216,6 +224,8 @@ class Candidate:
             tolerance=self.options.tolerance,
             first=first,
         )
+        unasked = not (self.samples or self.packed.problems) and self.stand_ins is not False  # but for stand-ins
+        runner.needs_other = unasked or compiles(self.config.get("pt2"))
         runner.lost = torchrun_error(self.config)
         return runner
 

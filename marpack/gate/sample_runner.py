@@ -26,6 +26,7 @@ from marpack.runner.client import Worker
 from marpack.runner.inputs import Input, RequestDefaults, request_id, type_of
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.results import Result, results_of
+from marpack.runner.zygote import Zygote
 from marpack.torchserve.messages import Load, Loaded, Request
 
 Named = tuple[str, Request]
@@ -144,6 +145,7 @@ class SampleRunner:
         self.samples = samples
         self.seconds_per_check = seconds_per_check  # that each check may spend on repeating samples
         self._tolerance = tolerance  # of numbers, absolute and relative
+        self.needs_other = False  # a check will load the model in a second worker
         self.lost: MarpackError | None = None  # the reason why no more samples can be sent
         self.loaded: Loaded | None = None  # what the worker said of the model when it was loaded
         self.unsteady: dict[str, str] = {}  # sample → how its answer was another when asked again
@@ -152,6 +154,7 @@ class SampleRunner:
         self._settings = settings
         self._pool: LocalPool | None = None
         self._first = first
+        self._zygote: Zygote | None = None  # for the other worker
         self._alone: dict[str, Result] = {}
         self._pristine: dict[str, tuple[int, int]] = {}
 
@@ -180,6 +183,10 @@ class SampleRunner:
     def _loaded_pool(self) -> LocalPool:
         self._pristine = files_below(self.folder)
         first, self._first = self._first, None
+        if first is not None and self.needs_other:
+            self._zygote = self._settings.zygote(str(self.folder))
+        if self._zygote is not None:
+            self._zygote.start()  # while the first one loads
         return self.other(first)
 
     def other(
@@ -191,7 +198,10 @@ class SampleRunner:
         """
         load = replace(self._load, model_dir=str(self.folder), **changes)
         settings = self._settings if timeout is None else replace(self._settings, timeout=timeout)
-        pool = LocalPool(load, settings, first=first, folder=self._archive.materialize)
+        zygote = None
+        if first is None:
+            zygote, self._zygote = self._zygote, None
+        pool = LocalPool(load, settings, first=first, folder=self._archive.materialize, zygote=zygote)
         pool.start()
         return pool
 
@@ -287,8 +297,11 @@ class SampleRunner:
         """End the worker at once: there is nothing left that it could do well."""
         first, self._first = self._first, None
         pool, self._pool = self._pool, None
+        zygote, self._zygote = self._zygote, None
         if first is not None:
             first.kill()
+        if zygote is not None:
+            zygote.close()
         if pool is not None:
             pool.kill()
 

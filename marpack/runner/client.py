@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from marpack.errors import DeviceUnavailableError, HandlerError, MarpackError, WorkerError
 from marpack.json_text import legible
 from marpack.runner.process import LogPipe, WorkerProcess
+from marpack.runner.zygote import Zygote
 from marpack.torchserve.frontend.http_response import death_response
 from marpack.torchserve.messages import (
     MAX_MESSAGE,
@@ -108,10 +109,11 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         python: str = sys.executable,
         max_memory: int | None = None,
+        zygote: Zygote | None = None,
         **how: bool,
     ) -> Self:
         """Start the child, as `WorkerProcess.start` does; it then waits for a model: its imports overlap with ours."""
-        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, **how))
+        return cls(WorkerProcess.start(python, environment=environment, max_memory=max_memory, zygote=zygote, **how))
 
     def load(self, load: Load, *, timeout: float | None = None) -> Loaded:
         """Load a model, once; a worker that cannot is ended.

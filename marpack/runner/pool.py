@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from marpack.errors import ClosedError
 from marpack.runner.client import BatchResult, Worker, wait
+from marpack.runner.zygote import Zygote, uses_torch
 from marpack.torchserve.messages import Load, Loaded, ModelOutput, Request, Touched
 from marpack.torchserve.model_config import seconds_of
 
@@ -77,12 +78,19 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
             startup_timeout=self.startup_timeout or seconds_of(config, "startupTimeout"),
         )
 
-    def spawn(self) -> Worker:
-        """Start a worker, which then waits for a model."""
+    def spawn(self, zygote: Zygote | None = None) -> Worker:
+        """Start a worker, which then waits for a model; a zygote forks it, where it can."""
         if self.launch is not None:
             return self.launch()
         memory, offline = self.max_memory, self.offline
-        return Worker.spawn(environment=self.environment, python=self.python, max_memory=memory, offline=offline)
+        return Worker.spawn(
+            environment=self.environment, python=self.python, max_memory=memory, offline=offline, zygote=zygote
+        )
+
+    def zygote(self, folder: str) -> Zygote | None:
+        """Return what can fork workers for a model in a folder, not started yet; None if new processes load faster."""
+        is_ours = self.launch is None and self.python == sys.executable
+        return Zygote(self.environment) if is_ours and uses_torch(folder) else None
 
 
 class SpareWorkers:
@@ -116,6 +124,7 @@ class LocalPool:
         *,
         first: Worker | None = None,
         folder: Callable[[], Path] | None = None,
+        zygote: Zygote | None = None,
     ) -> None:
         """Keep workers for one model.
 
@@ -124,11 +133,13 @@ class LocalPool:
             settings: How workers are kept.
             first: One spawned already, which has not loaded yet.
             folder: Returns where the model lies, extracted again if a handler has removed it; None: where it lay.
+            zygote: Forks the workers, started already; the pool closes it.
         """
         self._load = load
         self._settings = settings
         self._first = first
         self._folder = folder
+        self._zygote = zygote
         self._workers: list[_Feed] = []
         self._number = 0  # of the batch sent last
         self._done: dict[int, BatchResult] = {}  # by number: what no stream has yielded yet
@@ -149,9 +160,11 @@ class LocalPool:
         """
         with ExitStack() as undo:
             undo.callback(self.kill)
-            self._workers.extend(_Feed(self._spawn()) for _ in range(self._settings.workers))
-            for feed in self._workers:
-                feed.worker.begin(self._load)
+            for number in range(self._settings.workers):
+                if number == 1:  # the first one loads meanwhile
+                    self._start_zygote()
+                self._workers.append(_Feed(self._spawn()))
+                self._workers[-1].worker.begin(self._load)
             for feed in self._workers:
                 self._note_load(feed.worker.finish(timeout=self._settings.startup_timeout))
             undo.pop_all()
@@ -164,7 +177,15 @@ class LocalPool:
 
     def _spawn(self) -> Worker:
         first, self._first = self._first, None
-        return first or self._settings.spawn()
+        if first is None and self._zygote is not None:
+            self._zygote.wait()
+        return first or self._settings.spawn(self._zygote)
+
+    def _start_zygote(self) -> None:
+        """Have further workers forked, where they can be."""
+        self._zygote = self._zygote or self._settings.zygote(self._load.model_dir)
+        if self._zygote is not None:
+            self._zygote.start()
 
     def outcomes(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Yield what became of each batch, in order; batches are asked for only as workers become free.
@@ -262,6 +283,8 @@ class LocalPool:
                 continue
             if self._folder is not None:
                 self._load = replace(self._load, model_dir=str(self._folder()))
+            if self.restarts > 1:  # more may follow: by now it pays
+                self._start_zygote()
             feed.worker = self._spawn()
             self._note_load(feed.worker.load(self._load, timeout=self._settings.startup_timeout))
             if self._closed:  # by another thread meanwhile
@@ -312,6 +335,8 @@ class LocalPool:
             how(feed.worker)
         if self._first is not None:
             self._first.kill()
+        if self._zygote is not None:
+            self._zygote.close()
 
     def __enter__(self) -> Self:
         return self

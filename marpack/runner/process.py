@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from marpack.errors import WorkerError
+from marpack.runner.zygote import Zygote
 
 _GRACE = 2.0  # seconds a worker is given to end by itself
 _REAPING = 5.0  # seconds a supervisor is given to end a worker and all that it started
@@ -56,6 +57,7 @@ class WorkerProcess:
         max_memory: int | None = None,
         preload: bool = False,
         offline: bool = False,
+        zygote: Zygote | None = None,
     ) -> Self:
         """Start a child that waits for a model.
 
@@ -65,6 +67,7 @@ class WorkerProcess:
             max_memory: Bytes of data the child may have; None: no bound.
             preload: Whether it imports torch while it waits.
             offline: Whether it leaves the network, where this user may do that.
+            zygote: Forks it, where it can, in place of a new interpreter.
 
         Raises WorkerError if it cannot be started.
         """
@@ -73,12 +76,13 @@ class WorkerProcess:
         except OSError as error:  # no descriptors are left
             raise WorkerError(f"the worker process could not be started: {error}", where=python) from error
         marker = secrets.token_hex(8)
-        # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
-        command = [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), marker, str(max_memory or 0)]
-        command += [str(os.getpid()), *(["preload"] if preload else []), *(["offline"] if offline else [])]
+        words = [marker, str(max_memory or 0), str(os.getpid())]
+        words += [*(["preload"] if preload else []), *(["offline"] if offline else [])]
         try:
-            process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                command,
+            forked = zygote and python == sys.executable and zygote.fork(words, theirs.fileno(), log_end, environment)
+            process: Child = forked or subprocess.Popen(  # noqa: S603 - our own module, no shell
+                # -P: the folder we are in must not shadow our own imports; the model folder comes onto the path later.
+                [python, "-P", "-m", "marpack.worker", str(theirs.fileno()), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log_end,
                 stderr=log_end,

@@ -23,6 +23,7 @@ from marpack.inspection.verify import UNFIT
 from marpack.project.source import ResolvedSource
 from marpack.runner.client import Worker
 from marpack.runner.session import PreparedModel, prepare, sequence_warning
+from marpack.runner.zygote import Zygote
 from marpack.serving.models import ModelPlan
 from marpack.serving.properties import ModelProperties, Models
 from marpack.serving.settings import ModelSettings
@@ -212,6 +213,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...] = ()  # that workers are dealt; none: they get what `load` says
     asked: Mapping[str, int] = {}  # fields of the settings that whoever started the server has the last word on
     spawn: Callable[[Archive], Callable[[], Worker]] = lambda _: Worker.spawn  # what starts workers for an archive
+    zygote: Zygote | None = None  # forks workers
     cache: Callable[[], Cache] = Cache  # makes one for each archive
 
     def plan(self, resolved: ResolvedSource, *, name: str | None = None, wishes: ModelWishes = _NONE) -> ModelPlan:
@@ -256,6 +258,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
             prepared=prepared,
             settings=self._settings(name, version, wishes, prepared.config),
             spawn=self.spawn(prepared.archive),
+            zygote=self.zygote,
             findings=findings,
             gpus=() if on_cpu else _gpus(self.gpus, prepared.config),
             is_default=self._said(name, version).default_version is True,

@@ -14,6 +14,7 @@ from marpack.errors import MarpackError
 from marpack.findings import Finding
 from marpack.runner.client import BatchResult, Worker
 from marpack.runner.session import PreparedModel
+from marpack.runner.zygote import Zygote, uses_torch
 from marpack.serving.jobs import Batch, Job, JobQueue, StreamedAnswer
 from marpack.serving.listener import ServerListener
 from marpack.serving.metrics import ModelMetrics, ServerMetrics
@@ -39,6 +40,7 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     prepared: PreparedModel
     settings: ModelSettings
     spawn: Callable[[], Worker]  # starts a worker process
+    zygote: Zygote | None = None  # forks them, once it was started
     findings: tuple[Finding, ...] = ()  # of the look into the archive
     gpus: tuple[int, ...] = ()  # dealt out to its workers in turn; none: each gets what `prepared.load` says
     is_default: bool = False  # it answers where no version is named, whichever was there first
@@ -78,6 +80,8 @@ class ServedModel:
         self.prepared = plan.prepared
         self.settings = settings = plan.settings
         self.spawn = plan.spawn
+        self._zygote = plan.zygote
+        self._forker: Zygote | None = None  # the same, for a model that is loaded faster by a fork
         self._gpus = plan.gpus
         self.loaded_at_start = False
         self.workers: list[ServedWorker] = []
@@ -90,6 +94,7 @@ class ServedModel:
         self._server_metrics = metrics
         self._loop = asyncio.get_running_loop()  # to ask for it takes as long as much else here
         self._numbers = numbers
+        self._loads = itertools.count()  # numbers them, from several threads
         self.listener = listener
         self._due: asyncio.TimerHandle | None = None
         self._lone: deque[LoneJob] = deque()  # go before the queue
@@ -214,12 +219,18 @@ class ServedModel:
     def load(self, worker: ServedWorker) -> Load:
         """Return how a worker is to load it, laid out anew if a handler has removed its own files."""
         folder, load = str(self.prepared.archive.materialize()), self.prepared.load
+        self._forker = self._zygote if uses_torch(folder) else None
+        if next(self._loads) and self._forker is not None:  # not the first
+            self._forker.start()
+            self._forker.wait()
         gpu_id = self._gpus[worker.number % len(self._gpus)] if self._gpus else load.gpu_id
         return replace(load, model_dir=folder, batch_size=self.settings.batch_size, gpu_id=gpu_id)
 
     def loaded(self, worker: ServedWorker, loaded: Loaded, logs: str) -> None:
         """Take note that a worker answers, and of what was printed while it loaded."""
         self.failure = None
+        if self._forker is not None:
+            self._forker.start()  # so that a worker that ends is replaced at once
         self._news.set()
         self.metrics.loaded(f"W-{worker.number}-{self.name}_{self.version}", worker.load_ms)
         self.listener.loaded(self.label, worker.number, loaded, worker.load_ms)

@@ -1,6 +1,7 @@
 """The child: `python -m marpack.worker FD MARKER MEMORY PARENT` loads one model and answers on the socket it was given.
 
-With a further word, `preload`, it imports torch while it waits for the model; with `offline`, it leaves the network.
+With a further word, `preload`, it imports torch while it waits for the model; with `offline`, it leaves the network;
+with `zygote`, it imports torch and forks such processes.
 """
 
 import contextlib
@@ -145,6 +146,10 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    if "zygote" in sys.argv[5:]:
+        from marpack.worker.zygote import serve_forks
+
+        serve_forks(int(sys.argv[4]), int(sys.argv[1]), preload)
     if "offline" in sys.argv[5:]:  # first of all: it takes one thread, and new credentials cancel the parent's signal
         from marpack.worker.offline import leave_network
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from marpack.gate.checks.compiled import compiles
+from marpack.gate.candidate import compiles
 
 
 @pytest.mark.parametrize(

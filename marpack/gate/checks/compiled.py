@@ -1,8 +1,6 @@
 """The model that torch.compile made answers as the one it was made from."""
 
-from typing import Any
-
-from marpack.gate.candidate import Candidate
+from marpack.gate.candidate import Candidate, compiles
 from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem, skipped
 
 _HINT = "set pt2: {compile: {enable: false}}, or another backend"
@@ -25,11 +23,3 @@ def run(candidate: Candidate) -> CheckOutcome:
         for sentence in sample_runner.contradictions(sample, result)[:1]
     ]
     return failed(*problems) if problems else passed(f"{counted(len(results), 'sample')}, compiled and not")
-
-
-def compiles(pt2: Any) -> bool:  # Any: YAML
-    """Say whether a config's pt2 section has the model compiled, in any of its spellings (contract §6)."""
-    if isinstance(pt2, dict) and "compile" in pt2:
-        options = pt2["compile"]
-        return isinstance(options, dict) and options.get("enable") is True
-    return bool(pt2) and not (isinstance(pt2, dict) and "export" in pt2)
