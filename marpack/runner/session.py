@@ -177,7 +177,7 @@ def target_of(resolved: ResolvedSource, archive: Archive) -> Target:
         return Target.TORCHSERVE
     if index.target not in set(Target):
         message = f"the index of members names the target {index.target!r}, which there is not"
-        raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}")
+        raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}", code="unknown-target")
     return Target(index.target)
 
 
@@ -193,6 +193,7 @@ def refuse_what_the_server_refuses(archive: Archive, target: Target) -> None:
             "a stock server starts no worker for the runtime LSP: its C++ backend is in no package and no image",
             where=f"{archive.source}!{MANIFEST_NAME}",
             hint="build it with --runtime python, or try it on a server built with that backend",
+            code="unsupported-runtime",
         )
 
 

@@ -1,4 +1,5 @@
 import os
+import re
 import socket
 import textwrap
 import threading
@@ -275,7 +276,7 @@ def test_a_worker_that_dies_answers_as_the_server_and_says_why(worker: Worker, w
 def test_a_flood_of_output_is_shortened_and_never_blocks(worker: Worker):
     outcome = predict(worker, one("floods"), timeout=20)
     assert outcome.responses[0].body == b"done"
-    assert "bytes of output left out" in outcome.logs
+    assert re.search(r"\n… \d+ bytes", outcome.logs)
     assert len(outcome.logs) < 3 << 20
     assert predict(worker, one("after")).logs.startswith("handling after")
 
@@ -379,7 +380,7 @@ def test_a_handler_that_writes_into_the_socket_while_it_loads_is_told(make_folde
         time.sleep(60)
     """
     start = time.monotonic()
-    with pytest.raises(WorkerError, match="2 answers were written, 0 were asked for") as caught:
+    with pytest.raises(WorkerError, match=r"\b2 answers .*\b0 ") as caught:
         started(Load(model_dir=str(make_folder(textwrap.dedent(source)))))
     assert "descriptor" in str(caught.value.hint)
     assert time.monotonic() - start < 55  # the handler sleeps for 60

@@ -279,7 +279,7 @@ def main(archive: str, given: str) -> int:
                 raise KeyError("a bug")
 
         def failed(self, model: str, worker: int | None, error: MarpackError, *, given_up: bool) -> None:
-            tell("given up" if given_up else "failed", worker, error, error.hint)
+            tell("given up" if given_up else "failed", worker, error.code, error, error.hint)
 
         def printed(self, model: str, worker: int, lines: Any, troubles: Any) -> None:
             tell("printed", len(lines), [trouble.kind for trouble in troubles])
@@ -298,7 +298,7 @@ def main(archive: str, given: str) -> int:
     try:
         return serve(lambda: Server(options, Teller(), ServerMetrics(hostname="here")), (model,))
     except MarpackError as error:
-        sys.stderr.write(f"{error}; {error.hint}\n")
+        sys.stderr.write(f"{error.code}: {error}; {error.hint}\n")
         return int(error.exit_code)
 
 

@@ -217,7 +217,7 @@ def test_a_server_with_too_many_connections_says_so(archive: Path):
         time.sleep(0.1)
         with pytest.raises((RemoteDisconnected, ConnectionError)):
             server.ask("one more")
-        assert server.said("noted") == ("noted 5 connections are open: until some end, further ones are closed at once")
+        assert server.said("noted").startswith("noted 5 connections ")
         for connection in kept:
             connection.close()
         eventually(lambda: server.ask("again") == (200, "again"))
@@ -233,7 +233,7 @@ def test_a_worker_whose_files_do_not_fit_the_disk_waits_until_they_do(archive: P
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, most))
         assert server.ask("removes data.txt") == (200, "removed")
         assert server.ask("killed")[0] == 507
-        assert "cannot be extracted" in server.said("failed")
+        assert server.said("failed").split()[2] == "extraction"
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (most, most))
         assert server.ask("file data.txt") == (200, "old")
 
@@ -273,7 +273,7 @@ def test_an_archive_that_was_written_over_is_not_laid_out_anew(archive: Path):
         written_over(archive)
         assert server.ask("removes data.txt") == (200, "removed")
         assert server.ask("killed")[0] == 507
-        assert "do not match" in server.said("failed")
+        assert server.said("failed").split()[2] == "damaged-archive"
 
 
 # --- addresses
@@ -285,5 +285,6 @@ def test_two_servers_on_one_port_are_one_and_a_sentence(archive: Path, shared: S
         assert second.process.wait(20.0) == 2
         eventually(lambda: second.errors)
         (said,) = second.errors
-        assert said.startswith(f"cannot listen on http://127.0.0.1:{shared.port}: Address already in use; end what")
+        assert said.startswith("address-in-use: ")
+        assert f"http://127.0.0.1:{shared.port}: " in said
     assert shared.ask("still there") == (200, "still there")

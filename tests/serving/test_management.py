@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from serving.served import LOADER, Served, free_address, pack, served, wait_until
 
+from marpack.archive.protocol import INDEX_NAME
 from marpack.serving.access import Tokens
 from marpack.serving.loading import Door
+from marpack.serving.registering import Registration
 
 ECHO = """
 import json
@@ -165,14 +168,17 @@ def test_answers(running: Served, method: str, path: str, expected: Any) -> None
 def test_a_models_name_is_plain(running: Served, name: str) -> None:
     body = json.dumps({"url": "probe.mar", "model_name": name}).encode()
     code, found = running.manage("POST", "/models", body, content_type="application/json")
-    assert (code, found["message"]) == (400, "Parameter model_name takes letters, digits, and the signs _ . -")
+    assert (code, found["type"]) == (400, "BadRequestException")
+    assert "model_name" in found["message"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"url": 1}', b'{"url": "probe.mar", "batch_size": "x"}'])
 def test_a_body_that_is_no_such_json(running: Served, body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError) as raised:
+        msgspec.json.decode(body, type=Registration, strict=False)
     code, found = running.manage("POST", "/models", body, content_type="application/json; charset=utf-8")
     assert (code, found["type"]) == (400, "BadRequestException")
-    assert found["message"].startswith("The body is no such JSON: ")
+    assert str(raised.value) in found["message"]
 
 
 @pytest.mark.parametrize("path", ["/api-description", "/models/probe", "/models/probe/1.0", "/"])
@@ -427,7 +433,7 @@ def test_the_doors_refusal(store: Path) -> None:
     with served(model_store=store, model_api=True, loader=loader) as server:
         code, found = server.manage("POST", "/models?url=probe.mar")
         assert (code, found["type"]) == (400, "InvalidModelException")
-        assert found["message"].startswith("it has no content digest")
+        assert INDEX_NAME in found["message"]
         assert str(store) not in found["message"]
         assert server.manage("GET", "/models") == (200, {"models": []})
 

@@ -90,7 +90,7 @@ def test_what_is_an_answer_without_asynccommunication_is_one_with_it(folder):
 def test_a_task_that_fails_is_forgotten_and_the_worker_lives(folder, word: str):
     first, second = ask(folder, [word, "count_"])
     assert (first.responses[0].status, first.died) == (0, False)
-    assert "its client waits until it gives up" in first.troubles[0].notes[-1]
+    assert len(first.troubles[0].notes) == 1
     assert second.responses[0].body == b"2"
 
 
