@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from serving.served import LOADER, Served, free_address, pack, served, wait_until
 
 from marpack.archive.protocol import INDEX_NAME
 from marpack.serving.access import Tokens
 from marpack.serving.loading import Door
 from marpack.serving.registering import Registration
+from marpack.serving.settings import ModelSettings
 
 ECHO = """
 import json
@@ -389,16 +391,24 @@ def test_a_handler_that_does_not_describe_itself(fresh: Served) -> None:
     assert fresh.manage("GET", "/models/breaks?customized=true") == (503, expected)
 
 
+@pytest.fixture
+def hasty(store: Path) -> Iterator[Served]:
+    """Return a server that gives a worker that leaves no time for what it has in hand."""
+    loader = replace(LOADER, settings=ModelSettings(leave_timeout=0))
+    with served(model_store=store, model_api=True, loader=loader) as server:
+        yield server
+
+
 @pytest.mark.parametrize("change", [("PUT", "/models/slow?min_worker=0"), ("DELETE", "/models/slow")])
-def test_whoever_waits_when_the_last_worker_goes_is_told(fresh: Served, change: tuple[str, str]) -> None:
-    assert fresh.manage("POST", "/models?url=slow.mar&initial_workers=1")[0] == 200
-    asked = [(fresh.management, "/models/slow?customized=true")] * 2 + [(fresh.inference, "/predictions/slow")] * 2
+def test_whoever_waits_when_the_last_worker_goes_is_told(hasty: Served, change: tuple[str, str]) -> None:
+    assert hasty.manage("POST", "/models?url=slow.mar&initial_workers=1")[0] == 200
+    asked = [(hasty.management, "/models/slow?customized=true")] * 2 + [(hasty.inference, "/predictions/slow")] * 2
     waiting = [http.client.HTTPConnection(place) for place, _ in asked]
     for connection, (_, path) in zip(waiting, asked, strict=True):
         connection.request("GET", path)
-    model = fresh.server.registry.find("slow")
+    model = hasty.server.registry.find("slow")
     wait_until(lambda: any(worker.in_hand for worker in model.workers) and len(model.queue) == 2)
-    fresh.manage(*change)
+    hasty.manage(*change)
     assert [connection.getresponse().status for connection in waiting] == [503] * 4
     for connection in waiting:
         connection.close()
@@ -429,7 +439,7 @@ def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -
 
 
 def test_the_doors_refusal(store: Path) -> None:
-    loader = LOADER.__class__(load=LOADER.load, door=Door(digests=frozenset({"sha256:x"})))
+    loader = replace(LOADER, door=Door(digests=frozenset({"sha256:x"})))
     with served(model_store=store, model_api=True, loader=loader) as server:
         code, found = server.manage("POST", "/models?url=probe.mar")
         assert (code, found["type"]) == (400, "InvalidModelException")
