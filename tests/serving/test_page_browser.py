@@ -24,7 +24,6 @@ CENTRE = """(async () => {
     for (let last = null; ; ) {
         element.scrollIntoView({block: 'center'});
         await frame();
-        await frame();
         const box = element.getBoundingClientRect();
         if (box.y === last) return [box.x + box.width / 2, box.y + box.height / 2];
         last = box.y;
@@ -59,7 +58,7 @@ def wait(page: Browser, script: str) -> Any:
     end = time.monotonic() + 10
     while not (value := page.value(script)):
         assert time.monotonic() < end, f"this never came true: {script}"
-        time.sleep(0.02)
+        time.sleep(0.005)
     return value
 
 
@@ -136,6 +135,10 @@ def test_a_model_that_is_to_have_no_workers_says_so_once(page: Browser, server: 
 
 
 def test_it_asks_by_itself_while_somebody_looks(page: Browser, server: PageServer):
+    faster = "const every = setInterval; window.setInterval = (work, ms) => every(work, ms / 20)"
+    script = page.ask("Page.addScriptToEvaluateOnNewDocument", source=faster)
+    page.open(server.address)
+    page.ask("Page.removeScriptToEvaluateOnNewDocument", **script)
     server.models = (model("other"),)
     wait(page, "document.querySelector('.model .name').textContent === 'other'")
     assert page.value("document.querySelector('#asked-model').textContent") == "Ask other"
