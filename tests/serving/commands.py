@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import threading
 import time
@@ -104,7 +105,13 @@ def serving(
     `forks`: Its workers are forked, and have no torch imported.
     """
     ports = ["--port", "0", "--metrics-port", "0", "--log-format", "json"]
-    process = start("marpack.cli.main", ["serve", *ports, *words], cwd=cwd, environment=environment, forks=forks)
+    process = start(
+        "marpack.cli.main",
+        ["serve", *ports, *words],
+        cwd=cwd,
+        environment=os.environ | dict(environment or {}),
+        forks=forks,
+    )
     server = Serving(process)
     try:
         end = time.monotonic() + SECONDS

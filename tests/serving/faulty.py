@@ -7,6 +7,7 @@ It prints its port and what its listener is told, a line each.
 
 import itertools
 import json
+import os
 import sys
 import textwrap
 import threading
@@ -99,7 +100,7 @@ class Served:
         self, archive: Path, settings: dict[str, Any], environment: dict[str, str], *, forks: bool = True
     ) -> None:
         words = [str(archive), json.dumps(settings)]
-        self.process = start("serving.faulty", words, environment=environment, forks=forks)
+        self.process = start("serving.faulty", words, environment=os.environ | environment, forks=forks)
         self.lines: list[str] = []
         self.errors: list[str] = []
         self._readers = [

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -82,6 +83,7 @@ def start(
     *,
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    log: IO[bytes] | None = None,
     forks: bool = False,
 ) -> ForkedServer:
     """Return a process that calls a module's `main` with the words of a command line.
@@ -90,25 +92,32 @@ def start(
         module: Its name, of those that `main` imports.
         words: In sys.argv, behind the program's name.
         cwd: Its working directory; None: this process's.
-        environment: What its environment has besides this process's.
+        environment: Its environment; None: this process's.
+        log: What it writes to stdout and stderr; None: pipes.
         forks: Whether its workers are forked, too, and have no torch imported.
     """
     asked = _Start(
         module=module,
         words=tuple(words),
         folder=str(cwd or Path.cwd()),
-        environment=dict(os.environ) | dict(environment or {}),
+        environment=dict(os.environ if environment is None else environment),
         forks=shared(with_torch=False).address if forks else "",
     )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    (out, out_end), (error, error_end) = os.pipe(), os.pipe()
     nothing = os.open(os.devnull, os.O_RDONLY)
+    (out, out_end), (error, error_end) = os.pipe(), os.pipe()
+    for end in (out_end, error_end) if log is not None else ():
+        os.dup2(log.fileno(), end)
     ends = [nothing, out_end, error_end, theirs.fileno()]
     socket.send_fds(_origin(), [msgspec.json.encode(asked)], ends)
     theirs.close()
     for descriptor in ends[:3]:
         os.close(descriptor)
-    return ForkedServer(ours, open(out, encoding="utf-8"), open(error, encoding="utf-8"))  # noqa: PTH123
+    server = ForkedServer(ours, open(out, encoding="utf-8"), open(error, encoding="utf-8"))  # noqa: PTH123, SIM115
+    if log is not None:
+        server.stdout.close()
+        server.stderr.close()
+    return server
 
 
 @cache
@@ -168,6 +177,7 @@ def _watch(asked: _Start, stdin: int, stdout: int, stderr: int, report: int) -> 
 
 def _serve(asked: _Start) -> NoReturn:
     os.chdir(asked.folder)
+    tempfile.tempdir = None  # of another environment
     # Those of before took other files.
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
