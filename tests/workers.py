@@ -2,13 +2,29 @@
 
 from collections.abc import Mapping
 
+from conformance.forking import shared
+
 from marpack.runner.client import BatchResult, Worker, wait
 from marpack.torchserve.messages import Load, Request
 
 
-def started(load: Load, *, environment: Mapping[str, str] | None = None, timeout: float | None = None) -> Worker:
-    """Return a new worker with a model loaded; raises LoadError and WorkerError."""
-    worker = Worker.spawn(environment=environment)
+def launch(*, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> Worker:
+    """Return a worker that waits for a model, forked from a process that has our code imported, but not torch."""
+    return Worker(shared(with_torch=False).launch(environment=environment, max_memory=max_memory))
+
+
+def started(
+    load: Load, *, environment: Mapping[str, str] | None = None, timeout: float | None = None, forks: bool = True
+) -> Worker:
+    """Return a new worker with a model loaded; raises LoadError and WorkerError.
+
+    Args:
+        load: The model.
+        environment: The worker's; None: this process's.
+        timeout: Seconds that loading may take; None: no bound.
+        forks: Whether the worker is forked; one that is not has an interpreter and a supervisor of its own.
+    """
+    worker = (launch if forks else Worker.spawn)(environment=environment)
     worker.load(load, timeout=timeout)
     return worker
 

@@ -36,18 +36,13 @@ class BodyFolder:
             self._path.mkdir(parents=True, exist_ok=True)
             is_empty = next(self._path.iterdir(), None) is None
         except FileExistsError as error:
-            raise UsageError(
-                "this is no folder", where=path, hint="name a folder that is not there yet", code="not-a-folder"
-            ) from error
+            hint = "name a folder that is not there yet"
+            raise UsageError("this is no folder", where=path, hint=hint, code="not-a-folder") from error
         except OSError as error:
             raise OutputError(f"the folder cannot be made: {error.strerror}", where=path) from error
         if not (is_empty or may_hold_files):
-            raise UsageError(
-                "the folder holds files already",
-                where=path,
-                hint="name one that is empty or not there",
-                code="folder-not-empty",
-            )
+            hint = "name one that is empty or not there"
+            raise UsageError("the folder holds files already", where=path, hint=hint, code="folder-not-empty")
 
     def save(self, result: Result) -> Result:
         """Write one answer's body and return the result with its place; raises OutputError."""

@@ -221,12 +221,13 @@ def read_input(path: str, *, maximum: int | None = None) -> bytes:
 def read_file(path: str, *, maximum: int | None = None) -> bytes:
     """Return the bytes of a file; raises as `read_input` does."""
     if "\0" in path:
-        raise UsageError("the input cannot be read: no file has such a name", where=path)
+        raise UsageError("the input cannot be read: no file has such a name", where=path, code="invalid-file-name")
     try:
         return _bytes_of(path, maximum)
     except OSError as error:
         hint = "check the name, and that you may read it"
-        raise UsageError(f"the input cannot be read: {error.strerror}", where=path, hint=hint) from error
+        what = f"the input cannot be read: {error.strerror}"
+        raise UsageError(what, where=path, hint=hint, code="unreadable-input") from error
 
 
 def _bytes_of(path: str, maximum: int | None) -> bytes:

@@ -91,7 +91,8 @@ def _lines(path: str) -> Iterator[bytes]:
         with Path(path).open("rb") as file:
             yield from file
     except OSError as error:
-        raise UsageError(f"the requests cannot be read: {error.strerror}", where=path) from error
+        what = f"the requests cannot be read: {error.strerror}"
+        raise UsageError(what, where=path, code="unreadable-requests") from error
 
 
 _HINT = "each line is one JSON object: docs/requests.md shows its keys"

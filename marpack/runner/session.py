@@ -177,7 +177,7 @@ def target_of(resolved: ResolvedSource, archive: Archive) -> Target:
         return Target.TORCHSERVE
     if index.target not in set(Target):
         message = f"the index of members names the target {index.target!r}, which there is not"
-        raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}")
+        raise DamagedArchiveError(message, where=f"{archive.source}!{INDEX_NAME}", code="unknown-target")
     return Target(index.target)
 
 

@@ -43,12 +43,8 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
         elif set(source) & _GLOB:
             yield from _some(_matching(source), "the pattern matches no file", source, strict=strict)
         elif strict:
-            raise UsageError(
-                "there is no such input",
-                where=source,
-                hint="name a file, a folder or a glob in quotes",
-                code="input-not-found",
-            )
+            hint = "name a file, a folder or a glob in quotes"
+            raise UsageError("there is no such input", where=source, hint=hint, code="input-not-found")
         else:
             yield source
 
@@ -99,9 +95,8 @@ def _listed(path: str) -> Iterator[str]:
                 if (name := line.strip()) and not name.startswith("#"):
                     yield name
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"the list of inputs cannot be read: {error}", where=path, code="unreadable-input-list"
-        ) from error
+        what = f"the list of inputs cannot be read: {error}"
+        raise UsageError(what, where=path, code="unreadable-input-list") from error
 
 
 def _matching(pattern: str) -> Iterator[str]:

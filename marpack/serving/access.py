@@ -126,19 +126,21 @@ def _random() -> str:
 def _read(file: Path) -> _KeyFile | None:
     """Return what a key file holds, None if there is none."""
     if file.exists() and not file.is_file():  # a pipe would be waited for
-        raise UsageError("the key file is no regular file", hint="name a key_file.json, or a file that isn't there yet")
+        hint = "name a key_file.json, or a file that isn't there yet"
+        raise UsageError("the key file is no regular file", hint=hint, code="not-a-regular-file")
     try:
         with file.open("rb") as stream:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & 0o077 and not _WINDOWS:
-                raise UsageError("others have access to the key file", hint=f"run chmod 600 {file}")
+                hint = f"run chmod 600 {file}"
+                raise UsageError("others have access to the key file", hint=hint, code="readable-key-file")
             return msgspec.json.decode(stream.read(_MAX_BYTES), type=_KeyFile)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"the key file cannot be read: {error.strerror}") from None
+        raise UsageError(f"the key file cannot be read: {error.strerror}", code="unreadable-key-file") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "remove it: the next start makes a new one"
-        raise UsageError(f"this is no key_file.json: {first_line(error)}", hint=hint) from None
+        raise UsageError(f"this is no key_file.json: {first_line(error)}", hint=hint, code="invalid-key-file") from None
 
 
 def _write(file: Path, keys: _KeyFile) -> None:
@@ -273,7 +275,8 @@ def _parsed_origin(text: str) -> tuple[str, Authority] | None:
 def _allowed_host(text: str) -> Authority:
     authority = Authority.parse(text)
     if authority is None:
-        raise UsageError(f"{quoted(text)} is no host", where="--allowed-host", hint="write HOST or HOST:PORT")
+        hint = "write HOST or HOST:PORT"
+        raise UsageError(f"{quoted(text)} is no host", where="--allowed-host", hint=hint, code="invalid-host")
     return authority
 
 
@@ -281,7 +284,7 @@ def _allowed_origin(text: str) -> tuple[str, Authority]:
     origin = _parsed_origin(text)
     if origin is None:
         hint = "write it as browsers do: https://HOST or http://HOST:PORT, nothing after it"
-        raise UsageError(f"{quoted(text)} is no origin", where="--cors-origin", hint=hint)
+        raise UsageError(f"{quoted(text)} is no origin", where="--cors-origin", hint=hint, code="invalid-origin")
     return origin
 
 

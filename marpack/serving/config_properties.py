@@ -112,11 +112,12 @@ def _content(file: Path) -> bytes:
         with file.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UsageError("there is no such config file", hint="--ts-config names a config.properties") from None
+        hint = "--ts-config names a config.properties"
+        raise UsageError("there is no such config file", hint=hint, code="config-not-found") from None
     except OSError as error:
-        raise UsageError(f"the config file cannot be read: {error.strerror}") from None
+        raise UsageError(f"the config file cannot be read: {error.strerror}", code="unreadable-config") from None
     if len(data) > _MAX_BYTES:
-        raise UsageError(f"the config file is larger than {_MAX_BYTES >> 10} KiB")
+        raise UsageError(f"the config file is larger than {_MAX_BYTES >> 10} KiB", code="config-too-large")
     return data
 
 
@@ -163,7 +164,7 @@ def _count(least: int, setting: _Setting) -> int:
     text = setting.text.strip()
     if not _WHOLE.fullmatch(text) or not least <= int(text) <= _LARGEST:
         what = f"{quoted(text)} is no whole number from {least} to {_LARGEST}"
-        raise UsageError(what, hint="write the digits alone, without a unit")
+        raise UsageError(what, hint="write the digits alone, without a unit", code="invalid-integer")
     return int(text)
 
 

@@ -28,7 +28,8 @@ def bound(address: Address) -> socket.socket:
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         hint = "end what listens there, or choose another address" if taken else None
-        raise UsageError(f"cannot listen on {address}: {error.strerror or error}", hint=hint) from error
+        code = "address-in-use" if taken else "address-not-available"
+        raise UsageError(f"cannot listen on {address}: {error.strerror or error}", hint=hint, code=code) from error
 
 
 def _listening(family: int, place: Any) -> socket.socket:  # Any: each family has its own

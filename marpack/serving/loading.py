@@ -78,7 +78,8 @@ class ModelStore(Struct, frozen=True):
             return sorted(path for path in self.folder.iterdir() if not path.name.startswith(".") and _is_model(path))
         except OSError as error:
             hint = "--model-store names a folder of archives"
-            raise UsageError(f"the model store cannot be read: {error.strerror}", hint=hint) from None
+            what = f"the model store cannot be read: {error.strerror}"
+            raise UsageError(what, hint=hint, code="unreadable-model-store") from None
 
     def parse_models(self, words: Iterable[str]) -> list[tuple[str | None, Path]]:
         """Return the names that models are to have (None: their manifests') and their files, as `--models` names them.
@@ -133,7 +134,8 @@ class Door(Struct, frozen=True, kw_only=True):
         """Look into an archive, none of which is run; return what was found. Raises ArchiveError for one to refuse."""
         if self.digests and archive.form is ArchiveForm.FOLDER:
             hint = "pack it, and serve the archive: marpack build"
-            raise ArchiveError("a model folder can change once it was looked at", where=archive.source, hint=hint)
+            what = "a model folder can change once it was looked at"
+            raise ArchiveError(what, where=archive.source, hint=hint, code="folder-without-digest")
         facts = inspect(archive, verify=bool(self.digests), parse_config=False)
         if self.digests:
             self._expect_digest(facts)
@@ -153,19 +155,18 @@ class Door(Struct, frozen=True, kw_only=True):
             raise ArchiveError(what, where=facts.source, hint=hint, code="no-content-digest")
         if facts.content_digest not in self.digests:
             hint = "--require-digest allows it; if it should be another archive, fetch that again"
-            raise ArchiveError(
-                f"its content digest is {facts.content_digest}, which is not allowed", where=facts.source, hint=hint
-            )
+            what = f"its content digest is {facts.content_digest}, which is not allowed"
+            raise ArchiveError(what, where=facts.source, hint=hint, code="digest-not-allowed")
         if facts.verified is None or not facts.verified.intact:
             found = [finding for finding in facts.findings if finding.code in UNFIT]
-            raise _refused("its members are not those of its content digest", found, facts)
+            raise _refused("its members are not those of its content digest", found, facts, code="digest-mismatch")
 
 
 def _expect_safe(facts: Inspection) -> None:
     errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
     doubts = [finding for finding in facts.findings if finding.severity is Severity.WARNING]
     if errors or facts.pickles.verdict is not PickleVerdict.SAFE:
-        raise _refused("it is not safe to load", errors or doubts, facts)
+        raise _refused("it is not safe to load", errors or doubts, facts, code="not-safe-to-load")
 
 
 class ProgramsRefusedError(ArchiveError):
@@ -181,11 +182,13 @@ def _refuse_programs(facts: Inspection) -> NoReturn:
     raise ProgramsRefusedError(found.message, where=found.where, hint=found.hint)
 
 
-def _refused(what: str, findings: list[Finding], facts: Inspection) -> ArchiveError:
+def _refused(what: str, findings: list[Finding], facts: Inspection, *, code: str) -> ArchiveError:
     """Return the refusal for the first of what was found."""
     for finding in findings:
-        return ArchiveError(f"{what}: {finding.message}", where=finding.where or facts.source, hint=finding.hint)
-    return ArchiveError(what, where=facts.source, hint=f"look into it: marpack inspect --verify {facts.source}")
+        message, where = f"{what}: {finding.message}", finding.where or facts.source
+        return ArchiveError(message, where=where, hint=finding.hint, code=code)
+    hint = f"look into it: marpack inspect --verify {facts.source}"
+    return ArchiveError(what, where=facts.source, hint=hint, code=code)
 
 
 class ModelWishes(Struct, frozen=True, kw_only=True):
@@ -302,4 +305,5 @@ def _expect_handler(archive: Archive, handler: str) -> None:
     if path in BUILT_INS or path in archive.entries or f"{path}.py" in archive.entries:
         return
     hint = "name a built-in handler, or a file in the archive"
-    raise UsageError(f"the handler {quoted(handler)} is neither a built-in nor in the archive", hint=hint)
+    what = f"the handler {quoted(handler)} is neither a built-in nor in the archive"
+    raise UsageError(what, hint=hint, code="unknown-handler")

@@ -122,6 +122,7 @@ class ServerMetrics:
                     f"Prometheus cannot read the metric {metric.name}: {problem}",
                     where=f"metrics_config: {metric.section}.{metric.kind.value}",
                     hint="rename it in the file and in the handler, or set metrics_mode=log",
+                    code="invalid-metric",
                 )
             own[metric.name] = Family(metric, self._unkept)
         elif self._write is not None:

@@ -61,9 +61,8 @@ def _letter(escape: re.Match[str]) -> str:
     code = escape[1]
     if code == "u":
         around = quoted(escape.string[escape.start() :][:8])
-        raise UsageError(
-            f"{around} is no escape: \\u needs four hexadecimal digits", hint="write \\\\u for a plain \\u"
-        )
+        what, hint = f"{around} is no escape: \\u needs four hexadecimal digits", "write \\\\u for a plain \\u"
+        raise UsageError(what, hint=hint, code="invalid-escape")
     return chr(int(code[1:], 16)) if len(code) > 1 else _LETTERS.get(code, code)
 
 

@@ -35,7 +35,7 @@ class Address(Struct, frozen=True):
         scheme, host, given = match.groups()
         if scheme.lower() == "https":
             hint = "put a proxy in front that ends TLS, and listen on http:// behind it"
-            raise UsageError(f"{text} asks for TLS, which is not offered", hint=hint)
+            raise UsageError(f"{text} asks for TLS, which is not offered", hint=hint, code="tls-not-supported")
         port = int(given or default_port)
         if port > 65_535:
             raise UsageError(f"{text} names the port {port}", hint="ports end at 65535")

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -27,6 +28,8 @@ from msgspec import Struct
 from marpack.errors import WorkerError
 from marpack.runner.process import WorkerProcess
 from marpack.torchserve.messages import Pipe
+
+_GLANCE = 0.05  # seconds between two looks at what another thread may have read
 
 
 class Fork(Struct, frozen=True, tag=True):
@@ -66,17 +69,21 @@ class ForkServer:
         self._sock.connect(address)
         self._pipe = Pipe(self._sock, Forked | Exited)
         self._ended: dict[int, int] = {}  # pid → code
+        self._lock = threading.Lock()  # servers under test start and end workers in several threads
 
     @classmethod
-    def start(cls) -> Self:
-        """Start a server, which imports torch while the caller goes on; it ends with the caller."""
+    def start(cls, *, with_torch: bool = True) -> Self:
+        """Start a server, which imports torch while the caller goes on; it ends with the caller.
+
+        `with_torch`: Whether its workers have torch imported, which takes as long as a hundred starts without.
+        """
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TS_", "COVERAGE"))}
         address = str(Path(tempfile.mkdtemp(prefix="forks-"), "socket"))
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
             listener.listen()
             process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(listener.fileno())],
+                [sys.executable, "-P", __file__, str(listener.fileno()), *(["torch"] if with_torch else [])],
                 stdin=subprocess.PIPE,  # closed when we are gone, however that comes
                 stdout=subprocess.DEVNULL,
                 pass_fds=(listener.fileno(),),
@@ -98,9 +105,10 @@ class ForkServer:
         logs, log_end = os.pipe()
         marker = f"\x1e{secrets.token_hex(8)}\x1e".encode()
         try:
-            socket.send_fds(self._sock, [b"F"], [theirs.fileno(), log_end])
-            self._pipe.send(Fork(marker, max_memory or 0, dict(os.environ if environment is None else environment)))
-            pid = self._forked()
+            with self._lock:
+                socket.send_fds(self._sock, [b"F"], [theirs.fileno(), log_end])
+                self._pipe.send(Fork(marker, max_memory or 0, dict(os.environ if environment is None else environment)))
+                pid = self._forked()
         except OSError as error:
             ours.close()
             os.close(logs)
@@ -124,15 +132,26 @@ class ForkServer:
     def code_of(self, pid: int, timeout: float | None) -> int | None:
         """Return how a worker ended, waiting for it; None if it has not within `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        while pid not in self._ended:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if not select.select([self._sock], [], [], left)[0]:
+        while True:
+            with self._lock:
+                if not self._read_ends():
+                    return self._ended.get(pid, 1)  # the server is gone, and with it whoever could tell
+                if pid in self._ended:
+                    return self._ended[pid]
+            left = _GLANCE if until is None else min(_GLANCE, until - time.monotonic())
+            if left <= 0.0:
                 return None
-            message = self._pipe.receive()
-            if message is None:
-                return 1  # the server is gone, and with it whoever could tell
-            self._note(message)
-        return self._ended[pid]
+            select.select([self._sock], [], [], left)  # another thread may read of this end
+
+    def _read_ends(self) -> bool:
+        """Note the ends that were told so far; False once the server is gone."""
+        while True:
+            while (message := self._pipe.arrived()) is not None:
+                self._note(message)
+            if not select.select([self._sock], [], [], 0.0)[0]:
+                return True
+            if not self._pipe.fill():
+                return False
 
     def close(self) -> None:
         """Ask no more; a server of our own ends. The workers are ended by those who asked for them."""
@@ -150,9 +169,9 @@ class ForkServer:
 
 
 @cache
-def shared() -> ForkServer:
+def shared(*, with_torch: bool = True) -> ForkServer:
     """Return the server that all tests of this process share, started when it is first asked for."""
-    server = ForkServer.start()
+    server = ForkServer.start(with_torch=with_torch)
     atexit.register(server.close)
     return server
 
@@ -259,6 +278,7 @@ def listen(listener: socket.socket) -> None:
 if __name__ == "__main__":
     from marpack.worker.__main__ import preload  # not needed by those who ask
 
-    preload()
+    if sys.argv[2:]:
+        preload()
     listen(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)

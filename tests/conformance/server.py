@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 from urllib.parse import quote, urlencode
 
 from conformance.wire import Answer, Message, exchange, wait_for
+from serving.forked import ForkedServer
 
 START_SECONDS = 60.0
 REGISTER_SECONDS = 60.0
@@ -41,7 +42,7 @@ class Server:
         self.store = folder / "store"
         self._programs = programs
         self._ports = dict(zip(_DOORS, _ports(len(_DOORS)), strict=True))
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedServer | None = None
 
     @property
     def inference(self) -> tuple[str, int]:
@@ -65,20 +66,23 @@ class Server:
         self.folder.joinpath("tmp").mkdir()
         self.folder.joinpath("config.properties").write_text(self._config())
         with self.folder.joinpath("server.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command(),
-                cwd=self.folder,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # one group: the server, its launcher and every worker
-            )
+            self._process = self._start(log)
         with ExitStack() as undo:
             undo.callback(self.stop)
             self._wait()
             undo.pop_all()
         return self
+
+    def _start(self, log: IO[bytes]) -> subprocess.Popen[bytes] | ForkedServer:
+        return subprocess.Popen(
+            self._command(),
+            cwd=self.folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # one group: the server, its launcher and every worker
+        )
 
     def _command(self) -> list[str | Path]:
         start = [self._programs / "torchserve", "--foreground", "--no-config-snapshots", "--model-store", self.store]

@@ -129,4 +129,5 @@ class _Stand:
         environment = kept | {"OMP_NUM_THREADS": "1"} | self._probe.environment
         if self._probe.environment:  # read when the worker's modules are imported, which a forked one has done
             return partial(Worker.spawn, environment=environment)
-        return lambda: Worker(shared().launch(environment=environment))
+        with_torch = "torch" in f"{self._probe.files}{self._probe.steps}"
+        return lambda: Worker(shared(with_torch=with_torch).launch(environment=environment))

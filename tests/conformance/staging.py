@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from conformance.archives import pack
 from conformance.exchanges import Exchange, Scene, have
 from conformance.probe import Probe
 from conformance.server import START_SECONDS, Server
 from conformance.wire import Message, exchange, wait_for
+from serving.forked import ForkedServer, start
 
 
 class OurServer(Server):
-    """`marpack serve` as a process, with the real one's start line and config.properties."""
+    """`marpack serve` as a process, with the real one's start line and config.properties; its workers are forked."""
 
-    def _command(self) -> list[str | Path]:
-        return [sys.executable, "-m", "marpack", "serve", *super()._command()[1:], "--compat", "torchserve"]
-
-    def _environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-        return super()._environment() | kept
+    def _start(self, log: IO[bytes]) -> ForkedServer:
+        words = ["serve", *map(str, self._command()[1:]), "--compat", "torchserve"]
+        environment = self._environment()
+        return start("marpack.cli.main", words, cwd=self.folder, environment=environment, log=log, forks=True)
 
     def _wait(self) -> None:
         wait_for(self.inference, "/ping", seconds=START_SECONDS)

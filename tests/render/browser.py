@@ -21,6 +21,10 @@ _FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-extensions",
+    "--disable-site-isolation-trials",
+    # A page that is left ends: it is not kept for a way back, and the next one takes its frame.
+    "--disable-features=BackForwardCache,PaintHolding,RenderDocument",
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )

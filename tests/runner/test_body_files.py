@@ -106,13 +106,16 @@ def test_what_is_no_answer_has_no_file(tmp_path: Path):
 
 def test_a_folder_that_is_none_or_is_used_is_not_taken(tmp_path: Path):
     (tmp_path / "file").touch()
-    for path, words in ((tmp_path / "file", "no folder"), (tmp_path, "holds files already")):
-        with pytest.raises(UsageError, match=words):
+    for path, code in ((tmp_path / "file", "not-a-folder"), (tmp_path, "folder-not-empty")):
+        with pytest.raises(UsageError) as refused:
             BodyFolder(str(path), may_hold_files=False)
-    with pytest.raises(OutputError, match="cannot be made"):
+        assert (refused.value.code, refused.value.where) == (code, str(path))
+    with pytest.raises(OutputError) as unmade:
         BodyFolder(str(tmp_path / "file" / "x"), may_hold_files=False)
+    assert unmade.value.where == str(tmp_path / "file" / "x")
     (tmp_path / "gone").mkdir()
     folder = BodyFolder(str(tmp_path / "gone"), may_hold_files=False)
     (tmp_path / "gone").rmdir()
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError) as unwritten:
         folder.save(answered("a", b""))
+    assert str(unwritten.value.where).startswith(str(tmp_path / "gone" / "a"))

@@ -1,4 +1,5 @@
 import os
+import re
 import socket
 import textwrap
 import threading
@@ -6,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from workers import predict, started
+from workers import launch, predict, started
 
 from marpack.errors import WorkerError
 from marpack.runner.client import BatchResult, LoadError, Worker, wait
@@ -142,6 +143,13 @@ def worker(make_folder):
         yield worker
 
 
+@pytest.fixture
+def supervised(make_folder):
+    """Return a worker with an interpreter and a supervisor of its own."""
+    with started(Load(model_dir=str(make_folder(HANDLER))), forks=False) as worker:
+        yield worker
+
+
 def status_of(outcome: BatchResult) -> int:
     return outcome.responses[0].status
 
@@ -207,7 +215,7 @@ def test_a_handler_may_lead_its_stdout_elsewhere(worker: Worker):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_what_is_printed_before_a_crash_is_not_lost(make_folder, unbuffered: str):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    with started(Load(model_dir=str(make_folder(HANDLER))), environment=environment) as worker:
+    with started(Load(model_dir=str(make_folder(HANDLER))), environment=environment, forks=False) as worker:
         assert predict(worker, one("exits")).logs == "handling exits\n"
 
 
@@ -275,7 +283,7 @@ def test_a_worker_that_dies_answers_as_the_server_and_says_why(worker: Worker, w
 def test_a_flood_of_output_is_shortened_and_never_blocks(worker: Worker):
     outcome = predict(worker, one("floods"), timeout=20)
     assert outcome.responses[0].body == b"done"
-    assert "bytes of output left out" in outcome.logs
+    assert re.search(r"\n… \d+ bytes", outcome.logs)
     assert len(outcome.logs) < 3 << 20
     assert predict(worker, one("after")).logs.startswith("handling after")
 
@@ -294,11 +302,11 @@ def test_a_handler_may_close_its_stdout(worker: Worker):
 
 
 @pytest.mark.parametrize(("word", "died"), [("orphans", True), ("daemons", True), ("leads_away", False)])
-def test_nothing_a_handler_started_outlives_its_worker(worker: Worker, word: str, died: bool):
-    outcome = predict(worker, one(word), timeout=30)
+def test_nothing_a_handler_started_outlives_its_worker(supervised: Worker, word: str, died: bool):
+    outcome = predict(supervised, one(word), timeout=30)
     assert outcome.died is died
     child = outcome.logs.partition("child ")[2].split()[0]
-    worker.close()
+    supervised.close()
     state = Path(f"/proc/{child}/stat")
     deadline = time.monotonic() + 30
     while state.exists() and state.read_text().split()[2] != "Z":
@@ -309,7 +317,7 @@ def test_nothing_a_handler_started_outlives_its_worker(worker: Worker, word: str
 def test_a_worker_lives_on_after_the_thread_that_started_it(make_folder):
     workers: list[Worker] = []
     load = Load(model_dir=str(make_folder(HANDLER)))
-    thread = threading.Thread(target=lambda: workers.append(started(load)))
+    thread = threading.Thread(target=lambda: workers.append(started(load, forks=False)))
     thread.start()
     thread.join()
     (worker,) = workers
@@ -379,7 +387,7 @@ def test_a_handler_that_writes_into_the_socket_while_it_loads_is_told(make_folde
         time.sleep(60)
     """
     start = time.monotonic()
-    with pytest.raises(WorkerError, match="2 answers were written, 0 were asked for") as caught:
+    with pytest.raises(WorkerError, match=r"\b2 answers .*\b0 ") as caught:
         started(Load(model_dir=str(make_folder(textwrap.dedent(source)))))
     assert "descriptor" in str(caught.value.hint)
     assert time.monotonic() - start < 55  # the handler sleeps for 60
@@ -412,15 +420,14 @@ def test_a_function_is_initialised_with_none(make_folder, entry: str):
 
 def test_memory_can_be_bounded(make_folder):
     source = "def handle(data, context):\n    return [str(len(bytearray(2 << 30)))] if data else None\n"
-    worker = Worker.spawn(max_memory=1 << 30)
-    with worker:
+    with launch(max_memory=1 << 30) as worker:
         worker.load(Load(model_dir=str(make_folder(source))))
         assert status_of(predict(worker, one("x"))) == 507
 
 
 def test_a_handler_without_torch_never_waits_for_it(make_folder):
     source = "import sys\ndef handle(data, context):\n    return [str('torch' in sys.modules)] if data else None\n"
-    with started(Load(model_dir=str(make_folder(source)))) as worker:
+    with started(Load(model_dir=str(make_folder(source))), forks=False) as worker:
         assert predict(worker, one("x")).responses[0].body == b"False"
 
 

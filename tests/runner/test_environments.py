@@ -13,6 +13,7 @@ from days import by_day
 from packaging.requirements import Requirement
 from wheelhouse import serve_index, write_wheel
 
+import marpack
 from marpack.runner.environments import Environment, IsolationError, isolated, shared_constraints
 from marpack.runner.pip_sizes import Download
 
@@ -38,6 +39,21 @@ def wheels(tmp_path: Path) -> Path:
 def environ(tmp_path: Path, wheels: Path) -> dict[str, str]:
     settings = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": str(wheels)}
     return {**os.environ, **settings, "PIP_CACHE_DIR": str(tmp_path)}
+
+
+@pytest.fixture
+def small_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lend environments only what the dry run needs: pip reads the metadata of all that is installed."""
+    site = tmp_path / "site"
+    site.mkdir()
+    for name in ("pip", "msgspec", "numpy", "click"):
+        (info,) = {file.locate() for file in metadata.files(name) or () if file.name == "METADATA"}
+        for path in (Path(info).parent, Path(info).parents[1] / name):
+            (site / path.name).symlink_to(path)
+    (site / "marpack").symlink_to(Path(marpack.__file__).parent)
+    (site / f"torch-{TORCH}.dist-info").mkdir()
+    (site / f"torch-{TORCH}.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {TORCH}\n")
+    monkeypatch.setattr("marpack.runner.environments._borrowed", lambda: [str(site)])
 
 
 @pytest.fixture
@@ -77,20 +93,23 @@ def test_requirements_are_installed_once_and_torch_is_borrowed(requirements: Pat
     assert first.seconds is not None
     assert download == [Download((QUIBBLE,), 0)]
     assert asked(first.python, "import quibble; print(quibble.VERSION)") == "1.5"
-    where = "import importlib.util as u; print(u.find_spec('{}').origin)"
-    for borrowed in ("msgspec", "torch", "marpack.worker"):
-        assert asked(first.python, where.format(borrowed)) == asked(sys.executable, where.format(borrowed))
+    where = (
+        "import importlib.util as u; print(*(u.find_spec(n).origin for n in ('msgspec', 'torch', 'marpack.worker')))"
+    )
+    assert asked(first.python, where) == asked(sys.executable, where)
     again = made(requirements, environ, approve=refuse, on_start=lambda: pytest.fail("it is there already"))
     assert (again.python, again.seconds) == (first.python, None)
     with pytest.raises(subprocess.CalledProcessError):
         asked(sys.executable, "import quibble")  # nothing was installed here
 
 
+@pytest.mark.usefixtures("small_site")
 def test_what_is_installed_already_is_neither_downloaded_nor_asked_about(requirements: Path, environ: dict[str, str]):
     requirements.write_text(f"torch=={TORCH.partition('+')[0]}\nnumpy\nclick>=8\n")
     assert made(requirements, environ, approve=refuse).seconds is not None
 
 
+@pytest.mark.usefixtures("small_site")
 @pytest.mark.parametrize("size", by_day(SIZES, "large"))
 def test_the_index_is_asked_for_sizes_and_nothing_is_downloaded_without_a_yes(
     requirements: Path, environ: dict[str, str], wheels: Path, size: str
@@ -109,6 +128,7 @@ def test_the_index_is_asked_for_sizes_and_nothing_is_downloaded_without_a_yes(
     assert left_behind(requirements) == [".lock"]
 
 
+@pytest.mark.usefixtures("small_site")
 @pytest.mark.parametrize("size", by_day(SIZES, "unknown"))
 def test_a_large_wheel_is_not_downloaded_to_learn_what_it_requires(
     requirements: Path, environ: dict[str, str], wheels: Path, size: str
@@ -128,6 +148,7 @@ def test_what_is_confirmed_is_downloaded(requirements: Path, environ: dict[str, 
     assert asked(python, "import quibble; print(quibble.VERSION)") == "1.5"
 
 
+@pytest.mark.usefixtures("small_site")
 @pytest.mark.parametrize("line", by_day(["./source", "-e ./source", "source @ file://{folder}/source"], "./source"))
 def test_what_has_to_be_built_is_of_unknown_size_and_not_built_to_learn_it(
     requirements: Path, environ: dict[str, str], line: str
@@ -148,6 +169,7 @@ def test_what_has_to_be_built_is_of_unknown_size_and_not_built_to_learn_it(
     assert not (requirements.parent / "ran").exists()
 
 
+@pytest.mark.usefixtures("small_site")
 def test_a_requirement_of_another_torch_is_a_conflict_that_names_both(
     requirements: Path, environ: dict[str, str], wheels: Path
 ):
@@ -222,6 +244,7 @@ def test_everything_that_an_environment_depends_on_makes_another(
     assert len(set(keys[1:])) == len(keys[1:])
 
 
+@pytest.mark.usefixtures("small_site")
 def test_an_unknown_pip_is_not_trusted_with_a_dry_run(requirements: Path, environ: dict[str, str], tmp_path: Path):
     other = tmp_path / "other" / "pip" / "_internal"
     for name, text in {"../__init__.py": "", "__init__.py": "", "cli/__init__.py": "", "operations/__init__.py": "",
@@ -241,6 +264,7 @@ def test_an_unknown_pip_is_not_trusted_with_a_dry_run(requirements: Path, enviro
     assert not (requirements.parent / "ran").exists()
 
 
+@pytest.mark.usefixtures("small_site")
 @pytest.mark.nightly
 def test_a_requirement_that_cannot_be_met_shows_what_pip_said(requirements: Path, environ: dict[str, str]):
     requirements.write_text("quibble>=7\n")

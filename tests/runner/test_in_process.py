@@ -29,7 +29,7 @@ def test_the_debugger_says_what_was_raised_and_begins_in_the_authors_innermost_f
     debug("p 'word', word\nc\n")
     said = capsys.readouterr().out
     assert said.startswith("json.decoder.JSONDecodeError: Expecting property name")
-    assert "post mortem: c goes on with the next input, q ends the run\n" in said
+    assert "post mortem: " in said
     assert "('word', '{')" in said
 
 

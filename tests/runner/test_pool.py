@@ -2,9 +2,10 @@ import textwrap
 from collections.abc import Iterator
 
 import pytest
+from workers import launch
 
 from marpack.errors import ClosedError
-from marpack.runner.client import LoadError, Worker
+from marpack.runner.client import LoadError
 from marpack.runner.pool import LocalPool, PoolSettings, SpareWorkers
 from marpack.torchserve.messages import Load, Part, Request
 
@@ -37,7 +38,7 @@ def test_every_input_is_answered_in_order_whatever_the_handler_does(make_folder,
     bad = {100: "exit", 300: "hang", 500: "raise", 501: "exit", 502: "exit"}
     words = [bad.get(number, f"w{number}") for number in range(1000)]
     load = Load(model_dir=str(make_folder(HANDLER)))
-    with LocalPool(load, PoolSettings(workers=workers, timeout=3)) as pool:
+    with LocalPool(load, PoolSettings(workers=workers, timeout=1.5, launch=launch)) as pool:
         pool.start()
         outcomes = list(pool.outcomes(batches(words)))
         assert pool.restarts == 4
@@ -59,7 +60,7 @@ def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
             asked += 1
             yield (Request(id="x", parts=(Part("body", b"x" * 1000),)),)
 
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
         pool.start()
         outcomes = pool.outcomes(endless())
         for _ in range(500):
@@ -68,14 +69,14 @@ def test_batches_are_asked_for_only_as_they_are_needed(make_folder):
 
 
 def test_two_workers_share_slow_work(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(workers=2)) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(workers=2, launch=launch)) as pool:
         pool.start()
         outcomes = list(pool.outcomes(batches(["slow", "a", "slow", "b"])))
     assert [outcome.responses[0].body for outcome in outcomes] == [b"slow", b"a", b"slow", b"b"]
 
 
 def test_no_batches_no_outcomes(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
         pool.start()
         assert list(pool.outcomes([])) == []
 
@@ -85,7 +86,7 @@ def test_an_error_of_the_inputs_own_leaves_no_process_behind(make_folder):
         yield from batches(["a"])
         raise OSError("the disk is gone")
 
-    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings())
+    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch))
     pool.start()
     worker = pool._workers[0].worker
     with pytest.raises(OSError, match="disk"), pool:
@@ -98,7 +99,7 @@ def test_a_worker_that_could_not_be_restarted_is_started_for_the_next_batches(ma
     handler = HANDLER.replace("initialize(self, context): pass", f"initialize(self, context): check({str(broken)!r})")
     check = "def check(path):\n    if os.path.exists(path): raise ValueError(path)\n"
     load = Load(model_dir=str(make_folder(handler.replace("loads = 0\n", check))))
-    with LocalPool(load, PoolSettings()) as pool:
+    with LocalPool(load, PoolSettings(launch=launch)) as pool:
         pool.start()
         other = pool.outcomes(batches(["a", "b", "c"]))
         assert next(other).responses[0].body == b"a"
@@ -112,7 +113,7 @@ def test_a_worker_that_could_not_be_restarted_is_started_for_the_next_batches(ma
 
 
 def test_a_closed_pool_starts_no_worker(make_folder):
-    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings())
+    pool = LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch))
     pool.start()
     pool.close()
     with pytest.raises(ClosedError):
@@ -122,7 +123,7 @@ def test_a_closed_pool_starts_no_worker(make_folder):
 
 def test_a_spare_worker_is_there_for_each_that_is_taken(make_folder):
     load = Load(model_dir=str(make_folder(HANDLER)))
-    with SpareWorkers(Worker.spawn, 2) as spares:
+    with SpareWorkers(launch, 2) as spares:
         with LocalPool(load, PoolSettings(workers=2, launch=spares.take)) as pool:
             pool.start()
             outcomes = list(pool.outcomes(batches(["a", "exit", "b"])))
@@ -151,7 +152,7 @@ def test_a_batch_and_loading_may_take_as_long_as_on_the_server(settings, config,
 
 
 def test_streams_side_by_side_yield_each_its_own(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(workers=2)) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(workers=2, launch=launch)) as pool:
         pool.start()
         first, second = (pool.outcomes(batches([f"{name}{n}" for n in range(600)])) for name in "ab")
         both = [(next(first), next(second)) for _ in range(600)]
@@ -162,7 +163,7 @@ def test_streams_side_by_side_yield_each_its_own(make_folder):
 
 
 def test_a_stream_that_is_given_up_leaves_nothing_to_the_next(make_folder):
-    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings()) as pool:
+    with LocalPool(Load(model_dir=str(make_folder(HANDLER))), PoolSettings(launch=launch)) as pool:
         pool.start()
         given_up = pool.outcomes(batches(["a", "b", "exit", *"c" * 400]))
         assert next(given_up).responses[0].body == b"a"

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import socket
@@ -60,7 +61,7 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept(printed):
     first, told, last = logs.take().split("\n")
     assert (first[:6], len(first), last[-5:]) == ("firstx", MIB // 2, "xlast")
     dropped = int(told.split()[1])
-    assert told == f"… {dropped} bytes of output left out …"
+    assert told.startswith(f"… {dropped} bytes ")
     assert len(first) + dropped + len(last) == len("first") + 5 * MIB + len("last")
     assert MIB // 2 <= len(last) <= MIB * 3 // 2
     assert logs.take() == "after"
@@ -93,9 +94,11 @@ def test_of_a_process_the_memory_and_the_end_are_told(child: subprocess.Popen[by
         process = WorkerProcess(child, ours, -1, MARKER)
         assert process.resident_memory() == psutil.Process(child.pid).memory_info().rss
         assert process.peak_memory() >= process.resident_memory()
-        assert (process.ended(), process.signal, process.how_it_ended()) == (False, None, "did not answer in time")
+        assert (process.ended(), process.signal) == (False, None)
+        assert "SIG" not in process.how_it_ended()
         process.kill()
-        assert (process.signal, process.how_it_ended()) == (signal.SIGKILL, "was killed by SIGKILL")
+        assert process.signal == signal.SIGKILL
+        assert process.how_it_ended().endswith("SIGKILL")
         assert (process.resident_memory(), process.exit) == (None, None)
         assert theirs.recv(1) == b""
         process.kill()  # nobody else's, whose number it may be by now
@@ -103,7 +106,7 @@ def test_of_a_process_the_memory_and_the_end_are_told(child: subprocess.Popen[by
 
 def test_an_interpreter_that_is_not_there_is_said_and_leaves_nothing_open(tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(WorkerError, match="could not be started") as caught:
+    with pytest.raises(WorkerError, match=os.strerror(errno.ENOENT)) as caught:
         WorkerProcess.start(str(tmp_path / "python"))
     assert caught.value.where == str(tmp_path / "python")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -115,4 +118,4 @@ def test_of_a_crash_it_is_told_how_its_place_is_found(child: subprocess.Popen[by
         process = WorkerProcess(child, ours, -1, MARKER)
         child.send_signal(signal.SIGSEGV)
         child.wait()
-        assert process.how_it_ended().startswith("was killed by SIGSEGV; compiled code crashed: PYTHONFAULTHANDLER=1 ")
+        assert {"SIGSEGV;", "PYTHONFAULTHANDLER=1"} <= set(process.how_it_ended().split())

@@ -141,8 +141,9 @@ def test_a_file_that_is_no_requests_file_is_told_at_once(tmp_path: Path, text: s
 
 
 def test_a_requests_file_that_is_not_there_is_said(tmp_path: Path):
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError) as caught:
         list(recorded_inputs(str(tmp_path / "no.jsonl")))
+    assert (caught.value.code, caught.value.where) == ("unreadable-requests", str(tmp_path / "no.jsonl"))
 
 
 def test_a_form_that_the_frontend_refuses_is_answered_without_a_handler(tmp_path: Path):

@@ -37,8 +37,9 @@ def test_devices_are_named(text: str, gpu_id: int | None):
 
 @pytest.mark.parametrize("text", ["", "gpu", "cpu:0", "auto:1", "cuda:", "cuda:x", "CUDA", "mps:0", "xla:1"])
 def test_what_is_no_device_is_refused(text: str):
-    with pytest.raises(UsageError, match="no such device"):
+    with pytest.raises(UsageError) as caught:
         Device.parse(text)
+    assert (caught.value.code, caught.value.where) == ("unknown-device", "--device")
 
 
 def test_auto_changes_nothing_in_the_environment():
@@ -78,8 +79,8 @@ def test_a_device_that_the_system_does_not_show_is_refused(name: str, without_de
 def test_a_missing_device_is_named_with_its_remedy(without_devices: None):
     with pytest.raises(DeviceUnavailableError) as caught:
         Device.available("cuda")
-    told = f"{caught.value.what}. {caught.value.hint}"
-    assert told == "CUDA is not available. Install a CUDA build of torch, or use --device cpu."
+    assert "CUDA" in caught.value.what
+    assert "--device cpu" in str(caught.value.hint)
 
 
 def test_a_number_beyond_the_devices_there_are_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -110,7 +111,8 @@ def test_a_model_on_another_device_is_told(found: str):
     finding = misplaced("cuda:1", found)
     assert finding is not None
     assert finding.severity is Severity.WARNING
-    assert finding.message == f"cuda:1 was asked for, the model runs on {found}"
+    assert finding.code == "other-device"
+    assert {"cuda:1", found} <= set(finding.message.split())
 
 
 class Listener(LoadProgress):
@@ -193,9 +195,9 @@ def test_an_archive_may_say_whose_behaviour_counts(make_mar, index: dict[str, An
 
 def test_an_archive_that_names_another_target_is_damaged(make_mar):
     with open_archive(indexed(make_mar, {"target": "triton"})) as archive:
-        with pytest.raises(DamagedArchiveError, match="'triton', which there is not") as caught:
+        with pytest.raises(DamagedArchiveError, match="'triton'") as caught:
             target_of(ResolvedSource(path=Path()), archive)
-        assert caught.value.where == f"{archive.source}!{INDEX_NAME}"
+        assert (caught.value.code, caught.value.where) == ("unknown-target", f"{archive.source}!{INDEX_NAME}")
 
 
 def indexed(make_mar, index: dict[str, Any] | None) -> Path:
@@ -209,8 +211,9 @@ def test_what_no_server_starts_is_refused_unless_marpack_is_the_target(tmp_path:
         file.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
     with open_archive(tmp_path / "m.mar") as archive:
         refuse_what_the_server_refuses(archive, Target.MARPACK)
-        with pytest.raises(ArchiveError, match="no worker for the runtime LSP"):
+        with pytest.raises(ArchiveError, match="LSP") as caught:
             refuse_what_the_server_refuses(archive, Target.TORCHSERVE)
+        assert caught.value.code == "unsupported-runtime"
 
 
 def test_a_model_that_torchrun_starts_is_refused_before_it_is_laid_out(make_mar):

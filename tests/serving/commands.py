@@ -4,14 +4,14 @@ import http.client
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from serving.forked import ForkedServer, start
 
 SECONDS = 30.0  # that anything here may take
 
@@ -39,7 +39,7 @@ def handle(data, context):
 class Serving:
     """A server that runs, and what it says in its log."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: ForkedServer) -> None:
         self.process = process
         self.events: list[dict[str, Any]] = []
         self.other: list[str] = []  # lines that are no JSON
@@ -48,7 +48,6 @@ class Serving:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             with self._news:
                 try:
@@ -98,17 +97,20 @@ class Serving:
 
 
 @contextmanager
-def serving(*words: str, cwd: Path, loaded: int = 1, environment: Mapping[str, str] | None = None) -> Iterator[Serving]:
-    """Start `marpack serve WORDS` on free ports, wait for so many models to load, and end it."""
+def serving(
+    *words: str, cwd: Path, loaded: int = 1, environment: Mapping[str, str] | None = None, forks: bool = False
+) -> Iterator[Serving]:
+    """Start `marpack serve WORDS` on free ports, wait for so many models to load, and end it.
+
+    `forks`: Its workers are forked, and have no torch imported.
+    """
     ports = ["--port", "0", "--metrics-port", "0", "--log-format", "json"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "marpack", "serve", *ports, *words],
+    process = start(
+        "marpack.cli.main",
+        ["serve", *ports, *words],
         cwd=cwd,
-        env=os.environ | dict(environment or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        environment=os.environ | dict(environment or {}),
+        forks=forks,
     )
     server = Serving(process)
     try:
@@ -122,5 +124,4 @@ def serving(*words: str, cwd: Path, loaded: int = 1, environment: Mapping[str, s
         process.kill()
         process.wait()
         for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+            stream.close()

@@ -1,6 +1,6 @@
 """A server in a process of its own, whose handler does as its requests say.
 
-    python -m serving.faulty ARCHIVE SETTINGS    settings as JSON: front, model, bug, max_memory
+Its `main` takes the archive, and settings as JSON: front, model, bug, max_memory.
 
 It prints its port and what its listener is told, a line each.
 """
@@ -8,7 +8,6 @@ It prints its port and what its listener is told, a line each.
 import itertools
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -22,8 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
-
-ROOT = Path(__file__).parents[2]
+from serving.forked import start
 
 HANDLER = textwrap.dedent(
     """
@@ -98,15 +96,11 @@ def write_archive(path: Path, data: str = "old") -> Path:
 class Served:
     """A server that was started."""
 
-    def __init__(self, archive: Path, settings: dict[str, Any], environment: dict[str, str]) -> None:
-        paths = os.pathsep.join((str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "serving.faulty", str(archive), json.dumps(settings)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": paths, **environment},
-        )
+    def __init__(
+        self, archive: Path, settings: dict[str, Any], environment: dict[str, str], *, forks: bool = True
+    ) -> None:
+        words = [str(archive), json.dumps(settings)]
+        self.process = start("serving.faulty", words, environment=os.environ | environment, forks=forks)
         self.lines: list[str] = []
         self.errors: list[str] = []
         self._readers = [
@@ -228,6 +222,7 @@ def served(
     bug: int = 0,
     max_memory: int | None = None,
     front: dict[str, Any] | None = None,
+    forks: bool = True,
     **model: Any,
 ) -> Iterator[Served]:
     """Yield a server whose model has loaded.
@@ -238,10 +233,11 @@ def served(
         max_memory: Bytes that a worker may have.
         bug: The load at which the server meets a bug of its own.
         front: Settings of its address.
+        forks: Whether its workers are forked: no children of its own then.
         model: Settings of the model.
     """
     settings = {"front": front or {}, "model": model, "bug": bug, "max_memory": max_memory}
-    with Served(archive, settings, environment or {}) as server:
+    with Served(archive, settings, environment or {}, forks=forks) as server:
         server.said("loaded")
         yield server
 
@@ -279,7 +275,7 @@ def main(archive: str, given: str) -> int:
                 raise KeyError("a bug")
 
         def failed(self, model: str, worker: int | None, error: MarpackError, *, given_up: bool) -> None:
-            tell("given up" if given_up else "failed", worker, error, error.hint)
+            tell("given up" if given_up else "failed", worker, error.code, error, error.hint)
 
         def printed(self, model: str, worker: int, lines: Any, troubles: Any) -> None:
             tell("printed", len(lines), [trouble.kind for trouble in troubles])
@@ -298,9 +294,5 @@ def main(archive: str, given: str) -> int:
     try:
         return serve(lambda: Server(options, Teller(), ServerMetrics(hostname="here")), (model,))
     except MarpackError as error:
-        sys.stderr.write(f"{error}; {error.hint}\n")
+        sys.stderr.write(f"{error.code}: {error}; {error.hint}\n")
         return int(error.exit_code)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

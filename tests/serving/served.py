@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from workers import launch
+
 from marpack.project.source import ResolvedSource
 from marpack.serving.http import FrontSettings
 from marpack.serving.listener import ServerListener
@@ -23,7 +25,7 @@ from marpack.serving.settings import Address, ModelSettings
 from marpack.torchserve.messages import Load, Trouble
 
 ANYWHERE = Address("127.0.0.1", 0)
-LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1))
+LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1), spawn=lambda _: launch)
 _SECONDS = 20.0  # within which anything a test waits for has happened
 
 Answer = tuple[int, Mapping[str, str], bytes]

@@ -1,5 +1,6 @@
 """Tokens as the original's key file has them, and the guard against other sites' pages."""
 
+import errno
 import json
 import os
 import stat
@@ -186,9 +187,10 @@ def test_the_real_clock(file: Path) -> None:
 def test_refuses_a_file_that_others_have_access_to(file: Path, clock: Clock, mode: int) -> None:
     put(file, document())
     file.chmod(mode)
-    with pytest.raises(UsageError, match="others have access") as caught:
+    with pytest.raises(UsageError) as caught:
         Tokens.start(file, 60, clock)
-    assert (caught.value.where, caught.value.hint) == (str(file), f"run chmod 600 {file}")
+    assert (caught.value.code, caught.value.where) == ("readable-key-file", str(file))
+    assert f"chmod 600 {file}" in str(caught.value.hint)
 
 
 BROKEN = {
@@ -221,12 +223,13 @@ def test_refuses_what_is_no_key_file(file: Path, clock: Clock, value: Any) -> No
 
 def test_waits_for_no_pipe(file: Path, clock: Clock) -> None:
     os.mkfifo(file, 0o600)
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError) as caught:
         Tokens.start(file, 60, clock)
+    assert caught.value.code == "not-a-regular-file"
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path, clock: Clock) -> None:
-    with pytest.raises(OutputError, match="cannot be written: No such file") as caught:
+    with pytest.raises(OutputError, match=os.strerror(errno.ENOENT)) as caught:
         Tokens.start(tmp_path / "none" / "key_file.json", 60, clock)
     assert caught.value.where == str(tmp_path / "none" / "key_file.json")
 
@@ -379,9 +382,10 @@ def test_guards(guard: Guard, host: str | None, origin: str | None, why: str | N
 
 
 def test_a_refusal_shows_no_raw_text() -> None:
-    assert LOOPBACK.refuses("localhost:8080", "http://\x1b[31m") == (
-        "Pages of 'http://\\x1b[31m' may not call this server; --cors-origin lets them"
-    )
+    said = str(LOOPBACK.refuses("localhost:8080", "http://\x1b[31m"))
+    assert "'http://\\x1b[31m'" in said
+    assert said.isprintable()
+    assert "--cors-origin" in said
 
 
 def test_a_refusal_is_short() -> None:
@@ -390,16 +394,16 @@ def test_a_refusal_is_short() -> None:
 
 @pytest.mark.parametrize("text", ["", "user@host", "http://host", "*.example", "host:x", "::1"])
 def test_refuses_a_wrong_allowed_host(text: str) -> None:
-    with pytest.raises(UsageError, match="is no host") as caught:
+    with pytest.raises(UsageError) as caught:
         Guard.of(Address("127.0.0.1", 8080), machine="box", allowed_hosts=[text])
-    assert caught.value.where == "--allowed-host"
+    assert (caught.value.code, caught.value.where) == ("invalid-host", "--allowed-host")
 
 
 @pytest.mark.parametrize("text", ["", "null", "app.example", "https://app.example/", "https://*.example", "https://"])
 def test_refuses_a_wrong_origin(text: str) -> None:
-    with pytest.raises(UsageError, match="is no origin") as caught:
+    with pytest.raises(UsageError) as caught:
         Guard.of(Address("127.0.0.1", 8080), machine="box", origins=[text])
-    assert caught.value.where == "--cors-origin"
+    assert (caught.value.code, caught.value.where) == ("invalid-origin", "--cors-origin")
 
 
 def test_until_there_is_a_guard_everybody_is_refused() -> None:

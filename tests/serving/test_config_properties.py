@@ -1,5 +1,7 @@
 """A TorchServe's config.properties: what counts, what is told of, what stops the start."""
 
+import errno
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -148,8 +150,8 @@ def test_refuses(tmp_path: Path, text: str, key: str, what: str) -> None:
 def test_tls_is_told_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read(tmp_path, "inference_address=https://0.0.0.0:8443")
-    assert caught.value.hint
-    assert "proxy in front" in caught.value.hint
+    assert caught.value.code == "tls-not-supported"
+    assert "proxy" in str(caught.value.hint)
 
 
 NOTES = {
@@ -238,24 +240,25 @@ def test_the_environment_counts_only_where_the_file_says_so(tmp_path: Path, word
 
 def test_a_variable_without_effect_is_told_of(tmp_path: Path) -> None:
     config = read(tmp_path, "enable_envvars_config=true", {"TS_ALLOWED_URLS": "https://.*"})
-    assert [note.split(":")[0] for note in config.notes] == ["allowed_urls has no effect"]
+    assert [note.split()[0] for note in config.notes] == ["allowed_urls"]
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'x' is no whole number") as caught:
+    with pytest.raises(UsageError, match="'x'") as caught:
         read(tmp_path, "enable_envvars_config=true", {"TS_JOB_QUEUE_SIZE": "x"})
-    assert caught.value.where == "TS_JOB_QUEUE_SIZE"
+    assert (caught.value.code, caught.value.where) == ("invalid-integer", "TS_JOB_QUEUE_SIZE")
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such config file") as caught:
+    with pytest.raises(UsageError) as caught:
         read_config(tmp_path / "none", {})
-    assert caught.value.where == str(tmp_path / "none")
+    assert (caught.value.code, caught.value.where) == ("config-not-found", str(tmp_path / "none"))
 
 
 def test_a_folder_in_its_place(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+    with pytest.raises(UsageError, match=os.strerror(errno.EISDIR)) as caught:
         read_config(tmp_path, {})
+    assert (caught.value.code, caught.value.where) == ("unreadable-config", str(tmp_path))
 
 
 def test_an_endless_file() -> None:

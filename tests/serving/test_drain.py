@@ -73,7 +73,7 @@ def test_idle_connections_do_not_hold_up_the_end(archive: Path):
 
 @nightly
 def test_its_workers_end_with_it(archive: Path):
-    with served(archive, min_workers=2) as server:
+    with served(archive, min_workers=2, forks=False) as server:
         server.said("loaded", times=2)
         workers = server.workers()
         assert len(workers) == 2

@@ -41,13 +41,18 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         pytest.param("hang", 500, "Worker died.", marks=nightly),
         ("closes", 500, "Worker died."),
         ("large 7000000", 500, "Worker died."),
-        ("prints 100000000", 200, "printed"),
     ],
 )
 def test_whatever_a_handler_does_the_next_request_is_answered(shared: Served, does: str, status: int, body: str):
     answer = shared.ask(does)
     assert (answer[0], body in answer[1]) == (status, True)
     assert shared.ask("next") == (200, "next")
+
+
+def test_a_flood_of_prints_is_an_answer_like_any_other(archive: Path):
+    with served(archive, response_timeout=60) as server:
+        assert server.ask("prints 20000000", timeout=60.0) == (200, "printed")
+        assert server.ask("next") == (200, "next")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def kill_workers(server: Served, times: int, every: float) -> None:
 @pytest.mark.parametrize(("workers", "batch_size"), [(1, 1), (2, 1), (1, 4), (2, 4)])
 def test_only_what_was_in_a_killed_workers_hands_fails(archive: Path, workers: int, batch_size: int):
     settings = {"min_workers": workers, "max_workers": workers, "batch_size": batch_size, "max_batch_delay": 5}
-    with served(archive, **settings) as server, Load(server, 12) as load:
+    with served(archive, forks=False, **settings) as server, Load(server, 12) as load:
         server.said("loaded", times=workers)
         kill_workers(server, KILLS, 0.3)
         eventually(lambda: server.ask("still there")[0] == 200)
@@ -217,7 +222,7 @@ def test_a_server_with_too_many_connections_says_so(archive: Path):
         time.sleep(0.1)
         with pytest.raises((RemoteDisconnected, ConnectionError)):
             server.ask("one more")
-        assert server.said("noted") == ("noted 5 connections are open: until some end, further ones are closed at once")
+        assert server.said("noted").startswith("noted 5 connections ")
         for connection in kept:
             connection.close()
         eventually(lambda: server.ask("again") == (200, "again"))
@@ -233,7 +238,7 @@ def test_a_worker_whose_files_do_not_fit_the_disk_waits_until_they_do(archive: P
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, most))
         assert server.ask("removes data.txt") == (200, "removed")
         assert server.ask("killed")[0] == 507
-        assert "cannot be extracted" in server.said("failed")
+        assert server.said("failed").split()[2] == "extraction"
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (most, most))
         assert server.ask("file data.txt") == (200, "old")
 
@@ -273,7 +278,7 @@ def test_an_archive_that_was_written_over_is_not_laid_out_anew(archive: Path):
         written_over(archive)
         assert server.ask("removes data.txt") == (200, "removed")
         assert server.ask("killed")[0] == 507
-        assert "do not match" in server.said("failed")
+        assert server.said("failed").split()[2] == "damaged-archive"
 
 
 # --- addresses
@@ -285,5 +290,6 @@ def test_two_servers_on_one_port_are_one_and_a_sentence(archive: Path, shared: S
         assert second.process.wait(20.0) == 2
         eventually(lambda: second.errors)
         (said,) = second.errors
-        assert said.startswith(f"cannot listen on http://127.0.0.1:{shared.port}: Address already in use; end what")
+        assert said.startswith("address-in-use: ")
+        assert f"http://127.0.0.1:{shared.port}: " in said
     assert shared.ask("still there") == (200, "still there")

@@ -87,7 +87,7 @@ def test_connections_beyond_the_bound_are_closed_and_told_of_once():
                 assert await at.said(request("/echo")) == b""
             assert [(await client.get("/echo")).status for client in kept] == [200] * 3
             assert len(at.notes) == 1
-            assert at.notes[0].startswith("3 connections are open")
+            assert at.notes[0].startswith("3 connections ")
             for client in kept:
                 await client.__aexit__()
             await eventually(lambda: at.front.connections.count == 0)
@@ -162,14 +162,17 @@ def test_a_bound_that_the_system_does_not_allow_is_told(monkeypatch: pytest.Monk
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
     notes: list[str] = []
     Front(FrontSettings(max_request_size=1, max_connections=1000), notes.append)
-    assert notes == ["there can be 44 connections at most: the system lends no more descriptors (ulimit -Hn)"]
+    (note,) = notes
+    assert "44 connections" in note
+    assert "ulimit -Hn" in note
 
 
 def test_an_address_that_is_taken_is_told_in_a_sentence():
     async def main() -> None:
         async with listening() as at:
-            with pytest.raises(UsageError, match=f"cannot listen on http://127.0.0.1:{at.port}: Address") as raised:
+            with pytest.raises(UsageError, match=f"http://127.0.0.1:{at.port}: ") as raised:
                 await at.front.listen(Address("127.0.0.1", at.port), at.probe.handle)
+            assert raised.value.code == "address-in-use"
             assert raised.value.hint is not None
 
     in_loop(main)

@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from serving.served import LOADER, Served, free_address, pack, served, wait_until
 
+from marpack.archive.protocol import INDEX_NAME
 from marpack.serving.access import Tokens
 from marpack.serving.loading import Door
+from marpack.serving.registering import Registration
+from marpack.serving.settings import ModelSettings
 
 ECHO = """
 import json
@@ -165,14 +170,17 @@ def test_answers(running: Served, method: str, path: str, expected: Any) -> None
 def test_a_models_name_is_plain(running: Served, name: str) -> None:
     body = json.dumps({"url": "probe.mar", "model_name": name}).encode()
     code, found = running.manage("POST", "/models", body, content_type="application/json")
-    assert (code, found["message"]) == (400, "Parameter model_name takes letters, digits, and the signs _ . -")
+    assert (code, found["type"]) == (400, "BadRequestException")
+    assert "model_name" in found["message"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"url": 1}', b'{"url": "probe.mar", "batch_size": "x"}'])
 def test_a_body_that_is_no_such_json(running: Served, body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError) as raised:
+        msgspec.json.decode(body, type=Registration, strict=False)
     code, found = running.manage("POST", "/models", body, content_type="application/json; charset=utf-8")
     assert (code, found["type"]) == (400, "BadRequestException")
-    assert found["message"].startswith("The body is no such JSON: ")
+    assert str(raised.value) in found["message"]
 
 
 @pytest.mark.parametrize("path", ["/api-description", "/models/probe", "/models/probe/1.0", "/"])
@@ -383,16 +391,24 @@ def test_a_handler_that_does_not_describe_itself(fresh: Served) -> None:
     assert fresh.manage("GET", "/models/breaks?customized=true") == (503, expected)
 
 
+@pytest.fixture
+def hasty(store: Path) -> Iterator[Served]:
+    """Return a server that gives a worker that leaves no time for what it has in hand."""
+    loader = replace(LOADER, settings=ModelSettings(leave_timeout=0))
+    with served(model_store=store, model_api=True, loader=loader) as server:
+        yield server
+
+
 @pytest.mark.parametrize("change", [("PUT", "/models/slow?min_worker=0"), ("DELETE", "/models/slow")])
-def test_whoever_waits_when_the_last_worker_goes_is_told(fresh: Served, change: tuple[str, str]) -> None:
-    assert fresh.manage("POST", "/models?url=slow.mar&initial_workers=1")[0] == 200
-    asked = [(fresh.management, "/models/slow?customized=true")] * 2 + [(fresh.inference, "/predictions/slow")] * 2
+def test_whoever_waits_when_the_last_worker_goes_is_told(hasty: Served, change: tuple[str, str]) -> None:
+    assert hasty.manage("POST", "/models?url=slow.mar&initial_workers=1")[0] == 200
+    asked = [(hasty.management, "/models/slow?customized=true")] * 2 + [(hasty.inference, "/predictions/slow")] * 2
     waiting = [http.client.HTTPConnection(place) for place, _ in asked]
     for connection, (_, path) in zip(waiting, asked, strict=True):
         connection.request("GET", path)
-    model = fresh.server.registry.find("slow")
+    model = hasty.server.registry.find("slow")
     wait_until(lambda: any(worker.in_hand for worker in model.workers) and len(model.queue) == 2)
-    fresh.manage(*change)
+    hasty.manage(*change)
     assert [connection.getresponse().status for connection in waiting] == [503] * 4
     for connection in waiting:
         connection.close()
@@ -423,11 +439,11 @@ def test_without_the_model_api_nothing_is_registered_or_taken_off(store: Path) -
 
 
 def test_the_doors_refusal(store: Path) -> None:
-    loader = LOADER.__class__(load=LOADER.load, door=Door(digests=frozenset({"sha256:x"})))
+    loader = replace(LOADER, door=Door(digests=frozenset({"sha256:x"})))
     with served(model_store=store, model_api=True, loader=loader) as server:
         code, found = server.manage("POST", "/models?url=probe.mar")
         assert (code, found["type"]) == (400, "InvalidModelException")
-        assert found["message"].startswith("it has no content digest")
+        assert INDEX_NAME in found["message"]
         assert str(store) not in found["message"]
         assert server.manage("GET", "/models") == (200, {"models": []})
 

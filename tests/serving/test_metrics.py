@@ -288,17 +288,17 @@ def test_the_machines_sample_fills_the_families_of_the_machine():
 @pytest.mark.parametrize(
     ("metric", "reason"),
     [
-        (declared(GAUGE, "my-gauge"), "its name has other characters"),
-        (declared(GAUGE, "G", "a b"), "its dimension a b has other characters"),
-        (declared(HISTOGRAM, "H", "le"), "le is a label"),
-        (declared(GAUGE, "G", "A", "A"), "a dimension is there twice"),
-        (declared(COUNTER, "Requests2XX"), "another metric has its name"),
+        (declared(GAUGE, "my-gauge"), "name"),
+        (declared(GAUGE, "G", "a b"), "dimension a b"),
+        (declared(HISTOGRAM, "H", "le"), "le"),
+        (declared(GAUGE, "G", "A", "A"), "twice"),
+        (declared(COUNTER, "Requests2XX"), "another metric"),
     ],
 )
 def test_a_declared_metric_that_prometheus_cannot_read_stops_the_start(metric: Declared, reason: str):
-    with pytest.raises(ProjectError, match=f"Prometheus cannot read the metric {metric.name}: {reason}") as caught:
+    with pytest.raises(ProjectError, match=rf" {metric.name}: .*\b{reason}\b") as caught:
         ServerMetrics(hostname="host", declared=(*SERVER_METRICS, metric))
-    assert caught.value.exit_code is ExitCode.USAGE
+    assert (caught.value.exit_code, caught.value.code) == (ExitCode.USAGE, "invalid-metric")
     assert caught.value.where == f"metrics_config: model_metrics.{metric.kind.value}"
     ServerMetrics(hostname="host", declared=(*SERVER_METRICS, metric), mode=MetricsMode.LOG)
 

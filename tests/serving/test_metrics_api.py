@@ -13,7 +13,7 @@ HANDLER = "def handle(data, context):\n    return data and ['x'] * len(data)\n"
 TELLS_WHILE_LOADING = """
 def handle(data, context):
     if data is None:
-        print("the labels are there")
+        print("labels read")
         context.metrics.add_time("HandlerTime", 7.5)
     return data and ["x"] * len(data)
 """
@@ -79,9 +79,11 @@ def test_metrics_that_nobody_asked_for_may_fail() -> None:
         taken = Address.parse(f"http://{first.inference}", 0)
         with served(metrics=taken, metrics_may_fail=True, loaded=False) as second:
             assert second.request("GET", "/ping")[0] == 200
-            assert second.listener.notes == [f"there are no metrics: cannot listen on {taken}: Address already in use"]
-        with pytest.raises(UsageError, match="cannot listen on"), served(metrics=taken):
+            (note,) = second.listener.notes
+            assert str(taken) in note
+        with pytest.raises(UsageError) as caught, served(metrics=taken):
             pass
+        assert caught.value.code == "address-in-use"
 
 
 def test_what_is_not_asked_for_is_not_listened_on() -> None:
@@ -95,4 +97,4 @@ def test_what_a_handler_tells_while_it_is_loaded(tmp_path: Path) -> None:
     with served(pack(tmp_path, "m.mar", TELLS_WHILE_LOADING)) as server:
         lines = server.request("GET", "/metrics", at=server.metrics)[2].decode().splitlines()
         assert [line.rpartition(" ")[2] for line in lines if line.startswith("HandlerTime{")] == ["7.5"]
-        assert server.listener.lines == ["the labels are there"]
+        assert server.listener.lines == ["labels read"]

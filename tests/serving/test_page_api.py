@@ -99,7 +99,7 @@ def test_pages_of_other_sites_try_nothing(server):
 
 def test_other_names_and_sites_are_let_in_where_they_are_named(make_mar, tmp_path):
     words = ["--allowed-host", "models.example", "--cors-origin", "https://tools.example"]
-    with serving(str(make_mar(ECHO)), *words, cwd=tmp_path) as server:
+    with serving(str(make_mar(ECHO)), *words, cwd=tmp_path, forks=True) as server:
         assert server.request("/page/state", headers={"Host": "models.example"})[0] == 200
         _, headers, _ = server.request("/page/state", headers={"Origin": "https://tools.example"})
         assert headers["access-control-allow-origin"] == "https://tools.example"
@@ -107,7 +107,7 @@ def test_other_names_and_sites_are_let_in_where_they_are_named(make_mar, tmp_pat
 
 
 def test_a_model_that_is_to_have_no_workers(make_mar, tmp_path):
-    with serving(str(make_mar(ECHO)), "--management-port", "0", cwd=tmp_path) as server:
+    with serving(str(make_mar(ECHO)), "--management-port", "0", cwd=tmp_path, forks=True) as server:
         scale = "/models/probe?min_worker=0&max_worker=0&synchronous=true"
         assert server.request(scale, method="PUT", what="management")[0] == 200
         (model,) = got(server, "/page/state")["models"]
@@ -115,7 +115,7 @@ def test_a_model_that_is_to_have_no_workers(make_mar, tmp_path):
 
 
 def test_without_a_page(make_mar, tmp_path):
-    with serving(str(make_mar(ECHO)), "--no-page", cwd=tmp_path) as server:
+    with serving(str(make_mar(ECHO)), "--no-page", cwd=tmp_path, forks=True) as server:
         assert server.request("/", headers=HTML)[0] == 405
         assert server.request("/page/state")[0] == 404
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from conformance.forking import shared
 from conformance.likeness import alike
 from conformance.marks import expectation
 from conformance.playing import play
@@ -42,14 +43,16 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Probe], Recording]]:
-    """Ask our server a probe over HTTP, once."""
-    played: dict[str, Recording] = {}
+def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Probe], tuple[Recording, Recording]]]:
+    """Ask our server a probe over HTTP, once; return what it answered, and what the real one did."""
+    played: dict[str, tuple[Recording, Recording]] = {}
+    shared()  # imports torch while the probes that need none are played
     with ServedPeer() as server:
 
-        def ask(probe: Probe) -> Recording:
+        def ask(probe: Probe) -> tuple[Recording, Recording]:
             if probe.name not in played:
-                played[probe.name] = play(probe, server.of(probe), tmp_path_factory.mktemp(probe.name))
+                ours = play(probe, server.of(probe), tmp_path_factory.mktemp(probe.name))
+                played[probe.name] = ours, current(probe)
             return played[probe.name]
 
         yield ask
@@ -57,5 +60,5 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Probe],
 
 @pytest.mark.parametrize(("probe", "call"), PAIRS)
 def test_answers_as_the_server_did(probe, call, said):
-    ours, theirs = said(probe).replies[call.name], current(probe).replies[call.name]
+    ours, theirs = (recording.replies[call.name] for recording in said(probe))
     assert alike(ours, theirs, numeric=probe.numeric), (ours, theirs)

@@ -1,5 +1,7 @@
 """The model store: bare names only, whatever else a url may be."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -81,8 +83,9 @@ def test_all_models_are_the_archives_and_the_folders(store: ModelStore) -> None:
 
 
 def test_a_store_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the model store cannot be read: No such file"):
+    with pytest.raises(UsageError, match=os.strerror(errno.ENOENT)) as caught:
         ModelStore(tmp_path / "gone").all_models()
+    assert caught.value.code == "unreadable-model-store"
 
 
 @pytest.mark.parametrize(

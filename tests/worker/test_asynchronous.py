@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterator
 
 import pytest
+from workers import launch
 
 from marpack.runner.client import BatchResult
 from marpack.runner.pool import LocalPool, PoolSettings
@@ -63,12 +64,14 @@ FILES = {"config.yaml": "asyncCommunication: true\n"}
 
 
 def ask(folder, words: list[str], target: Target = Target.TORCHSERVE) -> list[BatchResult]:
+    """Return what became of each word; one that hangs is given a second, as nothing else needs one."""
+
     def batches() -> Iterator[tuple[Request, ...]]:
         for word in words:
             yield (Request(id=word, parts=(Part(name="body", value=word.encode()),)),)
 
     load = Load(model_dir=str(folder), target=target)
-    with LocalPool(load, PoolSettings(timeout=3.0)) as pool:
+    with LocalPool(load, PoolSettings(timeout=1.0 if "hangs" in words else 30.0, launch=launch)) as pool:
         pool.start()
         return list(pool.outcomes(batches()))
 
@@ -90,7 +93,7 @@ def test_what_is_an_answer_without_asynccommunication_is_one_with_it(folder):
 def test_a_task_that_fails_is_forgotten_and_the_worker_lives(folder, word: str):
     first, second = ask(folder, [word, "count_"])
     assert (first.responses[0].status, first.died) == (0, False)
-    assert "its client waits until it gives up" in first.troubles[0].notes[-1]
+    assert len(first.troubles[0].notes) == 1
     assert second.responses[0].body == b"2"
 
 

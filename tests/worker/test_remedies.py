@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,16 +73,13 @@ def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
 
 def test_what_the_server_has_is_missing_only_here():
     stock = remedy_for(missing("torchvision"), "/m")
-    assert stock == Remedy(
-        "a stock server has torchvision, and this Python has not: pip install torchvision", only_here=True
-    )
+    assert stock.only_here
+    assert str(stock.hint).split()[-3:] == ["pip", "install", "torchvision"]
     assert "pip install pillow" in str(remedy_for(missing("PIL"), "/m").hint)
     listed = remedy_for(missing("llama_cpp"), "/m", ["attrs", "llama-cpp-python"])
-    assert listed == Remedy(
-        "the requirements list llama-cpp-python, which is not installed here: pip install llama-cpp-python, "
-        "or run with --env isolated",
-        only_here=True,
-    )
+    assert listed.only_here
+    assert "pip install llama-cpp-python," in str(listed.hint)
+    assert "--env isolated" in str(listed.hint)
     assert flatten(missing("PIL"), stage="import", model_dir="/m").only_here
     assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
 
@@ -92,7 +91,9 @@ def test_an_installed_torchserve_that_is_not_there_is_nobodys_module():
 
 def test_what_python_no_longer_has_is_nobodys_package():
     bygone = str(remedy_for(missing("asyncore"), "/m").hint)
-    assert bygone.endswith("no longer has asyncore, which older ones have: use what took its place")
+    assert bygone.startswith(f"Python {sys.version_info.major}.{sys.version_info.minor} ")
+    assert "asyncore" in bygone
+    assert "pip install" not in bygone
 
 
 def imported(path: Path, source: str) -> Any:
@@ -251,9 +252,8 @@ def test_a_class_beyond_the_labels(notes, labels: dict[str, Any], key: str | int
     vars(handler).update(labels)
     note_gap(raised(handler.ask), handler)
     told = notes()
-    assert [trouble.message for trouble in told.values()] == (
-        [f"the model answers with class 2, and {named} names those from 0 to 1"] if named else []
-    )
+    assert [re.findall(r"\d+", trouble.message) for trouble in told.values()] == ([["2", "0", "1"]] if named else [])
+    assert all(str(named) in trouble.message for trouble in told.values())
     assert set(told) == ({"labels-gap"} if named else set())
 
 

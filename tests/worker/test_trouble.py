@@ -141,7 +141,7 @@ def test_long_words_are_cut_and_those_that_raise_are_no_end():
 
     assert message_of(ValueError("x" * 4000)) == "x" * 4000
     assert message_of(ValueError("x" * 4001)) == f"{'x' * 4000}… (4001 characters)"
-    assert message_of(Mute()) == "(its message could not be shown: KeyError)"
+    assert "KeyError" in message_of(Mute())
 
 
 def test_the_last_words_of_a_worker_are_its_deaths_or_what_the_author_raised(tmp_path: Path):

@@ -53,7 +53,8 @@ def override(spec: str) -> Override:
     kind, _, number = spec.partition(":")
     numbered = kind in {"cuda", "xpu"} and (number.isdecimal() or (not number and ":" not in spec))
     if not numbered and spec not in {"cpu", "mps", "xla"}:
-        raise UsageError(f"no such device: {spec}", where="--device", hint="one of cpu, cuda, cuda:N, xpu:N, mps, xla")
+        hint = "one of cpu, cuda, cuda:N, xpu:N, mps, xla"
+        raise UsageError(f"no such device: {spec}", where="--device", hint=hint, code="unknown-device")
     gpu_id = None if kind in {"cpu", "xla"} else int(number or 0)
     return Override(gpu_id, _environ_for(kind))
 

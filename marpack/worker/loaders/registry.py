@@ -33,6 +33,7 @@ def load_model(kind: WeightsFormat, job: Job) -> Any:  # Any: a module, a sessio
             "the weights are of no format that is known",
             where=job.path.name,
             hint="is the file whole? TorchScript, ONNX, torch.export and AOTInductor are loaded without a model file",
+            code="unknown-weights-format",
         )
     return _call(loader, job)
 

@@ -56,5 +56,5 @@ def test_pieces_come_batch_by_batch_until_the_end(streamer_class):
 
 
 def test_another_number_of_rows(streamer_class):
-    with pytest.raises(ValueError, match="a batch of 2 was announced"):
+    with pytest.raises(ValueError, match=r"\b2\b.*\[3\]"):
         streamer_class("tokenizer", 2).put(torch.tensor([1, 2, 3]))

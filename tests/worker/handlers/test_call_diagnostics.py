@@ -47,7 +47,7 @@ def test_what_is_no_model(notes):
     with pytest.raises(TypeError):
         handler.inference(TENSOR)
     trouble = notes()["no-model"]
-    assert trouble.message == "self.model is a builtins.NoneType, nothing that can be called"
+    assert "builtins.NoneType" in trouble.message
     assert "super().initialize(context)" in str(trouble.hint)
     handler.model = 1
     with pytest.raises(TypeError):
@@ -61,7 +61,7 @@ def test_torchscripts_own_trace_is_skipped_for_what_went_wrong(notes):
     with pytest.raises(RuntimeError):
         handler.inference(TENSOR)
     message = notes()["model-call"].message
-    assert message.startswith("the model was called with a tensor [1, 2] float32 on cpu: ")
+    assert "[1, 2] float32 on cpu: " in message
     assert "cannot be multiplied" in message
 
 

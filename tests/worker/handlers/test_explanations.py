@@ -72,6 +72,6 @@ def test_without_captum_the_package_and_the_extra_are_named(ready, monkeypatch):
         return original(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match="an explanation needs the package captum") as failure:
+    with pytest.raises(MissingExtraError, match="captum") as failure:
         handler.handle(picture(), context)
     assert failure.value.hint == "pip install 'marpack[explain]'"

@@ -190,7 +190,7 @@ def test_compiled_as_the_config_asks(make_context, folder, net, target, settings
 def test_an_unknown_backend(make_context, folder, net, notes):
     write(net, folder / "w.pt", "state_dict")
     assert answer(make_context("w.pt", "netfile.py", config={"pt2": "warp"})) == [[4.0]]
-    assert "warp is not a backend" in notes()["not-compiled"].message
+    assert "warp" in notes()["not-compiled"].message
     with pytest.raises(CompileError):
         answer(make_context("w.pt", "netfile.py", config={"pt2": "warp"}, target=MARPACK))
 
@@ -255,7 +255,7 @@ def test_torchvision_is_imported_where_the_server_imports_it(make_context, folde
     (folder / "torchvision.py").write_text(TORCHVISION)
     with pytest.raises(RuntimeError, match="torchvision"):  # the server's base_handler does not
         answer(make_context("w.pt"))
-    assert "import torchvision in your handler" in notes()["torchvision-operators"].hint
+    assert "import torchvision" in notes()["torchvision-operators"].hint
     handler = ImageClassifier()
     handler.initialize(make_context("w.pt"))
     assert handler.inference(torch.ones(1, 2)).tolist() == [[4.0]]
@@ -276,7 +276,7 @@ def test_a_torchvision_that_is_not_there_is_named(weights_with_operator, notes):
     if importlib.util.find_spec("torchvision") is not None:
         pytest.skip("torchvision is installed here")
     diagnosis.import_torchvision(weights_with_operator)
-    assert notes()["torchvision-missing"].hint == "pip install torchvision"
+    assert notes()["torchvision-missing"].hint.split() == ["pip", "install", "torchvision"]
 
 
 @pytest.mark.parametrize("target", list(Target))

@@ -1,6 +1,7 @@
 import base64
 import io
 import json
+import re
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_too_few_classes(classify, notes):
     picture = photo("photo-rgb.png")
     with pytest.raises(RuntimeError):
         classify(picture, classes=3)
-    assert notes()["topk"].message == "the model has 3 classes, and topk is 5"
+    assert re.findall(r"\d+", notes()["topk"].message) == ["3", "5"]
     [answer] = classify(picture, classes=3, target=Target.MARPACK)
     assert len(answer) == 3
 
