@@ -146,6 +146,7 @@ def end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    bound_spinning()
     if "zygote" in sys.argv[5:]:
         from marpack.worker.zygote import serve_forks
 
@@ -160,7 +161,6 @@ if __name__ == "__main__":
         supervise(int(sys.argv[4]), int(sys.argv[1]))
     else:
         end_with_parent(int(sys.argv[1]))
-    bound_spinning()
     if "preload" in sys.argv[5:]:
         preload()
     end(main(int(sys.argv[1]), f"\x1e{sys.argv[2]}\x1e".encode(), int(sys.argv[3])))
