@@ -49,7 +49,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
     names = set(_names(function.__code__)) - NOT_COUNTED
     for name in names & function.__globals__.keys():
         value = function.__globals__[name]
-        yield from (getattr(value, each, None) for each in names) if isinstance(value, ModuleType) else (value,)
+        yield from map(vars(value).get, names) if isinstance(value, ModuleType) else (value,)
 
 
 def _names(code: CodeType) -> Iterator[str]:

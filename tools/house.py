@@ -39,14 +39,14 @@ PACKAGE = ROOT / "marpack"
 LONG_MODULE, LONG_FUNCTION = 600, 60  # lines
 # The most that each figure may be, of a journey's as "journey.figure".
 BOUNDS = {
-    "modules": 340,
-    "lines": 56_700,
+    "modules": 342,
+    "lines": 57_300,
     "long_modules": 0,
     "long_functions": 0,
     "untyped_functions": 0,
     "circles": 0,
     "circles_in_all": 0,
-    "one_importer": 69,
+    "one_importer": 70,
     "further_input.modules": 24,
     "inspect.hops": 2300,
 }
