@@ -84,15 +84,6 @@ def test_settings_bound_errors_and_isolate_where_that_is_asked_for(options: dict
     assert (usual.isolate, other.isolate) == (False, True)
 
 
-@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
-def test_how_threads_wait_is_the_users_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert score_environment(1) == {"GOMP_SPINCOUNT": "1000"}
-    monkeypatch.setenv(name, "active")
-    assert score_environment(1) == {}
-
-
 @pytest.mark.parametrize(("workers", "chosen", "given"), [(1, None, None), (999, None, "1"), (999, "4", None)])
 def test_workers_share_the_cores_out(
     workers: int, chosen: str | None, given: str | None, monkeypatch: pytest.MonkeyPatch

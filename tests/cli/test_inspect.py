@@ -187,7 +187,7 @@ def test_a_damaged_archive_gets_no_sbom(mar: Path, look: Look, tmp_path: Path) -
     content[content.index(b"class Own")] ^= 1
     mar.write_bytes(content)
     outcome = look(mar, "--sbom", tmp_path / "sbom.json")
-    assert (outcome.code, outcome.out, outcome.cause) == (3, "", "damaged-archive")
+    assert (outcome.code, outcome.out, outcome.cause) == (3, "", "content-mismatch")
     assert not (tmp_path / "sbom.json").exists()
 
 

@@ -272,7 +272,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "no manifest any more": fault("missing-member", rewritten(drop(MANIFEST))),
         "an index that is no index": fault("damaged-archive", rewritten(add(INDEX, b"[]"))),
         "an index of the future": fault("damaged-archive", rewritten(index_with(format=99))),
-        "an unknown target": fault("damaged-archive", rewritten(index_with(target="mars"))),
+        "an unknown target": fault("unknown-target", rewritten(index_with(target="mars"))),
     },
     "manifest": {
         "no manifest": fault("manifest", by_hand(lambda p: zipfile.ZipFile(p, "w").writestr("handler.py", b""))),

@@ -28,5 +28,5 @@ def test_the_users_variables_say_how_threads_wait(name: str, monkeypatch: pytest
 @pytest.mark.parametrize(("chosen", "seen"), [(None, b"1000"), ("50", b"50")])
 def test_workers_bound_how_long_threads_spin(chosen: str | None, seen: bytes, make_folder) -> None:
     environment = {**os.environ, **({} if chosen is None else {"GOMP_SPINCOUNT": chosen})}
-    with started(Load(model_dir=str(make_folder(HANDLER))), environment=environment) as worker:
+    with started(Load(model_dir=str(make_folder(HANDLER))), environment=environment, forks=False) as worker:
         assert predict(worker, (Request(id="1", parts=()),)).responses[0].body == seen
