@@ -39,10 +39,7 @@ _INPUT_WIDTH, _LIKENESS_WIDTH, _NUMBER_WIDTH = 24, 11, 11
 
 
 class CheckLines(CheckProgress):
-    """Prints each check as it is done; what is going on is shown on stderr meanwhile.
-
-    A terminal shows it at once, a log every ten seconds.
-    """
+    """Prints each check's result; stderr shows the running check, on a terminal at once, in a log every ten seconds."""
 
     def __init__(self, archive: str, *, quiet: bool = False) -> None:
         """Take the archive's path, and whether stdout is for something else."""
@@ -51,23 +48,23 @@ class CheckLines(CheckProgress):
         self._page = page()
         self._talk = talk()
         self._status: Status | None = None
-        self._going_on = "opening the archive"
+        self._running = "opening the archive"
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show what is going on, until the block ends."""
+        """Show the running check until the block ends."""
         is_log = not self._quiet and not self._talk.is_terminal
-        with periodic_lines(lambda: self._going_on) if is_log else nullcontext():
+        with periodic_lines(lambda: self._running) if is_log else nullcontext():
             try:
                 yield
             finally:
                 self.stop()
 
     def begins(self, check: Check) -> None:
-        """Say what is going on."""
-        self._going_on = f"{check.name}: {check.title}"
+        """Show the check that begins."""
+        self._running = f"{check.name}: {check.title}"
         if self._talk.is_terminal and not self._quiet:
-            self._status = self._talk.status(f"[dim]{escape(self._going_on)}[/]")
+            self._status = self._talk.status(f"[dim]{escape(self._running)}[/]")
             self._status.start()
 
     def ends(self, checked: CheckResult) -> None:

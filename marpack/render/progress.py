@@ -56,10 +56,10 @@ def waiting(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def periodic_lines(going_on: Callable[[], str]) -> Iterator[None]:
-    """Print what goes on, on stderr, every ten seconds: in a log, where nothing is drawn over again."""
+def periodic_lines(running: Callable[[], str]) -> Iterator[None]:
+    """Print what is running to stderr every ten seconds, for logs, which show no progress bar."""
     ended = threading.Event()
-    thread = threading.Thread(target=print_lines, args=(going_on, ended.wait), daemon=True)
+    thread = threading.Thread(target=print_lines, args=(running, ended.wait), daemon=True)
     thread.start()
     try:
         yield
@@ -68,12 +68,12 @@ def periodic_lines(going_on: Callable[[], str]) -> Iterator[None]:
         thread.join()
 
 
-def print_lines(going_on: Callable[[], str], wait: Callable[[float], bool]) -> None:
-    """Print what goes on and the seconds since the start, each time that `wait` has waited and nothing has ended."""
+def print_lines(running: Callable[[], str], wait: Callable[[float], bool]) -> None:
+    """Print what is running and the seconds since the start, until `wait` returns True."""
     start = time.monotonic()
     while not wait(_LINE_EVERY):
-        with suppress(OSError):  # nobody reads it
-            print(f"{going_on()} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)  # noqa: T201
+        with suppress(OSError):  # stderr may be closed
+            print(f"{running()} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class Progress:

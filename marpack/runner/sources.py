@@ -50,7 +50,7 @@ def paths_of(sources: Iterable[str], *, name_filter: NameFilter | None = None, s
 
 
 def _mode_of(path: str) -> int | None:
-    """Return the mode of what a path names; None if nothing is there."""
+    """Return the mode of a path; None if it does not exist."""
     try:
         return os.stat(path).st_mode  # noqa: PTH116 - a Path for each of a million is slow
     except (OSError, ValueError):  # ValueError: no path holds a zero byte

@@ -31,7 +31,7 @@ def serve_forks(parent: int, descriptor: int, preload: Callable[[], None]) -> No
     _end_threads()
     gc.collect()
     gc.freeze()  # a collection in a worker must not write to the pages that all of them share
-    if os.getppid() == parent:  # or it ended before it was to be told
+    if os.getppid() == parent:  # marpack may have ended before the signal was set
         sock.send(b"ready")
     clone = ctypes.PyDLL(None, use_errno=True).syscall  # PyDLL: the interpreter's lock stays held
     while (request := socket.recv_fds(sock, _MAX_REQUEST, 2))[0]:

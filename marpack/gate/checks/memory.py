@@ -120,9 +120,9 @@ def _measured(requests: _Requests, wavering: int) -> CheckOutcome:
 
 
 def requests_to_verdict(windows: list[Window], count: int, wavering: int) -> int:
-    """Return how many requests must be answered before windows of `count` can show that memory grows, or not.
+    """Return how many more requests windows of `count` need to decide whether memory grows.
 
-    These windows cannot if one of them did not grow (so it is no leak) and they are too small to hide no leak.
+    Larger windows are needed if one did not grow, which excludes a leak, and they are too small to prove that.
     """
     missing = (_WINDOWS + 1 - len(windows)) * count
     can_grow = all(grown > _least(count, wavering) for grown in _growth(windows))
