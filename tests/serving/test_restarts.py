@@ -58,6 +58,8 @@ def test_a_worker_that_is_killed_is_replaced_by_a_fork(tmp_path: Path, zygote: Z
 
 def test_further_workers_of_a_served_model_are_forked(tmp_path: Path, zygote: Zygote):
     with served(pack(tmp_path, "probe.mar", WITH_TORCH), loader=loader(zygote, 3)) as server:
+        wait_until(lambda: zygote._process is not None)
+        assert zygote.wait()  # longer than `wait_until` on a busy machine
         wait_until(lambda: len(processes(server)) == 3)
         assert sorted(isinstance(each, ForkedChild) for each in processes(server)) == [False, True, True]
 
