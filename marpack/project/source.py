@@ -82,21 +82,16 @@ def resolve(
         return _resolve_address(source, bar, cache, maximum, trusted=trust_url)
     if path.is_file() and path.suffix in _WEIGHTS:
         hint = f"build one: marpack init --weights {path} begins a project around it"
-        raise UsageError(
-            "this is a file of weights, not an archive", where=source, hint=hint, code="weights-not-archive"
-        )
+        what = "this is a file of weights, not an archive"
+        raise UsageError(what, where=source, hint=hint, code="weights-not-archive")
     if path.is_file() and is_archive(path):
         return ResolvedSource(path=path)  # and nothing of what only projects need is imported
     from marpack.project.load import load_project  # noqa: PLC0415 - as the docstring says
     from marpack.project.schema import FILE_NAME  # noqa: PLC0415 - as above
 
     if not path.exists():
-        raise UsageError(
-            "there is no such file or folder",
-            where=source,
-            hint="name a .mar, a .tar.gz or a project",
-            code="source-not-found",
-        )
+        hint = "name a .mar, a .tar.gz or a project"
+        raise UsageError("there is no such file or folder", where=source, hint=hint, code="source-not-found")
     if path.name == FILE_NAME or (path.is_dir() and (path / FILE_NAME).is_file()):
         return _resolve_project(load_project(path), bar, cache, allow_outside=allow_outside)
     if source is not None and (path.is_file() or (path / MANIFEST_NAME).is_file()):

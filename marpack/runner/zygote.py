@@ -162,4 +162,12 @@ def _inheritance(environment: Mapping[str, str] | None) -> object:
 def uses_torch(folder: str) -> bool:
     """Say whether a model's modules name torch, or it has none; others load faster in a new process."""
     modules = [path for path in Path(folder).rglob("*.py") if path.is_file()]
-    return not modules or any(b"torch" in path.read_bytes()[:_MAX_SOURCE] for path in modules)
+    return not modules or any(map(_names_torch, modules))
+
+
+def _names_torch(module: Path) -> bool:
+    try:
+        with module.open("rb") as file:
+            return b"torch" in file.read(_MAX_SOURCE)
+    except OSError:  # the worker will report it
+        return False

@@ -19,7 +19,7 @@ from workers import predict
 from marpack.runner import zygote as module
 from marpack.runner.client import Worker
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.runner.zygote import ForkedChild, Zygote
+from marpack.runner.zygote import ForkedChild, Zygote, uses_torch
 from marpack.torchserve.messages import Load, Part, Request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is a new process")
@@ -366,3 +366,14 @@ def test_the_end_of_a_worker_is_waited_for_where_its_signal_is_ignored(zygote: Z
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert not is_forked(worker)
+
+
+def test_a_module_that_cannot_be_read_is_left_to_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "handler.py").write_text("import torch\n")
+    assert uses_torch(str(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert not uses_torch(str(tmp_path))
