@@ -17,6 +17,7 @@ _MACHINES = frozenset({"x86_64", "aarch64"})
 _DEVICES = ("nvidia[0-9]*", "kfd", "dxg", "dri/renderD*")  # below /dev: GPUs, whose libraries must not be forked
 _PATIENCE = 60.0  # seconds for importing torch
 _PROMPT = 2.0  # seconds for a fork
+_SLICE = 0.05  # seconds between two looks at what other threads have received
 _MAX_SOURCE = 1 << 20  # bytes of a module that are searched
 # Of /proc/PID/status: what a process inherits from the one that starts it.
 _FIELDS = "Umask Uid Gid Groups SigBlk SigIgn CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp Seccomp_filters"
@@ -87,8 +88,11 @@ class Zygote:
 
     def wait(self, seconds: float = _PATIENCE) -> bool:
         """Wait until it can fork; False where it cannot."""
-        if self._process is not None and not self._is_ready:
-            self._receives(seconds)  # without the lock: another thread may close it
+        end = time.monotonic() + seconds
+        # Without the lock and in slices: meanwhile another thread may close it, or receive that it is ready.
+        while self._process is not None and not self._is_ready and (left := end - time.monotonic()) > 0.0:
+            if self._receives(min(_SLICE, left)):
+                break
         with self._lock:
             process = self._process
             if process is not None and process.stdout is not None and not self._is_ready and self._receives(0.0):
@@ -132,6 +136,8 @@ class Zygote:
 
 
 def _readable(descriptor: int, seconds: float) -> bool:
+    if descriptor < 0:  # another thread has closed it
+        return False
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

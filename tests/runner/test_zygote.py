@@ -248,6 +248,27 @@ def test_a_worker_starts_by_itself_without_its_zygote(zygote: Zygote, number: in
     assert not runs(process.pid)
 
 
+def test_a_thread_does_not_wait_for_what_another_has_received(monkeypatch: pytest.MonkeyPatch):
+    zygote = Zygote(ENVIRONMENT)
+    receives, waits = zygote._receives, []
+
+    def receive_after_another_thread(seconds: float) -> bool:
+        waits.append(seconds)
+        with monkeypatch.context() as patch:
+            patch.setattr(zygote, "_receives", receives)
+            assert zygote.wait()
+        return receives(seconds)
+
+    zygote.start()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(zygote, "_receives", receive_after_another_thread)
+            assert zygote.wait()
+    finally:
+        zygote.close()
+    assert max(waits) < 1.0
+
+
 def test_a_worker_starts_by_itself_where_a_fork_is_refused(zygote: Zygote, monkeypatch: pytest.MonkeyPatch):
     receive = zygote._receive
     monkeypatch.setattr(zygote, "_receive", lambda: receive() and b"-11")  # EAGAIN
