@@ -13,7 +13,7 @@ from marpack.gate.verdicts import CheckOutcome, failed, passed, problem, skipped
 from marpack.runner.results import Result
 
 _WINDOWS = 4  # after one that warms up
-_SECONDS = 0.1  # per window, if that is enough requests
+_SECONDS = 0.06  # per window, if that is enough requests
 _MAX_COUNT = 2000  # requests per window, at first
 _ENOUGH = 30  # fewer only where there is no time for them: so many hide no leak of a picture each in what wavers
 _FEWEST = 3
