@@ -3,7 +3,7 @@
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from marpack.errors import ExitCode, MarpackError
@@ -69,23 +69,68 @@ def messages() -> dict[str, dict[str, tuple[str, str]]]:
     names = {kind.__name__ for kind in subclasses(MarpackError)}
     found: dict[str, dict[str, tuple[str, str]]] = {}
     for path in sorted((ROOT / "marpack").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names and node.args:
-                given = {keyword.arg: keyword.value for keyword in node.keywords}
-                hint, code = (next(texts(given[name]), "") if name in given else "" for name in ("hint", "code"))
-                for what in texts(node.args[0]):
-                    if len(what) > 12:  # more than a placeholder
-                        told = (f"`{code}`: " if code else "", f"<br>*hint:* {escaped(hint)}" if hint else "")
-                        found.setdefault(node.func.id, {})[escaped(what)] = told
+        tree = ast.parse(path.read_text())
+        constants = assigned(tree.body)
+        for scope in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+            values = constants | assigned(list(ast.walk(scope)))
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                    found.setdefault(node.func.id, {}).update(sentences_of(node, values))
     return found
 
 
-def texts(node: ast.expr) -> Iterator[str]:
+Values = dict[str, list[ast.expr]]
+
+
+def assigned(nodes: Iterable[ast.AST]) -> Values:
+    """Return by name what the nodes assign to it."""
+    values: Values = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for name, value in pairs(target, node.value):
+                    values.setdefault(name, []).append(value)
+        elif isinstance(node, ast.AugAssign | ast.NamedExpr) and isinstance(node.target, ast.Name):
+            values.setdefault(node.target.id, []).append(node.value)
+    return values
+
+
+def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield each name that an assignment binds, with the expression it is bound to."""
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for inner, part in zip(target.elts, value.elts, strict=False):
+            yield from pairs(inner, part)
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.IfExp):
+        yield from pairs(target, value.body)
+        yield from pairs(target, value.orelse)
+
+
+def sentences_of(call: ast.Call, values: Values) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield each sentence that an error is made with, and its code and hint as they are printed."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    hint, code = (only_text(given[name], values) if name in given else "" for name in ("hint", "code"))
+    for what in texts(call.args[0], values) if call.args else ():
+        if len(what) > 12:  # more than a placeholder
+            yield escaped(what), (f"`{code}`: " if code else "", f"<br>*hint:* {escaped(hint)}" if hint else "")
+
+
+def only_text(node: ast.expr, values: Values) -> str:
+    """Return what a text in the code comes out as; nothing if that depends on the sentence."""
+    found = list(texts(node, values))
+    return found[0] if len(found) == 1 else ""
+
+
+def texts(node: ast.expr, values: Values) -> Iterator[str]:
     """Yield what a text in the code may come out as, … standing for what is not known before."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):
         yield "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
     elif isinstance(node, ast.IfExp):
-        yield from texts(node.body)
-        yield from texts(node.orelse)
+        yield from texts(node.body, values)
+        yield from texts(node.orelse, values)
+    elif isinstance(node, ast.Name) and len(values.get(node.id, ())) == 1:  # of several, the raise has but some
+        unread = {name: found for name, found in values.items() if name != node.id}  # no circle
+        yield from texts(*values[node.id], unread)
