@@ -72,7 +72,7 @@ def main() -> int:
                 subprocess.run([sys.executable, "-m", "marpack", *words], check=True, capture_output=True)
             body = Body(next((DIGITS / "samples").glob("*.png")), "image/png")
             with marpack([archive], folder) as server:
-                first = server.wait_untilanswers("digits", body) * 1000
+                first = server.wait_until_answers("digits", body) * 1000
                 zygote.wait()
                 until = time.monotonic() + _SETTLED
                 while len(children(server.processes()[0])) < 2 and time.monotonic() < until:

@@ -71,7 +71,7 @@ class Server:
         self._process = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                                          stdout=self._log, stderr=self._log, start_new_session=True)  # fmt: skip
 
-    def wait_untilanswers(self, model: str, body: Body) -> float:
+    def wait_until_answers(self, model: str, body: Body) -> float:
         """Return the seconds from its start to its first answer to a prediction."""
         while not self.answers(model, body):
             if time.perf_counter() - self.started > _START_SECONDS or self._process.poll() is not None:
