@@ -128,7 +128,8 @@ class Browser:
     @property
     def complaints(self) -> list[str]:
         """What the browser logged, and the page's own errors."""
-        logged = [event["params"]["entry"]["text"] for event in self.events if event.get("method") == "Log.entryAdded"]
+        entries = [event["params"]["entry"] for event in self.events if event.get("method") == "Log.entryAdded"]
+        logged = [f"{entry['text']} {entry.get('url', '')}".strip() for entry in entries]
         return logged + [str(event) for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
 
 

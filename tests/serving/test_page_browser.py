@@ -46,7 +46,9 @@ def page(server: PageServer, browser: Browser) -> Iterator[Browser]:
     server.asked.clear()
     browser.open(server.address)
     yield browser
-    assert browser.complaints == []
+    # The page polls its state; on a busy machine Chromium may lose one of these connections, and the page polls again.
+    lost = f"Failed to load resource: net::ERR_CONNECTION_RESET {server.address}/page/state"
+    assert [complaint for complaint in browser.complaints if complaint != lost] == []
     assert {address.split("/")[2] for address in browser.fetched if address.startswith("http")} == {
         server.address.removeprefix("http://")
     }
