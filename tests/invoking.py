@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from conformance.forking import shared
+from conformance.forking import forked_workers, shared
 from msgspec import Struct
 
 from marpack.cli import main as cli
@@ -83,7 +83,7 @@ def invoke(
         if cwd is not None:
             patch.chdir(cwd)
         if forks:
-            patch.setattr(Worker, "spawn", _forked(Worker.spawn))
+            patch.setattr(Worker, "spawn", forked_workers(shared))
             patch.setattr(Zygote, "start", lambda _: None)  # one of these commands' own would come too late
         with pytest.raises(SystemExit) as ended:
             copy_context().run(cli.main, args)
@@ -102,21 +102,6 @@ def _content(file: BinaryIO) -> str:
     with file:
         file.seek(0)
         return file.read().decode("utf-8", "replace")
-
-
-def _forked(spawn: Any) -> Any:
-    """Return what starts a worker by a fork, or by `spawn` if it needs an interpreter of its own."""
-
-    def fork(*, environment: Mapping[str, str] | None = None, python: str = sys.executable, **options: Any) -> Worker:
-        if python != sys.executable:
-            worker: Worker = spawn(environment=environment, python=python, **options)
-            return worker
-        options.pop("preload", None)  # it has
-        options.pop("zygote", None)
-        options.pop("offline", None)  # a fork of a process with threads cannot
-        return Worker(shared().launch(environment=environment, **options))
-
-    return fork
 
 
 @contextmanager

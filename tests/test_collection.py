@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 COLLECT = """
 import json, sys
@@ -15,6 +17,7 @@ print(json.dumps([name for name in ("torch", "ray") if name in sys.modules]))
 FOLDERS = ("cli", "trust", "exporting", "archive", "project", "runner", "serving", "conformance", "examples")
 
 
+@pytest.mark.nightly  # it takes as long as a hundred other tests
 def test_collecting_imports_neither_torch_nor_ray() -> None:
     folders = [str(TESTS / name) for name in FOLDERS]
     line = [sys.executable, "-c", COLLECT, *folders]

@@ -57,7 +57,7 @@ def test_the_sdist_holds_what_building_and_reading_need(sdist: Path):
     assert not [name for name in names if name.startswith(("tests/", "docs/", ".github/")) or name.endswith(".mar")]
 
 
-@pytest.mark.parametrize("form", by_day(["wheel", "sdist"], "wheel"))
+@pytest.mark.parametrize("form", by_day(["wheel", "sdist"]))
 def test_it_installs_into_a_new_venv_and_works_there(form: str, request: pytest.FixtureRequest, tmp_path: Path):
     file: Path = request.getfixturevalue(form)
     venv.create(tmp_path / "venv", with_pip=False)

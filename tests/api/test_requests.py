@@ -8,11 +8,12 @@ from collections import OrderedDict
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from lazy import torch
 from PIL import Image
 
 from marpack.api.requests import asked, asked_by_form, asked_of, payload, shape_of
@@ -70,16 +71,16 @@ def test_text_and_bytes_go_as_they_are(value: Any, content_type: str, content: b
         (np.float64(0.1), 0.1),
         (np.bool_(True), True),
         ({"pixels": np.array([1, 2]), "n": np.int64(3)}, {"pixels": [1, 2], "n": 3}),
-        ([np.array([1]), torch.tensor([2])], [[1], [2]]),
-        (torch.tensor([[1, 2]]), [[1, 2]]),
-        (torch.tensor(2.5), 2.5),
-        (torch.tensor([0.5, 1.5], dtype=torch.bfloat16), [0.5, 1.5]),
-        (torch.tensor([1.0], requires_grad=True) * 2, [2.0]),
-        (torch.tensor([True, False]), [True, False]),
+        (lambda: [np.array([1]), torch.tensor([2])], [[1], [2]]),
+        (lambda: torch.tensor([[1, 2]]), [[1, 2]]),
+        (lambda: torch.tensor(2.5), 2.5),
+        (lambda: torch.tensor([0.5, 1.5], dtype=torch.bfloat16), [0.5, 1.5]),
+        (lambda: torch.tensor([1.0], requires_grad=True) * 2, [2.0]),
+        (lambda: torch.tensor([True, False]), [True, False]),
     ],
 )
 def test_everything_else_goes_as_json(value: Any, same: Any) -> None:
-    sent = payload(value, "data")
+    sent = payload(value() if isinstance(value, FunctionType) else value, "data")
     assert (sent.content_type, json.loads(sent.content)) == ("application/json", same)
 
 
@@ -175,8 +176,8 @@ def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
         ({"a": [1.0, float("-inf")]}, "JSON has no number -inf", "data['a'][1]"),
         (np.array([[0.0, 1.0], [2.0, np.nan]]), "JSON has no number nan", "data[1][1]"),
         (np.float32("inf"), "JSON has no number inf", "data"),
-        (torch.tensor([1.0, float("inf")]), "JSON has no number inf", "data[1]"),
-        ([{"x": torch.tensor([float("nan")])}], "JSON has no number nan", "data[0]['x'][0]"),
+        (lambda: torch.tensor([1.0, float("inf")]), "JSON has no number inf", "data[1]"),
+        (lambda: [{"x": torch.tensor([float("nan")])}], "JSON has no number nan", "data[0]['x'][0]"),
         ({1, 2}, "JSON holds nothing of type set", "data"),
         ({"day": date(2026, 1, 1)}, "JSON holds nothing of type datetime.date", "data['day']"),
         ([Decimal(1)], "JSON holds nothing of type decimal.Decimal", "data[0]"),
@@ -191,8 +192,8 @@ def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
         (np.array([1j]), "JSON holds nothing of type complex", "data[0]"),
         (np.array(["2026-01-01"], "M8[ns]"), "JSON holds nothing of type numpy.ndarray of datetime64[ns]", "data"),
         (np.longdouble(1), "JSON holds nothing of type numpy.longdouble", "data"),
-        (torch.ones(2).to_sparse(), "this tensor has no numbers that can be listed", "data"),
-        (torch.ones(2, device="meta"), "this tensor has no numbers that can be listed", "data"),
+        (lambda: torch.ones(2).to_sparse(), "this tensor has no numbers that can be listed", "data"),
+        (lambda: torch.ones(2, device="meta"), "this tensor has no numbers that can be listed", "data"),
         (ITSELF, "this contains itself, or is nested too deeply for JSON", "data"),
         ([10**5000], "this is no JSON", "data"),
         ("\ud800", "this is not UTF-8", "data"),
@@ -208,7 +209,7 @@ def test_a_content_type_that_is_given_counts(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_sent_is_one_sentence(value: Any, said: str, where: str | None) -> None:
     with pytest.raises(UsageError) as caught:
-        asked(SHAPE, "x", 0, value)
+        asked(SHAPE, "x", 0, value() if isinstance(value, FunctionType) else value)
     assert said in caught.value.what
     assert where is None or caught.value.where == where
     assert "\n" not in caught.value.what

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
+from lazy import pa, pd
 
 import marpack
 from marpack.errors import UsageError

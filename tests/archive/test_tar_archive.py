@@ -3,6 +3,7 @@ import gzip
 import io
 import json
 import os
+import random
 import shutil
 import tarfile
 import tempfile
@@ -372,7 +373,7 @@ def test_an_archive_that_is_replaced_meanwhile_stays_as_it_was_read(opened, tmp_
 
 
 def test_an_archive_is_decompressed_once(opened, monkeypatch):
-    members = {f"{number}.bin": os.urandom(400_000) for number in range(60)}
+    members = {f"{number}.bin": random.Random(number).randbytes(400_000) for number in range(60)}
     data = tar({"h.py": b"", "MAR-INF/MANIFEST.json": MANIFEST, **members}, level=0)
     read = []
     read_at = LocalFile.read_at

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +26,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from marpack.errors import WorkerError
+from marpack.runner.client import Worker
 from marpack.runner.process import WorkerProcess
 from marpack.torchserve.messages import Pipe
 
@@ -88,6 +89,7 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(listener.fileno(),),
                 env=environment | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},  # as in the recordings
+                cwd=Path(__file__).parent,  # the test that starts it may have one that is removed soon
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
         return cls(address, process)
@@ -174,6 +176,30 @@ def shared(*, with_torch: bool = True) -> ForkServer:
     server = ForkServer.start(with_torch=with_torch)
     atexit.register(server.close)
     return server
+
+
+def forked_workers(server: Callable[[], ForkServer]) -> Callable[..., Worker]:
+    """Return what replaces `Worker.spawn`: it forks a worker, unless the worker needs an interpreter of its own.
+
+    Args:
+        server: Returns the server, which is needed by the first worker only.
+    """
+    spawn = Worker.spawn
+
+    def fork(
+        *,
+        environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        max_memory: int | None = None,
+        **options: Any,
+    ) -> Worker:
+        if python != sys.executable:
+            return spawn(environment=environment, python=python, max_memory=max_memory, **options)
+        # A fork has imported torch already (`preload`, `zygote`), and a process with threads cannot leave the network
+        # (`offline`).
+        return Worker(server().launch(environment=environment, max_memory=max_memory))
+
+    return fork
 
 
 class ForkedChild:

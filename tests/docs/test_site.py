@@ -47,6 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly  # it builds the site
 def test_every_link_of_the_site_leads_somewhere(site: Path):
     pages = {path: parsed(path) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 15
@@ -62,6 +63,7 @@ def test_every_link_of_the_site_leads_somewhere(site: Path):
             assert not name or name in known, f"{path.relative_to(site)}: {link}"
 
 
+@pytest.mark.nightly
 def test_the_site_fetches_nothing_from_elsewhere(site: Path):
     fetched = re.compile(
         r"<(?:script|img|iframe)[^>]+src=\"https?:|<link[^>]+rel=\"(?:stylesheet|preconnect)\"[^>]+https?:"

@@ -29,7 +29,7 @@ def closed(schema: Json) -> Json:
 
 
 @cache
-def published(kind: str) -> tuple[str, jsonschema.Draft202012Validator]:
+def published(kind: str) -> tuple[str, "jsonschema.Draft202012Validator"]:
     """Return a kind's version, and what validates it."""
     found = (json.loads(path.read_text()) for path in sorted(SCHEMAS.glob("*.json")))
     crd = next(each for each in found if each["kind"] == kind)

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import joblib
 import numpy as np
-import torch
 from inspection.loaders import (
     HELD,
     Called,
@@ -46,6 +45,7 @@ from inspection.opcodes import (
     MODULE,
     before,
 )
+from lazy import torch
 
 # --- 5. Wrappings ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import msgspec
-from conformance.forking import ForkServer, shared
+from conformance.forking import ForkServer, forked_workers, shared
 from msgspec import Struct
 
 from marpack.runner.client import Worker
@@ -185,16 +185,10 @@ def _serve(asked: _Start) -> NoReturn:
     os.environ.update(asked.environment)
     sys.argv = ["marpack", *asked.words]
     if asked.forks:
-        _fork_workers(ForkServer(asked.forks))
+        server = ForkServer(asked.forks)
+        Worker.spawn = forked_workers(lambda: server)  # type: ignore[method-assign]
     main_of: Any = sys.modules[asked.module].main  # type: ignore[attr-defined]
     sys.exit(main_of(*(asked.words if asked.module == "serving.faulty" else ())))
-
-
-def _fork_workers(server: ForkServer) -> None:
-    def fork(*, environment: Mapping[str, str] | None = None, max_memory: int | None = None, **_: object) -> Worker:
-        return Worker(server.launch(environment=environment, max_memory=max_memory))
-
-    Worker.spawn = fork  # type: ignore[method-assign,assignment]
 
 
 if __name__ == "__main__":

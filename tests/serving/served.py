@@ -26,7 +26,7 @@ from marpack.torchserve.messages import Load, Trouble
 
 ANYWHERE = Address("127.0.0.1", 0)
 LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1), spawn=lambda _: launch)
-_SECONDS = 20.0  # within which anything a test waits for has happened
+_SECONDS = 60.0  # within which anything a test waits for has happened
 
 Answer = tuple[int, Mapping[str, str], bytes]
 

@@ -112,8 +112,8 @@ def test_only_what_was_in_a_killed_workers_hands_fails(archive: Path, workers: i
         eventually(lambda: server.ask("still there")[0] == 200)
     assert load.lost == []
     failed = [answer for answer in load.answers if answer[1] != 200]
-    assert 0 < len(failed) <= KILLS * batch_size
-    assert {status for _, status, _ in failed} == {507}
+    assert len(failed) <= KILLS * batch_size  # none if the workers were idle each time
+    assert {status for _, status, _ in failed} <= {507}
     assert [answer for answer in load.answers if answer[1] == 200 and answer[2] != answer[0]] == []
     assert len(load.answers) > 200
     assert server.errors == []

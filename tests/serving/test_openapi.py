@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from openapi_spec_validator import OpenAPIV30SpecValidator
+from lazy import openapi_spec_validator
 
 from marpack.serving.openapi import model_document, server_document
 
@@ -20,7 +20,7 @@ DOCUMENTS: dict[str, Document] = {
 
 
 def errors(document: Document) -> list[str]:
-    return [str(error) for error in OpenAPIV30SpecValidator(document).iter_errors()]
+    return [str(error) for error in openapi_spec_validator.OpenAPIV30SpecValidator(document).iter_errors()]
 
 
 def operations(document: Document) -> dict[str, Document]:
