@@ -1,59 +1,55 @@
-"""Which comparisons with a live TorchServe a run makes: all, or a sample if the change cannot affect them.
+"""Which comparisons with a live TorchServe a run makes: all of them, or a sample.
 
-A plugin of tests/conftest.py. It fails closed: all are made with MARPACK_COMPARE=all, if the base of the change is
-unknown, if git reports an error, and if one changed file is not below UNRELATED.
+A plugin of tests/conftest.py. Each run compares marpack with the recorded responses. A comparison with the live server
+adds to this only whether a recording is true, and a recording depends on nothing but the files in this folder. COMPARED
+holds their digest from the last time when all comparisons were made and passed. As long as it is unchanged, a sample is
+enough. All comparisons are made with MARPACK_COMPARE=all, if one of the files has changed, and if there is no digest.
+
+`python -m conformance.scope` writes the digest; `make compare` does so after all comparisons have passed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import subprocess
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-# No file below these paths decides how an archive is read, loaded or served, or what is compared.
-UNRELATED = (
-    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "mkdocs.yml", ".github/", "benchmarks/", "docs/",
-    "templates/", "tools/", "marpack/exporting/", "marpack/render/", "marpack/scoring/", "marpack/trust/",
-    "tests/archive/oci/", "tests/docs/", "tests/exporting/", "tests/render/", "tests/scoring/", "tests/tools/",
-    "tests/trust/",
-)  # fmt: skip
-SAMPLED = ("tests/conformance/test_live.py", "tests/serving/test_exchanges.py", "tests/inspection/lint/test_peer.py")
+FOLDER = Path(__file__).parent
+COMPARED = "compared.sha256"
+SAMPLED = ("tests/conformance/test_live.py", "tests/serving/test_exchanges.py")
 SAMPLE = 10  # one of so many cases
 _SEED = b"1"
 _LEFT_OUT = pytest.StashKey[int]()
 
 
-def find_base() -> str | None:
-    """Return the commit that the change is based on; None if it is unknown.
-
-    It is MARPACK_BASE, or where this branch left main; on main itself only MARPACK_BASE can tell.
-    """
-    named = os.environ.get("MARPACK_BASE", "")
-    head = _git("rev-parse", "HEAD")
-    for ref in (named,) if named else ("origin/main", "main"):
-        base = _git("merge-base", "HEAD", ref)
-        if base and base != head:
-            return base
-    return None
+def digest(folder: Path = FOLDER) -> str:
+    """Return the SHA-256 of the probes, the recordings, and the code that asks a server; tests are not among them."""
+    every = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(("test_", COMPARED)):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            every.update(f"{content} {path.relative_to(folder).as_posix()}\n".encode())
+    return every.hexdigest()
 
 
-def find_changes(base: str) -> list[str] | None:
-    """Return the files that differ from a commit, also those that git does not track; None if git cannot tell."""
-    changed = _git("diff", "--name-only", "--no-renames", base)
-    untracked = _git("ls-files", "--others", "--exclude-standard")
-    return None if changed is None or untracked is None else [*changed.splitlines(), *untracked.splitlines()]
-
-
-def needs_all() -> bool:
+def needs_all(folder: Path = FOLDER) -> bool:
     """Return whether every comparison is made."""
-    base = None if os.environ.get("MARPACK_COMPARE") == "all" else find_base()
-    changes = None if base is None else find_changes(base)
-    return changes is None or not all(change.startswith(UNRELATED) for change in changes)
+    compared = folder / COMPARED
+    known = compared.is_file() and compared.read_text().strip() == digest(folder)
+    return os.environ.get("MARPACK_COMPARE") == "all" or not known
+
+
+def is_decided_by_recording(probe: Any) -> bool:
+    """Return whether the recorded comparison of a probe says all that a live one can say.
+
+    Not so if it was not recorded, if numbers may differ a little between machines, and if its archive is an example
+    that marpack builds.
+    """
+    return not (probe.live_only or probe.numeric or probe.archive)
 
 
 def is_sampled(case: str) -> bool:
@@ -61,16 +57,8 @@ def is_sampled(case: str) -> bool:
     return zlib.crc32(_SEED + case.encode()) % SAMPLE == 0
 
 
-def _git(*words: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases of SAMPLED that the change cannot affect, except for the sample."""
+    """Leave out the cases of SAMPLED that are not part of the sample, unless all are needed."""
     out = [item for item in items if _may_be_left_out(item)]
     if not out or needs_all():
         return
@@ -82,12 +70,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _may_be_left_out(item: pytest.Item) -> bool:
     case = getattr(item, "callspec", None)
-    return (
-        case is not None
-        and item.get_closest_marker("conformance") is not None
-        and item.nodeid.startswith(SAMPLED)
-        and not is_sampled(case.id)
-    )
+    if case is None or item.get_closest_marker("conformance") is None or not item.nodeid.startswith(SAMPLED):
+        return False
+    probe = case.params.get("probe")  # the cases of test_exchanges.py have none: all of these are recorded
+    return (probe is None or is_decided_by_recording(probe)) and not is_sampled(case.id)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -109,6 +95,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     count = config.stash.get(_LEFT_OUT, 0)
     if count:
         terminalreporter.write_line(
-            f"{count} comparisons with a live TorchServe left out, which this change cannot affect"
-            " (all of them: make test-all FULL=1)"
+            f"{count} comparisons with a live TorchServe left out, whose recordings are unchanged since all were"
+            " compared (all of them: make compare)"
         )
+
+
+if __name__ == "__main__":
+    (FOLDER / COMPARED).write_text(f"{digest()}\n")

@@ -1,6 +1,6 @@
-"""Comparisons are left out only where every changed file is known not to affect them."""
+"""Comparisons are left out only as long as nothing has changed on which the recordings depend."""
 
-import subprocess
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,75 +9,59 @@ from conformance.probes.catalogue import PROBES
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a clone's work tree on a branch of one commit that changes the docs."""
-    monkeypatch.setattr(scope, "ROOT", tmp_path)
-    for name in ("MARPACK_BASE", "MARPACK_COMPARE"):
-        monkeypatch.delenv(name, raising=False)
-    git(tmp_path, "init", "--initial-branch=main")
-    commit(tmp_path, "marpack/worker/loop.py")
-    git(tmp_path, "switch", "--create", "change")
-    commit(tmp_path, "docs/page.md")
-    return tmp_path
+def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the conformance suite all of whose comparisons have passed."""
+    monkeypatch.delenv("MARPACK_COMPARE", raising=False)
+    folder = tmp_path / "conformance"
+    shutil.copytree(scope.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / scope.COMPARED).write_text(scope.digest(folder))
+    return folder
 
 
-def git(folder: Path, *words: str) -> str:
-    line = ["git", "-C", folder, "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false", *words]
-    return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
+def test_what_was_compared_needs_a_sample(compared: Path) -> None:
+    assert not scope.needs_all(compared)
 
 
-def commit(folder: Path, name: str) -> None:
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(name)
-    git(folder, "add", "--all")
-    git(folder, "commit", "--message", name)
+@pytest.mark.parametrize("name", ["recorded/cells.json", "probes/rows.py", "make_peer.py", "handlers/new.py"])
+def test_a_changed_recording_probe_or_server_needs_all(compared: Path, name: str) -> None:
+    (compared / name).touch()
+    with (compared / name).open("a") as file:
+        file.write("\n")
+    assert scope.needs_all(compared)
 
 
-def test_a_change_of_the_docs_needs_a_sample(repository: Path) -> None:
-    assert not scope.needs_all()
+def test_files_that_swap_their_names_need_all(compared: Path) -> None:
+    one, two = compared / "recorded/cells.json", compared / "recorded/children.json"
+    contents = one.read_bytes(), two.read_bytes()
+    two.write_bytes(contents[0])
+    one.write_bytes(contents[1])
+    assert scope.needs_all(compared)
 
 
-@pytest.mark.parametrize("name", ["marpack/worker/loop.py", "marpack/new.py", "constraints.txt", "tests/lazy.py"])
-def test_any_other_file_needs_all(repository: Path, name: str) -> None:
-    commit(repository, "marpack/render/page.py")
-    assert not scope.needs_all()
-    (repository / name).parent.mkdir(exist_ok=True)
-    (repository / name).write_text("changed")  # not committed, and in part not tracked
-    assert scope.needs_all()
-
-
-def test_a_file_that_moved_counts_at_both_places(repository: Path) -> None:
-    (repository / "docs" / "loop.py").write_bytes((repository / "marpack/worker/loop.py").read_bytes())
-    (repository / "marpack/worker/loop.py").unlink()
-    assert scope.needs_all()
-
-
-def test_an_unknown_base_needs_all(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MARPACK_BASE", "0" * 40)
-    assert scope.needs_all()
-    monkeypatch.setenv("MARPACK_BASE", "main")
-    assert not scope.needs_all()
-    monkeypatch.delenv("MARPACK_BASE")
-    git(repository, "switch", "main")
-    assert scope.needs_all()
-    git(repository, "switch", "--detach", "change")
-    git(repository, "branch", "--delete", "--force", "main")
-    assert scope.needs_all()
-
-
-def test_a_demand_for_all_and_no_repository_need_all(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_digest_and_a_demand_for_all_need_all(compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MARPACK_COMPARE", "all")
-    assert scope.needs_all()
+    assert scope.needs_all(compared)
     monkeypatch.delenv("MARPACK_COMPARE")
-    (repository / ".git").rename(repository / "elsewhere")
-    assert scope.needs_all()
+    (compared / scope.COMPARED).unlink()
+    assert scope.needs_all(compared)
 
 
-def test_paths_that_are_named_exist() -> None:
+def test_a_test_may_change(compared: Path) -> None:
+    (compared / "test_live.py").write_text("")
+    assert not scope.needs_all(compared)
+
+
+def test_the_sampled_files_exist() -> None:
     root = Path(__file__).parents[2]
-    assert [path for path in (*scope.UNRELATED, *scope.SAMPLED) if not (root / path).exists()] == []
+    assert [path for path in scope.SAMPLED if not (root / path).exists()] == []
 
 
 def test_the_sample_is_of_a_tenth() -> None:
     share = sum(scope.is_sampled(probe.name) for probe in PROBES) / len(PROBES)
     assert 0.05 < share < 0.2
+
+
+def test_what_no_recording_decides_is_always_compared() -> None:
+    undecided = {probe.name for probe in PROBES if not scope.is_decided_by_recording(probe)}
+    assert {"digits"} < undecided
+    assert len(undecided) < len(PROBES) / 3
