@@ -138,6 +138,7 @@ def test_the_hook_takes_warnings_for_errors(place: Path):
     assert hook(place, "marpack-build").returncode == 2
 
 
+@pytest.mark.nightly
 def test_the_hook_looks_into_every_archive(place: Path):
     (place / "table.bin").write_bytes(bytes(5_000_000) + b"last")  # too large to be read without being asked
     with (place / "marpack.yaml").open("a") as project:

@@ -12,6 +12,7 @@ from marpack.torchserve.metrics import MetricTypes
 from marpack.torchserve.targets import Target, settings_of
 
 
+@pytest.mark.nightly
 def test_a_handlers_own_test_needs_no_server():
     folder = Path(__file__).parents[1] / "examples" / "digits"
     code = (

@@ -137,6 +137,7 @@ def test_the_handlers_prints_stay_out_of_the_result(tmp_path: Path):
     assert verdicts(marpack(str(path), "--json"))["samples"] == "passed"
 
 
+@pytest.mark.nightly
 def test_times_of_the_config_count_and_those_of_the_command_line_more(tmp_path: Path):
     hangs = HANDLER.replace("return {self", "__import__('time').sleep(2)\n        return {self")
     path = str(archive(tmp_path, hangs, samples={"a.txt": "a"}, config={"responseTimeout": 1}))
@@ -326,6 +327,7 @@ class TestSlower:
         assert (costs["speed"], costs["slower"], costs["starts"], costs["requests"]) == ("undecided", 0.1, 1, 3)
         assert costs["against"] == mar
 
+    @pytest.mark.nightly
     def test_answers_that_differ_are_exit_1_and_can_be_meant(self, mar: str, tmp_path: Path):
         other = str(archive(tmp_path / "other", HANDLER.replace('in "aeiou"', 'in "aeiouy"')))
         gate = "--against", other, "--slower", "10", "--slower-time", "0.01", "--only", "samples"

@@ -82,7 +82,7 @@ def test_every_scaffold_plans_without_a_finding(name: str, here: Path, init: Ini
     assert [finding for finding in findings if finding.severity is not Severity.NOTE] == []
 
 
-@pytest.mark.parametrize("name", by_day(TEMPLATES, "custom"))
+@pytest.mark.parametrize("name", by_day(TEMPLATES))
 def test_every_scaffold_is_built_checked_and_tested_as_it_is(name: str, here: Path, init: Init):
     assert init("new", "-t", name).code == 0
     invoke("build", "--strict", cwd=here / "new")

@@ -184,6 +184,7 @@ def test_commands_end_while_they_read_a_large_file(tmp_path: Path, words: list[s
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.nightly
 def test_a_reader_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path):
     path = tmp_path / "many.mar"
     with zipfile.ZipFile(path, "w") as archive:
@@ -209,6 +210,7 @@ def is_full(reader: int) -> bool:
     return int.from_bytes(fcntl.ioctl(reader, termios.FIONREAD, bytes(4)), sys.byteorder) >= 1 << 16
 
 
+@pytest.mark.nightly
 def test_a_main_thread_that_is_stuck_in_c_does_not_hold_up_the_end():
     code = (
         "import ctypes\n"

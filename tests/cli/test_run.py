@@ -307,6 +307,7 @@ def test_a_time_may_be_as_long_as_one_likes(mar: str):
     assert results(mar, "--data", "a", "--timeout", "inf", "--startup-timeout", "1e300")[0]["status"] == 200
 
 
+@pytest.mark.nightly
 def test_the_times_of_the_config_count_as_on_the_server(make_mar):
     slow = "import time\ndef handle(data, context):\n    if data: time.sleep(60)\n    return ['late']\n"
     files = {"c.yaml": "responseTimeout: 1\nstartupTimeout: 60\n"}

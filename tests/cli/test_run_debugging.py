@@ -186,6 +186,7 @@ def children(pid: int) -> list[int]:
     return found + [inner for child in found for inner in children(child)]
 
 
+@pytest.mark.nightly
 def test_a_change_ends_the_round_that_is_under_way(project: Path):
     text = HANDLER.replace("return [answer", "__import__('time').sleep(1)\n    return [answer")
     (project / "handler.py").write_text(text)
@@ -239,7 +240,7 @@ def test_each_rounds_worker_has_torch_before_there_is_a_model(project: Path):
         terminal.wait_for("a from 3 torch True")
 
 
-@pytest.mark.parametrize("sign", by_day(["SIGINT", "SIGTERM", "SIGKILL"], "SIGKILL"))
+@pytest.mark.parametrize("sign", by_day(["SIGINT", "SIGTERM", "SIGKILL"]))
 def test_no_worker_outlives_a_watch(project: Path, sign: str):
     with Terminal("run", "--watch", "--workers", "2", "--data", "a", cwd=project, forked=False) as terminal:
         terminal.wait_for(r"a from[\s\S]*Ctrl-C ends", seconds=60)

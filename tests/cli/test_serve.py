@@ -187,6 +187,7 @@ def test_without_the_extra_it_says_which_one(refused, monkeypatch, make_mar):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.nightly
 def test_a_log_that_cannot_be_written_costs_nobody_an_answer(make_mar, tmp_path, form):
     port = free_port()
     words = [str(make_mar(ECHO)), "--port", port, "--metrics-port", "0", "--log-requests", "--log-format", form]

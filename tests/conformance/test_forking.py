@@ -39,6 +39,7 @@ def server() -> Iterator[ForkServer]:
         yield server
 
 
+@pytest.mark.nightly
 def test_a_forked_worker_is_a_worker(server: ForkServer, make_folder):
     folder = make_folder(HANDLER)
     with Worker(server.launch()) as worker:
@@ -53,6 +54,7 @@ def test_a_forked_worker_is_a_worker(server: ForkServer, make_folder):
 @pytest.mark.parametrize(
     ("word", "reason"), [("exit", "exit code 7"), ("segfault", "SIGSEGV"), ("hang", "did not answer in time")]
 )
+@pytest.mark.nightly
 def test_how_a_forked_worker_ended_is_known(server: ForkServer, make_folder, word: str, reason: str):
     with Worker(server.launch()) as worker:
         worker.load(Load(model_dir=str(make_folder(HANDLER))))

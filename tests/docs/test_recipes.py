@@ -95,6 +95,7 @@ assert "vllm_handler" in OFFERED
 """
 
 
+@pytest.mark.nightly
 def test_a_row_makes_a_built_in():
     subprocess.run([sys.executable, "-c", FOLLOWED], check=True)
 

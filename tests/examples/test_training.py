@@ -52,6 +52,7 @@ def test_quick_examples_train_to_what_they_demand_and_make_what_is_committed(tmp
     assert all((REPOSITORY / "examples" / name / path).is_file() for path in made)
 
 
+@pytest.mark.nightly
 def test_digits_samples_are_held_out(monkeypatch):
     from sklearn.model_selection import train_test_split
 

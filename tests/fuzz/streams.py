@@ -350,7 +350,7 @@ def corpus() -> list[bytes]:
 
     import numpy as np
     from inspection.opcodes import EVIL
-    from inspection.payloads import PAYLOADS
+    from inspection.payloads import payloads
 
     shared = ["a"]
     values = [
@@ -361,5 +361,5 @@ def corpus() -> list[bytes]:
     ]  # fmt: skip
     found = [pickle.dumps(value, number) for value in values for number in range(6)]
     found += [data for data in seeds.pickles().values() if len(data) < 600]
-    made = (payload.content for payload in PAYLOADS.values() if isinstance(payload.content, bytes))
+    made = (payload.content for payload in payloads().values() if isinstance(payload.content, bytes))
     return found + [EVIL] * 10 + sorted({data for data in made if len(data) < 400})

@@ -92,6 +92,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("owner", "method"), PLANTED)
+@pytest.mark.nightly
 def test_a_walk_that_overlooks_something_is_found(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None:
     monkeypatch.setattr(owner, method, lambda *_: None)
     maker = Maker("planted")

@@ -37,6 +37,7 @@ def ratios(chance: random.Random, luck: Luck, memory: float) -> list[float]:
 
 @pytest.mark.parametrize("memory", [0.0, 0.9])
 @pytest.mark.parametrize("luck", LUCK.values(), ids=LUCK)
+@pytest.mark.nightly
 def test_of_all_looks_at_both_measures_99_in_100_are_right_together(luck: Luck, memory: float):
     chance, wrong, runs = random.Random(16), 0, 300
     for _ in range(runs):

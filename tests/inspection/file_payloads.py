@@ -417,69 +417,85 @@ def unzipped_first(data: bytes) -> bytes:
         return archive.read(archive.infolist()[0])
 
 
-STORED_PICKLE = unzipped_first(torch_bytes({"w": torch.zeros(64)}))
 FALSE_LOCATOR = b"PK\6\7" + struct.pack("<IQI", 0, 4, 1)
 
-ZIPS: dict[str, tuple[bytes | Callable[[], bytes], Callable[[Path], object]]] = {
-    "zip, deflated": (zipped({"a": EVIL}, zipfile.ZIP_DEFLATED), load_zip),
-    "zip, bzip2": (zipped({"a": EVIL}, zipfile.ZIP_BZIP2), load_zip),
-    "zip, lzma": (zipped({"a": EVIL}, zipfile.ZIP_LZMA), load_zip),
-    "zip behind something": (b"#!/bin/sh\n" + zipped({"a": EVIL}), load_zip),
-    "zip behind something, with a comment": (b"GIF89a" + bytes(99) + zipped({"a": EVIL}, comment=b"hello"), load_zip),
-    "zip behind something, with bytes behind": (b"GIF89a" + zipped({"a": EVIL}) + bytes(9), load_zip),
-    "zip with a comment": (zipped({"a": EVIL}, comment=b"c" * 60_000), load_zip),
-    "zip with bytes behind it": (zipped({"a": EVIL}) + bytes(3000), load_zip),
-    "zip, shifted": (shifted(zipped({"a": EVIL}), 20), load_zip),
-    "zip, shifted behind something": (bytes(7) + shifted(zipped({"a": EVIL}), 3), load_zip),
-    "zip, a folder with content": (zipped({"vocab.pkl/": EVIL}), load_zip),
-    "zip, wrong CRC": (patched(zipped({"a": PADDED * 10}), b"PK\1\2", (16, "<I", 1)), open_first),
-    "zip, deflated, cut off": (
-        patched(zipped({"a": PADDED * 10}, zipfile.ZIP_DEFLATED), b"PK\1\2", (20, "<I", 300_000)), open_first,
-    ),
-    "zip, encrypted": (encrypted(), expanding(partial(unzipped, password=b"secret"))),
-    "zip64": (zip64(zipped({"a": EVIL})), load_zip),
-    "zip of a gzip": (zipped({"a.gz": gzip.compress(EVIL)}), expanding(lambda data: gzip.decompress(unzipped(data)))),
-    "zip of a small zlib": (
-        zipped({"a": engine(10)}, zipfile.ZIP_DEFLATED), expanding(lambda data: zlib.decompress(unzipped(data))),
-    ),
-    "zip in zip in zip in zip": (
-        zipped({"a": zipped({"a": zipped({"a": zipped({"a": before(b"I0x1\n")})}, 8)})}, 8),
-        expanding(lambda data: unzipped(unzipped(unzipped(unzipped(data))))),
-    ),
-    "zip, one byte": (zipped({"a": EVIL, **{f"b{at}": b"" for at in range(9)}}), open_first),
-    "torch": (torched(), load_torch),
-    "torch, its own": (torch_bytes({"a": torch.zeros(2), "b": Called()}), load_torch),
-    "torch, hex": (torched(before(b"I0x10\n")), load_torch),
-    "torch, a long line": (torched(before(b"S'" + b"x" * 90_000 + b"'\n")), load_torch),
-    "torch, a spaced module": (torched(b"cmy mod\nNet\n."), load_torch),
-    "torch, deflated": (torched(method=zipfile.ZIP_DEFLATED), load_torch),
-    "torch, .data": (zipped({"m/data.pkl": EVIL, "m/.data/version": b"3", "m/.data/serialization_id": b"1"}),
-    load_torch),
-    "torch, odd folder": (torched(root="my model (1)"), load_torch),
-    "torch, capitals": (zipped({"m/x": b"", "m/DATA.PKL": EVIL, "m/version": b"3\n"}), load_torch),
-    "torch, two of a name": (twice(), load_torch),
-    "torch, no CRC": (patched(torched(), b"PK\1\2", (16, "<I", 0)), load_torch),
-    "torch, wrong local size": (patched(torched(), b"PK\3\4", (18, "<I", 5), (22, "<I", 5)), load_torch),
-    "torch, wrong local method": (patched(torched(), b"PK\3\4", (8, "<H", 8)), load_torch),
-    "torch, wrong local name": (torched().replace(b"m/data.pkl", b"m/name.txt", 1), load_torch),
-    "torch, a comment": (torched(comment=b"hello"), load_torch),
-    "torch, half a magic word in its comment": (torched(comment=b"x" * 30 + b"PK\5\6"), load_torch),
-    "torch, bytes behind": (torched() + bytes(3000), load_torch),
-    "torch, a false locator": (ended(torched(), FALSE_LOCATOR), load_torch),
-    "torch, zip64": (zip64(torched()), load_torch),
-    "torch, encrypted flag, local": (patched(torched(), b"PK\3\4", (6, "<H", 1)), load_torch),
-    "torch, over 200,000 members": (crowded, load_torch),
-    "torch, a storage that is a pickle": (
-        zipped({"m/data.pkl": STORED_PICKLE, "m/version": b"3\n", "m/data/0": before(b"N0I0x1\n")}), load_storage,
-    ),
-    "torch, TorchScript's names": (zipped({"m/data.pkl": b"N.", "m/constants.pkl": b")." , "m/data/0": EVIL}),
-    load_storage),
-}  # fmt: skip
+
+def zip_files() -> dict[str, tuple[bytes | Callable[[], bytes], Callable[[Path], object]]]:
+    """Return zips as torch and Python's zipfile open them, however odd, each with what opens it."""
+    stored_pickle = unzipped_first(torch_bytes({"w": torch.zeros(64)}))
+    return {
+        "zip, deflated": (zipped({"a": EVIL}, zipfile.ZIP_DEFLATED), load_zip),
+        "zip, bzip2": (zipped({"a": EVIL}, zipfile.ZIP_BZIP2), load_zip),
+        "zip, lzma": (zipped({"a": EVIL}, zipfile.ZIP_LZMA), load_zip),
+        "zip behind something": (b"#!/bin/sh\n" + zipped({"a": EVIL}), load_zip),
+        "zip behind something, with a comment": (
+            b"GIF89a" + bytes(99) + zipped({"a": EVIL}, comment=b"hello"),
+            load_zip,
+        ),
+        "zip behind something, with bytes behind": (b"GIF89a" + zipped({"a": EVIL}) + bytes(9), load_zip),
+        "zip with a comment": (zipped({"a": EVIL}, comment=b"c" * 60_000), load_zip),
+        "zip with bytes behind it": (zipped({"a": EVIL}) + bytes(3000), load_zip),
+        "zip, shifted": (shifted(zipped({"a": EVIL}), 20), load_zip),
+        "zip, shifted behind something": (bytes(7) + shifted(zipped({"a": EVIL}), 3), load_zip),
+        "zip, a folder with content": (zipped({"vocab.pkl/": EVIL}), load_zip),
+        "zip, wrong CRC": (patched(zipped({"a": PADDED * 10}), b"PK\1\2", (16, "<I", 1)), open_first),
+        "zip, deflated, cut off": (
+            patched(zipped({"a": PADDED * 10}, zipfile.ZIP_DEFLATED), b"PK\1\2", (20, "<I", 300_000)),
+            open_first,
+        ),
+        "zip, encrypted": (encrypted(), expanding(partial(unzipped, password=b"secret"))),
+        "zip64": (zip64(zipped({"a": EVIL})), load_zip),
+        "zip of a gzip": (
+            zipped({"a.gz": gzip.compress(EVIL)}),
+            expanding(lambda data: gzip.decompress(unzipped(data))),
+        ),
+        "zip of a small zlib": (
+            zipped({"a": engine(10)}, zipfile.ZIP_DEFLATED),
+            expanding(lambda data: zlib.decompress(unzipped(data))),
+        ),
+        "zip in zip in zip in zip": (
+            zipped({"a": zipped({"a": zipped({"a": zipped({"a": before(b"I0x1\n")})}, 8)})}, 8),
+            expanding(lambda data: unzipped(unzipped(unzipped(unzipped(data))))),
+        ),
+        "zip, one byte": (zipped({"a": EVIL, **{f"b{at}": b"" for at in range(9)}}), open_first),
+        "torch": (torched(), load_torch),
+        "torch, its own": (torch_bytes({"a": torch.zeros(2), "b": Called()}), load_torch),
+        "torch, hex": (torched(before(b"I0x10\n")), load_torch),
+        "torch, a long line": (torched(before(b"S'" + b"x" * 90_000 + b"'\n")), load_torch),
+        "torch, a spaced module": (torched(b"cmy mod\nNet\n."), load_torch),
+        "torch, deflated": (torched(method=zipfile.ZIP_DEFLATED), load_torch),
+        "torch, .data": (
+            zipped({"m/data.pkl": EVIL, "m/.data/version": b"3", "m/.data/serialization_id": b"1"}),
+            load_torch,
+        ),
+        "torch, odd folder": (torched(root="my model (1)"), load_torch),
+        "torch, capitals": (zipped({"m/x": b"", "m/DATA.PKL": EVIL, "m/version": b"3\n"}), load_torch),
+        "torch, two of a name": (twice(), load_torch),
+        "torch, no CRC": (patched(torched(), b"PK\1\2", (16, "<I", 0)), load_torch),
+        "torch, wrong local size": (patched(torched(), b"PK\3\4", (18, "<I", 5), (22, "<I", 5)), load_torch),
+        "torch, wrong local method": (patched(torched(), b"PK\3\4", (8, "<H", 8)), load_torch),
+        "torch, wrong local name": (torched().replace(b"m/data.pkl", b"m/name.txt", 1), load_torch),
+        "torch, a comment": (torched(comment=b"hello"), load_torch),
+        "torch, half a magic word in its comment": (torched(comment=b"x" * 30 + b"PK\5\6"), load_torch),
+        "torch, bytes behind": (torched() + bytes(3000), load_torch),
+        "torch, a false locator": (ended(torched(), FALSE_LOCATOR), load_torch),
+        "torch, zip64": (zip64(torched()), load_torch),
+        "torch, encrypted flag, local": (patched(torched(), b"PK\3\4", (6, "<H", 1)), load_torch),
+        "torch, over 200,000 members": (crowded, load_torch),
+        "torch, a storage that is a pickle": (
+            zipped({"m/data.pkl": stored_pickle, "m/version": b"3\n", "m/data/0": before(b"N0I0x1\n")}),
+            load_storage,
+        ),
+        "torch, TorchScript's names": (
+            zipped({"m/data.pkl": b"N.", "m/constants.pkl": b").", "m/data/0": EVIL}),
+            load_storage,
+        ),
+    }
 
 
 def zips() -> Found:
     """Zips as torch and Python's zipfile open them, however odd."""
-    for name, (content, load) in ZIPS.items():
+    for name, (content, load) in zip_files().items():
         member = "model.pt" if load is load_torch else "assets.zip"
         yield name, Payload(content, member, load, {"my mod.py": MODULE})
     package = {"x/model/model.pkl": EVIL, "x/.data/extern_modules": b"posix\n", "x/.data/version": b"6\n"}

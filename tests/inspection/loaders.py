@@ -13,8 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 import joblib
 import numpy as np
-import pandas as pd
-import torch
+from lazy import pd, torch
 
 Found = Iterator[tuple[str, "Payload"]]
 HELD = {"weights": [1.5, 2.5], "epoch": 3}  # what an honest file holds

@@ -7,7 +7,7 @@ import itertools
 import pickle
 import struct
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from inspection.array_payloads import array_rows, joblib_arrays, z_files
@@ -399,7 +399,13 @@ FAMILIES = (
     imported_names, unusual_names, polyglots, other_arguments, differences, helpers, joblib_arrays, z_files, array_rows,
     second_streams, places, programs, packages, disguises,
 )  # fmt: skip
-PAYLOADS: dict[str, Payload] = {}
-for _name, _payload in itertools.chain.from_iterable(family() for family in FAMILIES):
-    assert _name not in PAYLOADS, _name
-    PAYLOADS[_name] = _payload
+
+
+@cache
+def payloads() -> dict[str, Payload]:
+    """Return every payload by its name; they are made when a test first asks for them."""
+    found: dict[str, Payload] = {}
+    for name, payload in itertools.chain.from_iterable(family() for family in FAMILIES):
+        assert name not in found, name
+        found[name] = payload
+    return found

@@ -20,7 +20,7 @@ import torch._export.serde.serialize
 import torch._inductor.codecache
 import torch.export.pt2_archive._package
 import torch.package  # noqa: F401
-from inspection.payloads import PAYLOADS, Payload
+from inspection.payloads import Payload, payloads
 
 _LONGEST = 20  # seconds that a loader may take
 _AFTERWARDS = 2.0  # seconds in which a process that it started may still do it
@@ -68,7 +68,7 @@ def main() -> None:
     idle = []
     for name in json.load(sys.stdin):
         with tempfile.TemporaryDirectory() as folder:
-            if not runs_code(PAYLOADS[name], Path(folder).resolve()):
+            if not runs_code(payloads()[name], Path(folder).resolve()):
                 idle.append(name)
     print(json.dumps(idle))  # noqa: T201
 

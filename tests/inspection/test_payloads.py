@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from inspection.loaders import Payload
-from inspection.payloads import PAYLOADS
+from inspection.payloads import payloads
 
 from marpack.inspection.pickles import PickleScan, PickleVerdict
 from marpack.weights.safetensors import is_exact
@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.nightly
 def test_every_payload_runs_code() -> None:
     command = [sys.executable, "-m", "inspection.prover"]
-    done = subprocess.run(command, input=json.dumps(list(PAYLOADS)), capture_output=True, text=True, cwd=TESTS)
+    done = subprocess.run(command, input=json.dumps(list(payloads())), capture_output=True, text=True, cwd=TESTS)
     assert done.returncode == 0, done.stderr
 
     assert json.loads(done.stdout) == []  # the names of those that ran none
@@ -41,7 +41,7 @@ def test_no_payload_is_reported_as_safe(
     scan: Callable[..., PickleScan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    failures = {name: describe_failure(payload, scan) for name, payload in PAYLOADS.items()}
+    failures = {name: describe_failure(payload, scan) for name, payload in payloads().items()}
 
     assert list(tmp_path.iterdir()) == []  # the scan ran none of them
     assert {name: failure for name, failure in failures.items() if failure} == {}
@@ -51,7 +51,7 @@ def test_safetensors_that_are_also_a_pickle_are_not_safe_as_the_manifests_weight
     scan: Callable[..., PickleScan],
 ) -> None:
     """BaseHandler gives the manifest's weights to torch.load, whatever their suffix."""
-    contents = [content for content in map(Payload.make, PAYLOADS.values()) if is_exact(io.BytesIO(content))]
+    contents = [content for content in map(Payload.make, payloads().values()) if is_exact(io.BytesIO(content))]
     assert contents
     for content in contents:
         assert scan(content, "model.safetensors", weights="model.safetensors").verdict is not PickleVerdict.SAFE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marpack.errors import ProjectError
@@ -175,6 +175,7 @@ def documents(draw: st.DrawFn) -> str:
 
 @example(text=HEAD, samples={"a.png": {"status": 200, "body": "\x85"}})
 @example(text=HEAD, samples={"a.png": {"status": 200, "body": "a\u2028"}})
+@settings(max_examples=40)
 @given(text=documents(), samples=st.dictionaries(NAMES, EXPECTATIONS, min_size=1, max_size=4))
 def test_it_says_what_was_meant_and_keeps_every_comment(text: str, samples: dict[str, Any]):
     changed = amended(text, samples, file="marpack.yaml")

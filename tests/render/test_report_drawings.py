@@ -136,29 +136,29 @@ def make_image(size: tuple[int, int], kind: str, mode: str = "RGB", **save: Any)
 
 
 @pytest.mark.parametrize(
-    ("data", "size", "kind"),
+    ("size", "saved_as", "mode", "options", "kind"),
     [
-        (make_image((8, 8), "PNG"), (8, 8), "png"),
-        (make_image((900, 600), "PNG"), (900, 600), "webp"),
-        (make_image((900, 600), "JPEG"), (900, 600), "webp"),
-        (make_image((8, 8), "BMP"), (8, 8), "webp"),
-        (make_image((400, 400), "TIFF", "CMYK"), (400, 400), "webp"),
-        (make_image((400, 400), "PNG", "P", transparency=0), (400, 400), "webp"),
-        (make_image((300, 300), "PNG", "I;16"), (300, 300), "webp"),
+        ((8, 8), "PNG", "RGB", {}, "png"),
+        ((900, 600), "PNG", "RGB", {}, "webp"),
+        ((900, 600), "JPEG", "RGB", {}, "webp"),
+        ((8, 8), "BMP", "RGB", {}, "webp"),
+        ((400, 400), "TIFF", "CMYK", {}, "webp"),
+        ((400, 400), "PNG", "P", {"transparency": 0}, "webp"),
+        ((300, 300), "PNG", "I;16", {}, "webp"),
     ],
 )
-def test_pictures_of_every_kind_are_shown(data: bytes, size: tuple[int, int], kind: str):
-    picture = picture_of(data)
+def test_pictures_of_every_kind_are_shown(
+    size: tuple[int, int], saved_as: str, mode: str, options: dict[str, Any], kind: str
+):
+    picture = picture_of(make_image(size, saved_as, mode, **options))
     assert picture is not None
     assert (picture.width, picture.height) == size
     assert picture.uri.startswith(f"data:image/{kind};base64,")
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"no picture", make_image((64, 64), "PNG")[:200], make_image((64, 64), "JPEG")[:90]]
-)
-def test_what_is_no_whole_picture_is_none(data: bytes):
-    assert picture_of(data) is None
+def test_what_is_no_whole_picture_is_none():
+    for data in (b"", b"no picture", make_image((64, 64), "PNG")[:200], make_image((64, 64), "JPEG")[:90]):
+        assert picture_of(data) is None
 
 
 def test_a_bomb_is_none(monkeypatch: pytest.MonkeyPatch):

@@ -85,6 +85,7 @@ def asked(python: str, code: str) -> str:
     return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
+@pytest.mark.nightly
 def test_requirements_are_installed_once_and_torch_is_borrowed(requirements: Path, environ: dict[str, str]):
     # Modules of the archive are none of pip's.
     (requirements.parent / "json.py").write_text("raise SystemExit(3)\n")

@@ -216,6 +216,7 @@ def test_what_the_handler_detached_ends_with_a_forked_worker(zygote: Zygote, fol
     wait_for_end(pid)
 
 
+@pytest.mark.nightly
 def test_zygote_and_workers_end_with_a_parent_that_is_killed(folder: str):
     with subprocess.Popen([sys.executable, "-c", KILLED, folder], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -226,6 +227,7 @@ def test_zygote_and_workers_end_with_a_parent_that_is_killed(folder: str):
     wait_for_end(*pids)
 
 
+@pytest.mark.nightly
 def test_a_zygote_outlives_the_thread_that_started_it_and_its_workers_outlive_it(folder: str):
     zygote = Zygote(ENVIRONMENT)
     thread = threading.Thread(target=zygote.start)
@@ -240,6 +242,7 @@ def test_a_zygote_outlives_the_thread_that_started_it_and_its_workers_outlive_it
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.nightly
 def test_a_worker_starts_by_itself_without_its_zygote(zygote: Zygote, number: int):
     process = zygote._process
     os.kill(process.pid, number)
@@ -319,6 +322,7 @@ def test_a_worker_starts_by_itself_in_another_environment(zygote: Zygote, name: 
         assert not is_forked(worker)
 
 
+@pytest.mark.nightly
 def test_a_zygote_that_prints_forks_nothing(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text("print('a warning that workers print')")
     zygote = Zygote({**os.environ, "PYTHONPATH": str(tmp_path)})
@@ -347,6 +351,7 @@ def test_a_forked_worker_can_leave_the_network(zygote: Zygote, folder: str):
         assert forked.process.is_offline() == new.process.is_offline()
 
 
+@pytest.mark.nightly
 def test_memory_is_bounded_alike(zygote: Zygote, folder: str):
     data = "[int(line.split()[1]) >> 10 for line in open('/proc/self/status') if line.startswith('VmData')][0]"
     new, forked = ask(folder, data, max_memory=2 << 30), ask(folder, data, max_memory=2 << 30, zygote=zygote)
@@ -365,6 +370,7 @@ def test_further_workers_of_a_pool_are_forked(folder: str):
     assert not runs(process.pid)
 
 
+@pytest.mark.nightly
 def test_the_second_restart_of_a_pool_is_forked(folder: str):
     with LocalPool(Load(model_dir=folder), PoolSettings()) as pool:
         pool.start()

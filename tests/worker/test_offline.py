@@ -66,6 +66,7 @@ def test_without_being_asked_it_stays_in_the_network(make_folder):
         assert not worker.process.is_offline()
 
 
+@pytest.mark.nightly
 def test_it_ends_with_its_parent_all_the_same(make_folder):
     folder = make_folder("import time\n\ndef handle(data, context):\n    time.sleep(60 if data else 0)\n")
     done = subprocess.run(

@@ -85,6 +85,7 @@ def test_a_module_of_the_archive_is_found_in_place_of_one_that_is_loaded(make_fo
     assert (found is fractions, found.whose) == (False, "mine")
 
 
+@pytest.mark.nightly
 def test_a_module_that_no_worker_comes_up_with_is_told(make_folder):
     with pytest.raises(ShadowingError, match=r"\brandom\b.* ImportError"):
         prepare(str(make_folder("x = 1\n", files={"random.py": "x = 1\n"})), "handler.py", with_ts=False)

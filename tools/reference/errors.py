@@ -72,10 +72,12 @@ def messages() -> dict[str, dict[str, tuple[str, str]]]:
         tree = ast.parse(path.read_text())
         constants = assigned(tree.body)
         for scope in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-            values = constants | assigned(list(ast.walk(scope)))
-            for node in ast.walk(scope):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-                    found.setdefault(node.func.id, {}).update(sentences_of(node, values))
+            nodes = list(ast.walk(scope))
+            calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+            raised = [(call.func.id, call) for call in calls if call.func.id in names]
+            values = constants | assigned(nodes) if raised else {}
+            for name, call in raised:
+                found.setdefault(name, {}).update(sentences_of(call, values))
     return found
 
 

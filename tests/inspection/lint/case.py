@@ -93,7 +93,7 @@ class Case:
 def check_case(case: Case) -> None:
     """Assert that the checks find in a case what it expects, each with a hint and without a full stop."""
     found = case.findings()
-    assert told(found) == sorted(case.expected)
+    assert told(found) == sorted(case.expected), case.name
     assert not [finding.message for finding in found if finding.message.endswith(".")]
     assert not [finding.code for finding in found if not finding.hint]
 

@@ -10,15 +10,15 @@ from marpack.worker.handlers import transforms
 from marpack.worker.handlers.transforms import CenterCrop, Compose, ImageNet, Normalize, Resize, ToTensor
 
 REFERENCE = json.loads((FOLDER / "reference.json").read_text())["pictures"]
-STEPS = [(name, step) for name, entry in REFERENCE.items() for step in entry if step != "pixels"]
 
 
-@pytest.mark.parametrize(("name", "step"), STEPS)
-def test_equals_torchvision_bit_for_bit(name, step):
+@pytest.mark.parametrize("name", [name for name, entry in REFERENCE.items() if entry.keys() > {"pixels"}])
+def test_equals_torchvision_bit_for_bit(name):
     with Image.open(FOLDER / name) as picture:
         if pixels(picture) != REFERENCE[name]["pixels"]:
             pytest.skip("this Pillow decodes the file to other pixels than the one that torchvision was asked with")
-    assert outcome(chains(transforms)[step], FOLDER / name) == REFERENCE[name][step]
+    for step in REFERENCE[name].keys() - {"pixels"}:
+        assert outcome(chains(transforms)[step], FOLDER / name) == REFERENCE[name][step], step
 
 
 def test_lossless_pictures_decode_everywhere_as_they_did_for_the_reference():
