@@ -21,7 +21,7 @@ MakeMar = Callable[..., Path]
 
 # The same examples in every run: what a search finds belongs into the test as an @example. HYPOTHESIS_PROFILE=search
 # goes looking for more.
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 

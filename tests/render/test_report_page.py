@@ -62,6 +62,7 @@ def run(archive: str, folder: Path, *args: str, code: int = 0) -> Path:
     return folder / "out.html"
 
 
+@pytest.mark.nightly
 def test_the_page_shows_every_input_and_asks_for_nothing(report: Path, browser: Browser):
     browser.open(report)
     assert browser.fetched == [report.as_uri()]
@@ -72,6 +73,7 @@ def test_the_page_shows_every_input_and_asks_for_nothing(report: Path, browser: 
     assert browser.value("document.scripts.length") == 0
 
 
+@pytest.mark.nightly
 def test_answers_are_drawn(report: Path, browser: Browser):
     browser.open(report)
     bars = "[...document.querySelectorAll('.bar .label')].map(e => e.textContent)"

@@ -168,12 +168,14 @@ COMPUTED = (
 )
 
 
+@pytest.mark.nightly
 def test_what_libraries_do_with_threads_and_processes_works_in_a_fork(zygote: Zygote, folder: str):
     assert Path(f"/proc/{zygote._process.pid}/task").stat().st_nlink == 3  # one thread: no lock is held by another
     assert ask(folder, f"[{', '.join(COMPUTED)}]", zygote=zygote) == [600**3, 600**3, 4, 0, 3]
     assert ask(folder, "len(os.listdir('/proc/self/task'))", zygote=zygote) == 1
 
 
+@pytest.mark.nightly
 def test_onnxruntime_works_in_a_fork(zygote: Zygote, make_folder):
     weights = Path(__file__).parents[2] / "examples" / "onnx"
     pytest.importorskip("onnxruntime")
@@ -210,6 +212,7 @@ def test_how_a_forked_worker_ended_is_known(zygote: Zygote, folder: str, word: s
         os.waitpid(worker.process.pid, os.WNOHANG)
 
 
+@pytest.mark.nightly
 def test_what_the_handler_detached_ends_with_a_forked_worker(zygote: Zygote, folder: str):
     detach = "subprocess.Popen(['sleep', '90'], start_new_session=True, env={'PATH': os.environ['PATH']}).pid"
     pid = ask(folder, detach, zygote=zygote)
@@ -305,6 +308,7 @@ def _set_signal() -> Any:
 
 
 @pytest.mark.parametrize("change", [_set_limit, _set_umask, _set_folder, _set_signal])
+@pytest.mark.nightly
 def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote: Zygote, change: Any):
     undo = change()
     try:
@@ -317,6 +321,7 @@ def test_a_worker_starts_by_itself_where_it_would_inherit_something_else(zygote:
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "ANY_OTHER"])
+@pytest.mark.nightly
 def test_a_worker_starts_by_itself_in_another_environment(zygote: Zygote, name: str):
     with Worker.spawn(environment=ENVIRONMENT | {name: "3"}, zygote=zygote) as worker:
         assert not is_forked(worker)
@@ -340,6 +345,7 @@ def test_no_zygote_starts_beside_a_gpu_unless_it_is_hidden(monkeypatch: pytest.M
     assert module._can_fork({"CUDA_VISIBLE_DEVICES": ""})
 
 
+@pytest.mark.nightly
 def test_a_forked_worker_can_leave_the_network(zygote: Zygote, folder: str):
     with (
         Worker.spawn(offline=True) as new,
@@ -385,6 +391,7 @@ def test_no_zygote_is_started_for_a_model_without_torch(make_folder):
         assert pool._zygote is None
 
 
+@pytest.mark.nightly
 def test_the_end_of_a_worker_is_waited_for_where_its_signal_is_ignored(zygote: Zygote):
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
