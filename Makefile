@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` does the main job on real data, `make test` checks what a change needs.
 # `make test-all` runs the rest: what takes minutes, and what is compared with a real TorchServe. All they need is
 # Python 3.11 or newer, and for that comparison Java 11 or newer. `make test-all FULL=1` makes every comparison;
-# otherwise a tenth of those is enough whose recordings cannot have changed (tests/conformance/scope.py: the rule).
+# otherwise it leaves out most tests of what marpack does not change (tests/independent.py has the rule).
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +13,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS)
 PEER_BIN = "$(if $(wildcard $(PEER)/bin),$(CURDIR)/$(PEER)/bin,$(MARPACK_PEER))"
 
-.PHONY: demo test test-all nightly compare ray fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference snapshots pictures clean
+.PHONY: demo test test-all nightly independent ray fuzz fuzz-pickles coverage lint types layers tests peer format bench soak release-check docs reference snapshots pictures clean
 
 demo: $(VENV)/.runtime
 	cd $(DIGITS) && $(CURDIR)/$(BIN)/marpack build
@@ -46,11 +46,11 @@ test-all: $(VENV)/.dev peer
 nightly: $(VENV)/.dev
 	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=$(if $(FULL),all) $(PYTEST) --dist loadfile -m "nightly and not ray" $(TESTS)
 
-# Compare everything with a live TorchServe, and write down that all recordings are true. Run it after changing a probe,
-# a recording or what asks the server, and commit tests/conformance/compared.sha256.
-compare: $(VENV)/.dev peer
-	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m conformance tests
-	cd tests && ../$(BIN)/python -m conformance.scope
+# All tests of what marpack does not change: are the recordings of TorchServe true, do the hostile files run code, do the
+# examples train to what is committed? Run it after changing these, and commit tests/verified.txt.
+independent: $(VENV)/.dev peer
+	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "conformance or independent" tests
+	cd tests && ../$(BIN)/python -m independent
 
 # Clusters, one by one and after the rest: Ray gives up if a node is not up within 30 s, as on a busy machine. (5: there
 # were no such tests.)

@@ -35,8 +35,7 @@ STATUS = {"raise": 503, "segfault": 500, "hang": 500, "fill": 507, "exit": 500}
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize(("workers", "size"), [(1, 1), (2, 8)])
 def test_five_bad_inputs_of_ten_thousand_cost_only_themselves(make_mar, tmp_path: Path, workers: int, size: int):
     play(make_mar, tmp_path, 10_000, workers, size)
 

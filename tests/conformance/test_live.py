@@ -25,14 +25,34 @@ ASKED = [probe for probe in PROBES if not probe.settled or os.environ.get("MARPA
 pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
 
 
+def is_decided_by_recording(probe: Probe) -> bool:
+    """Return whether the comparison with a probe's recording says all that a live one can say.
+
+    Not so if it was not recorded, if numbers may differ a little between machines, and if its archive is an example
+    that marpack builds.
+    """
+    return not (probe.live_only or probe.numeric or probe.archive)
+
+
+def independent(probe: Probe) -> list[pytest.MarkDecorator]:
+    """Return the mark of what a live comparison need not repeat."""
+    return [pytest.mark.independent("recordings")] if is_decided_by_recording(probe) else []
+
+
 def calls_of(probe: Probe) -> Sequence[Call]:
     """Return the calls of a probe that the server and marpack both answer."""
     return probe.calls if probe.live_only else answered(probe)
 
 
-COMPARED = [pytest.param(probe, id=probe.name, marks=expectation(probe)) for probe in ASKED if calls_of(probe)]
+COMPARED = [
+    pytest.param(probe, id=probe.name, marks=[*expectation(probe), *independent(probe)])
+    for probe in ASKED
+    if calls_of(probe)
+]
 
-RECORDED = [pytest.param(probe, id=probe.name) for probe in (*FRONTEND, *ASKED) if not probe.live_only]
+RECORDED = [
+    pytest.param(probe, id=probe.name, marks=independent(probe)) for probe in (*FRONTEND, *ASKED) if not probe.live_only
+]
 
 
 @pytest.mark.parametrize("probe", RECORDED)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-pytestmark = pytest.mark.usefixtures("uncovered")
+pytestmark = [pytest.mark.usefixtures("uncovered"), pytest.mark.independent("examples")]
 
 REPOSITORY = Path(__file__).parents[2]
 DIGITS = REPOSITORY / "examples" / "digits"

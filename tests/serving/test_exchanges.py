@@ -58,6 +58,7 @@ def test_answers_as_the_server_did(scene, exchange, ours):
 
 @pytest.mark.nightly  # TorchServe takes seconds to start
 @pytest.mark.conformance
+@pytest.mark.independent("recordings")
 @pytest.mark.parametrize(("scene", "exchange"), EXCHANGES, ids=NAMES)
 def test_the_server_still_answers_so(scene, exchange, theirs):
     assert theirs.have(scene, exchange) == load()[scene.name][exchange.name]
