@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` does the main job on real data, `make test` checks what a change needs.
 # `make test-all` runs the rest: what takes minutes, and what is compared with a real TorchServe. All they need is
 # Python 3.11 or newer, and for that comparison Java 11 or newer. `make test-all FULL=1` makes every comparison;
-# otherwise it leaves out most tests of what marpack does not change (tests/independent.py has the rule).
+# otherwise it leaves out most slow tests of parts that are unchanged (tests/independent.py has the rule).
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,16 +46,18 @@ test-all: $(VENV)/.dev peer
 nightly: $(VENV)/.dev
 	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=$(if $(FULL),all) $(PYTEST) --dist loadfile -m "nightly and not ray" $(TESTS)
 
-# All tests of what marpack does not change: are the recordings of TorchServe true, do the hostile files run code, do the
-# examples train to what is committed? Run it after changing these, and commit tests/verified.txt.
+# All tests that are left out while what they depend on is unchanged: are the recordings of TorchServe true, do the
+# hostile files run code, do the examples train to what is committed, does every example work on Ray Serve? Run it after
+# changing these, and commit tests/verified.txt.
 independent: $(VENV)/.dev peer
-	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "conformance or independent" tests
+	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "(conformance or independent) and not ray" tests
+	MARPACK_COMPARE=all $(BIN)/python -m pytest -m ray tests
 	cd tests && ../$(BIN)/python -m independent
 
 # Clusters, one by one and after the rest: Ray gives up if a node is not up within 30 s, as on a busy machine. (5: there
 # were no such tests.)
 ray: $(VENV)/.dev
-	$(BIN)/python -m pytest -m ray $(TESTS) || [ $$? = 5 ]
+	MARPACK_COMPARE=$(if $(FULL),all) $(BIN)/python -m pytest -m ray $(TESTS) || [ $$? = 5 ]
 
 # Bytes from elsewhere, changed at random: so many of each of five kinds. FUZZ=200 make fuzz: fewer.
 fuzz: $(VENV)/.dev

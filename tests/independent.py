@@ -1,10 +1,13 @@
-"""Leave out tests of what marpack does not change, as long as it is as it was when they last passed.
+"""Leave out slow tests of a part of the repository that is as it was when they last passed.
 
 A plugin of tests/conftest.py. Each run compares marpack with the recorded responses of TorchServe, for example. Whether
 a recording is true depends on the recordings and on the code that asks the server, and not on marpack. The marker
 `independent(PART)` is on tests of such a part. VERIFIED holds the digest of each part from the last time when all of
 its tests passed. As long as the digest fits, only a sample of these tests runs: one of ten cases of a parametrized
 test. With MARPACK_COMPARE=all, or if the digest does not fit or is missing, all of them run.
+
+The part "ray" is code of marpack: scoring and serving on Ray use the rest only as `run` and `score` do, which other
+tests cover, and some tests with a cluster have no marker.
 
 `python -m independent`, run in tests/, writes the digests; `make independent` does so after all of these tests passed.
 """
@@ -25,6 +28,10 @@ VERIFIED = Path("tests/verified.txt")
 PARTS = {
     "examples": ("examples/**/*", "constraints.txt"),
     "payloads": ("tests/inspection/*.py", "tests/lazy.py", "constraints.txt"),
+    "ray": (
+        *("marpack/scoring/**/*.py", "marpack/exporting/**/*.py", "marpack/runner/**/*.py", "templates/**/*"),
+        *("tests/scoring/*.py", "tests/exporting/*.py", "constraints.txt"),
+    ),
     "recordings": ("tests/conformance/**/*", "examples/**/*", "constraints.txt"),
     "verdicts": ("tests/inspection/lint/*.py", "tests/inspection/lint/*.json", "tests/conformance/make_peer.py"),
 }
@@ -37,10 +44,15 @@ def digest(part: str, root: Path = ROOT) -> str:
     """Return the SHA-256 of a part's files; tests and what is built beside them are not among these."""
     every = hashlib.sha256()
     for path in sorted({path for pattern in PARTS[part] for path in root.glob(pattern)}):
-        if path.is_file() and "__pycache__" not in path.parts and not path.match("test_*.py") and path.suffix != ".mar":
+        if path.is_file() and "__pycache__" not in path.parts and not _is_other_test(path) and path.suffix != ".mar":
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             every.update(f"{content} {path.relative_to(root).as_posix()}\n".encode())
     return every.hexdigest()
+
+
+def _is_other_test(path: Path) -> bool:
+    """Return whether a file is a test whose change the part does not depend on."""
+    return path.match("test_*.py") and not path.match("test_*ray*.py")
 
 
 def is_verified(part: str, root: Path = ROOT) -> bool:
@@ -56,7 +68,7 @@ def is_sampled(case: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "independent(part): of what marpack does not change: see tests/independent.py")
+    config.addinivalue_line("markers", "independent(part): left out while a part is unchanged")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,7 +107,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     count = config.stash.get(_LEFT_OUT, 0)
     if count:
         terminalreporter.write_line(
-            f"{count} tests left out of parts that marpack does not change and that passed as they are"
+            f"{count} tests left out of parts that are unchanged since these tests passed"
             " (all of them: make independent)"
         )
 

@@ -197,7 +197,10 @@ def form(sample: Path) -> bytes:
     return (head + kind).encode() + sample.read_bytes() + f"\r\n--{BOUNDARY}--\r\n".encode()
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(name, marks=() if name == "digits" else pytest.mark.independent("ray")) for name in EXAMPLES],
+)
 def test_every_example_answers_as_in_a_run(serve: RayServe, example: str, tmp_path: Path) -> None:
     folder = REPOSITORY / "examples" / example
     archive = Path(marpack.build(folder, output=tmp_path / f"{example}.mar").path)
@@ -258,6 +261,7 @@ def test_headers_have_the_names_that_handlers_look_for(probe: RayServe) -> None:
         assert answer.headers["X-Own"] == "k"
 
 
+@pytest.mark.independent("ray")
 def test_a_worker_ends_with_its_replica_and_another_takes_over(probe: RayServe) -> None:
     probe.ask(b"a")
     worker = probe.worker()
@@ -270,6 +274,7 @@ def test_a_worker_ends_with_its_replica_and_another_takes_over(probe: RayServe) 
     assert probe.ask(b"a").status == 200
 
 
+@pytest.mark.independent("ray")
 def test_a_replica_whose_model_loads_no_more_is_replaced(probe: RayServe) -> None:
     probe.ask(b"a")
     replica = probe.worker().parents()[1]  # behind the supervisor
@@ -287,6 +292,7 @@ def test_an_answer_that_breaks_off_does_so_for_the_client(serve: RayServe, make_
     assert cut.value.partial == b"one "
 
 
+@pytest.mark.independent("ray")
 def test_the_readmes_command_runs_it(tmp_path: Path) -> None:
     digits = REPOSITORY / "examples" / "digits"
     archive = Path(marpack.build(digits, output=tmp_path / "digits.mar").path)

@@ -190,6 +190,7 @@ def kill_node(cluster: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
+@pytest.mark.independent("ray")
 @pytest.mark.parametrize(("kill", "lost"), [(kill_actor, 0), (kill_worker, 1), (kill_node, 0)])
 def test_what_dies_costs_no_row(cluster: Any, mar: str, tmp_path: Path, kill: Callable[[Any], None], lost: int) -> None:
     running = Running(cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out", "--actors", "4")
@@ -206,6 +207,7 @@ def test_what_dies_costs_no_row(cluster: Any, mar: str, tmp_path: Path, kill: Ca
     assert found["echo"].null_count == lost
 
 
+@pytest.mark.independent("ray")
 def test_a_run_whose_driver_was_killed_is_resumed(cluster: Any, mar: str, tmp_path: Path) -> None:
     words = (cluster, mar, table(tmp_path / "1.parquet", ROWS), tmp_path / "out")
     running = Running(*words)
@@ -229,6 +231,7 @@ def test_a_run_whose_driver_was_killed_is_resumed(cluster: Any, mar: str, tmp_pa
     assert scored(None, *words[1:], "--resume")["rows_before"] == ROWS  # on one machine it is the same run
 
 
+@pytest.mark.independent("ray")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
 def test_an_interrupted_run_keeps_whole_parts(
     cluster: Any, mar: str, tmp_path: Path, number: signal.Signals, code: int
@@ -241,6 +244,7 @@ def test_an_interrupted_run_keeps_whole_parts(
     assert 50 <= written(tmp_path / "out").num_rows < ROWS
 
 
+@pytest.mark.independent("ray")
 def test_rows_that_fail_or_crash_cost_only_themselves(cluster: Any, mar: str, tmp_path: Path) -> None:
     texts: list[str | None] = [f"text {number}" for number in range(200)]
     texts[60], texts[61], texts[130] = "crash", "bad", None
@@ -253,6 +257,7 @@ def test_rows_that_fail_or_crash_cost_only_themselves(cluster: Any, mar: str, tm
     assert found["row"].to_pylist() == [*range(200)]
 
 
+@pytest.mark.independent("ray")
 def test_a_part_that_kills_its_actor_is_given_up(cluster: Any, mar: str, tmp_path: Path) -> None:
     from marpack.scoring.on_ray.cluster import RETRIES
 
@@ -263,6 +268,7 @@ def test_a_part_that_kills_its_actor_is_given_up(cluster: Any, mar: str, tmp_pat
     assert "--resume" in said
 
 
+@pytest.mark.independent("ray")
 def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) -> None:
     texts: list[str | None] = ["bad"] * ROWS
     words = (cluster, mar, table(tmp_path / "1.parquet", texts=texts), tmp_path / "out")
@@ -272,6 +278,7 @@ def test_too_many_failures_stop_the_run(cluster: Any, mar: str, tmp_path: Path) 
     assert written(tmp_path / "out").num_rows >= summary["rows"]
 
 
+@pytest.mark.independent("ray")
 def test_a_disk_that_is_full_is_a_sentence(cluster: Any, mar: str, tmp_path: Path) -> None:
     made = random.Random(1)
     texts: list[str | None] = [made.randbytes(10_000).hex() for _ in range(ROWS)]
@@ -323,6 +330,7 @@ def test_a_handler_that_cannot_be_loaded_is_told_as_on_one_machine(
     assert here.splitlines()[0] == there.splitlines()[0]
 
 
+@pytest.mark.independent("ray")
 def test_ray_is_started_here_where_no_address_is_given(mar: str, tmp_path: Path) -> None:
     words = command(None, mar, table(tmp_path / "1.parquet", 100), tmp_path / "out", "--on", "ray", "--actors", "1")
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)
