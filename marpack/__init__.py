@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING, Any
 from marpack.version import __version__
 
 if TYPE_CHECKING:
-    from marpack.api.commands import build, diff, export, init, inspect, open, unpack  # noqa: A004 - `marpack.open` reads best
-    from marpack.api.doctor import doctor
+    from marpack.api.functions import (
+        build,
+        diff,
+        doctor,
+        export,
+        init,
+        inspect,
+        open,  # noqa: A004 - `marpack.open` reads best
+        pull,
+        push,
+        sign,
+        unpack,
+        verify,
+    )
     from marpack.api.model import Model, load
-    from marpack.api.registry import pull, push
     from marpack.api.requests import RawRequest
     from marpack.api.scorer import Scorer
     from marpack.api.trying import check, run
-    from marpack.api.vouching import sign, verify
     from marpack.scoring.mapping import RowMapping
 
 __all__ = [
@@ -46,13 +56,8 @@ _MODULES = {
     "RowMapping": "marpack.scoring.mapping",
     "Scorer": "marpack.api.scorer",
     "check": "marpack.api.trying",
-    "doctor": "marpack.api.doctor",
     "load": "marpack.api.model",
-    "pull": "marpack.api.registry",
-    "push": "marpack.api.registry",
     "run": "marpack.api.trying",
-    "sign": "marpack.api.vouching",
-    "verify": "marpack.api.vouching",
 }
 
 
@@ -61,7 +66,7 @@ def __getattr__(name: str) -> Any:  # Any: whichever name of the API
         raise AttributeError(f"module 'marpack' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - as above
 
-    return getattr(import_module(_MODULES.get(name, "marpack.api.commands")), name)
+    return getattr(import_module(_MODULES.get(name, "marpack.api.functions")), name)
 
 
 def __dir__() -> list[str]:

@@ -20,15 +20,11 @@ from importlib import metadata
 from importlib.util import find_spec
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from marpack.api import arguments
 from marpack.errors import ExtractionError, first_line
 from marpack.render.doctor import DoctorReport, Health, HealthLine
 from marpack.version import __version__
-
-if TYPE_CHECKING:
-    from marpack.api import results
 
 # Extra → what it installs, as pyproject.toml has it: an editable installation's own list may be older.
 EXTRAS = {
@@ -67,26 +63,11 @@ class _CacheState(NamedTuple):
     freed: int | None = None  # bytes
 
 
-def doctor(*, clear_cache: bool = False) -> results.DoctorReport:
-    """Check the installation, and measure the cache.
+def examine(*, clear_cache: bool) -> DoctorReport:
+    """Return the state of the installation and of the cache; `clear_cache` removes its unused files first.
 
     torch is imported in a separate process, so that a crash or a hang is reported as well.
-
-    Args:
-        clear_cache: Remove the unused files of the cache.
-
-    Returns:
-        A line for each thing, and what the cache holds; `healthy` is False where commands cannot work.
-
     """
-    arguments.valid({"clear_cache": clear_cache})
-    from marpack.api import results
-
-    return results.DoctorReport.of(examine(clear_cache=clear_cache))
-
-
-def examine(*, clear_cache: bool) -> DoctorReport:
-    """Return the report of `doctor`, whichever dependency is missing."""
     cache = _cache(clear=clear_cache)
     lines = (*_machine(), _dependencies(), _torch(), cache.line, *map(_extra, EXTRAS), *_server())
     healthy = all(line.health is not Health.BROKEN for line in lines)

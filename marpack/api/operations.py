@@ -1,4 +1,4 @@
-"""What a command does between its options and its output, the same from a shell and from Python."""
+"""The commands that make, inspect and move archives, from their options to their results."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ from typing import TYPE_CHECKING, TypeVar
 from marpack.errors import UsageError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from msgspec import Struct
 
-    from marpack.api.arguments import Options
+    from marpack.api.options import (
+        BuildOptions,
+        DiffOptions,
+        ExportOptions,
+        InitOptions,
+        InspectOptions,
+        LimitOptions,
+        Name,
+        PullOptions,
+        PushOptions,
+        UnpackOptions,
+    )
+    from marpack.archive import transfers
     from marpack.archive.cache import Cache
     from marpack.archive.extraction import Unpacked
-    from marpack.archive.protocol import Archive, Bar, Limits
+    from marpack.archive.protocol import Archive, Bar
     from marpack.exporting.export import Exported
     from marpack.findings import Finding
     from marpack.inspection.diff import Diff
@@ -37,16 +49,9 @@ _VENDORING = ("vendor", "vendor_python", "vendor_platform")
 _SUFFIXES = (".mar", ".tar.gz", ".tgz", ".zip")
 
 
-def chosen_limits(max_members: int | None, max_size: int | None, max_ratio: int | None) -> Limits:
-    """Return the limits with those that were given in place of their defaults."""
-    from marpack.archive.protocol import Limits
-
-    given = {"members": max_members, "total": max_size, "ratio": max_ratio}
-    return Limits(**{name: value for name, value in given.items() if value is not None})
-
-
-def archive_of(source: str | None, bar: Bar, *, allow_outside: bool = False) -> str | Path:
-    """Return the archive that a SOURCE stands for; what is an archive already need not wait for the project's code."""
+def archive_of(source: Name | None, bar: Bar, *, allow_outside: bool = False) -> str | Path:
+    """Return the archive that a SOURCE stands for. Only a project needs the code that builds it."""
+    source = None if source is None else os.fspath(source)
     if source is not None and ("://" in source or (Path(source).exists() and not Path(source).is_dir())):
         return source
     from marpack.project.source import resolve
@@ -54,12 +59,12 @@ def archive_of(source: str | None, bar: Bar, *, allow_outside: bool = False) -> 
     return resolve(source, bar=bar, cache=cache_of(bar), allow_outside=allow_outside).path
 
 
-def _opened(source: str | None, limits: Limits, bar: Bar, *, whole: bool, allow_outside: bool) -> Archive:
-    """Open the archive that a SOURCE stands for; one of a registry as a whole, if every byte is to be held to it."""
+def _open(source: Name | None, options: LimitOptions, bar: Bar, *, whole: bool) -> Archive:
+    """Open the archive that a SOURCE stands for; `whole` downloads an archive in a registry to check every byte."""
     from marpack.archive.reader import open_archive
 
-    path = archive_of(source, bar, allow_outside=allow_outside)
-    return open_archive(path, limits=limits, cache=cache_of(bar), whole=whole, bar=bar)
+    path = archive_of(source, bar, allow_outside=options.allow_outside)
+    return open_archive(path, limits=options.limits, cache=cache_of(bar), whole=whole, bar=bar)
 
 
 def cache_of(bar: Bar) -> Cache:
@@ -70,46 +75,40 @@ def cache_of(bar: Bar) -> Cache:
     return Cache(Path(folder) if folder else None, bar=bar)
 
 
-def inspected(
-    source: str | None,
-    limits: Limits,
-    bar: Bar,
-    *,
-    verify: bool,
-    parse_config: bool,
-    max_opcodes: int | None,
-    sbom: str | None = None,
-    allow_outside: bool = False,
-) -> Inspection:
-    """Return what is in an archive, nothing of which is run; write it into the file `sbom`, too, if one is named."""
+def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspection:
+    """Return the contents and problems of an archive, and write its SBOM if the options name a file."""
     from marpack.archive.protocol import total_size
-    from marpack.inspection.inspect import inspect
+    from marpack.inspection import inspect as inspection
     from marpack.inspection.text_members import is_elsewhere
+    from marpack.render.output import expect_writable
 
-    whole = verify or sbom is not None
-    with _opened(source, limits, bar, whole=whole, allow_outside=allow_outside) as archive:
-        verify = verify or (sbom is not None and not is_elsewhere(archive))  # whose hashes are not to be hearsay
+    sbom = None if options.sbom is None else os.fspath(options.sbom)
+    expect_writable(sbom, option="--sbom")
+    with _open(options.source, options, bar, whole=options.verify or sbom is not None) as archive:
+        # An SBOM states hashes, which are computed if the archive is on this machine.
+        verify = options.verify or (sbom is not None and not is_elsewhere(archive))
         with bar("verifying", total_size(archive) if verify else 0) as progress:
-            facts = inspect(
+            facts = inspection.inspect(
                 archive,
                 verify=verify,
                 parse_config=parse_config,
                 static_checks=True,
-                max_opcodes=max_opcodes,
+                max_opcodes=options.max_opcodes,
                 progress=progress,
             )
         if sbom is not None:
             from marpack.api.vouching import write_sbom
 
             write_sbom(archive, facts, sbom, bar)
-    return _as_named(facts, source=source)
+    return _as_named(facts, source=options.source)
 
 
-def _as_named(report: _Report, **sources: str | None) -> _Report:
-    """Return a report that names archives elsewhere by their addresses, wherever they lie here."""
+def _as_named(report: _Report, **sources: Name | None) -> _Report:
+    """Return a report that names remote archives by their addresses instead of their cached files."""
     from msgspec.structs import replace
 
-    elsewhere = {field: shown_source(name) for field, name in sources.items() if name is not None and "://" in name}
+    named = {field: os.fspath(name) for field, name in sources.items() if name is not None}
+    elsewhere = {field: shown_source(name) for field, name in named.items() if "://" in name}
     return replace(report, **elsewhere) if elsewhere else report
 
 
@@ -122,18 +121,18 @@ def shown_source(source: str) -> str:
     return public_address(source)
 
 
-def compared(before: str, after: str, limits: Limits, bar: Bar, *, verify: bool, allow_outside: bool = False) -> Diff:
-    """Return what differs between two archives."""
+def diff(options: DiffOptions, bar: Bar) -> Diff:
+    """Return the differences between two archives."""
     from marpack.archive.protocol import total_size
-    from marpack.inspection.diff import diff
+    from marpack.inspection import diff as differences
 
     with (
-        _opened(before, limits, bar, whole=verify, allow_outside=allow_outside) as old,
-        _opened(after, limits, bar, whole=verify, allow_outside=allow_outside) as new,
-        bar("comparing", total_size(old) + total_size(new) if verify else 0) as progress,
+        _open(options.before, options, bar, whole=options.verify) as old,
+        _open(options.after, options, bar, whole=options.verify) as new,
+        bar("comparing", total_size(old) + total_size(new) if options.verify else 0) as progress,
     ):
-        found = diff(old, new, verify=verify, progress=progress)
-    return _as_named(found, before=before, after=after)
+        found = differences.diff(old, new, verify=options.verify, progress=progress)
+    return _as_named(found, before=options.before, after=options.after)
 
 
 def folder_named_after(source: str) -> Path | None:
@@ -148,61 +147,84 @@ def folder_named_after(source: str) -> Path | None:
     return None if name in ("", ".", "..") else Path(name)
 
 
-def unpacked(
-    source: str,
-    folder: Path,
-    limits: Limits,
-    bar: Bar,
-    *,
-    only: tuple[str, ...],
-    force: bool,
-    allow_outside: bool = False,
-) -> Unpacked:
+def unpack(options: UnpackOptions, bar: Bar) -> Unpacked:
     """Extract an archive into a new folder, or nothing of it."""
-    from marpack.archive.extraction import unpack
+    from marpack.archive import extraction
 
+    source = os.fspath(options.source)
+    folder = folder_named_after(source) if options.directory is None else Path(options.directory)
+    if folder is None:
+        raise UsageError("no folder can be named after this archive", where=source, hint="name the new folder: -d DIR")
     if "://" not in source and not os.path.lexists(source):
         hint = "name a .mar, a .tar.gz or a model folder"
         raise UsageError("there is no such file or folder", where=source, hint=hint, code="source-not-found")
-    with _opened(source, limits, bar, whole=True, allow_outside=allow_outside) as archive:
-        report = unpack(archive, folder, only=only, replace=force, bar=bar)
+    with _open(source, options, bar, whole=True) as archive:
+        report = extraction.unpack(archive, folder, only=tuple(options.only), replace=options.force, bar=bar)
     return _as_named(report, source=source)
 
 
-def exported(source: str | None, options: Options, bar: Bar) -> Exported:
-    """Write what another platform deploys."""
-    from marpack.exporting.export import export
-    from marpack.exporting.plan import ExportOptions
+def export(options: ExportOptions, bar: Bar) -> Exported:
+    """Write the folder that a platform deploys."""
+    from marpack.exporting import export as exporting
+    from marpack.exporting.plan import ExportOptions as Asked
     from marpack.project.source import resolve
 
-    asked = ExportOptions(
-        device=options["device"],
-        wheel=_path(options["wheel"]),
-        lock=_path(options["lock"]),
-        resolve=not options["no_lock"],
-        image=options["image"],
-        storage_uri=options["storage_uri"],
-        role=options["role"],
+    asked = Asked(
+        device=options.device,
+        wheel=_path(options.wheel),
+        lock=_path(options.lock),
+        resolve=not options.no_lock,
+        image=options.image,
+        storage_uri=options.storage_uri,
+        role=options.role,
     )
-    folder = _path(options["output"])
-    outside = options["allow_outside"]
+    source = None if options.source is None else os.fspath(options.source)
+    outside = options.allow_outside
     found = resolve(source, bar=bar, cache=cache_of(bar), trust_url=None, allow_outside=outside)
-    return export(found.path, options["to"], folder, asked, replace=options["force"], bar=bar)
+    return exporting.export(found.path, options.to, _path(options.output), asked, replace=options.force, bar=bar)
 
 
-def _path(named: str | None) -> Path | None:
+def _path(named: Name | None) -> Path | None:
     return None if named is None else Path(named)
 
 
-def planned(project: str | None, options: Options, bar: Bar) -> PlanResult:
-    """Return the plan of a project, or of the original archiver's flags, among the options under their names.
+def push(options: PushOptions, bar: Bar) -> transfers.PushReport:
+    """Send an archive to a registry. Both sides are examined before anything is sent."""
+    from marpack.archive.oci import push as pushing
+    from marpack.archive.oci.model_image import push_model_image
+    from marpack.archive.oci.reference import Reference
+    from marpack.archive.oci.session import RegistrySession
 
-    With the option `vendor` its requirements are resolved first, and vendor.lock is written.
+    with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
+        pushing.writable_tag(session)
+        beside = not (options.no_attach or options.model_image)
+        plan = pushing.plan_push(Path(options.source), tuple(map(Path, options.attach)), beside=beside, bar=bar)
+        return (push_model_image if options.model_image else pushing.push)(session, plan, bar=bar)
+
+
+def pull(options: PullOptions, bar: Bar) -> transfers.PullReport:
+    """Fetch an archive from a registry."""
+    from marpack.api.options import limits_of
+    from marpack.archive.oci import pull as pulling
+    from marpack.archive.oci.reference import Reference
+    from marpack.archive.oci.session import RegistrySession
+
+    output = None if options.output is None else os.fspath(options.output)
+    maximum = limits_of(max_size=options.max_size).total
+    with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
+        attached = not options.no_attached
+        return pulling.pull(session, output, replace=options.force, attached=attached, maximum=maximum, bar=bar)
+
+
+def plan_build(options: BuildOptions, bar: Bar) -> PlanResult:
+    """Return the plan of a project, or of the options of torch-model-archiver in its place.
+
+    With `vendor`, the requirements are resolved first and vendor.lock is written.
     """
     from msgspec.structs import replace
 
-    commit = _commit(options["source_commit"])
-    found = _planned(project, options, bar)
+    commit = _commit(options.source_commit)
+    found = _plan(options, bar)
     return replace(found, plan=replace(found.plan, source_commit=commit))
 
 
@@ -215,44 +237,45 @@ def _commit(text: str | None) -> str | None:
     raise UsageError(what, where=where, hint="git rev-parse HEAD prints it", code="invalid-commit")
 
 
-def _planned(project: str | None, options: Options, bar: Bar) -> PlanResult:
+def _plan(options: BuildOptions, bar: Bar) -> PlanResult:
     from marpack.project.flags import Flags
     from marpack.project.plan import Format
 
-    given = [_flag(name) for name in Flags.__struct_fields__ if options[name] is not None]
-    form = Format(options["archive_format"]) if options["archive_format"] else None
+    given = [_flag(name) for name in Flags.__struct_fields__ if getattr(options, name) is not None]
+    form = Format(options.archive_format) if options.archive_format else None
     created_on = _created_on(os.environ.get("SOURCE_DATE_EPOCH"))
-    if given and project is not None:
+    if given and options.project is not None:
+        project = os.fspath(options.project)
         raise UsageError(f"{given[0]} takes a project's place; give {project} or the flags, not both")
-    vendoring = next((name for name in _VENDORING if options[name]), None)
-    if vendoring and (given or not options["vendor"]):
+    vendoring = next((name for name in _VENDORING if getattr(options, name)), None)
+    if vendoring and (given or not options.vendor):
         raise UsageError(f"{_flag(vendoring)} is for {'projects' if given else 'marpack build --vendor'}")
     if given:
-        return _planned_flags(options, form or Format.DEFAULT, created_on)
+        return _plan_flags(options, form or Format.DEFAULT, created_on)
     from marpack.project.load import load_project
     from marpack.project.planning import plan_project
 
-    found, cache = load_project(Path(project or ".")), cache_of(bar)
-    if options["vendor"]:
+    found, cache = load_project(Path(options.project or ".")), cache_of(bar)
+    if options.vendor:
         _vendor(found, options, cache, bar)
     return plan_project(
         found,
-        output=options["output"],
+        output=None if options.output is None else os.fspath(options.output),
         form=form,
         created_on=created_on,
-        strict=options["strict"],
+        strict=options.strict,
         cache=cache,
         bar=bar,
-        allow_outside=options["allow_outside"],
+        allow_outside=options.allow_outside,
     )
 
 
-def _vendor(project: Project, options: Options, cache: Cache, bar: Bar) -> None:
+def _vendor(project: Project, options: BuildOptions, cache: Cache, bar: Bar) -> None:
     """Write a project's vendor.lock; raises UsageError for flags that marpack.yaml leaves no room for."""
     from marpack.project.schema import VendorPlatform, VendorSpec
     from marpack.project.vendor_lock import make_lock
 
-    python, platform = options["vendor_python"], options["vendor_platform"]
+    python, platform = options.vendor_python, options.vendor_platform
     if project.vendor and (python or platform):
         raise UsageError("marpack.yaml says whom it is for", where=project.place("vendor"), hint="say it in one place")
     given = VendorSpec(python=python or "3.9", platform=VendorPlatform(platform or "linux_x86_64"))
@@ -263,19 +286,34 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _planned_flags(options: Options, form: Format, created_on: str | None) -> PlanResult:
-    """Plan what the original archiver's command line asks for."""
+def _plan_flags(options: BuildOptions, form: Format, created_on: str | None) -> PlanResult:
+    """Plan the archive of the options of torch-model-archiver."""
     from marpack.project.flags import Flags, plan_flags
 
-    missing = [_flag(name) for name in ("model_name", "version", "handler") if options[name] is None]
+    extra_files = _joined(options.extra_files)
+    required = {"model_name": options.model_name, "version": options.version, "handler": options.handler}
+    missing = [_flag(name) for name, value in required.items() if value is None]
     if missing:
         raise UsageError(
             f"{' and '.join(missing)} must be given, too", hint="or leave all flags out to build a project"
         )
-    if options["output"] is not None:
+    if options.output is not None:
         raise UsageError("--output is for projects", hint="give --export-path, the folder for the archive")
-    flags = Flags(**{name: options[name] for name in Flags.__struct_fields__ if options[name] is not None})
-    return plan_flags(flags, form=form, replace=options["force"], created_on=created_on, strict=options["strict"])
+    values = {name: getattr(options, name) for name in Flags.__struct_fields__}
+    values["extra_files"] = extra_files
+    flags = Flags(**{name: value for name, value in values.items() if value is not None})
+    return plan_flags(flags, form=form, replace=options.force, created_on=created_on, strict=options.strict)
+
+
+def _joined(files: Name | Sequence[Name] | None) -> str | None:
+    """Return files in the notation of torch-model-archiver; raises UsageError for a name that contains its comma."""
+    if files is None or isinstance(files, str | os.PathLike):
+        return None if files is None else os.fspath(files)
+    names = [os.fspath(name) for name in files]
+    torn = next((name for name in names if "," in name), None)
+    if torn is not None:
+        raise UsageError("a comma separates two files here", where=f"extra_files: {torn}", hint="rename the file")
+    return ",".join(names)
 
 
 def _created_on(epoch: str | None) -> str | None:
@@ -303,39 +341,44 @@ def build_report(plan: PlanResult, built: Built) -> BuildReport:
     return BuildReport(**known, modules=plan.modules, findings=plan.findings)
 
 
-def project_from_archive(archive: str, folder: Path | None, options: Options) -> InitReport:
+def init(options: InitOptions, on_survey: Callable[[Survey, Proposal], object] = lambda *_: None) -> InitReport:
+    """Start a project; `on_survey` gets the findings about its folder before anything is written."""
+    return _init_from_template(options, on_survey) if options.from_ is None else _init_from_archive(options)
+
+
+def _init_from_archive(options: InitOptions) -> InitReport:
     """Turn an archive back into the project that rebuilds it."""
     from marpack.archive.protocol import no_progress
     from marpack.archive.reader import open_archive
     from marpack.project.scaffold.placing import new_folder, place
     from marpack.project.scaffold.reclaim import reclaim
 
-    given = [name for name in _DESCRIBING if options[name] is not None]
+    given = [name for name in _DESCRIBING if getattr(options, name) is not None]
     if given:
         flag = _flag(given[0])
         raise UsageError(f"--from takes everything from the archive, so {flag} says nothing", hint=f"leave {flag} out")
-    with open_archive(archive, cache=cache_of(no_progress)) as opened:
+    assert options.from_ is not None  # noqa: S101 - see init
+    with open_archive(os.fspath(options.from_), cache=cache_of(no_progress)) as opened:
         found = reclaim(opened)
         hint = f"say so if that is where the project goes: marpack init {found.name} --from …"
-        target = _checked(folder) if folder else new_folder(Path(found.name), hint=hint)
-        placed = place(target, found.files, replace=options["force"])
+        target = _checked(Path(options.folder)) if options.folder else new_folder(Path(found.name), hint=hint)
+        placed = place(target, found.files, replace=options.force)
     return _init_report(target, found.name, placed, found.findings, generated=found.generated)
 
 
-def project_from_template(
-    folder: Path, options: Options, on_survey: Callable[[Survey, Proposal], object] = lambda *_: None
-) -> InitReport:
-    """Start a project around what is in a folder; `on_survey` is told of it before anything is written."""
+def _init_from_template(options: InitOptions, on_survey: Callable[[Survey, Proposal], object]) -> InitReport:
+    """Start a project around the files in a folder."""
     from marpack.project.scaffold.placing import place
     from marpack.project.scaffold.proposal import assemble, propose
     from marpack.project.scaffold.survey import survey
     from marpack.project.schema import FILE_NAME
 
+    folder = Path(options.folder or "")
     found = survey(_checked(folder))
     proposal = propose(folder, found, _answers(folder, options))
     on_survey(found, proposal)
-    files = assemble(proposal, for_new=options["force"] or FILE_NAME not in found.names)
-    placed = place(folder, files, replace=options["force"])
+    files = assemble(proposal, for_new=options.force or FILE_NAME not in found.names)
+    placed = place(folder, files, replace=options.force)
     generated = tuple(filter(files.__contains__, proposal.samples.brought)) if proposal.samples.stand_ins else ()
     template = proposal.template.name
     return _init_report(folder, proposal.name, placed, proposal.findings, template=template, generated=generated)
@@ -364,25 +407,27 @@ def _checked(folder: Path) -> Path:
     return folder
 
 
-def _answers(folder: Path, options: Options) -> Answers:
+def _answers(folder: Path, options: InitOptions) -> Answers:
     from marpack.project.members import leads_out
     from marpack.project.scaffold.proposal import Answers
     from marpack.torchserve.targets import Target
 
-    weights, model_file, labels = (_inside(folder, options[name]) for name in ("weights", "model_file", "labels"))
+    weights, model_file, labels = (
+        _inside(folder, _path(name)) for name in (options.weights, options.model_file, options.labels)
+    )
     for flag, name in (("--model-file", model_file), ("--labels", labels)):
         if name is not None and leads_out(folder / name, folder):
             hint = "copy the file into the project folder first"
             raise UsageError(f"{name} is outside the project folder, so no build would pack it", where=flag, hint=hint)
     return Answers(
-        name=options["name"],
-        version=options["version"] or "1.0",
-        template=options["template"],
-        handler=options["handler"],
+        name=options.name,
+        version=options.version or "1.0",
+        template=options.template,
+        handler=options.handler,
         weights=weights,
         model_file=model_file,
         labels=labels,
-        target=Target(options["target"]) if options["target"] else None,
+        target=Target(options.target) if options.target else None,
     )
 
 

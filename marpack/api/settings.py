@@ -108,7 +108,7 @@ def check_options(
 
     Raises UsageError, DeviceUnavailableError among them.
     """
-    from marpack.api.operations import chosen_limits
+    from marpack.api.options import limits_of
     from marpack.gate.candidate import CheckOptions
     from marpack.torchserve.targets import Target
 
@@ -129,7 +129,7 @@ def check_options(
         target=Target(options["target"]) if options["target"] else None,
         require_safe=options["require_safe"],
         trust_native=options["trust_native"],
-        limits=chosen_limits(options["max_members"], options["max_size"], options["max_ratio"]),
+        limits=limits_of(**{name: options[name] for name in ("max_members", "max_size", "max_ratio")}),
         seconds_per_check=options["seconds_per_check"],
         tolerance=options["tolerance"],
         max_opcodes=options["max_opcodes"],

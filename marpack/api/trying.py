@@ -13,8 +13,9 @@ from marpack.errors import UsageError
 from marpack.torchserve.messages import MAX_BODY
 
 if TYPE_CHECKING:
+    from marpack.api.options import Key
     from marpack.api.results import GateReport, RunReport
-    from marpack.api.vouching import Attester, Key
+    from marpack.api.vouching import Attester
     from marpack.findings import Finding
     from marpack.gate.candidate import CheckOptions
     from marpack.project.source import ResolvedSource

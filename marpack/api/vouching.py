@@ -1,4 +1,4 @@
-"""The commands by which somebody vouches for an archive, as functions: `sign` and `verify`."""
+"""Signatures and attestations of archives: what `sign`, `verify` and `check --attest` do."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marpack.api import arguments
-from marpack.api.arguments import Name
-from marpack.archive.protocol import no_progress
+from marpack.api.options import Key
 from marpack.errors import UsageError
 from marpack.version import __version__
 
 if TYPE_CHECKING:
-    from marpack.api.results import Signed, Verification
+    from marpack.api.options import SignOptions, VerifyOptions
     from marpack.archive.protocol import Archive, Bar
     from marpack.findings import Finding
     from marpack.gate.verdicts import GateReport
@@ -25,84 +23,33 @@ if TYPE_CHECKING:
 
 _OTHERS_READ = 0o044  # of a file's mode
 _MAX_PEM = 1 << 20  # bytes
-Key = Name | bytes  # a file, or its content
 
 
-def sign(
-    archive: Name,
-    *,
-    key: Key,
-    password: str | None = None,
-    certificate: Key | None = None,
-    output: Name | None = None,
-    force: bool = False,
-) -> Signed:
-    """Sign an archive's file, in the OpenSSF model-signing format.
+def sign(options: SignOptions, bar: Bar, *, where: str = "key") -> outcomes.Signed:
+    """Write an archive's signature. `where` names the key in messages if it is not a file."""
+    from marpack.archive.staging import staged_file
+    from marpack.trust import signatures
+    from marpack.trust.results import Signed
 
-    Args:
-        archive: A .mar or a .tar.gz.
-        key: The private key, on the curve P-256, P-384 or P-521, in PEM form: a file, or its bytes.
-        password: Of the key, if it has one.
-        certificate: Certificates in PEM form, the signer's first, that say whose key it is; None: its fingerprint does.
-        output: The signature's file; None: the archive's name with `.sig` behind it.
-        force: Replace a signature that is there.
-
-    Returns:
-        The file's SHA-256, the signature's file and who signed; findings tell of a key that others can read.
-
-    Raises:
-        UsageError: the archive, the key or the certificate; MissingExtraError without the extra `sign`.
-        OutputExistsError: there is a signature already.
-        ArchiveError: what is no sound archive.
-
-    """
-    arguments.valid(locals())
-    private, findings = private_key(key, password)
-    certificates = chain(certificate)
-    from marpack.api import results
-
-    path = arguments.named(archive, "archive")
-    target = None if output is None else arguments.named(output, "output")
-    return results.Signed.of(signed(path, private, certificates, target, no_progress, force=force, findings=findings))
+    key, findings = private_key(options.key, options.password, where=where)
+    certificates = chain(options.certificate)
+    archive = os.fspath(options.archive)
+    path = _file(archive)
+    target = Path(f"{archive}{signatures.SUFFIX}" if options.output is None else options.output)
+    with staged_file(target, replace=options.force) as file, bar("signing", 2 * path.stat().st_size) as progress:
+        sha256, signer, data = signatures.sign(path, key, chain=certificates, progress=progress)
+        file.write(data)
+    return Signed(archive=archive, sha256=sha256, signature=str(target), signer=signer, findings=findings)
 
 
-def verify(
-    archive: Name,
-    *,
-    key: Key | None = None,
-    ca: Key | None = None,
-    signature: Name | None = None,
-    require_check: Name | None = None,
-    check_key: Key | None = None,
-    allow_unsigned: bool = False,
-) -> Verification:
-    """Make sure that somebody who is trusted vouches for an archive's file, to the last byte.
+def verify(options: VerifyOptions, bar: Bar) -> outcomes.Verification:
+    """Return who signed and who checked an archive. Raises SignatureError for one that is not trusted."""
+    from marpack.trust import verifying
 
-    Args:
-        archive: A .mar or a .tar.gz.
-        key: The signer's public key in PEM form: a file, or its bytes.
-        ca: In its place, the certificates that are believed when they say whose key it is.
-        signature: None: the archive's name with `.sig` behind it. With `require_check` that one may be missing.
-        require_check: An attestation by `marpack check --attest`, which must say of this file that it may be deployed.
-        check_key: Of whoever checked; None: `key`.
-        allow_unsigned: Take an attestation that nobody signed, as a claim.
-
-    Returns:
-        The file's SHA-256, who signed it, and who checked it.
-
-    Raises:
-        SignatureError: nobody who is trusted vouches for this file; `findings` holds every difference.
-        UsageError: what is not there, or cannot be asked for; MissingExtraError without the extra `sign`.
-
-    """
-    arguments.valid(locals())
-    path = Path(arguments.named(archive, "archive"))
-    check = None if require_check is None else Path(arguments.named(require_check, "require_check"))
-    beside = None if signature is None else Path(arguments.named(signature, "signature"))
-    trust = trusted(key, ca, beside, check, check_key, allow_unsigned=allow_unsigned)
-    from marpack.api import results
-
-    return results.Verification.of(verified(path, trust, no_progress))
+    trust = _trust(options)
+    path = Path(options.archive)
+    with bar("verifying", _file(str(path)).stat().st_size) as progress:
+        return verifying.verify(path, trust, progress)
 
 
 def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[PrivateKey, tuple[Finding, ...]]:
@@ -119,18 +66,13 @@ def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[
     return private, (warning,)
 
 
-def trusted(
-    key: Key | None,
-    ca: Key | None,
-    signature: Path | None,
-    check: Path | None,
-    check_key: Key | None,
-    *,
-    allow_unsigned: bool,
-) -> Trust:
-    """Return who is believed and what is asked for. Raises UsageError for what cannot go together."""
+def _trust(options: VerifyOptions) -> Trust:
+    """Return who is trusted and what is demanded. Raises UsageError for options that do not go together."""
     from marpack.trust.verifying import Trust
 
+    key, ca, check_key, allow_unsigned = options.key, options.ca, options.check_key, options.allow_unsigned
+    check = None if options.require_check is None else Path(options.require_check)
+    signature = None if options.signature is None else Path(options.signature)
     if key is not None and ca is not None:
         raise UsageError("a key and an authority are two ways of trusting", hint="give --key or --ca")
     if check is None and (check_key is not None or allow_unsigned):
@@ -187,39 +129,8 @@ def _pem(key: Key, name: str) -> tuple[bytes, str]:
         return key, name
     from marpack.trust.statements import read_bounded
 
-    path = arguments.named(key, name)
+    path = os.fspath(key)
     return read_bounded(Path(path), what="the key", hint="name a file in PEM form"), path
-
-
-def signed(
-    archive: str,
-    key: PrivateKey,
-    certificates: list[bytes],
-    output: str | None,
-    bar: Bar,
-    *,
-    force: bool,
-    findings: tuple[Finding, ...],
-) -> outcomes.Signed:
-    """Write an archive's signature, whole or not at all."""
-    from marpack.archive.staging import staged_file
-    from marpack.trust.results import Signed
-    from marpack.trust.signatures import SUFFIX, sign
-
-    path = _file(archive)
-    target = Path(output if output is not None else f"{archive}{SUFFIX}")
-    with staged_file(target, replace=force) as file, bar("signing", 2 * path.stat().st_size) as progress:
-        sha256, signer, data = sign(path, key, chain=certificates, progress=progress)
-        file.write(data)
-    return Signed(archive=archive, sha256=sha256, signature=str(target), signer=signer, findings=findings)
-
-
-def verified(path: Path, trust: Trust, bar: Bar) -> outcomes.Verification:
-    """Return who vouches for an archive; see `marpack.trust.verifying.verify`."""
-    from marpack.trust.verifying import verify
-
-    with bar("verifying", _file(str(path)).stat().st_size) as progress:
-        return verify(path, trust, progress)
 
 
 class Attester:

@@ -109,10 +109,10 @@ def _gate(source: str | None, options: Options) -> int:
 def _attester(options: Options) -> Attester:
     """Return who attests what is found, before anything is looked for; raises UsageError for a key that cannot sign."""
     from marpack.api.vouching import Attester
-    from marpack.cli.key_options import private_key_of
+    from marpack.cli.trust import read_private_key
     from marpack.render.console import show_findings, talk
 
-    key, findings = private_key_of(options["key"]) if options["key"] is not None else (None, ())
+    key, findings = read_private_key(options["key"]) if options["key"] is not None else (None, ())
     show_findings(findings, talk())
     return Attester(options["attest"], key, option="--attest", isolated=options["env"] == "isolated")
 

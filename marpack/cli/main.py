@@ -24,22 +24,22 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # what a stream sa
 _LOOK_ALIKES = dict(zip("✓✗…→·│╌━", "+x.>.|-=", strict=True))  # of our own pages, each as wide
 # name → (module:command, one line of help): `--help` must not pay for what it only lists.
 COMMANDS = {
-    "init": ("marpack.cli.init:init", "Start a project, or turn an archive back into one."),
-    "build": ("marpack.cli.build:build", "Pack weights, handler, labels and config into one .mar."),
-    "inspect": ("marpack.cli.inspect:inspect", "Tell what is in an archive, running nothing."),
-    "diff": ("marpack.cli.diff:diff", "Compare two archives, down to single tensors."),
-    "run": ("marpack.cli.run:run", "Load an archive and answer inputs as the server would."),
-    "check": ("marpack.cli.check:check", "Say whether an archive may be deployed."),
-    "score": ("marpack.cli.score:score", "Answer the rows of tables, as new tables."),
-    "serve": ("marpack.cli.serve:serve", "Answer over HTTP, where a TorchServe stood."),
-    "export": ("marpack.cli.export:export", "Write what another platform deploys."),
-    "sign": ("marpack.cli.sign:sign", "Sign an archive's file with your key."),
-    "verify": ("marpack.cli.verify:verify", "Make sure whose an archive is, and that it was checked."),
-    "unpack": ("marpack.cli.unpack:unpack", "Extract an archive into a new folder, safely."),
-    "push": ("marpack.cli.push:push", "Send an archive to an OCI registry."),
-    "pull": ("marpack.cli.pull:pull", "Fetch an archive from an OCI registry."),
-    "doctor": ("marpack.cli.doctor:doctor", "Tell what is here of what commands need."),
-    "completion": ("marpack.cli.completion:completion", "Print the script that completes marpack in a shell."),
+    "init": ("marpack.cli.archive:init", "Start a project, or turn an archive back into one."),
+    "build": ("marpack.cli.archive:build", "Pack weights, handler, labels and config into one .mar."),
+    "inspect": ("marpack.cli.archive:inspect", "Show an archive's contents without running it."),
+    "diff": ("marpack.cli.archive:diff", "Compare two archives, down to single tensors."),
+    "run": ("marpack.cli.run:run", "Run inputs through an archive and show the server's responses."),
+    "check": ("marpack.cli.check:check", "Check whether an archive is ready to deploy."),
+    "score": ("marpack.cli.score:score", "Score the rows of tables and write new tables."),
+    "serve": ("marpack.cli.serve:serve", "Serve archives over HTTP with TorchServe's API."),
+    "export": ("marpack.cli.archive:export", "Export for Docker, KServe, SageMaker or Ray Serve."),
+    "sign": ("marpack.cli.trust:sign", "Sign an archive's file with your key."),
+    "verify": ("marpack.cli.trust:verify", "Verify an archive's signature and check result."),
+    "unpack": ("marpack.cli.archive:unpack", "Extract an archive into a new folder, safely."),
+    "push": ("marpack.cli.registry:push", "Send an archive to an OCI registry."),
+    "pull": ("marpack.cli.registry:pull", "Fetch an archive from an OCI registry."),
+    "doctor": ("marpack.cli.doctor:doctor", "Check the installation."),
+    "completion": ("marpack.cli.completion:completion", "Print a shell's completion script."),
 }
 # What one does with them → commands, in the order one meets them.
 GROUPS = {

@@ -1,14 +1,20 @@
-"""What several commands take: limits, sizes and seconds."""
+"""Options on the command line: made from the options structs, and the notations of sizes, seconds and percentages."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
+from marpack.cli import completion
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from msgspec import Struct
+
+    from marpack.api.options import Declared
 
 Options = dict[str, Any]  # Any: click gives each option its own type
 
@@ -16,7 +22,69 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _MAX_BYTES = 1 << 62
 _MAX_SECONDS = 1_000_000  # eleven days: longer than anything here lasts, and what every system's timers take
-_Function = TypeVar("_Function", bound="Callable[..., Any]")
+json_option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON to stdout.")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def takes(kind: type[Struct]) -> Callable[[_Function], _Function]:
+    """Return a decorator: a command gets the options of a struct, and calls its function with that struct."""
+    from marpack.api.options import declared
+
+    options = [each for each in declared(kind) if not each.option.only_python]
+
+    def decorate(function: _Function) -> _Function:
+        @wraps(function)
+        def call(**given: Any) -> Any:  # Any: click gives each option its own type
+            values = {each.name: given.pop(each.name) for each in options}
+            return function(kind(**values), **given)
+
+        made: Any = call
+        for each in reversed(options):
+            made = _parameter(each)(made)
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _parameter(declared: Declared) -> Callable[[_Function], _Function]:
+    """Return what adds an argument or an option to a command."""
+    from msgspec import UNSET
+
+    option, is_required = declared.option, declared.default is UNSET
+    details = _value(declared)
+    is_argument = declared.is_positional and not option.flags
+    if option.metavar:
+        details["metavar"] = f"[{option.metavar}]" if is_argument and not is_required else option.metavar
+    if option.complete:
+        details["shell_complete"] = _COMPLETIONS[option.complete]
+    if is_argument:
+        return click.argument(declared.name, required=is_required, **details)
+    text = f"{option.help}  [default: {option.default}]" if option.default else option.help
+    flags = option.flags or (f"--{declared.name.replace('_', '-')}",)
+    default = {} if is_required else {"default": declared.default, "show_default": isinstance(declared.default, str)}
+    return click.option(*flags, declared.name, required=is_required, help=text, **default, **details)
+
+
+def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
+    """Return click's arguments for an option's type."""
+    kinds = [each for each in (declared.type, *get_args(declared.type)) if each is not type(None)]
+    origins = {get_origin(each) for each in kinds}
+    choices = next((get_args(each) for each in kinds if get_origin(each) is Literal), ())
+    if choices:
+        return {"type": click.Choice(choices)}
+    if bool in kinds:
+        return {"is_flag": True}
+    if declared.option.parse:
+        return {"type": _NOTATIONS[declared.option.parse]}
+    if Annotated in origins:
+        return {"type": count}
+    return {"multiple": True} if get_origin(declared.type) is Sequence else {}
+
+
+def count(text: str) -> int:
+    """Return an integer of 1 or more. Click's own type would add its range to the help."""
+    number: int = click.IntRange(1).convert(text, None, None)  # type: ignore[arg-type]  # it converts text
+    return number
 
 
 def size(text: str) -> int:
@@ -72,6 +140,12 @@ def limit_options(function: _Function) -> _Function:
     return function
 
 
+_NOTATIONS = {"size": size}
+_COMPLETIONS = {
+    "sources": completion.sources,
+    "members": completion.members,
+    "templates": completion.template_names,
+}
 outside_option = click.option("--allow-outside", is_flag=True, help="Let a project pack files from outside its folder.")
 opcode_option = click.option(
     "--max-opcodes", type=click.IntRange(1), metavar="N", help="Read that many opcodes of pickles (2500000)."

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import marpack
-from marpack.api.arguments import _FLAGS
 from marpack.errors import UsageError
 
 API: Any = marpack  # called as no type checker would let it
@@ -43,15 +42,6 @@ def test_an_object_is_no_argument() -> None:
         with pytest.raises(UsageError) as caught:
             getattr(API, name)(**FUNCTIONS[name] | {argument: object()})
         assert (caught.value.where, caught.value.code, caught.value.exit_code) == (argument, "usage", 2), name
-
-
-def test_every_switch_takes_true_and_false_alone() -> None:
-    switches = {
-        argument
-        for name, argument in ARGUMENTS
-        if inspect.signature(getattr(API, name)).parameters[argument].annotation == "bool"
-    }
-    assert switches <= set(_FLAGS)
 
 
 SCORER = marpack.RowMapping(text="t")

@@ -182,14 +182,14 @@ WRONG: dict[str, tuple[Callable[[], object], str, str | None]] = {  # call, what
     "no source": (lambda: API.inspect("gone.mar"), "there is no such file or folder", "gone.mar"),
     "a number to compare": (lambda: API.diff(".", 5), "5 is not a path", "after"),
     "nothing to open": (lambda: API.open(None), "None is not a path", "source"),
-    "no name": (lambda: API.unpack("."), "this has no name that a folder could have", "."),
+    "no name": (lambda: API.unpack("."), "no folder can be named after", "."),
     "comma": (lambda: API.build(model_name="m", extra_files=["a,b"]), "a comma separates two", "extra_files: a,b"),
     "both": (lambda: API.build(".", model_name="m"), "--model-name takes a project's place", None),
     "too few": (lambda: API.build(model_name="m"), "--version and --handler must be given, too", None),
     "no template": (lambda: API.init("new", template="vision"), "vision", None),
     "archive and name": (lambda: API.init(from_="x.mar", name="m"), "--from takes everything", None),
     "labels": (lambda: API.init("new", labels=5), "5 is not a path", "labels"),
-    "limits": (lambda: API.inspect(".", max_size=-1), "-1 is not a whole number above 0", "max_size"),
+    "limits": (lambda: API.inspect(".", max_size=-1), "-1 is not an integer", "max_size"),
     "a path of bytes": (lambda: API.inspect(b"x.mar"), "is not a path", "source"),
 }  # fmt: skip
 

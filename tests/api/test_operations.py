@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from marpack.api.operations import archive_of, chosen_limits
+from marpack.api.operations import archive_of
+from marpack.api.options import limits_of
 from marpack.archive.protocol import Limits, no_progress
 from marpack.errors import UsageError
 
 
 def test_limits_that_are_not_given_stay_what_they_are() -> None:
-    assert chosen_limits(None, None, None) == Limits()
-    assert chosen_limits(1, None, 3) == Limits(members=1, ratio=3)
-    assert chosen_limits(None, 2, None) == Limits(total=2)
+    assert limits_of() == Limits()
+    assert limits_of(max_members=1, max_ratio=3) == Limits(members=1, ratio=3)
+    assert limits_of(max_size=2) == Limits(total=2)
 
 
 def test_a_source_is_an_archive_an_address_or_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

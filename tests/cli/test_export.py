@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from exporting.exports import MakeMar
 
 import marpack
-from marpack.cli.export import TO
+from marpack.api.options import ExportOptions, declared
 from marpack.cli.main import main
 from marpack.exporting.export import MARKER, TARGETS
 
@@ -31,7 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Ru
 
 
 def test_the_command_knows_the_targets_without_importing_them():
-    assert set(TO) == set(TARGETS)
+    assert set(next(get_args(each.type) for each in declared(ExportOptions) if each.name == "to")) == set(TARGETS)
 
 
 def test_the_folder_is_named_after_model_and_target_and_the_next_commands_are_told(run: Run, make_mar: MakeMar):

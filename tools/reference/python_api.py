@@ -178,7 +178,12 @@ def shown_signature(made: object) -> str:
 
 def as_written(parameter: inspect.Parameter) -> inspect.Parameter:
     hint = parameter.annotation
-    return parameter.replace(annotation=Written(hint)) if isinstance(hint, str) else parameter
+    text = hint if isinstance(hint, str) else str(hint)
+    if text.startswith("typing.Optional["):
+        text = f"{text.removeprefix('typing.Optional[')[:-1]} | None"
+    elif not isinstance(hint, str):
+        return parameter
+    return parameter.replace(annotation=Written(text))
 
 
 def parameter_lines(parameters: list[inspect.Parameter]) -> Iterator[str]:
