@@ -33,8 +33,6 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from tools import house
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = "marpack"  # also the room of the modules that are in no folder
 PER_FUNCTION = 2
@@ -328,14 +326,12 @@ def tests_of(copy: Path, room: str, module: str) -> tuple[list[str], list[str]]:
 
 def users_of(copy: Path, module: str) -> list[str]:
     """Return the tests of any room that import a module, or are named after a module that does."""
-    modules = house.read(copy / PACKAGE)
     dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    importers = {
-        name for name, each in modules.items() for target, _ in house.imported(each, modules) if target == dotted
-    }
-    names = {f"test_{name.rpartition('.')[2].strip('_')}.py" for name in importers}
+    parent, _, stem = dotted.rpartition(".")
+    word = re.compile(rf"\b{re.escape(dotted)}\b|\bfrom {re.escape(parent)} import [^\n]*\b{stem}\b")
+    importers = [path.stem for path in (copy / PACKAGE).rglob("*.py") if word.search(path.read_text())]
+    names = {f"test_{name.strip('_')}.py" for name in importers}
     paths = sorted((copy / "tests").rglob("test_*.py"))
-    word = re.compile(rf"\b{re.escape(dotted)}\b")
     return [str(path.relative_to(copy)) for path in paths if path.name in names or word.search(path.read_text())]
 
 
