@@ -25,7 +25,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "vendor_platform": ("linux_x86_64", "linux_aarch64", "any"),
 }
 _FLAGS = (
-    *("force", "strict", "vendor", "verify", "no_lock", "no_attach", "no_attached", "model_image", "plain_http"),
+    *("force", "strict", "vendor", "verify", "no_lock", "no_attach", "no_attached", "plain_http"),
     *("hermetic", "explain", "describe", "compile", "trust_pickle", "trust_url", "trace", "fail_fast", "isolate"),
     *("clear_cache", "allow_unsigned", "allow_outside", "require_safe", "trust_native", "yes"),
 )

@@ -191,15 +191,14 @@ def _path(named: Name | None) -> Path | None:
 def push(options: PushOptions, bar: Bar) -> transfers.PushReport:
     """Send an archive to a registry. Both sides are examined before anything is sent."""
     from marpack.archive.oci import push as pushing
-    from marpack.archive.oci.model_image import push_model_image
     from marpack.archive.oci.reference import Reference
     from marpack.archive.oci.session import RegistrySession
 
     with RegistrySession(Reference.parse(options.reference), plain_http=options.plain_http) as session:
         pushing.writable_tag(session)
-        beside = not (options.no_attach or options.model_image)
-        plan = pushing.plan_push(Path(options.source), tuple(map(Path, options.attach)), beside=beside, bar=bar)
-        return (push_model_image if options.model_image else pushing.push)(session, plan, bar=bar)
+        attach = tuple(map(Path, options.attach))
+        plan = pushing.plan_push(Path(options.source), attach, beside=not options.no_attach, bar=bar)
+        return pushing.push(session, plan, bar=bar)
 
 
 def pull(options: PullOptions, bar: Bar) -> transfers.PullReport:

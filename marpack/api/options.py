@@ -325,7 +325,6 @@ class PushOptions(_PushArguments, frozen=True, kw_only=True):
         Option("Signature, attestation or SBOM to attach.", metavar="FILE", complete="sources"),
     ] = ()
     no_attach: Annotated[bool, Option("Do not attach FILE.sig, FILE.intoto.json and FILE.cdx.json.")] = False
-    model_image: Annotated[bool, Option("Push an image with FILE in /models, for KServe.")] = False
     plain_http: Annotated[bool, Option("Use HTTP without TLS. Registries on this machine need no option.")] = False
 
 

@@ -44,7 +44,6 @@ class PushReport(Struct, frozen=True, kw_only=True):
     size: int  # bytes of the file
     sent: int  # bytes of the blobs that the registry did not have
     attached: tuple[Attachment, ...] = ()
-    model_image: bool = False
 
 
 class PullReport(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,6 @@ def push(options: PushOptions, *, as_json: bool) -> None:
     Examples:
       marpack push digits.mar oci://registry.example.com/team/digits:1.0
       marpack push digits.mar oci://localhost:5000/digits:1.0 --attach audit.json
-      marpack push digits.mar oci://registry.example.com/team/digits:1.0-image --model-image
 
     FILE is a .mar or a .tar.gz. The files FILE.sig, FILE.intoto.json and FILE.cdx.json beside it are attached. The same
     archive has the same digest in every registry, and bytes that a registry has are not sent again. marpack uses the

@@ -20,11 +20,6 @@ BATCHES = Code(
     "KServe's envelopes answer the first request of a batch only, so the export serves batches of one.",
     "Let requests carry several instances, or deploy with --to docker and send requests as TorchServe takes them.",
 )
-MODEL_IMAGE = Code(
-    "export-model-image",
-    "KServe's plain oci:// starts the model image and runs a shell in it, which an image of marpack's does not have.",
-    "Write oci+native:// (an image volume) or oci+fetch:// (the storage initializer); both need the files alone.",
-)
 OWN_ENVELOPE = Code(
     "export-own-envelope",
     "The archive's own envelope goes before KServe's; requests and answers have its form, whatever the protocol says.",
@@ -46,6 +41,7 @@ def files(export: Export) -> Mapping[str, bytes | Path]:
             gpu=export.options.device == "cuda",
         ),
         f"model/{export.file}": export.archive,
+        "model/Dockerfile": render("kserve/model.Dockerfile.j2", file=export.file),
     }
     for protocol, name in _FILES.items():
         placed[name] = render(
@@ -84,8 +80,6 @@ def findings(export: Export) -> Iterator[Finding]:
         yield OWN_ENVELOPE.warning(f"its envelope is '{export.envelope}', which it keeps", where)
     elif export.settings.batch_size > 1:
         yield BATCHES.warning(f"its batchSize of {export.settings.batch_size} becomes 1", where)
-    if _storage(export).startswith("oci://"):
-        yield MODEL_IMAGE.warning(f"the model image is fetched from {_storage(export)}", where)
     yield from placeholders(export, "image", "storage_uri")
 
 
@@ -107,6 +101,6 @@ def _upload(file: str, uri: str) -> str:
     if scheme == "gs":
         return f"gcloud storage cp {file} {place}"
     if scheme in ("oci", "oci+native", "oci+fetch"):
-        pushed = shlex.quote(f"oci://{uri.partition('://')[2]}")
-        return f"marpack push {file} {pushed} --model-image"
+        image = shlex.quote(uri.partition("://")[2])
+        return f"docker build -t {image} model && docker push {image}"
     return f"# put {file} where {place} says"

@@ -1,7 +1,6 @@
 """What `marpack push` and `marpack pull` show."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 from rich.filesize import decimal
@@ -16,8 +15,6 @@ def push_lines(report: PushReport) -> Iterator[str]:
     yield fact("archive", report.archive)
     had = "the registry had all of it" if not report.sent else f"{decimal(report.sent)} sent"
     yield fact("size", f"{decimal(report.size)}, {had}")
-    if report.model_image:
-        yield fact("image", f"/models/{clean(Path(report.source).name)}, for linux/amd64 and linux/arm64")
     yield from _attached(report.attached)
 
 

@@ -98,15 +98,6 @@ def test_the_functions_do_the_same(marpack: Marpack, fake: FakeRegistry, mar: Pa
     for result in (sent, came):
         assert "x.json" in result._repr_html_() or "here.mar.cdx.json" in result._repr_html_()
     assert api.pull(address, output="here.mar", force=True, no_attached=True).attached == ()
-    assert api.push(mar, f"{address}-image", model_image=True).model_image
-
-
-def test_an_image_for_kserve(marpack: Marpack, fake: FakeRegistry, mar: Path):
-    Path("digits.mar.cdx.json").write_text(SBOM)  # lies there, and stays
-    code, out, _ = marpack("push", "digits.mar", f"oci://{fake.host}/team/digits:img", "--model-image")
-    assert code == 0
-    assert "image   /models/digits.mar, for linux/amd64 and linux/arm64\n" in out
-    assert "beside" not in out
 
 
 def test_what_lies_beside_is_left_where_that_is_asked_for(marpack: Marpack, fake: FakeRegistry, mar: Path):
@@ -140,7 +131,6 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
         2,
         "no signature, attestation",
     ),
-    "both": (("push", "digits.mar", "oci://HOST/a:1", "--model-image", "--attach", "x.json"), 2, "not beside a model"),
     "unknown option": (("push", "digits.mar", "oci://HOST/a:1", "--tls"), 2, "No such option"),
     "an address of a file": (("push", "oci://HOST/team/digits:1.0", "oci://HOST/a:1"), 2, "there is no such file"),
     "pull nothing": (("pull",), 2, "Missing argument"),

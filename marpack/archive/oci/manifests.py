@@ -184,7 +184,7 @@ def archive_layer(manifest: ImageManifest, where: str) -> Descriptor:
     """Return what names the archive's bytes. Raises NotAnArchiveError for the manifest of anything else."""
     if manifest.artifact_type != ARCHIVE_TYPE:
         what = manifest.artifact_type or manifest.config.media_type
-        hint = "a model image is for KServe: push the archive without --model-image under a tag of its own"
+        hint = "push the archive under another tag: marpack push"
         raise NotAnArchiveError(f"this holds no archive: it is {shortened(what)}", where=where, hint=hint)
     if len(manifest.layers) != 1:
         raise NotAnArchiveError(f"this holds {len(manifest.layers)} layers, an archive has one", where=where)
