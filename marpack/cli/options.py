@@ -82,9 +82,10 @@ def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
 
 
 def count(text: str) -> int:
-    """Return an integer of 1 or more. Click's own type would add its range to the help."""
-    number: int = click.IntRange(1).convert(text, None, None)  # type: ignore[arg-type]  # it converts text
-    return number
+    """Return an integer of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is not an integer of 1 or more")
+    return int(text)
 
 
 def size(text: str) -> int:

@@ -84,7 +84,7 @@ def test_limits_are_raised_by_flags(marpack, tmp_path):
         (["m.mar", "-d", "."], 2, "the output folder exists already"),
         (["m.mar", "--only", "*.pt"], 2, "no member matches '*.pt'"),
         (["m.mar", "--max-size", "many"], 2, "'many' is not a size such as 500M or 1.5T"),
-        (["m.mar", "--max-ratio", "0"], 2, "0 is not in the range"),
+        (["m.mar", "--max-ratio", "0"], 2, "is not an integer of 1 or more"),
         (["text.mar"], 3, "this is not a zip"),
         (["empty.mar"], 3, "this is not a zip"),
     ],
