@@ -59,16 +59,20 @@ class Option(Struct, frozen=True):
         parse: The notation of the value on the command line, such as "size" for 500M.
         complete: What completes the value: "sources", "members" or "templates".
         default: What happens without the option, where the field's default does not say so.
+        group: The heading in the help; empty: none.
         only_python: Whether the command line has another way to ask for it.
+        hidden: Whether the help leaves it out.
     """
 
     help: str
     flags: tuple[str, ...] = ()
     metavar: str | None = None
-    parse: Literal["size"] | None = None
+    parse: Literal["size", "seconds"] | None = None
     complete: Literal["sources", "members", "templates"] | None = None
     default: str = ""
+    group: str = ""
     only_python: bool = False
+    hidden: bool = False
 
 
 # --- What several commands take -----------------------------------------------------------------------------------
@@ -101,6 +105,34 @@ class LimitOptions(_OutsideOption, frozen=True, kw_only=True):
 
 class _SourceArgument(LimitOptions, frozen=True):
     source: Annotated[Name | None, Option(_SOURCE, complete="sources", default="the project in this folder")] = None
+
+
+class ModelOptions(_OutsideOption, frozen=True, kw_only=True):
+    """How a model is loaded."""
+
+    target: Annotated[
+        Literal["torchserve", "marpack"] | None,
+        Option("Server whose behavior applies.", default="the project's or the archive's", group="Model"),
+    ] = None
+    device: Annotated[
+        str, Option("Device: auto, cpu, cuda, cuda:N, xpu:N, mps or xla.", metavar="DEVICE", group="Model")
+    ] = "auto"
+    env: Annotated[
+        Literal["current", "isolated"],
+        Option("Environment: this one, or a new one with the archive's requirements.", group="Model"),
+    ] = "current"
+    yes: Annotated[
+        bool, Option("Confirm a download for --env isolated over 500 MB or of unknown size.", group="Model")
+    ] = False
+    compile: Annotated[bool, Option("Do not use torch.compile.", ("--no-compile",), group="Model")] = True
+    trust_pickle: Annotated[bool, Option("Allow weights that can run code when loaded (unsafe).", group="Model")] = (
+        False
+    )
+    metrics_config: Annotated[
+        Name | None,
+        Option("The server's metrics_config file.", metavar="FILE", default="the project's", group="Model"),
+    ] = None
+    trust_url: Annotated[bool, Option("Run a remote archive without a pinned digest.", group="Model")] = False
 
 
 # --- One struct for each command ----------------------------------------------------------------------------------
@@ -458,7 +490,7 @@ def _fits(value: object, hint: Any) -> bool:  # Any: a type, a union or a generi
     if origin is Literal:
         return isinstance(value, str) and value in inner
     if origin is Annotated:
-        return _fits(value, inner[0]) and value >= inner[1].ge
+        return _fits(value, inner[0]) and value >= inner[1].ge and (inner[1].le is None or value <= inner[1].le)
     if origin is Sequence:
         return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
     if origin is os.PathLike:

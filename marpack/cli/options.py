@@ -26,6 +26,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write the re
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+class GroupedOption(click.Option):
+    """An option that stands under a heading in the help."""
+
+    def __init__(self, *names: Any, group: str, **details: Any) -> None:  # Any: click's
+        super().__init__(*names, **details)
+        self.group = group
+
+
 def takes(kind: type[Struct]) -> Callable[[_Function], _Function]:
     """Return a decorator: a command gets the options of a struct, and calls its function with that struct."""
     from marpack.api.options import declared
@@ -58,34 +66,46 @@ def _parameter(declared: Declared) -> Callable[[_Function], _Function]:
     if option.complete:
         details["shell_complete"] = _COMPLETIONS[option.complete]
     if is_argument:
+        if details.pop("multiple", False):
+            details["nargs"] = -1
         return click.argument(declared.name, required=is_required, **details)
     text = f"{option.help}  [default: {option.default}]" if option.default else option.help
     flags = option.flags or (f"--{declared.name.replace('_', '-')}",)
-    default = {} if is_required else {"default": declared.default, "show_default": isinstance(declared.default, str)}
-    return click.option(*flags, declared.name, required=is_required, help=text, **default, **details)
+    if option.group:
+        details |= {"cls": GroupedOption, "group": option.group}
+    if not is_required:
+        shown = not isinstance(declared.default, bool | tuple | None)
+        details |= {"default": declared.default, "show_default": shown}
+    return click.option(*flags, declared.name, required=is_required, help=text, hidden=option.hidden, **details)
 
 
 def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
     """Return click's arguments for an option's type."""
     kinds = [each for each in (declared.type, *get_args(declared.type)) if each is not type(None)]
-    origins = {get_origin(each) for each in kinds}
     choices = next((get_args(each) for each in kinds if get_origin(each) is Literal), ())
     if choices:
         return {"type": click.Choice(choices)}
-    if bool in kinds:
-        return {"is_flag": True}
+    if bool in kinds:  # the flag of what is on by default turns it off
+        return {"is_flag": True, "flag_value": not declared.default}
     if declared.option.parse:
         return {"type": _NOTATIONS[declared.option.parse]}
-    if Annotated in origins:
-        return {"type": count}
+    bounds = next((get_args(each)[1] for each in kinds if get_origin(each) is Annotated), None)
+    if bounds is not None:
+        return {"type": _integer(bounds.ge, bounds.le)}
     return {"multiple": True} if get_origin(declared.type) is Sequence else {}
 
 
-def count(text: str) -> int:
-    """Return an integer of 1 or more."""
-    if not text.isdecimal() or int(text) < 1:
-        raise click.BadParameter(f"{text!r} is not an integer of 1 or more")
-    return int(text)
+def _integer(lowest: int, highest: int | None) -> Callable[[str], int]:
+    """Return what converts an integer; click's own type would add its range to the help."""
+    expected = f"an integer of {lowest} or more" if highest is None else f"an integer from {lowest} to {highest}"
+
+    def integer(text: str | int) -> int:
+        digits = str(text)  # a default comes as it is
+        if not digits.isdecimal() or int(digits) < lowest or (highest is not None and int(digits) > highest):
+            raise click.BadParameter(f"{digits!r} is not {expected}")
+        return int(digits)
+
+    return integer
 
 
 def size(text: str) -> int:
@@ -141,7 +161,7 @@ def limit_options(function: _Function) -> _Function:
     return function
 
 
-_NOTATIONS = {"size": size}
+_NOTATIONS = {"size": size, "seconds": seconds}
 _COMPLETIONS = {
     "sources": completion.sources,
     "members": completion.members,

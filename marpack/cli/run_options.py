@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
-from marpack.cli.options import Options, seconds, size
+from marpack.cli.options import GroupedOption, Options, seconds, size
 from marpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,14 +31,6 @@ BODY_SIZE: dict[str, Any] = {  # Any: click's
 YES = "Confirm a download for --env isolated that is over 500 MB or of unknown size."
 TARGETS = click.Choice(["torchserve", "marpack"])
 ENVELOPES = click.Choice(["body", "json", "kserve", "kservev2"])
-
-
-class GroupedOption(click.Option):
-    """An option that stands under a heading in the help."""
-
-    def __init__(self, *names: Any, group: str, **details: Any) -> None:  # Any: click's
-        super().__init__(*names, **details)
-        self.group = group
 
 
 class RunCommand(click.Command):

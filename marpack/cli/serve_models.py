@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from marpack.api.settings import Consent, isolated_python, load_of
 from marpack.cli.run_session import cache_of, tell_aside, tell_built
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from marpack.archive.protocol import Archive
-    from marpack.cli.options import Options
-    from marpack.cli.serve_options import ServeSettings
+    from marpack.cli.serve_options import ServeOptions, ServeSettings
     from marpack.serving.config_properties import ServerConfig
     from marpack.serving.listener import ServerListener
 
@@ -51,28 +50,28 @@ class NamedSource(Struct, frozen=True):
         return cls(source, name) if named else cls(text)
 
 
-def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
+def loader_of(options: ServeOptions, settings: ServeSettings) -> ModelLoader:
     """Return what plans the serving of archives, those that are registered later among them."""
-    config, device = settings.config, Device.available(options["device"])
+    config, device = settings.config, Device.available(options.device)
     environment = _environment(config, device)
-    zygote = None if options["env"] == "isolated" else Zygote(environment)
+    zygote = None if options.env == "isolated" else Zygote(environment)
 
     def spawn(archive: Archive) -> Callable[[], Worker]:
         # No question on the terminal: archives are loaded beside requests, at any time.
-        consent = Consent(options["yes"], ask=lambda _: None)
-        python = isolated_python(archive, tell_aside, consent) if options["env"] == "isolated" else sys.executable
-        memory = options["max_memory"]
+        consent = Consent(options.yes, ask=lambda _: None)
+        python = isolated_python(archive, tell_aside, consent) if options.env == "isolated" else sys.executable
+        memory = options.max_memory
         return partial(Worker.spawn, environment=environment, python=python, max_memory=memory, zygote=zygote)
 
     return ModelLoader(
         load=_load(options, config, device),
         settings=settings.base(),
         models=config.models | config.model_snapshot,
-        target=Target(options["target"]) if options["target"] else None,
+        target=Target(options.target) if options.target else None,
         door=Door(
-            require_safe=options["require_safe"],
-            trust_native=options["trust_native"],
-            digests=frozenset(options["digests"]),
+            require_safe=options.require_safe,
+            trust_native=options.trust_native,
+            digests=frozenset(options.digests),
         ),
         gpus=device.gpu_ids()[: config.number_of_gpu],
         asked=settings.asked(),
@@ -82,14 +81,14 @@ def loader_of(options: Options, settings: ServeSettings) -> ModelLoader:
     )
 
 
-def _load(options: Options, config: ServerConfig, device: Device) -> Load:
+def _load(options: ServeOptions, config: ServerConfig, device: Device) -> Load:
     given = {
-        **options,
-        "envelope": options["envelope"] or config.service_envelope,
-        "metrics_config": options["metrics_config"] or (config.metrics_config and str(config.metrics_config)),
-        "max_response_size": options["max_response_size"] or config.max_response_size or MAX_BODY,
+        **asdict(options),
+        "envelope": options.envelope or config.service_envelope,
+        "metrics_config": options.metrics_config or (config.metrics_config and str(config.metrics_config)),
+        "max_response_size": options.max_response_size or config.max_response_size or MAX_BODY,
     }
-    load = load_of(given, device, compiled=not options["no_compile"])
+    load = load_of(given, device, compiled=options.compile)
     if config.number_of_gpu == 0:
         load = replace(load, gpu_id=None)
     limits = config.limit_max_image_pixels
@@ -114,7 +113,7 @@ class StartModels(Struct, frozen=True):
 
 
 def start_models(
-    sources: Sequence[str], options: Options, settings: ServeSettings, loader: ModelLoader, log: ServerListener
+    options: ServeOptions, settings: ServeSettings, loader: ModelLoader, log: ServerListener
 ) -> StartModels:
     """Plan what the command line and the config file name: nothing, where they name but a model store.
 
@@ -123,15 +122,14 @@ def start_models(
 
     Raises UsageError, ProjectError and ArchiveError.
     """
-    named = [NamedSource.parse(text) for text in sources]
+    named = [NamedSource.parse(text) for text in options.source]
     if not named and not settings.start_words:
         if settings.store is None:
             named = [NamedSource(None)]
         else:
             log.noted("no model is served from the start: --models all serves those of the model store")
     planned = [
-        (partial(_plan, each, loader, options, trust_url=options["trust_url"]), Path(each.source or "."))
-        for each in named
+        (partial(_plan, each, loader, options, trust_url=options.trust_url), Path(each.source or ".")) for each in named
     ]
     plans = [again() for again, _ in planned]
     for name, file in settings.stored_models():
@@ -143,15 +141,15 @@ def start_models(
             continue
         planned.append((again, file))
     _refuse_same(plans)
-    if not options["reload"]:
+    if not options.reload:
         return StartModels(plans)
     watched = zip(plans, planned, strict=True)
     return StartModels(plans, Reloader(Reloadable(plan, (path,), again) for plan, (again, path) in watched).run)
 
 
-def _plan(named: NamedSource, loader: ModelLoader, options: Options, *, trust_url: bool = False) -> ModelPlan:
+def _plan(named: NamedSource, loader: ModelLoader, options: ServeOptions, *, trust_url: bool = False) -> ModelPlan:
     """Return how a source is served, its archive built first where it is a project's."""
-    outside = options["allow_outside"]
+    outside = options.allow_outside
     resolved = resolve(named.source, bar=byte_bar, cache=cache_of(), trust_url=trust_url, allow_outside=outside)
     tell_built(resolved)
     show_findings(resolved.findings, talk())

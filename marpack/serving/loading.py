@@ -214,7 +214,7 @@ class ModelLoader(Struct, frozen=True, kw_only=True):
     target: Target | None = None  # None: what the archive was made for
     door: Door = Door()
     gpus: tuple[int, ...] = ()  # that workers are dealt; none: they get what `load` says
-    asked: Mapping[str, int] = {}  # fields of the settings that whoever started the server has the last word on
+    asked: Mapping[str, float] = {}  # fields of the settings that whoever started the server has the last word on
     spawn: Callable[[Archive], Callable[[], Worker]] = lambda _: Worker.spawn  # what starts workers for an archive
     zygote: Zygote | None = None  # forks workers
     cache: Callable[[], Cache] = Cache  # makes one for each archive
