@@ -47,8 +47,8 @@ nightly: $(VENV)/.dev
 	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=$(if $(FULL),all) $(PYTEST) --dist loadfile -m "nightly and not ray" $(TESTS)
 
 # All tests that are left out while what they depend on is unchanged: are the recordings of TorchServe true, do the
-# hostile files run code, do the examples train to what is committed, does every example work on Ray Serve? Run it after
-# changing these, and commit tests/verified.txt.
+# hostile files run code, do the examples train to what is committed, does every example work on Ray Serve and in an
+# image? Run it after changing these, and commit tests/verified.txt.
 independent: $(VENV)/.dev peer
 	MARPACK_PEER=$(PEER_BIN) MARPACK_COMPARE=all $(PYTEST) --dist loadfile -m "(conformance or independent) and not ray" tests
 	MARPACK_COMPARE=all $(BIN)/python -m pytest -m ray tests

@@ -6,8 +6,8 @@ a recording is true depends on the recordings and on the code that asks the serv
 its tests passed. As long as the digest fits, only a sample of these tests runs: one of ten cases of a parametrized
 test. With MARPACK_COMPARE=all, or if the digest does not fit or is missing, all of them run.
 
-The part "ray" is code of marpack: scoring and serving on Ray use the rest only as `run` and `score` do, which other
-tests cover, and some tests with a cluster have no marker.
+Two parts are code of marpack. "image" is an exported image, a new installation that runs `marpack serve`. What runs on
+Ray ("ray") uses the rest only as `run` and `score` do, and some tests with a cluster have no marker.
 
 `python -m independent`, run in tests/, writes the digests; `make independent` does so after all of these tests passed.
 """
@@ -27,6 +27,10 @@ VERIFIED = Path("tests/verified.txt")
 # Part → the files that it consists of, and those that decide which versions are installed.
 PARTS = {
     "examples": ("examples/**/*", "constraints.txt"),
+    "image": (
+        *("marpack/exporting/**/*.py", "marpack/serving/**/*.py", "marpack/cli/serve*.py", "templates/**/*"),
+        *("tests/exporting/*.py", "pyproject.toml", "constraints.txt"),
+    ),
     "payloads": ("tests/inspection/*.py", "tests/lazy.py", "constraints.txt"),
     "ray": (
         *("marpack/scoring/**/*.py", "marpack/exporting/**/*.py", "marpack/runner/**/*.py", "templates/**/*"),
@@ -51,8 +55,8 @@ def digest(part: str, root: Path = ROOT) -> str:
 
 
 def _is_other_test(path: Path) -> bool:
-    """Return whether a file is a test whose change the part does not depend on."""
-    return path.match("test_*.py") and not path.match("test_*ray*.py")
+    """Return whether a file is a test, other than those on Ray and in images."""
+    return path.match("test_*.py") and not path.match("test_*ray*.py") and path.name != "test_image.py"
 
 
 def is_verified(part: str, root: Path = ROOT) -> bool:

@@ -25,7 +25,8 @@ from marpack.exporting.lock import make_lock
 from marpack.exporting.plan import ExportOptions
 from marpack.exporting.wheel import wheel
 
-pytestmark = pytest.mark.nightly  # a venv gets all that marpack needs, torch among it: a minute or more
+# A venv gets all that marpack needs, torch among it: a minute or more.
+pytestmark = [pytest.mark.nightly, pytest.mark.independent("image")]
 ROOT = Path(__file__).parents[2]
 START = 120  # seconds
 SERVICES = {"v1": "inference-service.yaml", "v2": "inference-service-v2.yaml"}
