@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -21,6 +22,7 @@ from serving.forked import ForkedServer
 START_SECONDS = 60.0
 REGISTER_SECONDS = 60.0
 HOST = "127.0.0.1"
+_PORTS = range(61_000, 65_536)
 _DOORS = ("inference", "management", "metrics", "grpc_inference", "grpc_management")
 
 
@@ -173,11 +175,18 @@ class Server:
 
 
 def _ports(count: int) -> list[int]:
+    """Return free ports. Linux gives none of these to clients or to servers that take any port.
+
+    TorchServe binds some of them only seconds later, and ends if a port is taken by then.
+    """
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+        found: list[int] = []
+        while len(found) < count:
+            port, one = random.choice(_PORTS), stack.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind((HOST, port))
+                found.append(port)
+        return found
 
 
 def _end_group(group: int) -> None:
