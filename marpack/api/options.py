@@ -1,4 +1,4 @@
-"""The options of each command, declared once: for the command line, Python's keyword arguments, validation and docs.
+"""The options of each command, declared once for the command line, the Python functions, validation and the docs.
 
 A field's type says which values it takes, its `Option` how the command line spells it and what it means. Positional
 arguments of the command are positional in Python.
@@ -50,7 +50,7 @@ def limits_of(*, max_members: int | None = None, max_size: int | None = None, ma
 
 
 class Option(Struct, frozen=True):
-    """How an option is spelt, and what it means.
+    """The spelling and the meaning of an option.
 
     Args:
         help: A sentence that makes sense without the option's name.
@@ -326,6 +326,10 @@ class SignOptions(_ArchiveArgument, frozen=True, kw_only=True):
         Name | None, Option("File for the signature.", ("-o", "--output"), "FILE", default="ARCHIVE.sig")
     ] = None
     force: Annotated[bool, Option("Replace an existing signature.")] = False
+
+    def __repr__(self) -> str:
+        """Name the archive only: the key and its password are secret."""
+        return f"SignOptions({self.archive!r})"
 
 
 class VerifyOptions(_ArchiveArgument, frozen=True, kw_only=True):

@@ -67,7 +67,7 @@ def private_key(key: Key, password: str | None, *, where: str = "key") -> tuple[
 
 
 def _trust(options: VerifyOptions) -> Trust:
-    """Return who is trusted and what is demanded. Raises UsageError for options that do not go together."""
+    """Return the trusted keys and the required documents. Raises UsageError for options that do not go together."""
     from marpack.trust.verifying import Trust
 
     key, ca, check_key, allow_unsigned = options.key, options.ca, options.check_key, options.allow_unsigned

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes(InitOptions)
-@click.option("-y", "--yes", is_flag=True, hidden=True, expose_value=False)  # for old scripts: no question is asked
+@click.option("-y", "--yes", is_flag=True, hidden=True, expose_value=False)  # old scripts have it; it has no effect
 @json_option
 def init(options: InitOptions, *, as_json: bool) -> None:
     """Start a project: a marpack.yaml and the files that it needs.

@@ -27,7 +27,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class GroupedOption(click.Option):
-    """An option that stands under a heading in the help."""
+    """An option with a heading in the help."""
 
     def __init__(self, *names: Any, group: str, **details: Any) -> None:  # Any: click's
         super().__init__(*names, **details)
@@ -85,7 +85,7 @@ def _value(declared: Declared) -> dict[str, Any]:  # Any: click's
     choices = next((get_args(each) for each in kinds if get_origin(each) is Literal), ())
     if choices:
         return {"type": click.Choice(choices)}
-    if bool in kinds:  # the flag of what is on by default turns it off
+    if bool in kinds:  # if the default is True, the flag turns it off
         return {"is_flag": True, "flag_value": not declared.default}
     if declared.option.parse:
         return {"type": _NOTATIONS[declared.option.parse]}

@@ -8,7 +8,7 @@ import click
 
 from marpack.cli.options import takes
 from marpack.cli.run_options import RunCommand
-from marpack.cli.serve_options import ServeOptions, ServeSettings
+from marpack.cli.serve_options import ServeOptions
 from marpack.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _serve(options: ServeOptions) -> int:
         import aiohttp  # noqa: F401 - so that its absence is told before anything is built
     except ImportError as error:
         raise MissingExtraError("aiohttp", "serve", "marpack serve") from error
-    from marpack.cli.serve_models import loader_of, start_models
+    from marpack.cli.serve_settings import ServeSettings, loader_of, start_models
     from marpack.render.serve import JsonLog, TextLog
     from marpack.serving.server import Server
     from marpack.serving.server import serve as serve_until_told

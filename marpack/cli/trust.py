@@ -64,7 +64,7 @@ def verify(options: VerifyOptions, *, as_json: bool) -> None:
 
     ARCHIVE is a .mar or a .tar.gz. No part of it is run or unpickled. marpack compares the signature with the key, and
     every byte of the file with the signed digest. A key is a file, or env:NAME for an environment variable. To check
-    only that an archive is as it was built, whoever built it, use marpack inspect --verify. The exit code is 3 if
+    only that an archive is as it was built, use marpack inspect --verify. The exit code is 3 if
     anything differs or the signer is not trusted; every difference is listed.
     """
     from marpack.render.progress import byte_bar
@@ -85,7 +85,7 @@ def read_key(named: Key | None) -> Key | None:
 
 
 def read_private_key(named: str) -> tuple[PrivateKey, tuple[Finding, ...]]:
-    """Return a private key and the findings about its file. On a terminal its password may be asked for."""
+    """Return a private key and the findings about its file. On a terminal, ask for its password if it has one."""
     key = read_key(named)
     assert key is not None  # noqa: S101 - it is named
     return vouching.private_key(key, _password(named), where=named)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import marpack
+from marpack.api.options import SignOptions
 from marpack.errors import UsageError
 
 API: Any = marpack  # called as no type checker would let it
@@ -94,3 +95,7 @@ def test_a_wrong_value_is_told_with_its_argument_and_what_to_do(number: int) -> 
 
 def test_a_root_may_be_a_path(tmp_path: Path) -> None:
     assert API.RowMapping(path="p", root=tmp_path).root == tmp_path
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "secret" not in repr(SignOptions("x.mar", key=b"secret key", password="secret"))

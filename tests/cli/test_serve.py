@@ -186,6 +186,14 @@ def test_without_the_extra_it_says_which_one(refused, monkeypatch, make_mar):
     assert "pip install 'marpack[serve]'" in said
 
 
+@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("x.mar", 2)])
+def test_a_process_without_the_extra_shows_its_help_and_names_the_extra(word, code):
+    program = "import sys; sys.modules['aiohttp'] = None; from marpack.cli.main import main; main(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", program, "serve", word], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert ("marpack[serve]" in done.stderr) is (code == 2)
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.nightly
 def test_a_log_that_cannot_be_written_costs_nobody_an_answer(make_mar, tmp_path, form):

@@ -29,7 +29,7 @@ _TESTS = Path(__file__).parents[1]
 _MODULES = (
     "marpack.cli.main",
     "marpack.cli.serve",
-    "marpack.cli.serve_models",
+    "marpack.cli.serve_settings",
     "marpack.cli.serve_options",
     "serving.faulty",
 )
