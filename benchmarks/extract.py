@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from benchmarks.verdicts import show_targets
 from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.project.packing import pack
-from marpack.project.plan import Format, Plan, PlannedMember, Role
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 
 BLOCK = 1 << 20
 MARPACK = """

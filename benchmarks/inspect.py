@@ -23,8 +23,7 @@ from threading import Thread
 
 from benchmarks.verdicts import show_targets
 from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.project.packing import pack
-from marpack.project.plan import Plan, PlannedMember, Role
+from marpack.project.plan import Plan, PlannedMember, Role, pack
 
 SIZE = 1 << 30  # bytes of weights
 IMPORTS = "import click, rich, msgspec"

@@ -293,6 +293,17 @@ def located(where: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def refuse_unusable_paths() -> Iterator[None]:
+    """Turn an OSError about a path (too long, not permitted, removed) into a ProjectError; also a decorator."""
+    try:
+        yield
+    except OSError as error:
+        path, reason = str(error.filename), error.strerror or type(error).__name__
+        where = path if len(path) <= 120 else f"{path[:60]}…{path[-40:]}"
+        raise ProjectError(f"a path cannot be used: {reason}", where=where, code="unusable-path") from error
+
+
 def nearest(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the name that a misspelt one probably means; neither a long text nor many names cost much."""
     import difflib  # noqa: PLC0415 - only who has misspelt a name waits for it

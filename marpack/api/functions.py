@@ -72,7 +72,7 @@ def build(options: BuildOptions) -> BuildReport:
 
     """
     from marpack.api import results
-    from marpack.project.packing import pack
+    from marpack.project.plan import pack
 
     found = operations.plan_build(options, no_progress)
     return results.BuildReport.of(operations.build_report(found, pack(found.plan)))

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from marpack.inspection.facts import Inspection
     from marpack.project.plan import Built, Format
     from marpack.project.preflight import PlanResult
-    from marpack.project.scaffold.placing import WrittenFiles
+    from marpack.project.scaffold.folder_scan import Survey
     from marpack.project.scaffold.proposal import Answers, Proposal
-    from marpack.project.scaffold.survey import Survey
+    from marpack.project.scaffold.write_files import WrittenFiles
     from marpack.project.schema import Project
     from marpack.render.build import BuildReport, InitReport
 
@@ -237,8 +237,8 @@ def _commit(text: str | None) -> str | None:
 
 
 def _plan(options: BuildOptions, bar: Bar) -> PlanResult:
-    from marpack.project.flags import Flags
     from marpack.project.plan import Format
+    from marpack.project.planning import Flags
 
     given = [_flag(name) for name in Flags.__struct_fields__ if getattr(options, name) is not None]
     form = Format(options.archive_format) if options.archive_format else None
@@ -272,7 +272,7 @@ def _plan(options: BuildOptions, bar: Bar) -> PlanResult:
 def _vendor(project: Project, options: BuildOptions, cache: Cache, bar: Bar) -> None:
     """Write a project's vendor.lock; raises UsageError for flags that marpack.yaml leaves no room for."""
     from marpack.project.schema import VendorPlatform, VendorSpec
-    from marpack.project.vendor_lock import make_lock
+    from marpack.project.vendoring import make_lock
 
     python, platform = options.vendor_python, options.vendor_platform
     if project.vendor and (python or platform):
@@ -287,7 +287,7 @@ def _flag(name: str) -> str:
 
 def _plan_flags(options: BuildOptions, form: Format, created_on: str | None) -> PlanResult:
     """Plan the archive of the options of torch-model-archiver."""
-    from marpack.project.flags import Flags, plan_flags
+    from marpack.project.planning import Flags, plan_flags
 
     extra_files = _joined(options.extra_files)
     required = {"model_name": options.model_name, "version": options.version, "handler": options.handler}
@@ -349,8 +349,8 @@ def _init_from_archive(options: InitOptions) -> InitReport:
     """Turn an archive back into the project that rebuilds it."""
     from marpack.archive.protocol import no_progress
     from marpack.archive.reader import open_archive
-    from marpack.project.scaffold.placing import new_folder, place
-    from marpack.project.scaffold.reclaim import reclaim
+    from marpack.project.scaffold.from_archive import reclaim
+    from marpack.project.scaffold.write_files import new_folder, place
 
     given = [name for name in _DESCRIBING if getattr(options, name) is not None]
     if given:
@@ -367,9 +367,9 @@ def _init_from_archive(options: InitOptions) -> InitReport:
 
 def _init_from_template(options: InitOptions, on_survey: Callable[[Survey, Proposal], object]) -> InitReport:
     """Start a project around the files in a folder."""
-    from marpack.project.scaffold.placing import place
+    from marpack.project.scaffold.folder_scan import survey
     from marpack.project.scaffold.proposal import assemble, propose
-    from marpack.project.scaffold.survey import survey
+    from marpack.project.scaffold.write_files import place
     from marpack.project.schema import FILE_NAME
 
     folder = Path(options.folder or "")

@@ -139,7 +139,7 @@ def check_options(
 
 def _expect_safety_options(options: Options) -> None:
     """Raise UsageError for --trust-native alone, and for --require-safe without the check that it is for."""
-    from marpack.project.checks import SAFETY
+    from marpack.project.schema import SAFETY
 
     if options["trust_native"] and not options["require_safe"]:
         raise UsageError("--trust-native has no effect without --require-safe", hint="add --require-safe")

@@ -115,7 +115,7 @@ def check(
     from marpack.gate.candidate import Candidate
     from marpack.gate.check import CheckSelection
     from marpack.gate.check import check as examined
-    from marpack.project.checks import HERMETIC
+    from marpack.project.schema import HERMETIC
 
     choice = CheckSelection.of(options["only"], options["skip"], (HERMETIC,) if hermetic else ())
     chosen = _check_options(options)

@@ -79,7 +79,7 @@ def build(options: BuildOptions, *, as_json: bool) -> None:
     PROJECT is a folder with a marpack.yaml. Without a project, the options of torch-model-archiver work as they do
     there.
     """
-    from marpack.project.packing import pack, plan_size
+    from marpack.project.plan import pack, plan_size
     from marpack.render.build import built_lines, show_warnings
     from marpack.render.layout import show_page
     from marpack.render.output import show

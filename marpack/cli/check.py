@@ -87,7 +87,7 @@ def _gate(source: str | None, options: Options) -> int:
     from msgspec.structs import replace
 
     from marpack.gate.check import CheckSelection
-    from marpack.project.checks import COMPARISONS, HERMETIC
+    from marpack.project.schema import COMPARISONS, HERMETIC
     from marpack.render.output import expect_writable
 
     further = (*((HERMETIC,) if options["hermetic"] else ()), *(COMPARISONS if options["slower"] is not None else ()))

@@ -345,7 +345,7 @@ def _tell_samples(done: list[RecordingSummary]) -> None:
     from rich.markup import escape
 
     from marpack.gate.recording import SavedSample
-    from marpack.project.amending import flow
+    from marpack.project.yaml_edits import flow
     from marpack.render.console import talk
     from marpack.render.layout import clean, fit
 

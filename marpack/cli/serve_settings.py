@@ -16,7 +16,7 @@ from marpack.api.settings import Consent, isolated_python, load_of
 from marpack.cli.run_session import cache_of, tell_aside, tell_built
 from marpack.cli.serve_options import ServeOptions
 from marpack.errors import MarpackError, UsageError
-from marpack.project.metrics_config import declared_metrics
+from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
 from marpack.render.console import show_findings, talk
 from marpack.render.progress import byte_bar

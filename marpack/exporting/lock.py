@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from marpack.errors import UsageError, shortened
-from marpack.project.pip_report import UnresolvedError, pip_report, sha256_of
+from marpack.project.vendoring import UnresolvedError, pip_report, sha256_of
 from marpack.torchserve.distributions import canonical
 
 _PINNED = re.compile(r"([A-Za-z0-9][\w.-]*)==\S+( --hash=sha256:[0-9a-f]{64})+")

@@ -30,7 +30,7 @@ from marpack.gate.verdicts import (
     problem,
     skipped,
 )
-from marpack.project.checks import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
+from marpack.project.schema import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
 from marpack.torchserve.targets import Target
 from marpack.weights.kind import FORMATS
 

@@ -18,11 +18,11 @@ from marpack.archive.staging import replace_file, staged_folder
 from marpack.errors import ProjectError
 from marpack.gate.compare import NOTHING, TOLERANCE, value_of
 from marpack.gate.expectations import shape_of, shortfalls
-from marpack.project.amending import amend
 from marpack.project.load import load_project
-from marpack.project.scaffold.placing import new_folder, place
-from marpack.project.scaffold.reclaim import reclaim
+from marpack.project.scaffold.from_archive import reclaim
+from marpack.project.scaffold.write_files import new_folder, place
 from marpack.project.schema import RANGE, Expectation, Project, SampleSpec, TextExpectation
+from marpack.project.yaml_edits import amend
 from marpack.runner.inputs import suffix_of_type
 from marpack.runner.results import AnsweredInput, Result
 

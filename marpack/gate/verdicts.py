@@ -7,7 +7,7 @@ from msgspec import Struct
 from marpack.errors import ExitCode, MarpackError
 from marpack.findings import Finding, Severity
 from marpack.gate.costs import Costs
-from marpack.project.checks import PROOF
+from marpack.project.schema import PROOF
 
 LEFT_OUT = "left out"  # by --only or --skip
 CAVEATS = frozenset({"allowed-unproved", "one-input", "slower-undecided"})  # findings that stand beside a yes

@@ -1,6 +1,7 @@
 """A Project → the frozen Plan of its archive, with the local modules that its files import."""
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,21 +17,28 @@ from marpack.archive.index import Metadata, Vendored, VendoredPackage
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import quoted
 from marpack.archive.protocol import Bar, no_progress
-from marpack.errors import MarpackError, ProjectError
+from marpack.errors import MarpackError, ProjectError, refuse_unusable_paths
 from marpack.inspection.syntax import Broken, parse
 from marpack.project import metadata
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document
-from marpack.project.members import EntryPoint, MemberCollector, add_entries, leads_out, tree
-from marpack.project.output_path import choose_output, plain_refusals
+from marpack.project.members import EntryPoint, MemberCollector, add_entries, is_pattern, leads_out, matches, tree
 from marpack.project.plan import Format, Plan, Role
-from marpack.project.preflight import PlanResult, as_finding, finalize_plan, make_manifest, manifest_places
+from marpack.project.preflight import (
+    SUFFIXES,
+    PlanResult,
+    as_finding,
+    choose_output,
+    finalize_plan,
+    make_manifest,
+    manifest_places,
+)
 from marpack.project.schema import GENERATED_MARK, LOCK_NAME, Project, mistakes
 from marpack.torchserve.labels import LABELS_NAME
-from marpack.torchserve.stock import breaks_worker, never_found
+from marpack.torchserve.stock import HandlerName, breaks_worker, never_found
 
 if TYPE_CHECKING:
-    from marpack.project.wheels import LockedWheel
+    from marpack.project.vendoring import LockedWheel
 
 _BYTECODE = (".pyc", ".pyo")
 CONFIG_NAME = "model-config.yaml"
@@ -110,7 +118,7 @@ def _package(folder: Path, name: str) -> Iterator[LocalModule]:
             yield LocalModule(f"{name}/{inner}", path)
 
 
-@plain_refusals()
+@refuse_unusable_paths()
 def plan_project(  # noqa: PLR0913 - each may be left out
     project: Project,
     *,
@@ -258,7 +266,7 @@ def _add_samples(project: Project, gathering: MemberCollector) -> tuple[dict[str
 
 def _add_vendored(project: Project, gathering: MemberCollector, cache: Cache, bar: Bar) -> Vendored | UnsetType:
     """Take the files of the wheels in vendor.lock, and return what marpack.json says of them."""
-    from marpack.project.vendor_lock import read_lock  # noqa: PLC0415 - it takes what fetches from elsewhere along
+    from marpack.project.vendoring import read_lock  # noqa: PLC0415 - it takes what fetches from elsewhere along
 
     if not gathering.check_inside(project.folder / LOCK_NAME, where=project.place("vendor")):
         return UNSET
@@ -274,7 +282,7 @@ def _add_vendored(project: Project, gathering: MemberCollector, cache: Cache, ba
 
 
 def _add_wheel(wheel: "LockedWheel", gathering: MemberCollector, cache: Cache, bar: Bar) -> VendoredPackage:
-    from marpack.project.wheels import wheel_tree  # noqa: PLC0415 - as above
+    from marpack.project.vendoring import wheel_tree  # noqa: PLC0415 - as above
 
     tree = wheel_tree(wheel, cache, bar)
     gathering.findings += tree.findings
@@ -340,3 +348,98 @@ def _places(project: Project) -> dict[str, str]:
         made = parse_document(_config_text(project.config), file=CONFIG_NAME)
         places |= {f"{CONFIG_NAME}:{line}": project.place(f"config.{key}") for key, line in made.lines.items()}
     return places
+
+
+_LSP_BUILT_INS = ("BaseHandler", "TorchScriptHandler")
+# In the order that `manifest_places` has.
+_MANIFEST_FLAGS = (
+    *("--model-name", "--version", "--handler", "--serialized-file"),
+    *("--model-file", "--requirements-file", "--config-file", "--runtime"),
+)
+_LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+
+
+class Flags(Struct, frozen=True, kw_only=True):
+    """The original archiver's arguments, as they were given."""
+
+    model_name: str
+    version: str
+    handler: str
+    serialized_file: str | None = None
+    model_file: str | None = None
+    extra_files: str | None = None  # separated by commas
+    runtime: str = "python"
+    export_path: str = "."
+    requirements_file: str | None = None
+    config_file: str | None = None
+
+
+@refuse_unusable_paths()
+def plan_flags(
+    flags: Flags,
+    *,
+    form: Format = Format.DEFAULT,
+    replace: bool = False,
+    created_on: str | None = None,
+    strict: bool = False,
+    check: bool = True,
+) -> PlanResult:
+    """Plan the archive that the original archiver makes of the same arguments: same members, same manifest.
+
+    Args:
+        flags: The arguments.
+        form: The archive's format.
+        replace: Whether an existing output may be replaced (`--force`).
+        created_on: The manifest's `createdOn`, as dd/mm/yyyy HH:MM:SS; left out if None.
+        strict: Whether warnings stop the build too.
+        check: Whether the members' content is looked into (the preflight).
+
+    Raises ProjectError holding every finding that stops the build; OutputExistsError.
+    """
+    gathering = MemberCollector()
+    gathering.check_name(flags.model_name, where="--model-name")
+    gathering.add_handler(flags.handler, handler_file(flags.handler, flags.runtime), where="--handler")
+    named = {
+        "--serialized-file": (flags.serialized_file, Role.WEIGHTS),
+        "--model-file": (flags.model_file, Role.FILE),
+        "--requirements-file": (flags.requirements_file, Role.FILE),
+        "--config-file": (flags.config_file, Role.FILE),
+    }
+    for flag, (text, role) in named.items():
+        if text:
+            gathering.add(Path(text).name, Path(text), where=flag, role=role)
+    # Each entry is a file, a folder whose contents are packed at the root, or a pattern.
+    for entry in filter(None, map(str.strip, (flags.extra_files or "").split(","))):
+        found = matches(entry, Path())
+        if not found and is_pattern(entry):
+            gathering.warning("glob-without-match", f"{entry} matches no file", "--extra-files")
+            continue
+        for path in map(Path, found or [entry]):
+            if path.is_dir():
+                files = tree(path, hidden_files=True)
+                gathering.add_tree("", files, folder=path, home=path, where="--extra-files")
+            else:
+                gathering.add(path.name, path, where="--extra-files")
+    plan = Plan(
+        manifest=make_manifest(
+            name=flags.model_name,
+            version=flags.version or None,
+            handler=os.path.basename(flags.handler),  # noqa: PTH119 - of `a/b.py:function`, which is no path
+            runtime=flags.runtime,
+            created_on=created_on,
+            files=(flags.serialized_file, flags.model_file, flags.requirements_file, flags.config_file),
+        ),
+        members=gathering.members(),
+        output=Path(flags.export_path) / f"{flags.model_name}{SUFFIXES[form]}",
+        format=form,
+        replace=replace,
+    )
+    places = manifest_places(_MANIFEST_FLAGS) | gathering.places
+    return finalize_plan(plan, gathering.findings, places, strict=strict, check=check)
+
+
+def handler_file(handler: str, runtime: str) -> Path | None:
+    """Return the file that `--handler` names, or None for a built-in."""
+    if runtime != "LSP":
+        return EntryPoint.parse(handler, Path()).file
+    return None if handler in _LSP_BUILT_INS else Path(f"{HandlerName.parse(handler).path}{_LIBRARY_SUFFIX}")

@@ -18,8 +18,7 @@ from marpack.archive.index import Member, index_of
 from marpack.archive.manifest import Manifest
 from marpack.archive.protocol import MANIFEST_NAME, Limits, is_in_registry, no_progress
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, NoProjectError, UsageError, shortened
-from marpack.project.output_path import plain_refusals
+from marpack.errors import ArchiveError, NoProjectError, UsageError, refuse_unusable_paths, shortened
 from marpack.weights.kind import SUFFIXES
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class ResolvedSource(Struct, frozen=True, kw_only=True):
     reference: str | None = None  # its address, with its digest if that was known, where it was fetched
 
 
-@plain_refusals()
+@refuse_unusable_paths()
 def resolve(
     source: str | None,
     *,
@@ -151,7 +150,7 @@ def is_archive(path: Path) -> bool:
 
 
 def _resolve_project(project: Project, bar: Bar, cache: Cache | None, *, allow_outside: bool) -> ResolvedSource:
-    from marpack.project.packing import pack, plan_size  # noqa: PLC0415 - as above
+    from marpack.project.plan import pack, plan_size  # noqa: PLC0415 - as above
     from marpack.project.planning import plan_project  # noqa: PLC0415 - as above
 
     draft = plan_project(project, check=False, cache=cache, bar=bar, allow_outside=allow_outside)

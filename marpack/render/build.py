@@ -15,8 +15,8 @@ from marpack.project.plan import Built, Format
 from marpack.render.layout import clean, fact, show_page
 
 if TYPE_CHECKING:
+    from marpack.project.scaffold.folder_scan import Survey
     from marpack.project.scaffold.proposal import Proposal
-    from marpack.project.scaffold.survey import Survey
 
 _SHOWN = 12  # names on one line
 

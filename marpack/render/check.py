@@ -17,7 +17,7 @@ from marpack.gate.check import CheckProgress
 from marpack.gate.costs import Cost, Costs
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.gate.verdicts import counted as plural
-from marpack.project.checks import Check
+from marpack.project.schema import Check
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit, rows
 from marpack.render.progress import periodic_lines

@@ -163,7 +163,7 @@ def with_metrics(load: Load, resolved: ResolvedSource) -> Load:
     named = Path(load.metrics_config) if load.metrics_config else own
     if named is None:
         return load
-    from marpack.project.metrics_config import checked_metrics_config  # noqa: PLC0415 - archives seldom need it
+    from marpack.project.load import checked_metrics_config  # noqa: PLC0415 - archives seldom need it
 
     return replace(load, metrics_config=checked_metrics_config(named))
 

@@ -16,7 +16,7 @@ from marpack.archive.protocol import Progress
 from marpack.errors import SignatureError, UsageError
 from marpack.findings import Finding
 from marpack.gate.verdicts import LEFT_OUT, GateReport, GateVerdict, Verdict
-from marpack.project.checks import PROOF
+from marpack.project.schema import PROOF
 from marpack.torchserve.targets import Target
 from marpack.trust.keys import PrivateKey, PublicKey
 from marpack.trust.results import CheckClaim, Signer, refusal

@@ -12,7 +12,7 @@ import pytest
 import marpack
 from marpack.cli.main import COMMANDS, LazyGroup
 from marpack.errors import NoProjectError, ProjectError, UsageError
-from marpack.project.flags import Flags
+from marpack.project.planning import Flags
 
 HANDLER = """
 import os

@@ -9,8 +9,8 @@ from pathlib import Path
 from conformance.probe import Probe
 
 from marpack.archive.manifest import Manifest
-from marpack.project.packing import pack as marpack_pack
 from marpack.project.plan import Plan, PlannedMember, Role
+from marpack.project.plan import pack as marpack_pack
 
 
 def pack(probe: Probe, folder: Path) -> Path:

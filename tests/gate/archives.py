@@ -12,7 +12,7 @@ from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckSelection, check
 from marpack.gate.verdicts import GateReport, Verdict
 from marpack.project.load import load_project
-from marpack.project.packing import pack
+from marpack.project.plan import pack
 from marpack.project.planning import plan_project
 from marpack.project.source import resolve
 from marpack.runner.client import Worker

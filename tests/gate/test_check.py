@@ -14,7 +14,7 @@ from marpack.findings import Severity
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckProgress, CheckSelection, check
 from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
-from marpack.project.checks import CHECKS, Check, Severities
+from marpack.project.schema import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
 from marpack.runner.inputs import RequestDefaults
 from marpack.torchserve.messages import Load

@@ -8,7 +8,7 @@ import pytest
 
 from marpack.gate import checks
 from marpack.gate.checks import as_markdown
-from marpack.project.checks import CHECKS
+from marpack.project.schema import CHECKS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
 TABLE = re.compile(r"<!-- table: (?P<print>.*) -->\n(?P<table>.*?)<!-- end -->", re.DOTALL)

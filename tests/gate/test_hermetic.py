@@ -11,8 +11,7 @@ from marpack.errors import UsageError
 from marpack.gate.check import CheckSelection
 from marpack.gate.checks.hermetic import is_allowed
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
-from marpack.project.checks import HERMETIC, PROOF
-from marpack.project.schema import Allowance
+from marpack.project.schema import HERMETIC, PROOF, Allowance
 from marpack.runner.pool import PoolSettings
 from marpack.torchserve.messages import Access, Touched
 

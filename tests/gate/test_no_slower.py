@@ -15,7 +15,7 @@ from marpack.gate.check import CheckSelection
 from marpack.gate.checks import no_slower
 from marpack.gate.costs import LOOKS, Cost, Speed
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
-from marpack.project.checks import COMPARISONS
+from marpack.project.schema import COMPARISONS
 from marpack.project.source import resolve
 from marpack.runner.pool import PoolSettings
 

@@ -16,8 +16,7 @@ from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 from marpack.inspection.diff import Change, Diff, diff
-from marpack.project.packing import pack
-from marpack.project.plan import Format, Plan, PlannedMember, Role
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 
 Build = Callable[..., Path]
 TENSORS = {

@@ -20,8 +20,7 @@ from marpack.findings import Severity
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
-from marpack.project.packing import pack
-from marpack.project.plan import Format, Plan, PlannedMember, Role
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 from marpack.weights.kind import WeightsFormat
 
 HANDLER = """

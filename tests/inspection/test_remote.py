@@ -17,8 +17,7 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, MissingExtraError, NotAnArchiveError
 from marpack.inspection.inspect import inspect
 from marpack.inspection.pickles import PickleVerdict
-from marpack.project.packing import pack
-from marpack.project.plan import Plan, PlannedMember, Role
+from marpack.project.plan import Plan, PlannedMember, Role, pack
 
 HANDLER = b"from ts.torch_handler.base_handler import BaseHandler\n\n\nclass Own(BaseHandler):\n    pass\n"
 

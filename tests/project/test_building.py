@@ -11,7 +11,7 @@ import marpack
 from marpack.archive.reader import open_archive
 from marpack.errors import BuildError, ProjectError
 from marpack.project.load import load_project
-from marpack.project.packing import pack
+from marpack.project.plan import pack
 from marpack.project.planning import plan_project
 
 FUNCTION = "def handle(data, context):\n    return [1 for _ in data or []]\n"

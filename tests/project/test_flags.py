@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import OutputExistsError, ProjectError
-from marpack.project.flags import Flags, plan_flags
 from marpack.project.plan import Format, Plan
+from marpack.project.planning import Flags, plan_flags
 
 CUSTOM = {"model_name": "m", "version": "1.0", "handler": "handler.py", "serialized_file": "digits.pt"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from marpack.errors import ExitCode, ProjectError
-from marpack.project.metrics_config import checked_metrics_config, declared_metrics
+from marpack.project.load import checked_metrics_config, declared_metrics
 from marpack.torchserve.metrics import MetricTypes
 from marpack.torchserve.server_metrics import MODEL_METRICS, SERVER_METRICS, Declared, Section
 

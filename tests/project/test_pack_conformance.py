@@ -10,8 +10,7 @@ from conformance.server import Server
 from conformance.wire import Message, exchange
 
 from marpack.archive.manifest import Manifest, ManifestModel
-from marpack.project.packing import pack
-from marpack.project.plan import Format, Plan, PlannedMember, Role
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack
 
 pytestmark = [pytest.mark.conformance, pytest.mark.nightly]
 

@@ -23,8 +23,7 @@ from msgspec.structs import replace
 from marpack.archive.index import Index, index_digest
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import BuildError, OutputExistsError, UnsafeArchiveError
-from marpack.project.packing import pack, plan_size
-from marpack.project.plan import Format, Plan, PlannedMember, Role
+from marpack.project.plan import Format, Plan, PlannedMember, Role, pack, plan_size
 from marpack.version import __version__
 
 MakePlan = Callable[..., Plan]
@@ -44,7 +43,7 @@ import os, resource, signal, sys, time
 from pathlib import Path
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.errors import BuildError
-from marpack.project.packing import pack
+from marpack.project.plan import pack
 from marpack.project.plan import Format, Plan, PlannedMember, Role
 
 plan = Plan(
@@ -60,7 +59,7 @@ except KeyboardInterrupt:  # as an interpreter ends
     os.kill(os.getpid(), signal.SIGINT)
 """
 PROCESSES = multiprocessing.get_context("forkserver")  # a fork costs a tenth of an interpreter's start
-PROCESSES.set_forkserver_preload(["marpack.project.packing"])
+PROCESSES.set_forkserver_preload(["marpack.project.plan"])
 
 
 def contents(path: Path) -> dict[str, bytes]:

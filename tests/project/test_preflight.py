@@ -8,9 +8,8 @@ import pytest
 
 from marpack.errors import ProjectError
 from marpack.findings import Finding, Severity
-from marpack.project.flags import Flags, plan_flags
 from marpack.project.load import load_project
-from marpack.project.planning import plan_project
+from marpack.project.planning import Flags, plan_flags, plan_project
 from marpack.project.preflight import PlanResult
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

@@ -6,8 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from marpack.project.checks import Severities
-from marpack.project.schema import Expectation, FileMapping, ProjectFile, SampleSpec, TextExpectation, mistakes
+from marpack.project.schema import (
+    Expectation,
+    FileMapping,
+    ProjectFile,
+    SampleSpec,
+    Severities,
+    TextExpectation,
+    mistakes,
+)
 
 WRONG: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({"status": 99}, [("status", "99 is no HTTP status")]),

@@ -16,7 +16,7 @@ from marpack.archive.oci.session import RegistrySession
 from marpack.archive.reader import open_archive
 from marpack.errors import LimitExceededError, MarpackError, NoProjectError
 from marpack.project.load import load_project
-from marpack.project.packing import pack
+from marpack.project.plan import pack
 from marpack.project.planning import plan_project
 from marpack.project.source import ResolvedSource, resolve
 

@@ -16,7 +16,7 @@ from marpack.archive.reader import open_archive
 from marpack.errors import MarpackError, ProjectError, UsageError
 from marpack.project.load import load_project
 from marpack.project.schema import VendorSpec
-from marpack.project.vendor_lock import LOCK_NAME, VendorLock, make_lock, read_lock
+from marpack.project.vendoring import LOCK_NAME, VendorLock, make_lock, read_lock
 from marpack.runner.environments import count_requirements, unmet
 from marpack.trust.sbom import collect, sbom
 

@@ -14,8 +14,7 @@ from marpack.errors import ProjectError
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
 from marpack.project.schema import VendorSpec
-from marpack.project.vendor_lock import LOCK_NAME, VendorLock, _wanted
-from marpack.project.wheels import LockedWheel, wheel_tree
+from marpack.project.vendoring import LOCK_NAME, LockedWheel, VendorLock, _wanted, wheel_tree
 
 YAML = "name: shop\nversion: 1\nhandler: handler.py\nrequirements: requirements.txt\nvendor: {}\n"
 ANY = "till-1.0-py3-none-any.whl"

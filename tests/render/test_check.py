@@ -13,7 +13,7 @@ from render.reports import CHECKS, report
 from marpack.findings import Finding, Severity
 from marpack.gate.against import Comparison, InputComparison, Similarity, Variant
 from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
-from marpack.project.checks import CHECKS as GATE_CHECKS
+from marpack.project.schema import CHECKS as GATE_CHECKS
 from marpack.render import progress
 from marpack.render.check import AcrossLines, CheckLines, show_comparison, show_verdict
 

@@ -1,10 +1,10 @@
-"""The checks of the gate, one module each; their names and order are in `marpack/project/checks.py`."""
+"""The checks of the gate, one module each; their names and order are in `marpack/project/schema.py`."""
 
 from importlib import import_module
 
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome
-from marpack.project.checks import CHECKS, Check
+from marpack.project.schema import CHECKS, Check
 
 
 def run(check: Check, candidate: Candidate) -> CheckOutcome:

@@ -8,7 +8,7 @@ import yaml
 from msgspec import Struct
 
 from marpack.errors import UsageError
-from marpack.project.amending import flow
+from marpack.project.yaml_edits import flow
 
 _FOLDER = "init"
 _ABOUT = "template.yaml"

@@ -13,10 +13,10 @@ from days import by_day
 from invoking import invoke
 
 from marpack.project.load import load_project
-from marpack.project.scaffold.placing import place
+from marpack.project.scaffold.folder_scan import survey
 from marpack.project.scaffold.proposal import Answers, assemble, propose
-from marpack.project.scaffold.survey import survey
 from marpack.project.scaffold.template import template_names
+from marpack.project.scaffold.write_files import place
 
 # What `saved` calls the weights, and what the handler then has to deal with.
 OWN = {"few": "ImageClassifier", "gray": "SIDE", "numbers": "read_numbers", "pictures_onnx": "ImageClassifier"}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from marpack.project.scaffold.fitting import Fit, fit, own_samples, toy_samples
-from marpack.project.scaffold.survey import Survey, Weights
+from marpack.project.scaffold.folder_scan import Survey, Weights
+from marpack.project.scaffold.proposal import Fit, fit, own_samples, toy_samples
 from marpack.project.scaffold.template import load_template, templates
 from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat

@@ -12,10 +12,9 @@ import yaml
 from marpack.findings import Severity
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
-from marpack.project.scaffold.own_handler import read_handler
-from marpack.project.scaffold.placing import place
+from marpack.project.scaffold.folder_scan import read_handler, survey
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
-from marpack.project.scaffold.survey import survey
+from marpack.project.scaffold.write_files import place
 
 OWN = """
 class Handler:

@@ -13,8 +13,8 @@ import marpack
 from marpack.archive.reader import open_archive
 from marpack.errors import DamagedArchiveError
 from marpack.project.load import load_project
-from marpack.project.scaffold.placing import place
-from marpack.project.scaffold.reclaim import reclaim
+from marpack.project.scaffold.from_archive import reclaim
+from marpack.project.scaffold.write_files import place
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/marpack.yaml"))

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marpack.errors import ProjectError
-from marpack.project.amending import amend, amended
+from marpack.project.yaml_edits import amend, amended
 
 HEAD = "name: m # the model\nversion: '1.0'\nhandler: h.py # ours\n"
 OK = {"status": 200}

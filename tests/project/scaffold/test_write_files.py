@@ -7,7 +7,7 @@ from typing import BinaryIO
 import pytest
 
 from marpack.errors import ScaffoldError
-from marpack.project.scaffold.placing import Conversion, place
+from marpack.project.scaffold.write_files import Conversion, place
 
 
 def tree(folder: Path) -> dict[str, bytes]:

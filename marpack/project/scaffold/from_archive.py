@@ -16,8 +16,8 @@ from marpack.findings import Finding, Severity
 from marpack.project import metadata
 from marpack.project.members import LEFT_BEHIND, EntryPoint
 from marpack.project.planning import SAMPLES
-from marpack.project.scaffold.placing import Source
 from marpack.project.scaffold.template import render
+from marpack.project.scaffold.write_files import Source
 from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marpack.project.scaffold.survey import survey
+from marpack.project.scaffold.folder_scan import survey
 from marpack.weights.kind import WeightsFormat
 
 HANDLER = "from ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n    pass\n"
