@@ -71,7 +71,8 @@ NO_OP = "def handle(data, context):\n    return ['ok'] * len(data) if data is no
 # A request through all that marpack puts around a handler, against the handler called as it is.
 OVERHEAD = """
 import logging, os, sys, timeit
-from marpack.torchserve.messages import Load, Part, Predict, Request, ToWorker
+from marpack.protocol.messages import Load, Predict, ToWorker
+from marpack.torchserve.http import Part, Request
 from marpack.torchserve.metrics import LogHandler
 from marpack.worker.model_loader import HandlerLoader
 from marpack.worker.prints import StdoutWriter

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from marpack.protocol.targets import HandlerSettings, Target, keep_settings
 from marpack.torchserve.context import SERVER_VERSION, Context, RequestProcessor
 from marpack.torchserve.metrics_cache import SERVERS_OWN, MetricsCacheYamlImpl
 from marpack.torchserve.model_config import get_yaml_config
-from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
 from marpack.torchserve.ts import install
 
 __all__ = ["context", "install"]

@@ -18,8 +18,8 @@ from marpack.errors import (
     shortened,
 )
 from marpack.findings import Finding, Severity
+from marpack.protocol.messages import LoadFailed, Trouble
 from marpack.runner.client import LoadError
-from marpack.torchserve.messages import LoadFailed, Trouble
 
 
 def test_the_nearest_name_is_what_was_meant() -> None:

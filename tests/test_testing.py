@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from marpack.protocol.targets import Target, settings_of
 from marpack.testing import context
 from marpack.torchserve.metrics import MetricTypes
-from marpack.torchserve.targets import Target, settings_of
 
 
 @pytest.mark.nightly

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from conformance.forking import shared
 
+from marpack.protocol.messages import Load
 from marpack.runner.client import BatchResult, Worker, wait
-from marpack.torchserve.messages import Load, Request
+from marpack.torchserve.http import Request
 
 
 def launch(*, environment: Mapping[str, str] | None = None, max_memory: int | None = None) -> Worker:

@@ -19,7 +19,7 @@ from marpack.errors import UsageError
 from marpack.runner.inputs import Input, RequestDefaults, request_id
 from marpack.runner.results import AnsweredInput, answered_inputs
 from marpack.runner.session import Session
-from marpack.torchserve.messages import MAX_BODY
+from marpack.torchserve.http import MAX_BODY
 
 
 def load(

@@ -409,7 +409,7 @@ def _checked(folder: Path) -> Path:
 def _answers(folder: Path, options: InitOptions) -> Answers:
     from marpack.project.members import leads_out
     from marpack.project.scaffold.proposal import Answers
-    from marpack.torchserve.targets import Target
+    from marpack.protocol.targets import Target
 
     weights, model_file, labels = (
         _inside(folder, _path(name)) for name in (options.weights, options.model_file, options.labels)

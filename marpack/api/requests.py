@@ -16,10 +16,11 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from marpack.errors import UsageError, first_line, located, shortened
+from marpack.protocol.messages import Trouble
 from marpack.runner.inputs import Input, RequestDefaults, as_utf8, refused, request_id, type_of
 from marpack.torchserve.frontend.forms import receive
 from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.messages import Part, Request, Trouble
+from marpack.torchserve.http import Part, Request
 
 _NAME = 256  # characters: a longer text is no file's name that somebody meant
 _NO_HEADER = set(' \t\r\n\0:;,"()<>@[]{}?=/\\')  # characters that no header's name has

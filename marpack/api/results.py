@@ -22,7 +22,7 @@ from marpack.render.run import answer_in_short, fit_end
 from marpack.runner import results
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput
-from marpack.torchserve.messages import Request
+from marpack.torchserve.http import Request
 from marpack.trust import results as outcomes
 
 _SHOWN = 60  # characters of an answer

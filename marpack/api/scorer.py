@@ -18,7 +18,7 @@ from marpack.scoring.batches import batch_of, with_columns
 from marpack.scoring.chunks import Chunk
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.rows import RowRequests
-from marpack.torchserve.messages import MAX_BODY
+from marpack.torchserve.http import MAX_BODY
 
 
 class Scorer:

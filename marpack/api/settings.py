@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from marpack.findings import Finding
     from marpack.gate.candidate import CheckOptions
     from marpack.project.source import ResolvedSource
+    from marpack.protocol.messages import Load
     from marpack.runner.client import Worker
     from marpack.runner.inputs import RequestDefaults
     from marpack.runner.pip_sizes import Download
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from marpack.scoring.on_ray.cluster import ClusterOptions
     from marpack.scoring.plan import ScorePlan
     from marpack.scoring.summary import ScoreProgress, ScoreSettings
-    from marpack.torchserve.messages import Load
 
 
 _LISTED = 8  # files that are named before a download
@@ -61,7 +61,7 @@ def _megabytes(size: int) -> str:
 
 def load_of(options: Options, device: Device, *, compiled: bool) -> Load:
     """Return how a model is loaded; its folder and target are filled in later. `check` lacks some of the options."""
-    from marpack.torchserve.messages import Load
+    from marpack.protocol.messages import Load
 
     given = (
         *("batch_size", "envelope", "metrics_config", "torchserve", "trust_pickle", "show_data"),
@@ -110,7 +110,7 @@ def check_options(
     """
     from marpack.api.options import limits_of
     from marpack.gate.candidate import CheckOptions
-    from marpack.torchserve.targets import Target
+    from marpack.protocol.targets import Target
 
     chosen = Device.available(device)
     if "inputs" in options["allow_unproved"] and (options["hermetic"] or "hermetic" in options["only"]):
@@ -185,7 +185,7 @@ def score_plan(options: Options, *, compiled: bool) -> ScorePlan:
 
 def _answered_by(options: Options, *, compiled: bool) -> dict[str, str]:
     """Return what else answers depend on, as words, where it is not the usual."""
-    from marpack.torchserve.messages import MAX_BODY
+    from marpack.torchserve.http import MAX_BODY
 
     usual: dict[str, object] = {"isolate": False, "target": None, "device": "auto", "envelope": None, "env": "current"}
     usual |= {"max_response_size": MAX_BODY}
@@ -346,7 +346,7 @@ def session_of(options: Options, on_findings: Callable[[Iterable[Finding]], obje
     WorkerError.
     """
     from marpack.project.source import resolve
-    from marpack.torchserve.targets import Target
+    from marpack.protocol.targets import Target
 
     device, env = Device.available(options["device"]), options.get("env", "current")
     kept, cache = pool_settings(options, device), cache_of()

@@ -10,7 +10,7 @@ from marpack.api import arguments
 from marpack.api.arguments import Name
 from marpack.archive.protocol import no_progress
 from marpack.errors import UsageError
-from marpack.torchserve.messages import MAX_BODY
+from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:
     from marpack.api.options import Key

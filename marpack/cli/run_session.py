@@ -45,10 +45,10 @@ def open_session(
     Raises UsageError, ProjectError, ArchiveError, LoadError and WorkerError.
     """
     from marpack.api.settings import Noticing, load_of, pool_settings
+    from marpack.protocol.targets import Target
     from marpack.render.progress import waiting
     from marpack.runner.inputs import text_notes
     from marpack.runner.session import Device, Session, misplaced
-    from marpack.torchserve.targets import Target
 
     class Teller(Noticing):
         def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
@@ -87,8 +87,8 @@ def prepare_archive(
     See `open_session`.
     """
     from marpack.api.settings import Noticing, load_of
+    from marpack.protocol.targets import Target
     from marpack.runner.session import Device, prepare
-    from marpack.torchserve.targets import Target
 
     noticing = Noticing(on_findings, env=options["env"])
 

@@ -18,6 +18,8 @@ from marpack.cli.serve_options import ServeOptions
 from marpack.errors import MarpackError, UsageError
 from marpack.project.load import declared_metrics
 from marpack.project.source import resolve
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
 from marpack.render.console import show_findings, talk
 from marpack.render.progress import byte_bar
 from marpack.render.serve import Page
@@ -33,8 +35,7 @@ from marpack.serving.models import ModelPlan
 from marpack.serving.reloading import Reloadable, Reloader
 from marpack.serving.server import Beside, ServerOptions
 from marpack.serving.settings import Address, ModelSettings
-from marpack.torchserve.messages import MAX_BODY, Load
-from marpack.torchserve.targets import Target
+from marpack.torchserve.http import MAX_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,9 +19,9 @@ from marpack.inspection.pickles import PickleVerdict
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
 from marpack.inspection.syntax import MAX_SOURCE, Broken, parse, walk
 from marpack.inspection.text_members import read_text
+from marpack.protocol.targets import Target
 from marpack.serving.settings import ModelSettings
 from marpack.torchserve.distributions import canonical
-from marpack.torchserve.targets import Target
 
 _SUFFIXES = {ArchiveForm.MAR: ".mar", ArchiveForm.TGZ: ".tar.gz"}
 _FILES = (LineKind.INCLUDE, LineKind.CONSTRAINT)

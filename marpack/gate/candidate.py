@@ -19,15 +19,15 @@ from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.schema import Allowance
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Frame, Load
+from marpack.protocol.targets import Target
 from marpack.runner.client import Worker
 from marpack.runner.environments import required
 from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.pool import PoolSettings
 from marpack.runner.results import Result
 from marpack.runner.session import Device, target_of, torchrun_error, with_metrics
-from marpack.torchserve.messages import Frame, Load
 from marpack.torchserve.model_config import batch_size_of
-from marpack.torchserve.targets import Target
 
 _SOURCE = 1 << 20  # bytes of one module that are searched
 _HELD = 512 << 20  # bytes of inputs: each is asked many times

@@ -31,7 +31,7 @@ from marpack.gate.verdicts import (
     skipped,
 )
 from marpack.project.schema import CHECKS, COMPARISONS, HERMETIC, PROOF, SAFETY, Check
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.weights.kind import FORMATS
 
 _OPENS = CHECKS[0]  # nothing can be said of what cannot be opened

@@ -22,12 +22,13 @@ from marpack.gate.compare import differences
 from marpack.gate.verdicts import problem
 from marpack.project import schema
 from marpack.project.schema import Expectation
+from marpack.protocol.messages import Load, Loaded
 from marpack.runner.client import Worker
 from marpack.runner.inputs import Input, RequestDefaults, request_id, type_of
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.results import Result, results_of
 from marpack.runner.zygote import Zygote
-from marpack.torchserve.messages import Load, Loaded, Request
+from marpack.torchserve.http import Request
 
 Named = tuple[str, Request]
 

@@ -35,7 +35,7 @@ from marpack.inspection.text_members import (
     too_costly,
 )
 from marpack.inspection.verify import UNLIKE, changed, damaged, digests
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
 from marpack.weights.kind import WeightsFormat

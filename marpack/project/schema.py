@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, defstruct, field
 from marpack.errors import ExitCode
 from marpack.findings import Severity
 from marpack.project.metadata import ProjectMetadata
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 
 FILE_NAME = "marpack.yaml"
 LOCK_NAME = "vendor.lock"

@@ -18,11 +18,11 @@ from marpack.gate.costs import Cost, Costs
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.gate.verdicts import counted as plural
 from marpack.project.schema import Check
+from marpack.protocol.targets import Target
 from marpack.render.console import page, show_findings, talk
 from marpack.render.layout import clean, fit, rows
 from marpack.render.progress import periodic_lines
 from marpack.render.run import duration, fit_end
-from marpack.torchserve.targets import Target
 
 _MARKS = {Verdict.PASSED: ("✓", "green"), Verdict.FAILED: ("✗", "red"), Verdict.SKIPPED: ("-", "dim")}
 _VERDICTS = {

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from marpack.errors import MarpackError
 from marpack.findings import Finding
-from marpack.torchserve.messages import Trouble
+from marpack.protocol.messages import Trouble
 
 
 class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,10 +8,10 @@ from msgspec.structs import astuple
 
 from marpack.findings import Finding
 from marpack.json_text import to_json
+from marpack.protocol.messages import Loaded, Touched
 from marpack.render.failure import Failure
 from marpack.runner.results import Result, Summary
 from marpack.runner.session import Session
-from marpack.torchserve.messages import Loaded, Touched
 
 
 class RunHead(Struct, frozen=True, kw_only=True):

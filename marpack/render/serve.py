@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from marpack.errors import MarpackError
 from marpack.json_text import to_json
 from marpack.project.scaffold.template import templates
+from marpack.protocol.messages import Loaded, Trouble
 from marpack.render.console import plain, show_error, talk
 from marpack.render.report.article import article, article_css
 from marpack.render.run import duration, show_load_error, show_trouble
@@ -21,7 +22,6 @@ from marpack.runner.results import AnsweredInput
 from marpack.serving.listener import AnsweredRequest, ServerListener, ServerStatistics
 from marpack.serving.page import PageAsset, PageModel, PageState
 from marpack.serving.settings import Address
-from marpack.torchserve.messages import Loaded, Trouble
 from marpack.version import __version__
 
 

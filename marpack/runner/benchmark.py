@@ -12,7 +12,7 @@ from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.pool import Batch, ModelPool
 from marpack.runner.results import Percentiles, Reservoir
-from marpack.torchserve.messages import Request
+from marpack.torchserve.http import Request
 
 _LOOKS = 400  # at the memory, over a run at most
 _PARTS = 4  # that a run's memory is compared in

@@ -14,10 +14,7 @@ from msgspec.structs import replace
 
 from marpack.errors import DeviceUnavailableError, HandlerError, MarpackError, WorkerError
 from marpack.json_text import legible
-from marpack.runner.process import LogPipe, WorkerProcess
-from marpack.runner.zygote import Zygote
-from marpack.torchserve.frontend.http_response import death_response
-from marpack.torchserve.messages import (
+from marpack.protocol.messages import (
     MAX_MESSAGE,
     UNAVAILABLE,
     UNSEEN,
@@ -31,12 +28,13 @@ from marpack.torchserve.messages import (
     ModelOutput,
     Pipe,
     Predict,
-    Request,
-    Response,
-    ResponseChunk,
     Touched,
     Trouble,
 )
+from marpack.runner.process import LogPipe, WorkerProcess
+from marpack.runner.zygote import Zygote
+from marpack.torchserve.frontend.http_response import death_response
+from marpack.torchserve.http import Request, Response, ResponseChunk
 from marpack.torchserve.streaming import assemble
 
 _NO_SCRIBBLING = "let the handler, and the libraries it uses, write to no descriptor that they did not open"

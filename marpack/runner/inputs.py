@@ -12,11 +12,12 @@ from msgspec import Struct
 from marpack.errors import UsageError, shortened
 from marpack.findings import Finding, Severity
 from marpack.json_text import legible
+from marpack.protocol.messages import Trouble
 from marpack.runner.client import BatchResult
 from marpack.torchserve.frontend.forms import FORM_TYPE, receive
 from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError, UnreadFormError, bare_type
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.messages import MAX_BODY, Part, Request, Response, Trouble
+from marpack.torchserve.http import MAX_BODY, Part, Request, Response
 
 # Types that the standard table of suffixes lacks or that systems disagree on, both ways.
 _TYPES = {

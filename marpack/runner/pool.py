@@ -15,9 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import ClosedError
+from marpack.protocol.messages import Load, Loaded, ModelOutput, Touched
 from marpack.runner.client import BatchResult, Worker, wait
 from marpack.runner.zygote import Zygote, uses_torch
-from marpack.torchserve.messages import Load, Loaded, ModelOutput, Request, Touched
+from marpack.torchserve.http import Request
 from marpack.torchserve.model_config import seconds_of
 
 Batch = tuple[Request, ...]

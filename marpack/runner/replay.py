@@ -15,7 +15,7 @@ from marpack.runner.inputs import Input, described, read_file, refused, request_
 from marpack.torchserve.frontend.forms import FORM_TYPE, receive
 from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.multipart_headers import OCTETS
-from marpack.torchserve.messages import MAX_BODY, Part, Request
+from marpack.torchserve.http import MAX_BODY, Part, Request
 
 
 class RecordedField(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from marpack.protocol.messages import DATA, METRICS, Access, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.pool import Batch, Pool
-from marpack.torchserve.messages import DATA, METRICS, Access, Loaded, Touched, Trouble
 
 _FEW = 5  # files of a folder that are named one by one
 _STAGES = ("import", "initialize", "handle")

@@ -18,12 +18,12 @@ from marpack.errors import ArchiveError, DamagedArchiveError, TorchrunError
 from marpack.findings import Finding, Severity
 from marpack.inspection.text_members import model_config
 from marpack.project.source import ResolvedSource, resolve
+from marpack.protocol.messages import Load, Loaded
+from marpack.protocol.targets import Target
 from marpack.runner.environments import required
 from marpack.runner.pool import LocalPool, ModelPool, PoolSettings
 from marpack.torchserve.frontend.http_response import Sequences
-from marpack.torchserve.messages import Load, Loaded
 from marpack.torchserve.model_config import Torchrun
-from marpack.torchserve.targets import Target
 from marpack.worker.loaders.device import Override, override, unavailable
 
 PoolMaker = Callable[[Archive, Load, Mapping[str, Any]], ModelPool]  # archive, how to load it, its model config

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from marpack.errors import UsageError, did_you_mean, first_line, shortened
 from marpack.json_text import legible
-from marpack.torchserve.messages import Response, Trouble
+from marpack.protocol.messages import Trouble
+from marpack.torchserve.http import Response
 
 _LEADING_KEY = re.compile(r"[^.\[\]:\"']+")
 _STEP = re.compile(r"""\.([^.\[\]:"']+)|\[(-?\d{1,9})\]|\["([^"]*)"\]|\['([^']*)'\]""")

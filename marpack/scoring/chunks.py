@@ -7,7 +7,7 @@ from marpack.runner.pool import Batch
 from marpack.scoring.answers import Failure, failure_of
 from marpack.scoring.batches import RowBatch
 from marpack.scoring.rows import RowRequests
-from marpack.torchserve.messages import Request, Response
+from marpack.torchserve.http import Request, Response
 
 _NUMBERS = 1 << 32  # request ids of one input
 _NONE = Response(status=0, body=b"")

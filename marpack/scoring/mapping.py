@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from marpack.errors import UsageError, did_you_mean, first_line
 from marpack.scoring.answers import AnswerColumns, FieldType
-from marpack.torchserve.messages import MAX_BODY
+from marpack.torchserve.http import MAX_BODY
 
 INPUT, ROW = "input", "row"
 _SOURCES = ("body", "text", "json", "json_object", "path", "url")

@@ -21,7 +21,7 @@ from marpack.scoring.mapping import RowMapping
 from marpack.scoring.storage import FileFolder
 from marpack.torchserve.frontend.forms import parts_of, receive
 from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.messages import Request
+from marpack.torchserve.http import Request
 
 Columns = Mapping[str, Any]  # Any: a list, an array of numpy's or of Arrow's; or a whole RecordBatch
 _FETCHED_AHEAD = 16  # addresses asked at once: servers take longer to answer than handlers

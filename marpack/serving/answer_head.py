@@ -8,7 +8,7 @@ from typing import Self
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 # Characters that HTTP forbids in a head; of those that would end a line, `_expect_lines` says so, loudly.
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")

@@ -18,7 +18,7 @@ from marpack.serving.models import ServedModel
 from marpack.serving.registry import Registry
 from marpack.torchserve.frontend.headers import BAD_ESCAPE, FormError, TooLargeError
 from marpack.torchserve.frontend.http_response import phrase_of, refusal
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 JSON = "application/json"
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)

@@ -18,7 +18,7 @@ from marpack.serving.jobs import BrokenOffError, StreamedAnswer
 from marpack.serving.settings import Address
 from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
 from marpack.torchserve.frontend.http_response import error_response, refusal
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 _BODY_PACE = 16_384  # bytes a second that a body must come with beyond its grace
 _FAREWELL = 0.25  # seconds in which a server that is to end still answers what comes on open connections

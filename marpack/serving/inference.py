@@ -27,7 +27,7 @@ from marpack.serving.openapi import model_document, server_document
 from marpack.torchserve.frontend.forms import receive
 from marpack.torchserve.frontend.headers import last_wins
 from marpack.torchserve.frontend.http_response import error_response, is_no_answer
-from marpack.torchserve.messages import Part, Request, Response
+from marpack.torchserve.http import Part, Request, Response
 
 _NAME, _VERSION = "model_name", "0.12.0"
 

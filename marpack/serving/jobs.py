@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from marpack.torchserve.messages import Request, Response, Trouble
+from marpack.protocol.messages import Trouble
+from marpack.torchserve.http import Request, Response
 from marpack.torchserve.streaming import is_final
 
 _MOST_UNREAD = 64 << 20  # bytes of a streamed answer that are kept for a client that takes them slowly

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from marpack.errors import MarpackError, shortened
+from marpack.protocol.messages import Loaded, Trouble
 from marpack.runner.results import Percentiles, Reservoir
 from marpack.serving.settings import Address
-from marpack.torchserve.messages import Loaded, Trouble
 
 _CAUSES = 100  # that are counted apart
 _CAUSE = 200  # characters of one

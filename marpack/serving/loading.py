@@ -21,6 +21,8 @@ from marpack.inspection.programs import CODE, program_findings
 from marpack.inspection.text_members import model_config
 from marpack.inspection.verify import UNFIT
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
 from marpack.runner.client import Worker
 from marpack.runner.session import PreparedModel, prepare, sequence_warning
 from marpack.runner.zygote import Zygote
@@ -28,9 +30,7 @@ from marpack.serving.models import ModelPlan
 from marpack.serving.properties import ModelProperties, Models
 from marpack.serving.settings import ModelSettings
 from marpack.torchserve.frontend.headers import FormError
-from marpack.torchserve.messages import Load
 from marpack.torchserve.stock import BUILT_INS, HandlerName
-from marpack.torchserve.targets import Target
 
 _ALL = "all"
 _SUFFIXES = (".mar", ".model", ".tar.gz", ".tgz")

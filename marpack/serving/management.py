@@ -38,7 +38,7 @@ from marpack.serving.registering import (
 from marpack.serving.workers import ServedWorker, WorkerState
 from marpack.torchserve.frontend.headers import FormError, received
 from marpack.torchserve.frontend.http_response import error_response, phrase_of
-from marpack.torchserve.messages import Request, Response
+from marpack.torchserve.http import Request, Response
 
 # Switches of the model config, told as they stand.
 _SWITCHES = ("continuousBatching", "useJobTicket", "useVenv")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from marpack.errors import MarpackError
 from marpack.findings import Finding
+from marpack.protocol.messages import METRICS, Load, Loaded, Trouble
 from marpack.runner.client import BatchResult, Worker
 from marpack.runner.session import PreparedModel
 from marpack.runner.zygote import Zygote, uses_torch
@@ -22,7 +23,7 @@ from marpack.serving.settings import ModelSettings
 from marpack.serving.workers import ServedWorker, WorkerState
 from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.messages import METRICS, Load, Loaded, Request, Response, Trouble
+from marpack.torchserve.http import Request, Response
 
 _LATEST = 50  # latencies that are kept for people to look at
 _NO_DESCRIBER = 'Model "{}" has no worker to serve describe request. Please use scale workers API to add workers.'

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from marpack.protocol.messages import Trouble
 from marpack.runner.results import AnsweredInput, Result
 from marpack.serving.models import ModelState
-from marpack.torchserve.messages import Trouble
 
 _NO_GUESSING = {
     "X-Content-Type-Options": "nosniff",

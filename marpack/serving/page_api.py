@@ -29,7 +29,7 @@ from marpack.serving.page import (
 )
 from marpack.torchserve.frontend.forms import receive
 from marpack.torchserve.frontend.http_response import phrase_of
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 _LARGEST = 16 << 20  # bytes of a sample that is offered
 

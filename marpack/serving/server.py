@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.errors import ExitCode, UsageError
+from marpack.protocol.messages import Load
 from marpack.serving.access import Admission, Guard, TokenKind, Tokens
 from marpack.serving.api import Api, ServingCore
 from marpack.serving.connections import run
@@ -29,7 +30,6 @@ from marpack.serving.page_api import PageApi
 from marpack.serving.registering import Registrar
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
-from marpack.torchserve.messages import Load
 from marpack.torchserve.system_metrics import sample_system
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from marpack.errors import MarpackError
+from marpack.protocol.messages import Load, Loaded
 from marpack.runner.client import BatchResult, Worker
 from marpack.serving.jobs import Batch
 from marpack.serving.loading_threads import run_in_loading_thread
-from marpack.torchserve.messages import Load, Loaded, ResponseChunk
+from marpack.torchserve.http import ResponseChunk
 
 T = TypeVar("T")
 

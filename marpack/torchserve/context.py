@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from marpack.torchserve.messages import Part, Request
+from marpack.torchserve.http import Part, Request
 
 if TYPE_CHECKING:
     from marpack.torchserve.metrics_cache import MetricsCacheYamlImpl
@@ -67,6 +67,9 @@ class Context:
     One Context lives as long as its worker; handlers hang attributes of their own on it. Attributes with an underscore
     have the server's names, because handlers read those, too.
     """
+
+    # `vars` shows the server's attributes alone; marpack's settings of the handler are in a slot.
+    __slots__ = ("__dict__", "__weakref__", "_marpack_settings")
 
     cl_socket: Any  # Any: whatever takes `sendall`; there is none before the first request
 

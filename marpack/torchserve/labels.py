@@ -13,8 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 LABELS_NAME = "index_to_name.json"
-# Any: probabilities, or the detector's boxes
-Rows = list[list[Any]]
 
 
 class LabelError(Exception):
@@ -144,17 +142,3 @@ def map_class_to_label(
         }
         for row_indices, row in zip(indices, probs, strict=False)
     ]
-
-
-def named(values: Rows, mapping: dict[str, str] | None, classes: list[list[int]] | None = None) -> list[dict[str, Any]]:
-    """Return one `{label: value}` per row; raises KeyError for a class without a label, after noting it."""
-    try:
-        return map_class_to_label(values, mapping, classes)
-    except KeyError as error:
-        from marpack.torchserve.diagnostics import note  # noqa: PLC0415 - as above: looking notes nothing
-
-        number = error.args[0]
-        hint = f'add "{number}" to {LABELS_NAME}, or check that the labels belong to these weights'
-        message = f"the model answers with class {number}, and {LABELS_NAME} names {len(mapping or ())} others"
-        note("labels-gap", message, stage="postprocess", hint=hint)
-        raise

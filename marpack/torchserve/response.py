@@ -18,7 +18,7 @@ import msgspec
 from marpack.torchserve.context import Context
 from marpack.torchserve.frontend.headers import is_header_name
 from marpack.torchserve.frontend.http_response import carried, kept_headers
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 _INT32 = 1 << 31
 _OK, _TOO_LARGE = 200, 413

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from marpack.torchserve.context import Context
 from marpack.torchserve.frontend.http_response import error_response, no_answer
-from marpack.torchserve.messages import MAX_BODY, Response, ResponseChunk
+from marpack.torchserve.http import MAX_BODY, Response, ResponseChunk
 from marpack.torchserve.response import (
     NEXT,
     UNSERIALISABLE,

@@ -17,7 +17,7 @@ from marpack.errors import SignatureError, UsageError
 from marpack.findings import Finding
 from marpack.gate.verdicts import LEFT_OUT, GateReport, GateVerdict, Verdict
 from marpack.project.schema import PROOF
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.trust.keys import PrivateKey, PublicKey
 from marpack.trust.results import CheckClaim, Signer, refusal
 from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, decoded, read_bounded

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
-from marpack.torchserve.messages import Dying, FromWorker, Load, LoadFailed, Pipe, Predict, ToWorker
+from marpack.protocol.messages import Dying, FromWorker, Load, LoadFailed, Pipe, Predict, ToWorker
 from marpack.torchserve.metrics import LogHandler
 from marpack.worker.model_loader import HandlerLoader, unwatched
 from marpack.worker.prints import StdoutWriter, close_stdin, flush

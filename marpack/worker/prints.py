@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, TextIO
 
+from marpack.protocol.messages import DATA
 from marpack.torchserve.context import Handle
-from marpack.torchserve.messages import DATA
 from marpack.torchserve.response import WorkerDeath
 
 _SECRETS = "pass(?:word|wd|phrase)|secret|token|api.?key|authorization|cookie|credential|session"

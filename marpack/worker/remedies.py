@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from marpack.errors import shortened
+from marpack.protocol.diagnostics import attempt, note
 from marpack.torchserve import distributions
-from marpack.torchserve.diagnostics import attempt, note
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import INSTALLED, MANIFEST_FILES, SET_BY_INITIALIZE, has_module, is_standard
 

@@ -12,12 +12,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.torchserve import diagnostics
+from marpack.protocol import diagnostics
+from marpack.protocol.diagnostics import drain_timings, milliseconds_since
+from marpack.protocol.messages import Answered, Trouble
 from marpack.torchserve.context import Context, Handle, Row, processor_of, row_of
-from marpack.torchserve.diagnostics import drain_timings, milliseconds_since
 from marpack.torchserve.envelopes import loses_requests
 from marpack.torchserve.frontend.http_response import Sequences, error_response, no_answer
-from marpack.torchserve.messages import MAX_BODY, Answered, Request, Response, ResponseChunk, Trouble
+from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk
 from marpack.torchserve.response import (
     NEXT,
     UNSERIALISABLE,
@@ -31,7 +32,6 @@ from marpack.torchserve.response import (
     response_of,
 )
 from marpack.torchserve.streaming import ChunkSocket, assemble, is_final
-from marpack.torchserve.targets import keep_settings, settings_of
 from marpack.torchserve.ts.entry_point import HandlerEntry
 from marpack.torchserve.ts_util import PredictionException
 from marpack.worker.remedies import hint_in_request, note_gap
@@ -101,7 +101,7 @@ class InferenceService:
         """
         sequences = self.mode.sequences
         if sequences is not None and sequences.stuck:
-            return Answered(responses=sequences.refusals(len(requests)), stages={}, troubles=(sequences.why_stuck(),))
+            return Answered(responses=sequences.refusals(len(requests)), stages={}, troubles=(_NO_IDLE_TIME,))
         if self._out_of_step:
             raise AnsweredTwice("the frontend had its answer to the request before, and then got another")
         socket = ChunkSocket(send, limit=self._limit)
@@ -132,7 +132,6 @@ class InferenceService:
         """
         try:
             context = copy.deepcopy(self._context)
-            keep_settings(context, settings_of(self._context))
             return self._answers(self._receive(requests, context, socket), context)
         except (FrontendRefusal, SystemExit, KeyboardInterrupt):  # these do end the worker
             raise
@@ -249,6 +248,12 @@ class InferenceService:
         return tuple(error_response(503, message) for _ in range(count))
 
 
+_NO_IDLE_TIME = Trouble(
+    kind="no-idle-time",
+    stage="handle",
+    message="with sequenceBatching the server needs to know how long a sequence may be idle",
+    hint="set sequenceMaxIdleMSec: 60000 (or another time in ms) in the model config",
+)
 _FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from marpack.torchserve.diagnostics import attempt, note
+from marpack.protocol.diagnostics import attempt, note
 from marpack.torchserve.model_config import Torchrun
 from marpack.torchserve.stock import COMPILED, UNREACHABLE, HandlerName, breaks_worker, is_standard
 from marpack.torchserve.ts import children

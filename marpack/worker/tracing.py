@@ -22,8 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from marpack.torchserve.diagnostics import attempt
-from marpack.torchserve.messages import Access, Touched
+from marpack.protocol.diagnostics import attempt
+from marpack.protocol.messages import Access, Touched
 
 _MAX_COUNT = 1000  # of a stage
 _MAX_TEXT = 400  # characters of a command

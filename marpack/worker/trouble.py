@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType, TracebackType
 
-from marpack.torchserve.diagnostics import attempt
-from marpack.torchserve.messages import Frame, Trouble
+from marpack.protocol.diagnostics import attempt
+from marpack.protocol.messages import Frame, Trouble
 from marpack.torchserve.response import WorkerDeath
 from marpack.worker.remedies import remedy_for
 

@@ -18,7 +18,7 @@ import marpack
 from marpack.api import results
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Result
-from marpack.torchserve.messages import Part, Request
+from marpack.torchserve.http import Part, Request
 from tools.schemas import REPORTS
 
 COMMAND = (sys.executable, "-m", "marpack")

@@ -20,10 +20,11 @@ from marpack.api.settings import (
 from marpack.archive.reader import open_archive
 from marpack.errors import UnconfirmedDownloadError, UsageError
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load
 from marpack.runner.pip_sizes import Download
 from marpack.scoring.plan import PartFormat
 from marpack.scoring.summary import ErrorBound, ScoreProgress
-from marpack.torchserve.messages import MAX_BODY, Load
+from marpack.torchserve.http import MAX_BODY
 
 NONE = ("body", "path", "url", "root", "content_type", "limit", "target", "envelope", "max_errors")
 FALSE = ("explain", "allow_private", "encode_binary", "isolate")

@@ -26,9 +26,9 @@ from typing import Any, Self
 from msgspec import Struct
 
 from marpack.errors import WorkerError
+from marpack.protocol.messages import Pipe
 from marpack.runner.client import Worker
 from marpack.runner.process import WorkerProcess
-from marpack.torchserve.messages import Pipe
 
 _GLANCE = 0.05  # seconds between two looks at what another thread may have read
 

@@ -15,10 +15,11 @@ from workers import predict
 
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, WorkerError
+from marpack.protocol.messages import Load, Trouble
 from marpack.runner.client import LoadError, Worker
 from marpack.torchserve.frontend.headers import FormError
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.messages import Load, Response, Trouble
+from marpack.torchserve.http import Response
 
 LOAD_SECONDS = 60.0
 

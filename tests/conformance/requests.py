@@ -8,7 +8,7 @@ from conformance.probe import Call, Field, Form
 from conformance.wire import Message
 
 from marpack.torchserve.frontend.forms import receive
-from marpack.torchserve.messages import Request
+from marpack.torchserve.http import Request
 
 BOUNDARY = "----conformance"
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from marpack.errors import ArchiveError, HandlerError, WorkerError
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
 from marpack.runner.session import prepare
 from marpack.serving.connections import run
@@ -28,7 +29,7 @@ from marpack.serving.metrics import MetricsMode, ServerMetrics
 from marpack.serving.models import ModelPlan, ServedModel
 from marpack.serving.server import Server, ServerOptions
 from marpack.serving.settings import Address, ModelSettings
-from marpack.torchserve.messages import MAX_BODY, Load
+from marpack.torchserve.http import MAX_BODY
 
 HOST = "127.0.0.1"
 SECONDS = 60.0

@@ -9,9 +9,10 @@ from conformance.forking import ForkServer
 from workers import predict
 
 from marpack.errors import WorkerError
+from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.http import Part, Request
 
 HANDLER = textwrap.dedent(
     """

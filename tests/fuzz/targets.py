@@ -23,9 +23,9 @@ from marpack.inspection.nested import NestedScan
 from marpack.json_text import to_json
 from marpack.project.load import load_project, read_document
 from marpack.project.planning import plan_project
+from marpack.protocol.messages import Predict
+from marpack.protocol.targets import Target
 from marpack.runner.replay import check_requests, recorded_inputs
-from marpack.torchserve.messages import Predict
-from marpack.torchserve.targets import Target
 from marpack.weights.contents import read_contents
 from marpack.weights.detect import recognize
 

@@ -11,7 +11,7 @@ from marpack.findings import Finding, Severity
 from marpack.gate.against import InputComparison, Similarity, Variant, VariantRunner
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
-from marpack.torchserve.messages import Part, Request, Response
+from marpack.torchserve.http import Part, Request, Response
 
 
 class Saying:

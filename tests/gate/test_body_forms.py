@@ -13,7 +13,7 @@ from marpack.gate.sample_runner import Sample
 from marpack.project.schema import Expectation
 from marpack.project.source import ResolvedSource
 from marpack.runner.inputs import Input
-from marpack.torchserve.messages import Part, Request
+from marpack.torchserve.http import Part, Request
 
 FILE, FIELD, BARE = "as a form's file", "as a form's field", "without a content type"
 STRING, JSON = "as a JSON string", "application/json"

@@ -16,9 +16,9 @@ from marpack.gate.check import CheckProgress, CheckSelection, check
 from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
 from marpack.project.schema import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
 from marpack.runner.inputs import RequestDefaults
-from marpack.torchserve.messages import Load
-from marpack.torchserve.targets import Target
 
 
 def reasons(report) -> dict[str, str]:

@@ -16,7 +16,7 @@ from marpack.gate.sample_runner import given_samples, packed_samples
 from marpack.gate.verdicts import GateVerdict
 from marpack.project.source import resolve
 from marpack.runner.inputs import FORM_TYPE, Input, RequestDefaults
-from marpack.torchserve.messages import Part
+from marpack.torchserve.http import Part
 
 BEE, SKY = "a bee in summer", "why try rhythm"
 CONTENTS = {"bee.txt": BEE, "copy.txt": BEE, "sky.txt": SKY}

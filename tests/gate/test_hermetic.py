@@ -12,8 +12,8 @@ from marpack.gate.check import CheckSelection
 from marpack.gate.checks.hermetic import is_allowed
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.project.schema import HERMETIC, PROOF, Allowance
+from marpack.protocol.messages import Access, Touched
 from marpack.runner.pool import PoolSettings
-from marpack.torchserve.messages import Access, Touched
 
 READS = HANDLER.replace("        folder =", "        open('/etc/passwd').close()\n        folder =")
 DIES = HANDLER.replace("return [self", "len(data) > 1 and os._exit(1)\n        return [self")

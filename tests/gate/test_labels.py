@@ -15,7 +15,7 @@ from marpack.gate.check import CheckSelection
 from marpack.gate.checks.labels import known_labels, named_in, unknown_labels
 from marpack.gate.checks.samples import missing_label
 from marpack.gate.verdicts import Verdict
-from marpack.torchserve.messages import Trouble
+from marpack.protocol.messages import Trouble
 
 PETS = {"cat", "dog"}
 

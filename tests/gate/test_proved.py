@@ -10,10 +10,10 @@ from gate.archives import HANDLER, SAMPLES, archive, examine, failures, project
 from marpack.errors import ExitCode
 from marpack.gate.check import CheckSelection
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
 from marpack.runner.inputs import Input, RequestDefaults
 from marpack.runner.session import Device
-from marpack.torchserve.messages import Load
-from marpack.torchserve.targets import Target
 
 REFUSES = HANDLER.replace("return [self", "raise ValueError('no')\n        return [self")
 

@@ -14,7 +14,7 @@ from marpack.gate.recording import Recorder, SavedSample, expectation_of
 from marpack.project.load import load_project
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Result
-from marpack.torchserve.messages import Part, Request, Response
+from marpack.torchserve.http import Part, Request, Response
 
 ADDED, FILLED, UPDATED, MET, REFUSED = SavedSample
 

@@ -20,8 +20,8 @@ from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckSelection, check
 from marpack.gate.verdicts import CheckResult, Verdict
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load
 from marpack.serving.loading import Door, ProgramsRefusedError
-from marpack.torchserve.messages import Load
 
 LIBRARY = Path(isal_zlib.__file__).read_bytes()[:2000]
 NATIVE = {"notes.txt": LIBRARY}

@@ -8,7 +8,7 @@ import pytest
 from marpack.errors import NoProjectError, ProjectError
 from marpack.project.load import load_project
 from marpack.project.schema import Expectation, FileMapping, Project, ProjectFile, SampleSpec, TextExpectation
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 
 EVERYTHING = """\
 name: digits

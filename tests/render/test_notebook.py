@@ -28,13 +28,14 @@ from marpack.inspection.facts import (
 )
 from marpack.inspection.pickles import PickleFacts, PickleScan, PickleVerdict
 from marpack.project.plan import Format
+from marpack.protocol.messages import Frame, Loaded, Trouble
 from marpack.render import notebook
 from marpack.render.build import BuildReport, InitReport
 from marpack.render.failure import Failure
 from marpack.render.run_json import RunReport
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput, Percentiles, Result, Summary
-from marpack.torchserve.messages import Frame, Loaded, Part, Request, Trouble
+from marpack.torchserve.http import Part, Request
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.programs import Program, ProgramKind
 

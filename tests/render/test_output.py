@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from marpack.errors import UsageError
+from marpack.protocol.messages import Loaded
 from marpack.render.output import expect_writable, show, show_line, write_whole
 from marpack.render.run_json import ReportStream, RunHead
 from marpack.runner.results import Result, Summary
-from marpack.torchserve.messages import Loaded
 
 
 def test_a_result_is_indented_or_a_line(capsysbinary: pytest.CaptureFixture[bytes]):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from marpack.findings import Finding, Severity
+from marpack.protocol.messages import Frame, Loaded, LoadFailed, Trouble
 from marpack.render.run import (
     Lines,
     answer_in_short,
@@ -25,7 +26,6 @@ from marpack.render.run import (
 from marpack.runner.benchmark import BenchmarkFigures, Memory, Throughput
 from marpack.runner.client import LoadError
 from marpack.runner.results import Percentiles, Result, Summary
-from marpack.torchserve.messages import Frame, Loaded, LoadFailed, Trouble
 
 
 def result(**values: Any) -> Result:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from marpack.protocol.messages import Trouble
 from marpack.render.serve import Page
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.results import AnsweredInput, Result
 from marpack.serving.models import ModelState
 from marpack.serving.page import PAGE_HEADERS, SAMPLE_HEADERS, PageModel, PageRenderer, tried_answer
-from marpack.torchserve.messages import Trouble
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 HOSTILE = (

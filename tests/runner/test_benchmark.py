@@ -4,11 +4,12 @@ import time
 
 import pytest
 
+from marpack.protocol.messages import Load
 from marpack.runner.benchmark import BenchmarkPlan, MemoryWatch, growth_per_input, measure, sizes_up_to
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import RequestDefaults, data_inputs
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.torchserve.messages import Load, Response
+from marpack.torchserve.http import Response
 
 MIB = 1 << 20
 

@@ -6,7 +6,7 @@ from marpack.errors import OutputError, UsageError
 from marpack.runner.body_files import BodyFolder, file_name, suffix_of
 from marpack.runner.client import BatchResult
 from marpack.runner.results import Result, results_of
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 
 def answered(name: str, body: bytes, status: int = 200) -> Result:

@@ -10,19 +10,9 @@ import pytest
 from workers import launch, predict, started
 
 from marpack.errors import WorkerError
+from marpack.protocol.messages import MAX_MESSAGE, Answered, Dying, FromWorker, Load, Pipe, Trouble
 from marpack.runner.client import BatchResult, LoadError, Worker, wait
-from marpack.torchserve.messages import (
-    MAX_MESSAGE,
-    Answered,
-    Dying,
-    FromWorker,
-    Load,
-    Part,
-    Pipe,
-    Request,
-    Response,
-    Trouble,
-)
+from marpack.torchserve.http import Part, Request, Response
 
 HANDLER = textwrap.dedent(
     """

@@ -17,7 +17,7 @@ from marpack.runner.inputs import (
     why_refused,
 )
 from marpack.torchserve.frontend.headers import FormError, UnreadFormError
-from marpack.torchserve.messages import Part
+from marpack.torchserve.http import Part
 
 
 @pytest.fixture

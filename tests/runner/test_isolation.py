@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from marpack.errors import UsageError
+from marpack.protocol.messages import Load
 from marpack.runner.inputs import Input, RequestDefaults, unreadable
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.results import Result, answered_inputs
-from marpack.torchserve.messages import Load
 
 HANDLER = textwrap.dedent(
     """

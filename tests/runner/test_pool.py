@@ -5,9 +5,10 @@ import pytest
 from workers import launch
 
 from marpack.errors import ClosedError
+from marpack.protocol.messages import Load
 from marpack.runner.client import LoadError
 from marpack.runner.pool import LocalPool, PoolSettings, SpareWorkers
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.http import Part, Request
 
 HANDLER = textwrap.dedent(
     """

@@ -11,7 +11,7 @@ from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.runner.replay import check_requests, recorded_inputs
 from marpack.runner.results import batched, run
-from marpack.torchserve.messages import Part, Response
+from marpack.torchserve.http import Part, Response
 
 
 def replayed(tmp_path: Path, *requests: dict[str, Any]) -> list[Input]:

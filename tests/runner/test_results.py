@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from marpack.protocol.messages import Access, Loaded, Touched, Trouble
 from marpack.runner.client import BatchResult
 from marpack.runner.results import Body, Percentiles, Reservoir, Result, RunStatistics, needs_of, results_of
-from marpack.torchserve.messages import Access, Loaded, Response, Touched, Trouble
+from marpack.torchserve.http import Response
 
 
 def result(**values: Any) -> Result:

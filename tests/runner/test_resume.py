@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from marpack.archive.reader import open_archive
 from marpack.errors import ResumeMismatchError, UsageError
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load, Trouble
 from marpack.runner.inputs import Input, RequestDefaults, data_inputs, request_id
 from marpack.runner.results import Result
 from marpack.runner.resume import LoggedResult, ResultsLog, RunDigests, request_digest
 from marpack.runner.session import PreparedModel, prepare
-from marpack.torchserve.messages import Load, Part, Request, Response, Trouble
+from marpack.torchserve.http import Part, Request, Response
 
 NAMES = st.lists(st.text(min_size=1, max_size=3), max_size=20)
 RUN = RunDigests("sha256:aa", "bb")

@@ -13,6 +13,8 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, DeviceUnavailableError, TorchrunError, UsageError
 from marpack.findings import Severity
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load, Loaded
+from marpack.protocol.targets import Target
 from marpack.runner.session import (
     Device,
     LoadProgress,
@@ -22,8 +24,6 @@ from marpack.runner.session import (
     sequence_warning,
     target_of,
 )
-from marpack.torchserve.messages import Load, Loaded
-from marpack.torchserve.targets import Target
 
 
 @pytest.mark.parametrize(

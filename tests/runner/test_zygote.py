@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from workers import predict
 
+from marpack.protocol.messages import Load
 from marpack.runner import zygote as module
 from marpack.runner.client import Worker
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.runner.zygote import ForkedChild, Zygote, uses_torch
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.http import Part, Request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is a new process")
 
@@ -48,7 +49,7 @@ KILLED = textwrap.dedent(
     import sys, time
     from marpack.runner.client import Worker
     from marpack.runner.zygote import Zygote
-    from marpack.torchserve.messages import Load
+    from marpack.protocol.messages import Load
 
     zygote = Zygote(None)
     zygote.start()

@@ -9,12 +9,13 @@ from typing import Any
 
 from lazy import pa, pq
 
+from marpack.protocol.messages import Trouble
 from marpack.runner.client import BatchResult
 from marpack.runner.pool import Batch
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.plan import ScorePlan
 from marpack.scoring.tables import plan_tables
-from marpack.torchserve.messages import Response, Trouble
+from marpack.torchserve.http import Response
 
 TEXT = RowMapping(text="t", keep=("id",))
 

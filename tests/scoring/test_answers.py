@@ -7,8 +7,9 @@ import pytest
 from lazy import pa
 
 from marpack.errors import UsageError
+from marpack.protocol.messages import Frame, Trouble
 from marpack.scoring.answers import AnswerColumns, AnswerField, Failure, FieldType, failure_of
-from marpack.torchserve.messages import Frame, Response, Trouble
+from marpack.torchserve.http import Response
 
 OK = Response(status=200, body=b'{"label": "cat", "probs": [0.5, 0.25], "a": {"b": 3}, "odd.key": true, "none": null}')
 

@@ -12,6 +12,7 @@ from lazy import pa, pq
 from scoring.small_tables import TEXT, InProcessPool, echo, plan_of, table, written
 
 from marpack.errors import OutputError, UsageError
+from marpack.protocol.messages import Load
 from marpack.runner.client import BatchResult, Worker
 from marpack.runner.pool import Batch, PoolSettings
 from marpack.runner.session import Session
@@ -20,7 +21,7 @@ from marpack.scoring.mapping import RowMapping
 from marpack.scoring.parts import OutputFolder
 from marpack.scoring.plan import PartFormat, ScorePlan
 from marpack.scoring.summary import ErrorBound, ScoreProgress, ScoreSettings, ScoreSummary
-from marpack.torchserve.messages import Load, Response
+from marpack.torchserve.http import Response
 
 ECHO = RowMapping(text="t", keep=("id",), select={"echo": "echo"})
 

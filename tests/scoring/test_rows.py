@@ -23,7 +23,7 @@ from marpack.scoring.answers import FieldType
 from marpack.scoring.batches import UnreadableValue
 from marpack.scoring.mapping import RowMapping
 from marpack.scoring.rows import RowRequests, _prefetched
-from marpack.torchserve.messages import Request
+from marpack.torchserve.http import Request
 
 
 def rows(mapping: RowMapping, **columns: Any) -> list[Input]:

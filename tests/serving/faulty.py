@@ -245,6 +245,7 @@ def served(
 def main(archive: str, given: str) -> int:
     from marpack.errors import MarpackError
     from marpack.project.source import resolve
+    from marpack.protocol.messages import Load
     from marpack.runner.client import Worker
     from marpack.runner.session import prepare
     from marpack.serving.http import FrontSettings
@@ -253,7 +254,6 @@ def main(archive: str, given: str) -> int:
     from marpack.serving.models import ModelPlan
     from marpack.serving.server import Server, ServerOptions, serve
     from marpack.serving.settings import Address, ModelSettings
-    from marpack.torchserve.messages import Load
 
     settings = json.loads(given)
     loads = itertools.count(1)

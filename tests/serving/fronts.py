@@ -15,7 +15,7 @@ from marpack.serving.listener import ServerListener, ServerStatistics
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.registry import Registry
 from marpack.serving.settings import Address
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 LIMIT = 1000  # bytes of a request's body
 LARGE = 8 << 20  # bytes of a large answer: more than any socket's buffers take

@@ -12,6 +12,7 @@ from aiohttp import web
 from PIL import Image, ImageDraw
 
 from marpack.json_text import to_json
+from marpack.protocol.messages import Frame, Trouble
 from marpack.render.serve import Page
 from marpack.runner.inputs import RequestDefaults
 from marpack.runner.results import AnsweredInput, Result, body_of
@@ -24,7 +25,6 @@ from marpack.serving.page import (
     PageState,
     tried_answer,
 )
-from marpack.torchserve.messages import Frame, Trouble
 
 HOSTILE = """<img src=x onerror="document.title='taken'">'; $(touch taken) &amp; a/b\n"""
 PARTS = {"name": str, "version": str}

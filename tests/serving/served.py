@@ -15,6 +15,7 @@ from typing import Any
 from workers import launch
 
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load, Trouble
 from marpack.serving.http import FrontSettings
 from marpack.serving.listener import ServerListener
 from marpack.serving.loading import ModelLoader
@@ -22,7 +23,6 @@ from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import ModelState
 from marpack.serving.server import Server, ServerOptions
 from marpack.serving.settings import Address, ModelSettings
-from marpack.torchserve.messages import Load, Trouble
 
 ANYWHERE = Address("127.0.0.1", 0)
 LOADER = ModelLoader(load=Load(model_dir=""), settings=ModelSettings(leave_timeout=1), spawn=lambda _: launch)

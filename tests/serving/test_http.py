@@ -15,7 +15,7 @@ from marpack.serving.api import Call, Route
 from marpack.serving.connections import room_for
 from marpack.serving.http import Front, FrontSettings, Reply
 from marpack.serving.settings import Address
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 
 CHUNKED = "transfer-encoding: chunked"
 nightly = pytest.mark.nightly(reason="a second of a slow client each")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serving.fronts import in_loop
 
 from marpack.serving.jobs import BrokenOffError, Job, JobQueue, StreamedAnswer
-from marpack.torchserve.messages import Request, Response
+from marpack.torchserve.http import Request, Response
 from marpack.torchserve.response import NEXT
 
 NewJob = Callable[[], Job]

@@ -14,11 +14,11 @@ from marpack.archive.protocol import INDEX_NAME
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, ExitCode, TorchrunError, UsageError
 from marpack.project.source import ResolvedSource
+from marpack.protocol.messages import Load
 from marpack.serving.loading import Door, ModelLoader, ModelWishes
 from marpack.serving.models import ModelPlan
 from marpack.serving.properties import ModelProperties
 from marpack.serving.settings import ModelSettings
-from marpack.torchserve.messages import Load
 
 HANDLER = "def handle(data, context):\n    return data\n"
 

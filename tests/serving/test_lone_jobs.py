@@ -14,7 +14,7 @@ from marpack.serving.loading import ModelWishes
 from marpack.serving.metrics import ServerMetrics
 from marpack.serving.models import LoneJob, ServedModel
 from marpack.serving.workers import WorkerState
-from marpack.torchserve.messages import Request
+from marpack.torchserve.http import Request
 
 
 class Taker:

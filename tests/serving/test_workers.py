@@ -12,11 +12,12 @@ from serving.faulty import HANDLER
 from serving.fronts import eventually, in_loop
 
 from marpack.errors import MarpackError
+from marpack.protocol.messages import Load, Loaded
 from marpack.runner.client import BatchResult, Worker
 from marpack.serving import workers
 from marpack.serving.jobs import Batch, Job
 from marpack.serving.workers import ServedWorker, WorkerState
-from marpack.torchserve.messages import Load, Loaded, Part, Request, Response
+from marpack.torchserve.http import Part, Request, Response
 
 
 class Owner:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.messages import Response
+from marpack.torchserve.http import Response
 from marpack.torchserve.response import (
     AnswerTooLarge,
     BrokenFrame,

@@ -1,7 +1,7 @@
 import pytest
 
 from marpack.torchserve.context import decode_part, processor_of, row_of
-from marpack.torchserve.messages import Part, Request
+from marpack.torchserve.http import Part, Request
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.messages import Response, ResponseChunk
+from marpack.torchserve.http import Response, ResponseChunk
 from marpack.torchserve.response import NEXT, AnswerTooLarge, FrontendRefusal
 from marpack.torchserve.streaming import (
     ChunkSocket,

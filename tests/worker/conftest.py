@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from marpack.torchserve import diagnostics
-from marpack.torchserve.messages import Trouble
+from marpack.protocol import diagnostics
+from marpack.protocol.messages import Trouble
 
 
 @pytest.fixture(autouse=True)

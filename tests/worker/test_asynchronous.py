@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 from workers import launch
 
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
 from marpack.runner.client import BatchResult
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.torchserve.messages import Load, Part, Request
-from marpack.torchserve.targets import Target
+from marpack.torchserve.http import Part, Request
 
 HANDLER = textwrap.dedent(
     """
@@ -37,7 +38,7 @@ HANDLER = textwrap.dedent(
             self.context.kept = getattr(self.context, "kept", 0) + 1
             return str(self.context.kept)
         async def target(self):
-            from marpack.torchserve.targets import settings_of
+            from marpack.protocol.targets import settings_of
             return settings_of(self.context).target.value
         async def teapot(self):
             self.context.set_response_status(418, "tea", 0)

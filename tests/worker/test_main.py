@@ -5,7 +5,8 @@ import os
 import pytest
 from workers import predict, started
 
-from marpack.torchserve.messages import Load, Request
+from marpack.protocol.messages import Load
+from marpack.torchserve.http import Request
 from marpack.worker.__main__ import bound_spinning
 
 NAMES = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")

@@ -1,6 +1,6 @@
 import pytest
 
-from marpack.torchserve.messages import Load
+from marpack.protocol.messages import Load
 from marpack.worker.model_loader import HandlerLoader
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from workers import predict
 
+from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.http import Part, Request
 
 # The connection is made by libc, which raises no audit event; the second one is to the handler's own server.
 HANDLER = """
@@ -33,7 +34,8 @@ def handle(data, context):
 ORPHAN = """
 import os, sys, time
 from marpack.runner.client import Worker
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.protocol.messages import Load
+from marpack.torchserve.http import Part, Request
 worker = Worker.spawn(offline=True)
 worker.load(Load(model_dir=sys.argv[1]))
 worker.submit((Request(id="a", parts=(Part("body", b""),)),))

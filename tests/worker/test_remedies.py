@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from marpack.protocol.messages import Load
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.http import Part, Request
 from marpack.worker.handlers.base import BaseHandler
 from marpack.worker.remedies import Remedy, hint_in_request, note_gap, remedy_for
 from marpack.worker.trouble import flatten
@@ -163,7 +164,8 @@ def test_a_body_that_is_taken_for_bytes(tmp_path: Path, line: str, body: object,
 UNSET = "self.{} is set by BaseHandler.initialize: call super().initialize(context) in yours"
 OWN = """
 from marpack.runner.pool import LocalPool, PoolSettings
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.protocol.messages import Load
+from marpack.torchserve.http import Part, Request
 from marpack.worker.handlers.base import BaseHandler
 class Own(BaseHandler):
     def ask(self):

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from marpack.torchserve import diagnostics
+from marpack.protocol import diagnostics
 from marpack.worker import startup
 from marpack.worker.startup import ShadowingError, prepare, set_torchrun_environment
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from marpack.protocol.messages import Load
 from marpack.runner.client import Worker
-from marpack.torchserve.messages import Load, Part, Request
+from marpack.torchserve.http import Part, Request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no subreapers")
 
@@ -55,7 +56,8 @@ PARENT = textwrap.dedent(
     """
     import sys, threading, time
     from marpack.runner.client import Worker
-    from marpack.torchserve.messages import Load, Part, Request
+    from marpack.protocol.messages import Load
+    from marpack.torchserve.http import Part, Request
 
     def ask():
         worker = Worker.spawn()

@@ -14,8 +14,9 @@ import pytest
 from gate.archives import launch
 from workers import predict
 
+from marpack.protocol.messages import Access, Load, Touched
 from marpack.runner.client import LoadError
-from marpack.torchserve.messages import Access, Load, Part, Request, Touched
+from marpack.torchserve.http import Part, Request
 
 SOURCE = """
 import os

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from marpack.errors import HandlerError
-from marpack.torchserve.messages import Trouble
+from marpack.protocol.messages import Trouble
 from marpack.torchserve.response import AnsweredTwice
 from marpack.worker.trouble import flatten, last_words, message_of
 

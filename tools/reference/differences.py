@@ -1,6 +1,6 @@
 """docs/reference/differences.md: the two targets, from the one table in the code."""
 
-from marpack.torchserve.targets import TargetDifference
+from marpack.protocol.targets import TargetDifference
 from tools.reference.page import NOTE, page
 
 

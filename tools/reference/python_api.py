@@ -146,8 +146,7 @@ def kind(hint: object) -> str:
     text = (
         getattr(hint, "__name__", "") if isinstance(hint, type) and not getattr(hint, "__args__", None) else str(hint)
     )
-    for prefix in ("marpack.torchserve.messages.", "marpack.findings.", "pathlib.", "typing.", "marpack.torchserve."):
-        text = text.replace(prefix, "")
+    text = re.sub(r"\b(marpack\.(protocol\.messages|torchserve\.http|torchserve|findings)|pathlib|typing)\.", "", text)
     return text.replace("|", "\\|")
 
 

@@ -13,7 +13,7 @@ from marpack.gate.candidate import Candidate
 from marpack.gate.sample_runner import Sample, SampleRunner
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
 from marpack.runner.results import Result
-from marpack.torchserve.messages import Part, Request
+from marpack.torchserve.http import Part, Request
 from marpack.torchserve.stock import BUILT_INS
 
 _SAMPLES = 3

@@ -9,8 +9,8 @@ from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, judged, problem
 from marpack.project.schema import Allowance
+from marpack.protocol.messages import Access, Touched
 from marpack.runner.results import needs_of
-from marpack.torchserve.messages import Access, Touched
 
 _KEYS = {Access.RESOLVE: Access.CONNECT}  # kind → its key in marpack.yaml, where that is another
 

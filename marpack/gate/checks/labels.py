@@ -8,8 +8,8 @@ from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.compare import value_of
 from marpack.gate.verdicts import CheckOutcome, judged, problem, skipped
+from marpack.protocol.messages import ModelOutput
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
-from marpack.torchserve.messages import ModelOutput
 from marpack.torchserve.stock import BUILT_INS
 
 _NUMBERED = re.compile(r"(class|label|idx|index)?[ _-]?\d+", re.IGNORECASE)

@@ -6,9 +6,9 @@ from marpack.errors import TorchrunError, WorkerError
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, error_problem, failed, judged, problem
+from marpack.protocol.messages import Trouble
 from marpack.runner.client import LoadError
 from marpack.runner.session import misplaced
-from marpack.torchserve.messages import Trouble
 
 # What the server skips in silence and the author did not ask for.
 _GRAVE = {"not-compiled", "compile-failed", "backend-missing"}

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, counted, judged
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 
 
 def run(candidate: Candidate) -> CheckOutcome:

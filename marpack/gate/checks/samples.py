@@ -7,8 +7,8 @@ from marpack.gate.candidate import Candidate
 from marpack.gate.expectations import shortfalls
 from marpack.gate.sample_runner import Sample
 from marpack.gate.verdicts import CheckOutcome, Verdict, counted, judged, problem, skipped
+from marpack.protocol.messages import Trouble
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
-from marpack.torchserve.messages import Trouble
 from marpack.torchserve.ts_util import PredictionException
 
 

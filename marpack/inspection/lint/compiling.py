@@ -6,7 +6,7 @@ from typing import Any
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.model_loading import LintContext
-from marpack.torchserve.targets import TargetDifference
+from marpack.protocol.targets import TargetDifference
 
 SHAPE = Code(
     "pt2-shape",

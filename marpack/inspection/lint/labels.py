@@ -10,9 +10,9 @@ from marpack.inspection.lint.classes import LocalClass, ServerClass
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.model_loading import LintContext
 from marpack.inspection.syntax import walk
+from marpack.protocol.targets import TargetDifference
 from marpack.torchserve.labels import LABELS_NAME, LabelsFault, json_kind, parse_labels
 from marpack.torchserve.stock import TOPK, built_in_of
-from marpack.torchserve.targets import TargetDifference
 
 MAX_LABELS = 16 << 20  # bytes
 

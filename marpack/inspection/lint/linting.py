@@ -26,7 +26,7 @@ from marpack.inspection.lint.requirements import requirements_of
 from marpack.inspection.lint.shadows import check_shadows
 from marpack.inspection.lint.undefined_names import check_names
 from marpack.inspection.lint.weights import WeightsCheck
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 
 MAX_FINDINGS = 100  # of one rule; who has more has seen enough
 

@@ -25,9 +25,9 @@ from marpack.inspection.lint.files import Files, Module, broken
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.requirements import Requirements
 from marpack.inspection.syntax import Broken, dotted_name, own_nodes, walk
+from marpack.protocol.targets import Target
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import never_found
-from marpack.torchserve.targets import Target
 
 MANIFEST = "MAR-INF/MANIFEST.json: model.modelFile"
 

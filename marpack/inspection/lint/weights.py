@@ -11,7 +11,7 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.model_loading import LintContext, check_keys_of_state, lighter
 from marpack.inspection.syntax import walk
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.weights import legacy
 from marpack.weights.detect import Recognized, recognize
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat

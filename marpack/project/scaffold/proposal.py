@@ -29,9 +29,9 @@ from marpack.project.scaffold.folder_scan import (
 )
 from marpack.project.scaffold.template import Template, load_template, render
 from marpack.project.scaffold.write_files import Conversion, Source
+from marpack.protocol.targets import Target
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import TOPK
-from marpack.torchserve.targets import Target
 from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import FORMATS, WeightsFormat
 

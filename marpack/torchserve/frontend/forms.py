@@ -34,7 +34,7 @@ from marpack.torchserve.frontend.multipart_headers import (
     split_header,
     unquoted,
 )
-from marpack.torchserve.messages import MAX_BODY, Part, Request
+from marpack.torchserve.http import MAX_BODY, Part, Request
 
 _MIXED = "multipart/mixed"
 _PLAIN_ENCODINGS = {"7bit", "8bit", "binary"}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from marpack.torchserve.messages import Part
+from marpack.torchserve.http import Part
 
 _LIMIT = 8192  # bytes of all header lines, without their ends: as many are too many
 _BETWEEN = len(": ")

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from marpack.torchserve.context import Context, RequestProcessor
 from marpack.torchserve.frontend.headers import FormError, TooLargeError
-from marpack.torchserve.messages import Response, Trouble
+from marpack.torchserve.http import Response
 
 # Statuses under which HTTP carries no body.
 _BODILESS = {204, 205, 304}
@@ -141,15 +141,6 @@ class Sequences(Struct, frozen=True):
     def refusals(self, count: int) -> tuple[Response, ...]:
         """Return what clients get instead."""
         return (error_response(500, _NO_LOCK, kind="NullPointerException"),) * count
-
-    def why_stuck(self) -> Trouble:
-        """Return what is behind it."""
-        return Trouble(
-            kind="no-idle-time",
-            stage="handle",
-            message="with sequenceBatching the server needs to know how long a sequence may be idle",
-            hint="set sequenceMaxIdleMSec: 60000 (or another time in ms) in the model config",
-        )
 
     def enter(self, request: RequestProcessor, context: Context) -> None:
         """Begin a sequence with a request that names none, as the frontend does."""

@@ -51,7 +51,7 @@ TABLE: dict[str, dict[str, str]] = {
     "ts.handler_utils.utils": _PIECES | _in(_UTIL, "import_class"),
     "ts.handler_utils.timer": _in(f"{_HANDLERS}.timing", "timed"),
     "ts.handler_utils.micro_batching": _in(
-        "marpack.torchserve.micro_batching", "MicroBatching", "WorkerThread", "HANDLER_METHODS"
+        "marpack.worker.handlers.micro_batching", "MicroBatching", "WorkerThread", "HANDLER_METHODS"
     ),
     "ts.handler_utils.text_utils": _in(f"{_HANDLERS}.text_pipeline", "get_tokenizer", "ngrams_iterator"),
     "ts.handler_utils.hf_batch_streamer": _in(f"{_HANDLERS}.batch_streamer", "TextIteratorStreamerBatch"),

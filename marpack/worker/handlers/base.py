@@ -13,8 +13,8 @@ import torch
 from torch import profiler
 
 from marpack.errors import MissingExtraError
-from marpack.torchserve.diagnostics import Explained, note, tell_output
-from marpack.torchserve.targets import keep_settings, settings_of
+from marpack.protocol.diagnostics import Explained, note, tell_output
+from marpack.protocol.targets import keep_settings, settings_of
 from marpack.worker.handlers import loading
 from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
 from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
@@ -79,6 +79,9 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     Authors override `initialize`, `preprocess`, `inference` and `postprocess`; what they call or override here has
     the server's names, arguments and exceptions.
     """
+
+    # `vars` shows the server's attributes alone; marpack's settings of the handler are in a slot.
+    __slots__ = ("__dict__", "__weakref__", "_marpack_settings")
 
     # The server's modules of the image handlers import torchvision, and with it its operators.
     _marpack_imports_torchvision = False

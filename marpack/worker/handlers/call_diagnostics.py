@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from marpack.torchserve.diagnostics import attempt, note
+from marpack.protocol.diagnostics import attempt, note
 
 _COMPILER = ("torch._dynamo", "torch._inductor")
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from marpack.errors import WeightsError
-from marpack.torchserve.diagnostics import Explained, note
-from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
-from marpack.torchserve.targets import HandlerSettings, TargetDifference, settings_for
+from marpack.protocol.diagnostics import Explained, note
+from marpack.protocol.targets import HandlerSettings, TargetDifference, settings_for
+from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping, map_class_to_label
 from marpack.weights.kind import WeightsFormat
 from marpack.worker.handlers.interfaces import DeviceHandler, Document, LoadableHandler
 from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
@@ -172,4 +172,20 @@ def load_labels(model_dir: str) -> dict[str, str] | None:
     except (ValueError, LookupError, LabelError) as error:  # broken JSON, no text, an empty list, another shape
         hint = 'write {"0": "cat", "1": "dog"} as UTF-8 without a byte order mark'
         note("labels-unreadable", f"{LABELS_NAME} cannot be used: {error}", stage="initialize", hint=hint)
+        raise
+
+
+def label_rows(
+    rows: list[list[Any]],  # Any: probabilities, or a detector's boxes
+    mapping: dict[str, str] | None,
+    classes: list[list[int]] | None = None,
+) -> list[dict[str, Any]]:
+    """Return one `{label: value}` per row; raises KeyError for a class without a label, after noting it."""
+    try:
+        return map_class_to_label(rows, mapping, classes)
+    except KeyError as error:
+        number = error.args[0]
+        hint = f'add "{number}" to {LABELS_NAME}, or check that the labels belong to these weights'
+        message = f"the model answers with class {number}, and {LABELS_NAME} names {len(mapping or ())} others"
+        note("labels-gap", message, stage="postprocess", hint=hint)
         raise

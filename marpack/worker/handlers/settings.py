@@ -3,8 +3,8 @@
 from typing import Any
 
 from marpack.errors import HandlerError
-from marpack.torchserve.diagnostics import note
-from marpack.torchserve.targets import TargetDifference, settings_for
+from marpack.protocol.diagnostics import note
+from marpack.protocol.targets import TargetDifference, settings_for
 from marpack.worker.handlers.transforms import ImageNet
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.torchserve.diagnostics import Explained, note, tell_output
-from marpack.torchserve.labels import named
-from marpack.torchserve.targets import Target, TargetDifference, settings_for
+from marpack.protocol.diagnostics import Explained, note, tell_output
+from marpack.protocol.targets import Target, TargetDifference, settings_for
 from marpack.worker.handlers import text_pipeline
 from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Model, Rows, Value
+from marpack.worker.handlers.loading import label_rows
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.text_pipeline import expand, note_batch, note_no_text, note_no_words, offsets_of, text_of
 from marpack.worker.loaders import torch_save
@@ -231,7 +231,7 @@ class TextClassifier(TextHandler):
         tell_output(data, classes=True)
         with explained_output("logits [N, K]", data):
             probabilities = softmax(data).tolist()
-        return named(probabilities, self.mapping)
+        return label_rows(probabilities, self.mapping)
 
     def get_insights(self, text_preprocess: Prepared, _: Value, target: Value = 0) -> list[dict[str, Value]]:
         """Return `importances` of the text's n-grams for the class `target`, and the `words` they are made of."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any
 
-from marpack.torchserve.diagnostics import note
+from marpack.protocol.diagnostics import note
 
 MARKUP = re.compile(r"<.*?>|&([a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});")  # handlers import it as CLEANUP_REGEX
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

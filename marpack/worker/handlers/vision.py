@@ -12,12 +12,12 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch.nn import functional
 
-from marpack.torchserve.diagnostics import Explained, note, tell_output
-from marpack.torchserve.labels import named
-from marpack.torchserve.targets import TargetDifference
+from marpack.protocol.diagnostics import Explained, note, tell_output
+from marpack.protocol.targets import TargetDifference
 from marpack.worker.handlers.base import BaseHandler, Deferred
 from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
 from marpack.worker.handlers.interfaces import HandlerContext, Rows, Value
+from marpack.worker.handlers.loading import label_rows
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.timing import timed
 from marpack.worker.handlers.transforms import Compose, ImageNet, ToTensor
@@ -183,7 +183,7 @@ class ImageClassifier(VisionHandler):
             probabilities = functional.softmax(data, dim=1)
         clamp = better(self, TargetDifference.TOPK_CLAMPED)
         values, classes = top(probabilities, self.topk, clamp=clamp)
-        return named(values.tolist(), self.mapping, classes.tolist())
+        return label_rows(values.tolist(), self.mapping, classes.tolist())
 
 
 def top(probabilities: torch.Tensor, topk: int, *, clamp: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -230,6 +230,6 @@ class ObjectDetector(VisionHandler):
 def _kept(found: Detections, sure: torch.Tensor, mapping: dict[str, str] | None) -> list[dict[str, Any]]:
     boxes, labels, scores = (found[key][sure].tolist() for key in ("boxes", "labels", "scores"))
     return [
-        named([[box]], mapping, [[label]])[0] | {"score": score}
+        label_rows([[box]], mapping, [[label]])[0] | {"score": score}
         for box, label, score in zip(boxes, labels, scores, strict=False)  # as on the server
     ]

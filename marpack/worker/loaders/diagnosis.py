@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 from marpack.errors import MarpackError
-from marpack.torchserve.diagnostics import attempt, note
+from marpack.protocol.diagnostics import attempt, note
 from marpack.weights.detect import detect
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.torch_zip import TorchZip

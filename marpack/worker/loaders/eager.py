@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from marpack.errors import HandlerError, WeightsError
-from marpack.torchserve.diagnostics import Explained, note
+from marpack.protocol.diagnostics import Explained, note
 from marpack.torchserve.ts_util import list_classes_from_module
 from marpack.worker.loaders.registry import Job
 

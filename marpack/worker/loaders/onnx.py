@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from marpack.errors import HandlerError
-from marpack.torchserve.diagnostics import Explained, note
+from marpack.protocol.diagnostics import Explained, note
 from marpack.weights.onnx import ProtobufError, read_header
 from marpack.worker.loaders.registry import Job
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
-from marpack.torchserve.diagnostics import Explained, note
+from marpack.protocol.diagnostics import Explained, note
 from marpack.worker.loaders.registry import Job
 
 File = str | os.PathLike[str] | IO[bytes]

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from marpack.archive.manifest import Manifest, ManifestModel
 from marpack.findings import Finding
 from marpack.inspection.lint.linting import lint
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 
 # A class and a function that a server is content with.
 CLASS = """\

@@ -4,7 +4,7 @@
 from inspection.lint.case import BASE, CLASS, FUNCTION, NET, Case
 from inspection.lint.weights_files import bytes_of, weights
 
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 
 EAGER = {"serialized_file": "model.pt", "model_file": "model.py"}
 SERIALIZED = {"serialized_file": "model.pt"}

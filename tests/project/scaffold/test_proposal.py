@@ -12,7 +12,7 @@ from marpack.findings import Severity
 from marpack.project.scaffold.folder_scan import LabelsFile, Survey, Weights, survey
 from marpack.project.scaffold.proposal import Answers, Proposal, assemble, propose
 from marpack.project.scaffold.write_files import Conversion
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import StoredTensor, Tensor

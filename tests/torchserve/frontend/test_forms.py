@@ -5,7 +5,7 @@ import pytest
 from marpack.torchserve.frontend.forms import FORM_TYPE, parts_of, receive
 from marpack.torchserve.frontend.headers import FormError, HeadError, TooLargeError
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.messages import Part, Request
+from marpack.torchserve.http import Part, Request
 
 URLENCODED = "application/x-www-form-urlencoded"
 

@@ -2,7 +2,7 @@ import pytest
 
 from marpack.torchserve.frontend.headers import HeadError, TooLargeError, bare_type, check_fields, received
 from marpack.torchserve.frontend.http_response import refusal
-from marpack.torchserve.messages import Part
+from marpack.torchserve.http import Part
 
 
 @pytest.mark.parametrize(

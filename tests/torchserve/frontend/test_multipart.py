@@ -9,7 +9,7 @@ from marpack.torchserve.frontend.forms import parts_of
 from marpack.torchserve.frontend.headers import FormError, UnreadFormError
 from marpack.torchserve.frontend.http_response import refusal
 from marpack.torchserve.frontend.multipart_headers import _CHARSETS, part_type
-from marpack.torchserve.messages import Part
+from marpack.torchserve.http import Part
 
 MULTIPART = "multipart/form-data; boundary=XX"
 NAMED = 'Content-Disposition: form-data; name="a"'

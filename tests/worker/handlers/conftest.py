@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from marpack.protocol.targets import HandlerSettings, Target, keep_settings
 from marpack.torchserve.context import Context, RequestProcessor
-from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
 
 
 class Metrics:

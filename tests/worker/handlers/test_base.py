@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.worker.handlers import base, timing
 from marpack.worker.handlers.base import BaseHandler
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from worker.handlers.make_reference import FOLDER
 
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.worker.handlers.vision import ImageSegmenter, ObjectDetector
 
 

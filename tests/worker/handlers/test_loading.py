@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from marpack.errors import WeightsError
-from marpack.torchserve.messages import Load
-from marpack.torchserve.targets import Target
+from marpack.protocol.messages import Load
+from marpack.protocol.targets import Target
 from marpack.worker.handlers.base import BaseHandler
 from marpack.worker.handlers.loading import NoLoaderError, NoWeightsError
 from marpack.worker.loaders.compilation import CompileError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
 from marpack.worker.handlers import text, text_pipeline
 from marpack.worker.handlers.text import TextClassifier, TextHandler, VocabularyError, VocabularyMissingError
 

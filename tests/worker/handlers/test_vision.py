@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from worker.handlers.make_reference import FOLDER
 
-from marpack.torchserve.diagnostics import drain_outputs
-from marpack.torchserve.messages import ModelOutput
-from marpack.torchserve.targets import Target
+from marpack.protocol.diagnostics import drain_outputs
+from marpack.protocol.messages import ModelOutput
+from marpack.protocol.targets import Target
 from marpack.worker.handlers.vision import ImageClassifier, ObjectDetector
 
 

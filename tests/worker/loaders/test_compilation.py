@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from marpack.torchserve import diagnostics
+from marpack.protocol import diagnostics
 from marpack.worker.loaders.compilation import CompileError, Pt2Error, compiled, explained, options_of
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from marpack.torchserve.diagnostics import attempt, milliseconds_since
+from marpack.protocol.diagnostics import attempt, milliseconds_since
+from marpack.protocol.targets import TargetDifference, settings_for
 from marpack.torchserve.response import WorkerDeath
-from marpack.torchserve.targets import TargetDifference, settings_for
 
 HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from marpack.torchserve.messages import ModelOutput, Trouble
+from marpack.protocol.messages import ModelOutput, Trouble
 
 _MAX_COUNT = 100  # a handler may be called a million times between two drains
 _collected: list[Trouble] = []

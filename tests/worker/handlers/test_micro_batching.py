@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from marpack.protocol.targets import HandlerSettings, Target, keep_settings
 from marpack.torchserve.context import Context
-from marpack.torchserve.micro_batching import MicroBatching
 from marpack.torchserve.response import WorkerDeath
-from marpack.torchserve.targets import HandlerSettings, Target, keep_settings
+from marpack.worker.handlers.micro_batching import MicroBatching
 
 
 class Slow:
@@ -133,7 +133,8 @@ class Metrics:
 @pytest.mark.parametrize(("target", "fate"), [(Target.TORCHSERVE, WorkerDeath), (Target.MARPACK, KeyError)])
 def test_a_failing_stage_hangs_the_server_and_is_told_by_marpack(target: Target, fate: type[BaseException]):
     handler = Slow()
-    keep_settings(handler, HandlerSettings(target))
+    handler.context = Context("m", "/m", {}, 1, None, "0.12.0")
+    keep_settings(handler.context, HandlerSettings(target))
     batching = MicroBatching(handler, 1)
     with pytest.raises(fate):
         batching.handle([1, -1, 2])

@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from marpack.torchserve.diagnostics import (
+from marpack.protocol.diagnostics import (
     Explained,
     add_timing,
     attempt,
@@ -15,7 +15,7 @@ from marpack.torchserve.diagnostics import (
     note,
     tell_output,
 )
-from marpack.torchserve.messages import ModelOutput, Trouble
+from marpack.protocol.messages import ModelOutput, Trouble
 
 
 def test_a_note_is_kept_once_and_until_it_is_told():

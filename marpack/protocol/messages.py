@@ -1,4 +1,4 @@
-"""Requests, answers, and the frames that carry them between parent and worker (contract §4, §5).
+"""The messages between parent and worker, and the pipe that carries them.
 
 Parent → child: `Load`, then any number of `Predict`. Child → parent: `Loaded` or `LoadFailed`, then for each
 `Predict` any number of `ResponseChunk` and one `Answered` or `Dying`. Exceptions never cross the boundary: they are
@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from marpack.torchserve.targets import Target
+from marpack.protocol.targets import Target
+from marpack.torchserve.http import MAX_BODY, Request, Response, ResponseChunk
 
-MAX_BODY = 6_553_500  # bytes: the server's max_request_size and max_response_size, where its operator sets no others
 DATA = "[DATA]"  # begins a line of `--show-data`
 METRICS = "[METRICS]"  # begins a metric's line
 # Bytes of a message to the parent, beside the answers that it may hold: tracebacks, and what was streamed before.
@@ -24,40 +24,6 @@ MAX_MESSAGE = 256 << 20
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16  # bytes read at once
 _GONE = (BrokenPipeError, ConnectionResetError)
-
-
-# What comes with every request is without the garbage collector's care (gc=False): none of it can hold itself.
-
-
-class Part(Struct, frozen=True, gc=False):
-    """One input parameter of a request, as the server's frontend hands it to the worker (contract §4)."""
-
-    name: str  # "body" for a raw body, else the form field's name
-    value: bytes
-    content_type: str = ""
-
-
-class Request(Struct, frozen=True, kw_only=True, gc=False):
-    """One request of a batch."""
-
-    id: str
-    parts: tuple[Part, ...]
-    headers: tuple[tuple[str, str], ...] = ()  # as sent, names untouched
-    url_path: str | None = ""  # what follows the version in the path; None: its route tells nothing of it
-    explain: bool | None = False  # sent to /explanations; None as above
-
-
-class Response(Struct, frozen=True, kw_only=True, gc=False):
-    """What the client receives for one request (contract §5)."""
-
-    status: int
-    body: bytes
-    phrase: str = ""
-    headers: tuple[tuple[str, str], ...] = ()  # those the handler set, content-type apart
-    content_type: str | None = None
-    pieces: tuple[bytes, ...] = ()  # streamed before the body
-    reset: bool = False  # the connection was reset instead of closed
-    failed: bool = False  # the server's own error, not the handler's answer
 
 
 class Frame(Struct, frozen=True):
@@ -164,12 +130,6 @@ class Dying(Struct, frozen=True, tag=True):
     trouble: Trouble
     responses: tuple[Response, ...] = ()  # of the rows before the one it dies of
     touched: tuple[Touched, ...] = ()
-
-
-class ResponseChunk(Struct, frozen=True, tag=True):
-    """One intermediate streamed answer, to all rows of the batch or some."""
-
-    responses: dict[int, Response]
 
 
 class ModelOutput(Struct, frozen=True):

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marpack.torchserve.messages import ForeignBytesError, Part, Pipe, Predict, Request
+from marpack.protocol.messages import ForeignBytesError, Pipe, Predict
+from marpack.torchserve.http import Part, Request
 
 Ends = tuple[Pipe, Pipe]
 SIZES = [0, 1, (1 << 16) - 1, 1 << 16, 3 << 20]

@@ -1,20 +1,20 @@
-"""Whose behaviour an answer shows, where the two targets differ, and what else was decided for a handler."""
+"""The two targets, the points where they differ, and the settings of a handler."""
 
-import weakref
-from collections.abc import Callable
 from enum import Enum, StrEnum
 
 from msgspec import Struct
 
+_SLOT = "_marpack_settings"  # of torchserve.context.Context and worker.handlers.base.BaseHandler
+
 
 class Target(StrEnum):
-    """Whose behaviour is shown: the server's, its failures included, or marpack's own runtime."""
+    """The runtime that responses are those of: the server, its failures included, or marpack's own."""
 
     TORCHSERVE = "torchserve"
     MARPACK = "marpack"
 
     def has(self, difference: "TargetDifference") -> bool:
-        """Say whether marpack's better behaviour applies here."""
+        """Return whether marpack's own behaviour applies."""
         return self is Target.MARPACK and isinstance(difference, TargetDifference)
 
 
@@ -90,39 +90,28 @@ class TargetDifference(Enum):
 
 
 class HandlerSettings(Struct, frozen=True):
-    """What was decided before the handler was made."""
+    """The options of a run that change how a handler loads and responds."""
 
     target: Target = Target.TORCHSERVE
     compile: bool = True  # --no-compile
     trust_pickle: bool = False  # --trust-pickle
 
 
-# Beside contexts and handlers, because their authors find on them only what the server puts there. By id, each with a
-# reference to the owner: another object can have the id of one that is gone.
-_KEPT: dict[int, tuple[Callable[[], object], HandlerSettings]] = {}
-
-
 def keep_settings(owner: object, settings: HandlerSettings) -> None:
-    """Keep the settings of a context or a handler for as long as it exists."""
-    key = id(owner)
-    try:
-        _KEPT[key] = weakref.ref(owner, lambda _: _KEPT.pop(key, None)), settings
-    except TypeError:  # it forbids weak references: a worker has one handler, which stays
-        _KEPT[key] = (lambda: owner), settings
+    """Keep the settings with a Context or a BaseHandler.
 
-
-def settings_for(handler: object) -> HandlerSettings:
-    """Return the settings of a handler, whether or not its author calls BaseHandler's `initialize` and `handle`."""
-    return _kept_for(handler) or settings_of(getattr(handler, "context", None))
+    Both have a slot for them: `vars` shows authors only the attributes that the server sets.
+    """
+    setattr(owner, _SLOT, settings)
 
 
 def settings_of(context: object) -> HandlerSettings:
-    """Return the settings of a context; a mock has none, and shows the server's behaviour."""
-    return _kept_for(context) or HandlerSettings()
+    """Return a context's settings; those of the server's behaviour for an author's mock."""
+    kept = getattr(context, _SLOT, None)
+    return kept if isinstance(kept, HandlerSettings) else HandlerSettings()
 
 
-def _kept_for(owner: object) -> HandlerSettings | None:
-    kept = _KEPT.get(id(owner))
-    if kept is None or kept[0]() is not owner:
-        return None
-    return kept[1]
+def settings_for(handler: object) -> HandlerSettings:
+    """Return a handler's settings, also if its author does not call BaseHandler's `initialize` and `handle`."""
+    kept = getattr(handler, _SLOT, None)
+    return kept if isinstance(kept, HandlerSettings) else settings_of(getattr(handler, "context", None))

@@ -1,13 +1,15 @@
 """Every row of the table of differences is held by tests for both targets; this one holds the table against them."""
 
 import ast
-import gc
+import copy
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
-from marpack.torchserve.targets import (
+from marpack.protocol.targets import (
     HandlerSettings,
     Target,
     TargetDifference,
@@ -15,11 +17,12 @@ from marpack.torchserve.targets import (
     settings_for,
     settings_of,
 )
+from marpack.torchserve.context import Context
 
 TESTS = Path(__file__).parents[1]
 CLASSIFIER, LOADING = "worker/handlers/test_vision.py", "worker/handlers/test_loading.py"
 TEXT, DETECTOR = "worker/handlers/test_text.py", "worker/handlers/test_detector_and_segmenter.py"
-RUN, MICRO = "cli/test_run.py", "torchserve/test_micro_batching.py"
+RUN, MICRO = "cli/test_run.py", "worker/handlers/test_micro_batching.py"
 ASYNC = "worker/test_asynchronous.py"
 
 # row → the test that shows the server's way, and the one that shows marpack's
@@ -70,45 +73,19 @@ def test_only_marpacks_own_target_has_differences():
     assert all(difference.what and difference.torchserve and difference.marpack for difference in TargetDifference)
 
 
-class Plain:
-    pass
-
-
-class Slotted:
-    """Forbids weak references, as a handler that its author gave slots."""
-
-    __slots__ = ("context",)
-
-
-@pytest.mark.parametrize("kind", [Plain, Slotted])
-def test_no_object_gets_the_settings_of_one_that_is_gone(kind: type):
+def test_settings_belong_to_their_own_context_and_show_in_none_of_its_attributes():
+    context, other = (Context("m", "/m", {}, 1, None, "0.12.0") for _ in range(2))
+    before = dict(vars(context))
     settings = HandlerSettings(Target.MARPACK, trust_pickle=True)
-    for _ in range(100):
-        trusted = kind()
-        keep_settings(trusted, settings)
-        assert settings_for(trusted) is settings_of(trusted) is settings
-        del trusted
-        others = [kind() for _ in range(10)]  # of which one takes the memory, and so the id, of what was freed
-        assert {settings_for(each) for each in others} == {HandlerSettings()}
-
-
-def test_an_object_that_is_gone_leaves_nothing_behind():
-    from marpack.torchserve import targets
-
-    gc.collect()  # what other tests left would go below
-    before = len(targets._KEPT)
-    many = [Plain() for _ in range(100)]
-    for each in many:
-        keep_settings(each, HandlerSettings(trust_pickle=True))
-        keep_settings(each, HandlerSettings())  # which replaces the first
-    assert {settings_of(each) for each in many} == {HandlerSettings()}
-    del each, many
-    gc.collect()
-    assert len(targets._KEPT) == before
+    keep_settings(context, settings)
+    assert settings_of(context) is settings_for(SimpleNamespace(context=context)) is settings
+    assert settings_of(copy.deepcopy(context)) == settings
+    assert settings_of(other) == settings_of(MagicMock()) == settings_for(object()) == HandlerSettings()
+    assert vars(context) == before
 
 
 def test_settings_are_found_in_every_thread():
-    owner, found = Slotted(), []
+    owner, found = Context("m", "/m", {}, 1, None, "0.12.0"), []
     keep_settings(owner, HandlerSettings(trust_pickle=True))
     thread = threading.Thread(target=lambda: found.append(settings_for(owner).trust_pickle))
     thread.start()

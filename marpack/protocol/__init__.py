@@ -1,0 +1,1 @@
+"""What parent and worker exchange: messages, diagnostics, and the settings of a handler."""
