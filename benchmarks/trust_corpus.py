@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from marpack.inspection.nested import NestedScan
+from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleScan, PickleVerdict, scan_of
 from marpack.weights.detect import recognize
 

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from marpack.api.requests import Asked
 from marpack.api.results import Answer, RunReport
 from marpack.findings import Finding
-from marpack.inspection.text_members import labels_of
+from marpack.inspection.members import labels_of
 from marpack.render.failure import Failure
 from marpack.render.run_json import head_of, trace_of
 from marpack.runner.client import LoadError

@@ -79,14 +79,14 @@ def inspect(options: InspectOptions, bar: Bar, *, parse_config: bool) -> Inspect
     """Return the contents and problems of an archive, and write its SBOM if the options name a file."""
     from marpack.archive.protocol import total_size
     from marpack.inspection import inspect as inspection
-    from marpack.inspection.text_members import is_elsewhere
+    from marpack.inspection.members import is_remote
     from marpack.render.output import expect_writable
 
     sbom = None if options.sbom is None else os.fspath(options.sbom)
     expect_writable(sbom, option="--sbom")
     with _open(options.source, options, bar, whole=options.verify or sbom is not None) as archive:
         # An SBOM states hashes, which are computed if the archive is on this machine.
-        verify = options.verify or (sbom is not None and not is_elsewhere(archive))
+        verify = options.verify or (sbom is not None and not is_remote(archive))
         with bar("verifying", total_size(archive) if verify else 0) as progress:
             facts = inspection.inspect(
                 archive,

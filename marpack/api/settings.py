@@ -377,8 +377,7 @@ class Noticing(LoadProgress):
 
     def opened(self, resolved: ResolvedSource, archive: Archive) -> None:
         """Pass on a build's warnings, programs, differences from the server, and unmet requirements."""
-        from marpack.inspection.programs import find_programs, program_findings
-        from marpack.inspection.text_members import model_config
+        from marpack.inspection.members import find_programs, model_config, program_findings
         from marpack.runner.environments import requirement_notes
         from marpack.runner.session import sequence_warning
 

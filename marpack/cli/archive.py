@@ -133,8 +133,7 @@ def inspect(options: InspectOptions, *, as_json: bool) -> None:
 
 def _exit_code(facts: Inspection) -> ExitCode:
     from marpack.findings import Severity
-    from marpack.inspection.text_members import DISTRUSTED
-    from marpack.inspection.verify import UNFIT
+    from marpack.inspection.members import DISTRUSTED, UNFIT
 
     errors = [finding for finding in facts.findings if finding.severity is Severity.ERROR]
     if any(finding.code in UNFIT | DISTRUSTED for finding in errors):

@@ -269,7 +269,7 @@ def _held(inputs: Iterable[Input]) -> list[Input]:
 def _measure(session: Session, inputs: list[Input], options: Options, output: RunOutput) -> BenchmarkFigures:
     from msgspec.structs import asdict
 
-    from marpack.inspection.text_members import model_config
+    from marpack.inspection.members import model_config
     from marpack.render.output import show
     from marpack.render.run import BenchmarkReport, show_columns, show_pace, show_rest
     from marpack.runner.benchmark import BenchmarkPlan, measure, sizes_up_to

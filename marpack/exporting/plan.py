@@ -15,10 +15,10 @@ from marpack.errors import UsageError
 from marpack.exporting.lock import Lock
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
+from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse, walk
+from marpack.inspection.members import read_text
 from marpack.inspection.pickles import PickleVerdict
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
-from marpack.inspection.syntax import MAX_SOURCE, Broken, parse, walk
-from marpack.inspection.text_members import read_text
 from marpack.protocol.targets import Target
 from marpack.serving.settings import ModelSettings
 from marpack.torchserve.distributions import canonical

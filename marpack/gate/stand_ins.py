@@ -10,7 +10,7 @@ import msgspec
 
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
-from marpack.inspection.syntax import Broken, parse
+from marpack.inspection.lint.source import Broken, parse
 from marpack.project.scaffold.proposal import channels_of, width_of
 from marpack.project.scaffold.template import templates
 from marpack.runner.inputs import Input

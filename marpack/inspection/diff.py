@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from marpack.archive.index import Index
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progress
-from marpack.inspection.text_members import config_facts, read_text, signed_index
-from marpack.inspection.verify import member_digest
+from marpack.inspection.members import config_facts, member_digest, read_index, read_text
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.weights.bytestream import reaches
 from marpack.weights.contents import WeightsSummary, read_contents
@@ -212,7 +211,7 @@ class _Comparison:
     def __init__(self, before: Archive, after: Archive, *, verify: bool, progress: Progress | None) -> None:
         self._progress = progress
         self.archives = before, after
-        self.indexes = tuple(signed_index(archive).index or Index(members=()) for archive in self.archives)
+        self.indexes = tuple(read_index(archive).index or Index(members=()) for archive in self.archives)
         self._sums: tuple[dict[str, str], ...] = ({}, {})
         if not verify:
             self._sums = tuple({member.name: member.sha256 for member in index.members} for index in self.indexes)

@@ -20,21 +20,24 @@ from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, Tens
 from marpack.inspection.lint.classes import Library, LocalClass
 from marpack.inspection.lint.entry_point import EntryKind, HandlerFile, answers, decide, find_handler, search_path
 from marpack.inspection.lint.files import UNREADABLE, Files
-from marpack.inspection.nested import NestedScan, Part
-from marpack.inspection.pickles import Unscanned, distrust, scan_of
-from marpack.inspection.programs import program_findings
-from marpack.inspection.text_members import (
-    Signed,
+from marpack.inspection.members import (
+    UNLIKE,
+    IndexState,
+    changed,
     config_facts,
-    distrusted_texts,
-    is_elsewhere,
+    damaged_member,
+    digests,
+    is_costly,
+    is_remote,
     label_facts,
     open_text,
+    program_findings,
+    read_index,
     read_text,
-    signed_index,
-    too_costly,
+    text_findings,
 )
-from marpack.inspection.verify import UNLIKE, changed, damaged, digests
+from marpack.inspection.nested_files import NestedScan, Part
+from marpack.inspection.pickles import Unscanned, distrust, scan_of
 from marpack.protocol.targets import Target
 from marpack.weights.contents import WeightsSummary, read_contents
 from marpack.weights.detect import recognize
@@ -95,11 +98,11 @@ def look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
     try:
         return _look(archive, name, walk)
     except DamagedArchiveError as error:
-        return MemberScan(seen=(Unscanned(name, "it is damaged"),), damage=damaged(error, archive, name))
+        return MemberScan(seen=(Unscanned(name, "it is damaged"),), damage=damaged_member(error, archive, name))
 
 
 def _look(archive: Archive, name: str, walk: NestedScan) -> MemberScan:
-    if too_costly(archive, name):
+    if is_costly(archive, name):
         return MemberScan(seen=(Unscanned(name, "it is compressed, and would have to be fetched whole"),))
     with archive.open(name) as file:
         found = recognize(file, walk.budget)
@@ -130,11 +133,11 @@ def inspect(
 
     Raises ManifestError for a manifest that is missing, malformed, or names a file that is not there.
     """
-    manifest, signed = archive.manifest, signed_index(archive)
+    manifest, signed = archive.manifest, read_index(archive)
     require_files(archive, manifest)
     sums = dict(digests(archive, progress)) if verify else {}
     walk = NestedScan(
-        fetched=is_elsewhere(archive),
+        fetched=is_remote(archive),
         opcodes=max_opcodes or OPCODE_LIMIT,
         weights=manifest.model.serialized_file,
         members=archive.entries,
@@ -150,7 +153,7 @@ def inspect(
         *_integrity(archive, signed, sums, looked),
         *distrust(pickles, archive.source),
         *program_findings(programs, archive.source),
-        *distrusted_texts(labels, config, archive.source),
+        *text_findings(labels, config, archive.source),
     )
     return Inspection(
         source=archive.source,
@@ -184,7 +187,7 @@ class _CheapView:
 
     def open(self, name: str) -> BinaryIO:
         """Open one member; raises KeyError for one that costs too much."""
-        if too_costly(self._archive, name):
+        if is_costly(self._archive, name):
             raise KeyError(name)
         return self._archive.open(name)
 
@@ -268,7 +271,7 @@ def _requirements(archive: Archive) -> tuple[str, ...]:
 
 
 def _integrity(
-    archive: Archive, signed: Signed, sums: dict[str, str | Finding], looked: list[MemberScan]
+    archive: Archive, signed: IndexState, sums: dict[str, str | Finding], looked: list[MemberScan]
 ) -> Iterator[Finding]:
     """Yield where the archive is damaged, or not what its index says."""
     if signed.problem:
@@ -280,7 +283,7 @@ def _integrity(
         yield from changed(archive, signed.index, sums)
 
 
-def _verified(archive: Archive, signed: Signed, sums: dict[str, str | Finding]) -> Verified:
+def _verified(archive: Archive, signed: IndexState, sums: dict[str, str | Finding]) -> Verified:
     whole = all(isinstance(item, str) for item in sums.values())
     same = signed.problem is None and (signed.index is None or not any(changed(archive, signed.index, sums)))
     return Verified(

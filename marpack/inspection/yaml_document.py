@@ -77,6 +77,8 @@ def read_yaml(text: str | bytes, *, as_text: bool = False, as_server: bool = Fal
         as_server: Whether it is read as the worker reads it: by Python's own parser, which refuses some tabs that
             libyaml takes, and however deep.
     """
+    if len(text) > MAX_BYTES:
+        return _failed(f"it is larger than {MAX_BYTES >> 10} KiB", YamlFault.EXCESS)
     kind = _PythonLoader if as_server else TEXT_LOADER if as_text else SAFE_LOADER
     try:
         extent = _measure(text, kind, deep=as_server)

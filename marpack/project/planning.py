@@ -18,7 +18,7 @@ from marpack.archive.manifest import Manifest
 from marpack.archive.names import quoted
 from marpack.archive.protocol import Bar, no_progress
 from marpack.errors import MarpackError, ProjectError, refuse_unusable_paths
-from marpack.inspection.syntax import Broken, parse
+from marpack.inspection.lint.source import Broken, parse
 from marpack.project import metadata
 from marpack.project.label_files import labels_member
 from marpack.project.load import parse_document

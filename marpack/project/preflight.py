@@ -16,7 +16,7 @@ from marpack.errors import MarpackError, OutputExistsError, ProjectError, UsageE
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.bindings import truth
 from marpack.inspection.lint.linting import lint
-from marpack.inspection.syntax import Broken, parse, texts_in
+from marpack.inspection.lint.source import Broken, parse, texts_in
 from marpack.project.plan import Format, Plan, PlannedMember
 from marpack.protocol.targets import Target
 from marpack.torchserve.stock import HandlerName

@@ -16,7 +16,7 @@ from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, TorchrunError
 from marpack.findings import Finding, Severity
-from marpack.inspection.text_members import model_config
+from marpack.inspection.members import model_config
 from marpack.project.source import ResolvedSource, resolve
 from marpack.protocol.messages import Load, Loaded
 from marpack.protocol.targets import Target

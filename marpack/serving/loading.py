@@ -13,13 +13,12 @@ from marpack.archive.cache import Cache
 from marpack.archive.names import quoted
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm
 from marpack.errors import ArchiveError, ExitCode, UsageError
+from marpack.finding_codes import PROGRAM
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
+from marpack.inspection.members import UNFIT, model_config, program_findings
 from marpack.inspection.pickles import PickleVerdict
-from marpack.inspection.programs import CODE, program_findings
-from marpack.inspection.text_members import model_config
-from marpack.inspection.verify import UNFIT
 from marpack.project.source import ResolvedSource
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
@@ -173,7 +172,7 @@ class ProgramsRefusedError(ArchiveError):
     """The archive holds native or generated code, which --require-safe refuses."""
 
     exit_code = ExitCode.SHORT
-    code = CODE
+    code = PROGRAM.name
     fix = "Pass --trust-native if you trust the archive's author; otherwise, build an archive without programs."
 
 

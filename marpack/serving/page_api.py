@@ -7,7 +7,7 @@ from urllib.parse import quote
 from marpack.archive.index import index_of
 from marpack.archive.protocol import Archive
 from marpack.errors import ArchiveError
-from marpack.inspection.text_members import labels_of
+from marpack.inspection.members import labels_of
 from marpack.json_text import to_json
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input, type_of

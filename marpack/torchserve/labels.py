@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 LABELS_NAME = "index_to_name.json"
+MAX_LABELS = 16 << 20  # bytes of a labels file, for every reader
 
 
 class LabelError(Exception):
@@ -25,6 +26,7 @@ class LabelsFault(StrEnum):
     ENCODING = "encoding"
     SYNTAX = "syntax"
     SHAPE = "shape"
+    SIZE = "size"  # marpack does not read it; the server may
 
 
 class ParsedLabels(Struct, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class ParsedLabels(Struct, frozen=True, kw_only=True):
 
 def parse_labels(data: bytes) -> ParsedLabels:
     """Parse a labels file; never raises. A byte-order mark is a fault, what comes behind it is read all the same."""
+    if len(data) > MAX_LABELS:
+        return ParsedLabels(fault=LabelsFault.SIZE, problem=f"it is larger than {MAX_LABELS >> 20} MiB")
     parsed = _parsed(data.removeprefix(codecs.BOM_UTF8))
     if not data.startswith(codecs.BOM_UTF8):
         return parsed

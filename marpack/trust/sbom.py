@@ -21,9 +21,8 @@ from marpack.archive.index import Metadata, VendoredPackage
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Progress
 from marpack.errors import DamagedArchiveError, UsageError
 from marpack.inspection.facts import Inspection, WeightsFacts
+from marpack.inspection.members import UNFIT, is_remote, read_text
 from marpack.inspection.requirements import Line, LineKind, beside, read_requirements
-from marpack.inspection.text_members import is_elsewhere, read_text
-from marpack.inspection.verify import UNFIT
 from marpack.json_text import to_json
 from marpack.project.metadata import canonical_license, contact, is_web_address
 from marpack.torchserve.labels import LABELS_NAME
@@ -69,7 +68,7 @@ def collect(archive: Archive, facts: Inspection, progress: Progress | None = Non
 
 def spare(archive: Archive, output: Path) -> None:
     """Raise UsageError for an output that would replace the archive, or become part of it."""
-    if is_elsewhere(archive):
+    if is_remote(archive):
         return
     source, place = Path(os.path.realpath(archive.source)), Path(os.path.realpath(output))
     if source == place or source in place.parents:
@@ -105,7 +104,7 @@ def sbom(found: Materials) -> bytes:
 
 def file_of(archive: Archive) -> Path | None:
     """Return the one file that an archive is; None for a folder, and for what is elsewhere."""
-    return None if is_elsewhere(archive) or archive.form is ArchiveForm.FOLDER else Path(archive.source)
+    return None if is_remote(archive) or archive.form is ArchiveForm.FOLDER else Path(archive.source)
 
 
 def _file_digest(path: Path, progress: Progress | None) -> str:

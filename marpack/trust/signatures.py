@@ -20,7 +20,7 @@ from marpack.archive.protocol import Archive, Progress
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, UsageError
 from marpack.findings import Finding, Severity
-from marpack.inspection.verify import changed, digests
+from marpack.inspection.members import changed, digests
 from marpack.trust.keys import Authority, PrivateKey, PublicKey, certified_by
 from marpack.trust.results import Signer, refusal
 from marpack.trust.statements import (

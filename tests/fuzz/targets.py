@@ -19,7 +19,7 @@ from marpack.errors import MarpackError
 from marpack.inspection.diff import diff, tensor_digest
 from marpack.inspection.inspect import inspect, weights_facts
 from marpack.inspection.lint.linting import lint
-from marpack.inspection.nested import NestedScan
+from marpack.inspection.nested_files import NestedScan
 from marpack.json_text import to_json
 from marpack.project.load import load_project, read_document
 from marpack.project.planning import plan_project

@@ -20,7 +20,7 @@ from fuzz.streams import Maker
 from fuzz.unpicklers import JOBLIB, Variant, load_all
 from lazy import torch
 
-from marpack.inspection.nested import NestedScan
+from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleScan, PickleVerdict, scan_of
 from marpack.weights.detect import recognize
 from marpack.weights.weights_only import ALLOWED

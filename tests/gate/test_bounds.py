@@ -10,7 +10,7 @@ from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import check
 from marpack.gate.checks.batch_contract import affordable, sizes
 from marpack.gate.verdicts import GateReport
-from marpack.inspection.text_members import model_config
+from marpack.inspection.members import model_config
 from marpack.project.source import ResolvedSource
 from marpack.runner.pool import PoolSettings
 

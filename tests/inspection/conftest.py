@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from lazy import torch
 
-from marpack.inspection.nested import NestedScan
+from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleScan, scan_of
 from marpack.weights.detect import recognize
 

@@ -20,9 +20,9 @@ from weights.exports import changed, with_guard, with_node, write_small
 from marpack.archive.reader import open_archive
 from marpack.findings import Severity
 from marpack.inspection.inspect import inspect
-from marpack.inspection.nested import NestedScan
+from marpack.inspection.members import find_programs
+from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleVerdict
-from marpack.inspection.programs import find_programs
 from marpack.project.plan import PlannedMember
 from marpack.weights.detect import recognize
 from marpack.weights.programs import Program, ProgramKind

@@ -12,7 +12,7 @@ from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, counted, error_problem, failed, passed
-from marpack.inspection.verify import changed, digests
+from marpack.inspection.members import changed, digests
 from marpack.runner.session import target_of
 
 

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from marpack.findings import Finding, Severity
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, counted, judged
+from marpack.inspection.members import program_findings
 from marpack.inspection.pickles import PickleVerdict, distrust
-from marpack.inspection.programs import program_findings
 
 
 def run(candidate: Candidate) -> CheckOutcome:

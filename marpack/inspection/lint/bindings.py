@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from marpack.inspection.syntax import decorator_name, dotted_name, walk
+from marpack.inspection.lint.source import decorator_name, dotted_name, walk
 
 # Decorators that return the class they are given, or one in its place.
 _KEEPING = frozenset(

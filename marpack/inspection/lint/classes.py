@@ -11,7 +11,7 @@ from marpack.findings import Finding
 from marpack.inspection.lint.bindings import Binding, Expression, Imported, Own, Scope, Value, scope_of
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Files, Module
-from marpack.inspection.syntax import dotted_name, refusal
+from marpack.inspection.lint.source import dotted_name, refusal
 from marpack.torchserve import stock as ts
 
 ARGUMENTS = Code(

@@ -11,7 +11,7 @@ from marpack.errors import MarpackError
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.bindings import Scope, scope_of
 from marpack.inspection.lint.codes import Code
-from marpack.inspection.syntax import MAX_SOURCE, Broken, parse
+from marpack.inspection.lint.source import MAX_SOURCE, Broken, parse
 
 MAX_SOURCES = 4 << 20  # bytes of Python looked into, all modules together
 

@@ -9,7 +9,15 @@ from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.entry_point import MANIFEST
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.model_loading import LintContext
-from marpack.inspection.syntax import bound_arguments, dotted_name, is_async, is_generator, own_nodes, refusal, walk
+from marpack.inspection.lint.source import (
+    bound_arguments,
+    dotted_name,
+    is_async,
+    is_generator,
+    own_nodes,
+    refusal,
+    walk,
+)
 from marpack.protocol.targets import TargetDifference
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import MANIFEST_FILES

@@ -12,7 +12,7 @@ from marpack.inspection.lint.entry_point import Absent, lookup
 from marpack.inspection.lint.files import Found, Located, Module, broken
 from marpack.inspection.lint.missing_modules import ImportSite, MissingModules
 from marpack.inspection.lint.model_loading import LintContext
-from marpack.inspection.syntax import Broken, dotted_name, walk
+from marpack.inspection.lint.source import Broken, dotted_name, walk
 from marpack.torchserve import stock as ts
 from marpack.torchserve.distributions import provided
 from marpack.torchserve.stock import INSTALLED, is_standard, never_found

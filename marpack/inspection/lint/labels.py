@@ -9,12 +9,10 @@ from marpack.findings import Finding, Severity
 from marpack.inspection.lint.classes import LocalClass, ServerClass
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.model_loading import LintContext
-from marpack.inspection.syntax import walk
+from marpack.inspection.lint.source import walk
 from marpack.protocol.targets import TargetDifference
-from marpack.torchserve.labels import LABELS_NAME, LabelsFault, json_kind, parse_labels
+from marpack.torchserve.labels import LABELS_NAME, MAX_LABELS, LabelsFault, json_kind, parse_labels
 from marpack.torchserve.stock import TOPK, built_in_of
-
-MAX_LABELS = 16 << 20  # bytes
 
 ENCODING = Code(
     "labels-encoding",

@@ -24,7 +24,7 @@ from marpack.inspection.lint.entry_point import EntryDecision, HandlerFile, Loca
 from marpack.inspection.lint.files import Files, Module, broken
 from marpack.inspection.lint.model_config import ModelConfig
 from marpack.inspection.lint.requirements import Requirements
-from marpack.inspection.syntax import Broken, dotted_name, own_nodes, walk
+from marpack.inspection.lint.source import Broken, dotted_name, own_nodes, walk
 from marpack.protocol.targets import Target
 from marpack.torchserve import stock as ts
 from marpack.torchserve.stock import never_found

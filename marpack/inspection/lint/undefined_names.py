@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from marpack.findings import Finding
 from marpack.inspection.lint.codes import Code, suggestion
 from marpack.inspection.lint.files import GAVE_UP, Module
-from marpack.inspection.syntax import walk
+from marpack.inspection.lint.source import walk
 from marpack.torchserve.stock import INSTALLED, is_standard
 
 UNDEFINED = Code(

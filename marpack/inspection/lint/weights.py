@@ -10,7 +10,7 @@ from marpack.findings import Finding, Severity
 from marpack.inspection.lint.codes import Code
 from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.model_loading import LintContext, check_keys_of_state, lighter
-from marpack.inspection.syntax import walk
+from marpack.inspection.lint.source import walk
 from marpack.protocol.targets import Target
 from marpack.weights import legacy
 from marpack.weights.detect import Recognized, recognize

@@ -15,7 +15,7 @@ from marpack.inspection.lint.entry_point import EntryDecision, EntryKind, Handle
 from marpack.inspection.lint.files import Files, Found, Located, Module
 from marpack.inspection.lint.model_config import FRONTEND_KEYS, WORKER_KEYS
 from marpack.inspection.lint.model_loading import check_keys_of_state, loader_of
-from marpack.inspection.syntax import Broken, own_nodes, parse, texts_in, walk
+from marpack.inspection.lint.source import Broken, own_nodes, parse, texts_in, walk
 from marpack.project.label_files import SUFFIXES as LABEL_SUFFIXES
 from marpack.project.label_files import count_labels
 from marpack.project.members import EntryPoint

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from marpack.archive.protocol import Archive
 from marpack.archive.staging import staged_file
 from marpack.errors import OutputError, UsageError
-from marpack.inspection.text_members import labels_of
+from marpack.inspection.members import labels_of
 from marpack.project.scaffold.template import templates
 from marpack.render.report.article import article, article_css, page_templates
 from marpack.render.report.pictures import SIDE

@@ -9,8 +9,8 @@ from inspection.lint.case import CLASS, FUNCTION, Case, told
 
 from marpack.inspection.lint.bindings import scope_of
 from marpack.inspection.lint.files import Module
+from marpack.inspection.lint.source import Broken, parse, walk
 from marpack.inspection.lint.undefined_names import check_names
-from marpack.inspection.syntax import Broken, parse, walk
 
 ROOT = Path(__file__).parents[3]
 FUTURE = "from __future__ import annotations\n"

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from marpack.inspection import wrappings
-from marpack.inspection.wrappings import HEAD, WrappingError, unwrap
+from marpack.inspection import nested_files
+from marpack.inspection.nested_files import HEAD, WrappingError, unwrap
 
 TEXT = b"the inner file, " * 100
 LIMIT = 1 << 20
@@ -163,7 +163,7 @@ def test_a_tar_that_cannot_be_followed_is_said(monkeypatch: pytest.MonkeyPatch) 
     assert "extended header" in str(unwrapped(tarred({"a": b""}, pax_headers={"comment": "c" * (1 << 20)}))[1])
     torch = {"sys_info": b"N.", "pickle": b"N.", "storages": b"N.", "tensors": b"N."}
     assert "torch" in str(unwrapped(tarred(torch))[1])
-    monkeypatch.setattr(wrappings, "_MAX_MEMBERS", 1)
+    monkeypatch.setattr(nested_files, "_MAX_MEMBERS", 1)
     assert "over 1 members" in str(unwrapped(content)[1])
 
 
