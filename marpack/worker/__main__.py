@@ -38,7 +38,7 @@ _PRELOADED = (
     "PIL.BmpImagePlugin",
     "PIL.PpmImagePlugin",
     "marpack.worker.handlers.vision",
-    "marpack.worker.loaders.registry",
+    "marpack.worker.loaders.formats",
 )
 
 # How long a thread of OpenMP spins when it has nothing to do, for libgomp (in turns of a loop) and for libomp (in ms).
@@ -112,15 +112,15 @@ def end_with_parent(descriptor: int) -> None:
 
     For systems other than Linux, where a supervisor does it at once.
     """
-    threading.Thread(target=_wait_for_parent, args=(descriptor,), daemon=True).start()
 
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(descriptor, 0)  # not for what arrives: until the other end is closed
+        poll.poll()
+        time.sleep(_FAREWELL)
+        os._exit(1)
 
-def _wait_for_parent(descriptor: int) -> None:
-    poll = select.poll()
-    poll.register(descriptor, 0)  # not for what arrives: until the other end is closed
-    poll.poll()
-    time.sleep(_FAREWELL)
-    os._exit(1)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def bound_spinning() -> None:
@@ -148,15 +148,15 @@ def end(code: int) -> NoReturn:
 if __name__ == "__main__":
     bound_spinning()
     if "zygote" in sys.argv[5:]:
-        from marpack.worker.zygote import serve_forks
+        from marpack.worker.linux import serve_forks
 
         serve_forks(int(sys.argv[4]), int(sys.argv[1]), preload)
     if "offline" in sys.argv[5:]:  # first of all: it takes one thread, and new credentials cancel the parent's signal
-        from marpack.worker.offline import leave_network
+        from marpack.worker.linux import leave_network
 
         leave_network()
     if sys.platform == "linux":
-        from marpack.worker.supervisor import supervise
+        from marpack.worker.linux import supervise
 
         supervise(int(sys.argv[4]), int(sys.argv[1]))
     else:

@@ -16,7 +16,7 @@ from marpack.archive.staging import staged_folder
 from marpack.errors import ScaffoldError, UsageError
 
 _BLOCK = 1 << 20  # bytes
-_CONVERTER = "marpack.worker.loaders.safetensors"  # started, never imported: it needs torch
+_CONVERTER = "marpack.worker.loaders.formats"  # started, never imported: it needs torch
 
 
 class Conversion(Struct, frozen=True):

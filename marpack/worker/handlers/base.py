@@ -19,7 +19,7 @@ from marpack.worker.handlers import loading
 from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
 from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
 from marpack.worker.handlers.timing import timed
-from marpack.worker.loaders import eager, pt2, torchscript
+from marpack.worker.loaders import eager, formats
 from marpack.worker.loaders.device import use_tensor_cores
 
 logger = logging.getLogger(__name__)
@@ -119,11 +119,11 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
 
     def _load_torch_export_aot_compile(self, model_so_path: str) -> Model:
         """Load an AOTInductor shared library."""
-        return pt2.load_library(model_so_path, self.map_location)
+        return formats.load_library(model_so_path, self.map_location)
 
     def _load_torchscript_model(self, model_pt_path: str) -> Model:
         """Load TorchScript to the handler's device."""
-        return torchscript.load(model_pt_path, self.device)
+        return formats.load_torchscript(model_pt_path, self.device)
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Model:
         """Build the model file's one class and load its state_dict, if there is one.

@@ -11,7 +11,7 @@ import torch
 
 from marpack.worker.handlers import loading
 from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
-from marpack.worker.loaders import eager, torchscript
+from marpack.worker.loaders import eager, formats
 
 
 class DenseNetHandler:
@@ -49,7 +49,7 @@ class DenseNetHandler:
         self.initialized = True
 
     def _load_torchscript_model(self, model_pt_path: str) -> Model:
-        return torchscript.load(model_pt_path, torch.device(self.map_location or "cpu"))
+        return formats.load_torchscript(model_pt_path, torch.device(self.map_location or "cpu"))
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str) -> Model:
         return eager.load(model_dir, model_file, loading.state_reader(self, model_pt_path))

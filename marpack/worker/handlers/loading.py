@@ -18,9 +18,9 @@ from marpack.protocol.targets import HandlerSettings, TargetDifference, settings
 from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping, map_class_to_label
 from marpack.weights.kind import WeightsFormat
 from marpack.worker.handlers.interfaces import DeviceHandler, Document, LoadableHandler
-from marpack.worker.loaders import compilation, device, onnx, pt2, registry, torch_save
-from marpack.worker.loaders.diagnosis import import_torchvision, kind_of, note_cause, way_out
-from marpack.worker.loaders.registry import Job
+from marpack.worker.loaders import compilation, device, formats, onnx
+from marpack.worker.loaders.diagnosis import hint_without_loader, import_torchvision, kind_of, note_cause
+from marpack.worker.loaders.formats import Job
 
 # ruff: noqa: SLF001 - the methods that authors override begin with an underscore on the server
 
@@ -91,15 +91,15 @@ def _load_by_suffix(handler: LoadableHandler, weights: str) -> None:
         handler.model = handler._load_torchscript_model(weights)
         handler.model.eval()
     elif weights.endswith(".onnx"):
-        handler.model = onnx.session(weights, handler.map_location)
+        handler.model = onnx.open_session(weights, handler.map_location)
     elif weights.endswith(".so") and handler._use_torch_export_aot_compile():
-        pt2.settle_on(torch.device(handler.device or "cpu"))
+        _settle_on(handler)
         handler.model = handler._load_torch_export_aot_compile(weights)
     else:
         raise NoLoaderError(
             f"the server loads no weights like {Path(weights).name}",
             where="MANIFEST.json: serializedFile",
-            hint=way_out(Path(weights)),
+            hint=hint_without_loader(Path(weights)),
         )
 
 
@@ -108,12 +108,19 @@ def _load_by_content(handler: LoadableHandler, weights: str, settings: HandlerSe
     if kind is WeightsFormat.TORCHSCRIPT:
         handler.model = handler._load_torchscript_model(weights)
     elif kind is WeightsFormat.ELF:
-        pt2.settle_on(torch.device(handler.device or "cpu"))
+        _settle_on(handler)
         handler.model = handler._load_torch_export_aot_compile(weights)
     else:
-        handler.model = registry.load_model(kind, job_of(handler, weights, settings))
+        handler.model = formats.load_model(kind, job_of(handler, weights, settings))
     if kind in {WeightsFormat.TORCHSCRIPT, WeightsFormat.PICKLED_MODULE}:  # an exported program is in that mode anyway
         handler.model.eval()
+
+
+def _settle_on(handler: DeviceHandler) -> None:
+    """Make a GPU the current one: the library's loader takes no device of its own."""
+    device = torch.device(handler.device or "cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 def job_of(handler: DeviceHandler, weights: str, settings: HandlerSettings) -> Job:
@@ -131,7 +138,7 @@ def state_reader(handler: DeviceHandler, weights: str) -> Callable[[], Any]:  # 
     if not settings.target.has(TargetDifference.MORE_FORMATS):
         return lambda: _state_as_server(weights, handler.device, settings)
     job = job_of(handler, weights, settings)
-    return lambda: registry.load_state(kind_of(job.path), job)
+    return lambda: formats.load_state(kind_of(job.path), job)
 
 
 def _state_as_server(weights: str, device: Any, settings: HandlerSettings) -> Any:  # Any: authors set it as text, too
@@ -143,7 +150,7 @@ def _state_as_server(weights: str, device: Any, settings: HandlerSettings) -> An
             where=Path(weights).name,
             hint='torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack',
         )
-    return torch_save.read(weights, device, trust=settings.trust_pickle)
+    return formats.read_torch_save(weights, device, trust=settings.trust_pickle)
 
 
 def asks_for_aot_compile(config: Document) -> bool:
@@ -158,11 +165,10 @@ def compile_model(handler: LoadableHandler, settings: HandlerSettings) -> None:
     """Compile the handler's model if its config says so and the user has not said --no-compile."""
     if not hasattr(handler, "model_yaml_config") or "pt2" not in handler.model_yaml_config:
         return
-    with compilation.explained():
-        options = compilation.options_of(handler.model_yaml_config["pt2"])
+    options = compilation.options_of(handler.model_yaml_config["pt2"])
     if options is not None and settings.compile:
         strict = settings.target.has(TargetDifference.PT2_ERRORS)
-        handler.model = compilation.compiled(handler.model, options, strict=strict)
+        handler.model = compilation.compile_model(handler.model, options, strict=strict)
 
 
 def load_labels(model_dir: str) -> dict[str, str] | None:

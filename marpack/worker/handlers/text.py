@@ -20,7 +20,7 @@ from marpack.worker.handlers.interfaces import HandlerContext, Model, Rows, Valu
 from marpack.worker.handlers.loading import label_rows
 from marpack.worker.handlers.settings import apply, better
 from marpack.worker.handlers.text_pipeline import expand, note_batch, note_no_text, note_no_words, offsets_of, text_of
-from marpack.worker.loaders import torch_save
+from marpack.worker.loaders.formats import read_torch_save
 
 PICKLED = "source_vocab.pt"
 PLAIN = ("source_vocab.json", "source_vocab.txt")
@@ -95,7 +95,7 @@ def load_vocabulary(path: str, target: Target, *, trust: bool = False) -> Any:  
         return _from_json(Path(path))
     if plain and path.endswith(".txt"):
         return Vocabulary(_numbered(Path(path).read_text(encoding="utf-8").splitlines()))
-    return torch_save.read(path, None, trust=trust)
+    return read_torch_save(path, None, trust=trust)
 
 
 def _numbered(tokens: Iterable[str]) -> dict[str, int]:

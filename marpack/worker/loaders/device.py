@@ -1,4 +1,4 @@
-"""The device a model runs on, decided from what the machine offers and what the worker was given (contract §6)."""
+"""The device that a model runs on, chosen from the machine's accelerators and the worker's GPU (contract §6)."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -11,8 +11,6 @@ from marpack.errors import DeviceUnavailableError, UsageError
 if TYPE_CHECKING:
     import torch
 
-_CUDA_HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
-
 
 class Hardware(Struct, frozen=True, kw_only=True):
     """The accelerators that torch can use here."""
@@ -24,7 +22,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
 
 class Override(Struct, frozen=True):
-    """What makes the choice come out as the user asked: the worker's GPU, and its environment."""
+    """The GPU and the environment of a worker with which it chooses the user's device."""
 
     gpu_id: int | None
     environ: dict[str, str]
@@ -56,18 +54,15 @@ def override(spec: str) -> Override:
         hint = "one of cpu, cuda, cuda:N, xpu:N, mps, xla"
         raise UsageError(f"no such device: {spec}", where="--device", hint=hint, code="unknown-device")
     gpu_id = None if kind in {"cpu", "xla"} else int(number or 0)
-    return Override(gpu_id, _environ_for(kind))
-
-
-def _environ_for(kind: str) -> dict[str, str]:
-    environ = {} if kind == "cuda" else dict(_CUDA_HIDDEN)
+    environ = {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
+    if kind != "cuda":
+        environ["CUDA_VISIBLE_DEVICES"] = ""
     if kind == "cpu":
         environ["PJRT_DEVICE"] = "CPU"  # torch_xla, where installed, then computes on the CPU as well
-    return environ | {"TS_IPEX_GPU_ENABLE": "true" if kind == "xpu" else "false"}
+    return Override(gpu_id, environ)
 
 
-# Kind → what makes it available.
-_REMEDIES = {
+_HINTS = {
     "cuda": "Install a CUDA build of torch",
     "xpu": "Install an XPU build of torch",
     "mps": "Run it on a Mac with Apple silicon",
@@ -82,7 +77,7 @@ def unavailable(name: str, *, others: bool = False) -> DeviceUnavailableError:
     if others:
         hint = "Use a smaller device number, or --device cpu."
         return DeviceUnavailableError(f"{kind.upper()} device {number} is not available", where=where, hint=hint)
-    hint = f"{_REMEDIES[kind]}, or use --device cpu."
+    hint = f"{_HINTS[kind]}, or use --device cpu."
     return DeviceUnavailableError(f"{kind.upper()} is not available", where=where, hint=hint)
 
 
@@ -97,19 +92,17 @@ def expect_usable(name: str, environ: Mapping[str, str]) -> None:
         machine = Hardware()
     if not getattr(machine, kind):
         raise unavailable(name)
-    if number and int(number) >= _count(kind):
+    if not number:
+        return
+    import torch  # noqa: PLC0415 - the parent process reads --device without torch
+
+    if int(number) >= (torch.cuda if kind == "cuda" else torch.xpu).device_count():
         raise unavailable(name, others=True)
 
 
-def _count(kind: str) -> int:
-    import torch  # noqa: PLC0415 - as above
-
-    return torch.cuda.device_count() if kind == "cuda" else torch.xpu.device_count()
-
-
 def survey(environ: Mapping[str, str]) -> Hardware:
-    """Ask torch what this machine offers; Intel GPUs count only where the server's switch for them is on."""
-    import torch  # noqa: PLC0415 - the parent process reads --device without torch
+    """Return the accelerators of this machine; Intel GPUs count only where the server's switch for them is on."""
+    import torch  # noqa: PLC0415 - as above
 
     return Hardware(
         cuda=torch.cuda.is_available(),

@@ -1,4 +1,4 @@
-"""Why weights did not load, as notes for the author; and torchvision's operators, which some need."""
+"""Notes on why weights do not load; and torchvision's operators, which some weights need."""
 
 import importlib
 import importlib.util
@@ -16,6 +16,7 @@ from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.torch_zip import TorchZip
 from marpack.weights.zip_entries import NotZipError
 
+_SUFFIXES = (".py", ".json", ".cpp")
 _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators
 _CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module
 _AS_TORCHSCRIPT = {
@@ -65,21 +66,18 @@ _DAMAGED = "is it whole? compare its size and digest with the file it was copied
 
 
 def needs_torchvision(path: Path) -> bool:
-    """Say whether a TorchScript file, an exported program or a compiled package names torchvision."""
+    """Return whether a TorchScript file, an exported program or a compiled package calls torchvision's operators."""
     try:
         with path.open("rb") as file:
             archive = TorchZip.read(file)
-            return any(_CALLS.search(archive.open(name).read()) for name in archive.members if _names_operators(name))
+            names = [name for name in archive.members if name.startswith(_CODE) and name.endswith(_SUFFIXES)]
+            return any(_CALLS.search(archive.open(name).read()) for name in names)
     except (OSError, NotZipError):
         return False
 
 
-def _names_operators(member: str) -> bool:
-    return member.startswith(_CODE) and member.endswith((".py", ".json", ".cpp"))
-
-
 def import_torchvision(path: Path) -> None:
-    """Import torchvision if these weights need it; note it if it is not installed, or does not come up."""
+    """Import torchvision if these weights need it; note it if it is not installed, or fails."""
     if not needs_torchvision(path):
         return
     if importlib.util.find_spec("torchvision") is None:
@@ -87,27 +85,9 @@ def import_torchvision(path: Path) -> None:
         note("torchvision-missing", message, stage="initialize", hint="pip install torchvision")
         return
     failure = attempt(lambda: importlib.import_module("torchvision"))
-    if isinstance(failure, Exception):  # one that was built for another torch fails in any way it likes
+    if isinstance(failure, Exception):  # one that was built for another torch raises anything
         hint = "install the torchvision that belongs to your torch"
         note("torchvision-broken", f"torchvision is installed but fails: {failure}", stage="initialize", hint=hint)
-
-
-def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
-    """Note what a weights file really holds, if loading it failed and it is not what its use needs."""
-    if weights is not None and not isinstance(error, MarpackError):  # which says so itself
-        _note_cause(Path(weights), error, as_state_dict=bool(model_file))
-
-
-def note_own_load(error: Exception) -> None:
-    """Note what a file really holds that the author's own torch.jit.load or torch.load did not take."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        wanted = _OWN_LOADERS.get((str(frame.f_globals.get("__name__")), frame.f_code.co_name))
-        path = frame.f_locals.get("f")
-        if wanted is None or not isinstance(path, str | os.PathLike) or not Path(path).is_file():
-            continue
-        kind, name = kind_of(Path(path)), Path(path).name
-        if kind in wanted:
-            note("weights-format", f"{name} is {FORMATS[kind].title}", stage="initialize", hint=wanted[kind])
 
 
 def kind_of(path: Path) -> WeightsFormat:
@@ -116,33 +96,42 @@ def kind_of(path: Path) -> WeightsFormat:
         return detect(file)
 
 
-def way_out(path: Path) -> str:
-    """Tell what mends weights that the server has no loader for."""
+def hint_without_loader(path: Path) -> str:
+    """Return what to do about weights that the server has no loader for."""
     return _NO_LOADER.get(kind_of(path), _OTHERWISE) if path.is_file() else "pack the weights with the archive"
 
 
-def _note_cause(path: Path, error: Exception, *, as_state_dict: bool) -> None:
+def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
+    """Note the format of a weights file that does not load, if it is not the format that its use needs."""
+    if weights is None or isinstance(error, MarpackError):  # which says so itself
+        return
+    path = Path(weights)
     try:
         kind = kind_of(path)
     except OSError as missing:
         hint = "name them in the manifest as they are named in the archive"
         note("weights-missing", f"{path.name} cannot be read: {missing.strerror}", stage="initialize", hint=hint)
         return
-    _note_operators(path)
-    wanted = WeightsFormat.STATE_DICT if as_state_dict else _BY_SUFFIX.get(path.suffix)
+    if "torchvision" not in sys.modules and needs_torchvision(path):
+        message = f"{path.name} uses torchvision's operators, which torch knows only once torchvision is imported"
+        hint = "import torchvision in your handler, as the server's base_handler does not"
+        note("torchvision-operators", message, stage="initialize", hint=hint)
+    wanted = WeightsFormat.STATE_DICT if model_file else _BY_SUFFIX.get(path.suffix)
     noted = kind is WeightsFormat.PICKLED_MODULE and isinstance(error, pickle.UnpicklingError)  # with its globals
-    if wanted is not None and kind is not wanted and not noted:
-        _note_format(path, kind, wanted)
-
-
-def _note_format(path: Path, kind: WeightsFormat, wanted: WeightsFormat) -> None:
+    if wanted is None or kind is wanted or noted:
+        return
     otherwise = _DAMAGED if kind is WeightsFormat.UNKNOWN else f"save it as {wanted}, or name it by its format"
     message = f"the format of {path.name} ({path.stat().st_size} bytes) is {kind}, and its use here needs {wanted}"
     note("weights-format", message, stage="initialize", hint=_WAYS.get(wanted, {}).get(kind, otherwise))
 
 
-def _note_operators(path: Path) -> None:
-    if "torchvision" not in sys.modules and needs_torchvision(path):
-        message = f"{path.name} uses torchvision's operators, which torch knows only once torchvision is imported"
-        hint = "import torchvision in your handler, as the server's base_handler does not"
-        note("torchvision-operators", message, stage="initialize", hint=hint)
+def note_own_load(error: Exception) -> None:
+    """Note the format of a file that the author's own torch.jit.load or torch.load refused."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        hints = _OWN_LOADERS.get((str(frame.f_globals.get("__name__")), frame.f_code.co_name))
+        path = frame.f_locals.get("f")
+        if hints is None or not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+            continue
+        if (kind := kind_of(Path(path))) in hints:
+            message = f"{Path(path).name} is {FORMATS[kind].title}"
+            note("weights-format", message, stage="initialize", hint=hints[kind])

@@ -189,9 +189,7 @@ def test_subclasses_may_name_their_methods_as_they_like(make_context, save_avera
 
 
 def test_importing_the_package_imports_no_torch():
-    command = (
-        "import sys, marpack.worker.handlers.timing, marpack.worker.loaders.registry; print('torch' in sys.modules)"
-    )
+    command = "import sys, marpack.worker.handlers.timing, marpack.worker.loaders.device; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -140,7 +140,7 @@ def test_refused_as_on_the_server_with_reason_and_fix(
     [
         ("state_dict", "w.pt", "tensors only", "model_file"),
         ("safetensors", "w.safetensors", "tensors only", "model_file"),
-        ("text", "w.pt", "no format that is known", "whole"),
+        ("text", "w.pt", "the weights is unknown", "whole"),
     ],
 )
 def test_refused_under_target_marpack(make_context, folder, net, kind, name, words, hint):
@@ -307,7 +307,7 @@ def failure_of(call, folder):
     [
         ("state_dict", False, "is state_dict, and its use here needs TorchScript", "add the model's class"),
         ("whole", False, "is whole pickled model", "save TorchScript, or model.state_dict()"),
-        ("whole", True, "call netfile.Net, torch.nn.modules.linear.Linear;", "save model.state_dict() instead"),
+        ("whole", True, "calls netfile.Net, torch.nn.modules.linear.Linear;", "save model.state_dict() instead"),
         ("torchscript", True, "is TorchScript, and its use here needs state_dict", "drop model_file (--model-file)"),
     ],
 )

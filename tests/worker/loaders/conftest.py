@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from marpack.worker.loaders.registry import Job
+from marpack.worker.loaders.formats import Job
 
 MODEL_FILE = """
 import torch

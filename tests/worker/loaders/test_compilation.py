@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from marpack.protocol import diagnostics
-from marpack.worker.loaders.compilation import CompileError, Pt2Error, compiled, explained, options_of
+from marpack.worker.loaders.compilation import CompileError, Pt2Error, compile_model, options_of
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_options_are_a_copy():
     [(None, TypeError), (3, TypeError), ("compile", TypeError), ({"compile": {"backend": "eager"}}, KeyError)],
 )
 def test_what_the_server_stumbles_over(notes, pt2, exception):
-    with pytest.raises(exception), explained():
+    with pytest.raises(exception):
         options_of(pt2)
     assert "compile: {enable: true" in notes()["pt2-unreadable"].hint
 
@@ -67,7 +67,7 @@ SKIPPED = [
 
 @pytest.mark.parametrize(("options", "message", "hint"), SKIPPED)
 def test_what_the_server_skips_runs_uncompiled_and_is_noted(net, notes, options, message, hint):
-    assert compiled(net, options, strict=False) is net
+    assert compile_model(net, options, strict=False) is net
     trouble = notes()["not-compiled"]
     assert message in trouble.message
     assert "runs uncompiled" in trouble.message
@@ -78,7 +78,7 @@ def test_what_the_server_skips_runs_uncompiled_and_is_noted(net, notes, options,
 @pytest.mark.parametrize(("options", "message", "hint"), SKIPPED)
 def test_what_the_server_skips_is_an_error_under_target_marpack(net, options, message, hint):
     with pytest.raises(CompileError) as failure:
-        compiled(net, options, strict=True)
+        compile_model(net, options, strict=True)
     assert message in failure.value.what
     assert hint in failure.value.hint
 
@@ -86,7 +86,7 @@ def test_what_the_server_skips_is_an_error_under_target_marpack(net, options, me
 def test_torchscript_is_not_compiled(tmp_path, notes):
     torch.jit.trace(torch.nn.Identity(), torch.zeros(1)).save(tmp_path / "w.pt")
     script = torch.jit.load(tmp_path / "w.pt")
-    assert compiled(script, {}, strict=False) is script
+    assert compile_model(script, {}, strict=False) is script
     assert "TorchScript" in notes()["not-compiled"].hint
 
 
@@ -98,7 +98,7 @@ def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
             torch._dynamo.graph_break()
             return net(numbers)
 
-    model = compiled(Talking(), {"backend": "eager"}, strict=True)
+    model = compile_model(Talking(), {"backend": "eager"}, strict=True)
     diagnostics.drain_timings()
     assert model(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
     assert diagnostics.drain_timings()["compile"] > 0
@@ -110,7 +110,7 @@ def test_compiling_is_timed_apart_and_graph_breaks_are_told(net, notes):
 @pytest.mark.nightly
 def test_inductor_answers_as_eager_does(net):
     torch._dynamo.reset()
-    model = compiled(net, {"backend": "inductor"}, strict=True)
+    model = compile_model(net, {"backend": "inductor"}, strict=True)
     with torch.inference_mode():
         torch.testing.assert_close(model(torch.ones(1, 3)), net(torch.ones(1, 3)))
     assert diagnostics.drain_timings()["compile"] > 100
@@ -118,13 +118,13 @@ def test_inductor_answers_as_eager_does(net):
 
 def test_a_backend_of_another_package_is_imported_first(net, notes, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    compiled(net, {"backend": "tensorrt"}, strict=False)
+    compile_model(net, {"backend": "tensorrt"}, strict=False)
     assert notes().keys() == {"backend-missing", "not-compiled"}
     (tmp_path / "torch_tensorrt.py").write_text(
         "import torch\n\n"
         "@torch._dynamo.register_backend(name='tensorrt')\n"
         "def backend(graph, inputs):\n    return graph.forward\n"
     )
-    assert compiled(net, {"backend": "tensorrt"}, strict=True)(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
+    assert compile_model(net, {"backend": "tensorrt"}, strict=True)(torch.ones(1, 3)).tolist() == [[6.0, 1.0]]
     assert not notes()
     sys.modules.pop("torch_tensorrt")

@@ -1,0 +1,212 @@
+"""Weights files → models and state_dicts, format by format; code of a file runs only where the user trusts the file.
+
+`python -m marpack.worker.loaders.formats SOURCE TARGET` writes a safetensors file as torch.save would, for the server.
+"""
+
+import os
+import pickle
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from msgspec import Struct
+from torch.serialization import get_unsafe_globals_in_checkpoint
+
+from marpack.errors import WeightsError
+from marpack.protocol.diagnostics import Explained, note
+from marpack.weights.exported_scan import scan_exported
+from marpack.weights.kind import WeightsFormat
+from marpack.weights.pickle_machine import OpcodeBudget
+from marpack.weights.torch_zip import TorchZip
+from marpack.worker.loaders import onnx
+
+_ZIP = b"PK\x03\x04"
+_MAX_NAMES = 5  # of a pickle's globals in a note
+_FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+# Constants that torch unpickles without asking torch.load; it looks them up without regard to case.
+_OBJECTS = re.compile(r"(?:^|/)data/constants/(?:opaque|custom)_obj", re.IGNORECASE)
+
+
+class ModelFileNeededError(WeightsError):
+    """Tensors came without the class they belong to."""
+
+    code = "model-file-needed"
+
+
+class PackageNeedsCodeError(WeightsError):
+    """A package holds constants or text that torch would run as code, or that marpack does not know."""
+
+    code = "package-needs-code"
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """One file to load."""
+
+    path: Path
+    device: torch.device
+    trust_pickle: bool = False  # the user said --trust-pickle: the pickle's code may run
+
+
+def load_model(kind: WeightsFormat, job: Job) -> Any:  # Any: a module or a compiled function
+    """Load a file that is a model by itself.
+
+    TorchScript and AOTInductor libraries are loaded by BaseHandler's methods, which authors override.
+    Raises WeightsError for tensors alone and for an unknown format.
+    """
+    match kind:
+        case WeightsFormat.PICKLED_MODULE:
+            return read_torch_save(str(job.path), job.device, trust=job.trust_pickle)
+        case WeightsFormat.ONNX:
+            return onnx.OnnxModel(onnx.open_session(str(job.path), job.device.type), job.device)
+        case WeightsFormat.TORCH_EXPORT:
+            return _load_exported(job)
+        case WeightsFormat.AOTI_PACKAGE:  # native code
+            from torch._inductor import aoti_load_package  # noqa: PLC0415 - heavy; torch documents it by this name
+
+            index = job.device.index if job.device.type == "cuda" else -1
+            with weights_only(job.path, trust=job.trust_pickle):
+                return aoti_load_package(str(job.path), device_index=index)
+        case WeightsFormat.STATE_DICT | WeightsFormat.SAFETENSORS:
+            raise ModelFileNeededError(
+                "the weights are tensors only, and the manifest names no model file",
+                where=job.path.name,
+                hint="set model_file: to the file with the model's class, or save TorchScript",
+            )
+        case _:
+            raise WeightsError(
+                "the format of the weights is unknown",
+                where=job.path.name,
+                hint="is the file whole? TorchScript, ONNX, torch.export and AOTInductor are loaded without a model "
+                "file",
+                code="unknown-weights-format",
+            )
+
+
+def load_state(kind: WeightsFormat, job: Job) -> Any:  # Any: a state_dict, if all is well
+    """Load the tensors for an eager model. For a format that has none, torch.load's error says why."""
+    if kind is WeightsFormat.SAFETENSORS:
+        return load_safetensors(job.path, job.device)
+    return read_torch_save(str(job.path), job.device, trust=job.trust_pickle)
+
+
+def load_torchscript(path: str, device: torch.device | str | None) -> torch.jit.ScriptModule:
+    """Load a TorchScript file to a device; raises RuntimeError for anything else."""
+    module: torch.jit.ScriptModule = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]
+    return module
+
+
+def load_safetensors(path: Path, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return a safetensors file's tensors by name, mapped into memory; raises SafetensorError for a damaged file."""
+    from safetensors.torch import load_file  # noqa: PLC0415 - only where there are safetensors to read
+
+    tensors: dict[str, torch.Tensor] = load_file(path, device=str(device) if device.type != "xla" else "cpu")
+    return tensors
+
+
+def read_torch_save(
+    path: str | os.PathLike[str] | IO[bytes], map_location: torch.device | str | None, *, trust: bool = False
+) -> Any:
+    """Load a torch.save file to a device with weights_only=True, mapped instead of read where its layout allows.
+
+    Args:
+        path: The file: text, a path, or an open file.
+        map_location: As torch.load takes it.
+        trust: Run the code that the pickle calls: the user trusts these very bytes.
+
+    Raises UnpicklingError for a pickle that needs more than tensors, after noting the names that it imports.
+    """
+    if torch.device(map_location or "cpu").type == "xla":
+        map_location = None  # as on the server: read where it was saved, and moved with the model
+    with Explained(partial(_note_globals, path)):
+        return torch.load(path, map_location=map_location, weights_only=not trust, mmap=is_mappable(path))
+
+
+def is_mappable(path: object) -> bool:
+    """Return whether a file is a zip for torch, and every record in it is stored as it is in memory."""
+    if not isinstance(path, str | os.PathLike):
+        return False
+    with Path(path).open("rb") as file:
+        if file.read(len(_ZIP)) != _ZIP or not zipfile.is_zipfile(path):
+            return False
+    with zipfile.ZipFile(path) as archive:
+        return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
+
+
+def _note_globals(path: object, error: Exception) -> None:
+    if not isinstance(error, pickle.UnpicklingError) or not isinstance(path, str | os.PathLike):
+        return
+    try:
+        names = sorted(get_unsafe_globals_in_checkpoint(path))
+    except (RuntimeError, ValueError, pickle.UnpicklingError):  # not a zip, or not a pickle at all
+        return
+    if not names:
+        return
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    note(
+        "pickle-needs-code",
+        f"{Path(path).name} is a pickle that imports and calls {', '.join(names[:_MAX_NAMES])}{more}; "
+        "weights_only=True refuses it",
+        stage="initialize",
+        hint="save model.state_dict() instead; or, for weights you trust as you trust code, run with --trust-pickle",
+    )
+
+
+@contextmanager
+def weights_only(path: Path, *, trust: bool) -> Iterator[None]:
+    """Restrict torch to weights_only=True while it opens a package, unless the package is trusted.
+
+    Raises PackageNeedsCodeError.
+    """
+    if trust:
+        yield
+        return
+    with path.open("rb") as file:
+        archive = TorchZip.read(file)
+        member = next((entry.name for entry in archive.entries if _OBJECTS.search(entry.name)), None)
+        what = "the package holds an object that is made by running pickled code"
+        if member is None and archive.is_exported:
+            for problem in scan_exported(archive, OpcodeBudget()).problems:
+                member, what = problem.member, f"loading the package can run code: {problem.reason}"
+                break
+    if member is not None:
+        raise PackageNeedsCodeError(
+            what,
+            where=f"{path.name}!{member}",
+            hint="export the model without custom objects; or, if you trust it as you trust code, --trust-pickle",
+        )
+    before = {name: text for name, text in os.environ.items() if name == _FORCE}
+    os.environ[_FORCE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_FORCE]
+        os.environ.update(before)
+
+
+def _load_exported(job: Job) -> torch.nn.Module:
+    with weights_only(job.path, trust=job.trust_pickle):
+        program = torch.export.load(job.path)
+    tensors = (*program.state_dict.values(), *program.constants.values())
+    # Most programs are exported on the CPU; moving one there rewrites nothing.
+    if not {tensor.device.type for tensor in tensors if isinstance(tensor, torch.Tensor)} <= {job.device.type}:
+        from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - heavy, and only for programs
+
+        program = move_to_device_pass(program, str(job.device))
+    return program.module()
+
+
+def load_library(path: str, map_location: str | None) -> Any:  # Any: a function of the exported signature
+    """Load an AOTInductor shared library, which is native code, to the current GPU or the CPU."""
+    from torch._export import aot_load  # noqa: PLC0415 - heavy; and torch has no public name for it
+
+    return aot_load(path, str(map_location))
+
+
+if __name__ == "__main__":
+    torch.save(load_safetensors(Path(sys.argv[1]), torch.device("cpu")), sys.argv[2])
