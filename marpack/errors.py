@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import contextmanager
 from enum import IntEnum
 from itertools import islice
@@ -293,15 +294,56 @@ def located(where: str) -> Iterator[None]:
         raise
 
 
+def describe_os_error(error: BaseException) -> str:
+    """Return the reason of a failed file operation in the system's words, such as "Permission denied"."""
+    return getattr(error, "strerror", None) or first_line(error)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return whether a file could not be written for want of space."""
+    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def convert_os_errors(
+    kind: type[MarpackError],
+    failure: str,
+    *,
+    where: str | None = None,
+    hint: str | None = None,
+    code: str | None = None,
+) -> Iterator[None]:
+    """Raise an OSError as an error of the given kind: "the report cannot be written: Permission denied".
+
+    Args:
+        kind: The error's class.
+        failure: What failed, as the first half of a sentence.
+        where: The file or folder; by default the one that the system names.
+        hint: What to do about it; by default what helps with a full disk or too many open files.
+        code: The error's code, if it is not the class's.
+    """
+    try:
+        yield
+    except OSError as error:
+        if hint is None and is_disk_full(error):
+            hint = "free some space, or choose a folder on another disk"
+        elif hint is None and error.errno in {errno.EMFILE, errno.ENFILE}:
+            hint = "raise the limit of open files: ulimit -n 65536"
+        where = where or (None if error.filename is None else str(error.filename))
+        raise kind(f"{failure}: {describe_os_error(error)}", where=where, hint=hint, code=code) from error
+
+
 @contextmanager
 def refuse_unusable_paths() -> Iterator[None]:
     """Turn an OSError about a path (too long, not permitted, removed) into a ProjectError; also a decorator."""
     try:
         yield
     except OSError as error:
-        path, reason = str(error.filename), error.strerror or type(error).__name__
+        path = str(error.filename)
         where = path if len(path) <= 120 else f"{path[:60]}…{path[-40:]}"
-        raise ProjectError(f"a path cannot be used: {reason}", where=where, code="unusable-path") from error
+        raise ProjectError(
+            f"a path cannot be used: {describe_os_error(error)}", where=where, code="unusable-path"
+        ) from error
 
 
 def nearest(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -316,6 +358,21 @@ def did_you_mean(text: str, names: Iterable[str], cutoff: float = 0.6) -> str | 
     """Return a hint that names what was probably meant."""
     found = nearest(text, names, cutoff)
     return f"did you mean {found}?" if found else None
+
+
+def printable(text: str, *, keep: str = "", stand_in: str | None = None) -> str:
+    """Return a text of unknown origin without characters that a terminal obeys.
+
+    Each becomes its escape, or `stand_in`; the characters in `keep` stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or letter in keep
+        else (letter.encode("unicode_escape").decode() if stand_in is None else stand_in)
+        for letter in text
+    )
 
 
 def shortened(text: str, most: int = 80) -> str:

@@ -1,6 +1,9 @@
 """What errors are worded with: the name that was meant, and one line of what another error says."""
 
+import errno
+import os
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +14,13 @@ from marpack.errors import (
     MissingExtraError,
     ProjectError,
     UsageError,
+    convert_os_errors,
+    describe_os_error,
     did_you_mean,
     first_line,
     located,
     nearest,
+    printable,
     shortened,
 )
 from marpack.findings import Finding, Severity
@@ -50,6 +56,35 @@ def test_a_text_is_shortened_to_one_line() -> None:
     assert shortened("abcde", 4) == "abc…"
     assert shortened("x" * 80) == "x" * 80
     assert shortened("x" * 81) == "x" * 79 + "…"
+
+
+def test_characters_that_a_terminal_obeys_are_replaced() -> None:
+    assert printable("a\x1b[31mb\n\u202ec") == "a\\x1b[31mb\\n\\u202ec"
+    assert printable("a\tb\x07\n", keep="\t\n", stand_in="?") == "a\tb?\n"
+    assert printable("größe") == "größe"
+
+
+def test_a_system_error_becomes_one_of_ours_with_the_file_and_the_reason(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(UsageError) as caught, convert_os_errors(UsageError, "the file cannot be read", code="mine"):
+        missing.read_bytes()
+    assert (caught.value.where, caught.value.code) == (str(missing), "mine")
+    assert caught.value.what.endswith(os.strerror(errno.ENOENT))
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(errno.ENOSPC, "space"), (errno.EDQUOT, "space"), (errno.EMFILE, "ulimit")]
+)
+def test_a_full_disk_and_too_many_files_have_a_way_out(number: int, word: str) -> None:
+    with pytest.raises(UsageError) as caught, convert_os_errors(UsageError, "it cannot be written", where="x"):
+        raise OSError(number, os.strerror(number))
+    assert word in str(caught.value.hint)
+
+
+def test_a_system_error_without_words_is_described_by_its_text() -> None:
+    assert describe_os_error(OSError("timed out\nlater")) == "timed out"
+    assert describe_os_error(OSError(errno.EACCES, "Permission denied")) == "Permission denied"
 
 
 def test_an_error_reads_as_its_place_and_what_is_wrong() -> None:

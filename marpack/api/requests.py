@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from marpack.errors import UsageError, first_line, located, shortened
+from marpack.errors import UsageError, describe_os_error, first_line, located, shortened
 from marpack.protocol.messages import Trouble
 from marpack.runner.inputs import Input, RequestDefaults, as_utf8, refused, request_id, type_of
 from marpack.torchserve.frontend.forms import receive
@@ -188,7 +188,7 @@ def _file(path: os.PathLike[str]) -> bytes:
             raise UsageError("this is a folder, and a file is sent", where=str(file), hint="name the files in it")
         return file.read_bytes()
     except (OSError, ValueError, TypeError) as error:  # the latter two for a null byte, and a path of bytes
-        what = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
+        what = f"the file cannot be read: {describe_os_error(error)}"
         raise UsageError(what, where=shortened(str(path)), hint="check the name, and that you may read it") from error
 
 

@@ -31,6 +31,7 @@ from marpack.errors import (
     LimitExceededError,
     UnsafeArchiveError,
     UsageError,
+    convert_os_errors,
     shortened,
 )
 
@@ -211,8 +212,6 @@ def _stamps(blobs: Path) -> Iterator[tuple[float, Path]]:
 
 @contextmanager
 def _writable(root: Path) -> Iterator[None]:
-    try:
+    hint = "set MARPACK_CACHE_DIR to a folder of yours"
+    with convert_os_errors(ExtractionError, "the cache cannot be written", where=str(root), hint=hint):
         yield
-    except OSError as error:
-        what, hint = f"the cache cannot be written: {error.strerror}", "set MARPACK_CACHE_DIR to a folder of yours"
-        raise ExtractionError(what, where=str(root), hint=hint) from error

@@ -17,7 +17,7 @@ from marpack.archive.names import quoted
 from marpack.archive.protocol import Archive, Bar, Progress, no_progress
 from marpack.archive.server_rules import require_files
 from marpack.archive.zip_directory import ZipMember
-from marpack.errors import ExtractionError, UsageError, located
+from marpack.errors import ExtractionError, UsageError, describe_os_error, is_disk_full, located
 from marpack.findings import Finding
 
 _FICLONERANGE = 0x4020940D  # linux/fs.h: share a range of blocks between two files
@@ -118,10 +118,9 @@ def _cannot_write(name: str, error: OSError) -> ExtractionError:
 
 def cannot_extract(what: str, error: OSError) -> ExtractionError:
     """Say why something could not be written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return ExtractionError(
-        f"{what} cannot be extracted: {error.strerror}",
-        hint="free some space, or extract to another disk" if full else None,
+        f"{what} cannot be extracted: {describe_os_error(error)}",
+        hint="free some space, or extract to another disk" if is_disk_full(error) else None,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from marpack.errors import printable
 from marpack.project.scaffold.template import templates
 
 _WIDE = 1 << 20  # columns: no line is ever folded
@@ -40,7 +41,7 @@ def as_yaml(value: Any) -> str:  # Any: texts, numbers, lists and mappings of th
 
 def as_code(text: str) -> str:
     """Return a text as inline code of Markdown: on one line, and with backquotes enough around it."""
-    line = "".join(letter if letter.isprintable() else " " for letter in str(text)) or " "
+    line = printable(str(text), stand_in=" ") or " "
     fence = "`" * (max(map(len, _runs_of_backquotes(line)), default=0) + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 

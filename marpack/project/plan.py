@@ -1,6 +1,5 @@
 """What goes into an archive, from where, under which name: decided before a byte is written."""
 
-import errno
 import os
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from marpack.archive.names import check_member_names
 from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Progress
 from marpack.archive.staging import staged_file, staged_folder
 from marpack.archive.writers import FolderWriter, Writer, ZipWriter
-from marpack.errors import BuildError, OutputExistsError
+from marpack.errors import BuildError, OutputExistsError, is_disk_full
 from marpack.version import __version__
 
 
@@ -256,7 +255,7 @@ def _spare_inputs(plan: Plan) -> None:
 
 def _unwritable(error: OSError, plan: Plan) -> BuildError:
     hint = "choose another output, or mend its permissions"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if is_disk_full(error):
         hint = f"make room for about {plan_size(plan) / 1e6:,.1f} MB, or choose another output"
     return BuildError(
         f"the output cannot be written: {error.strerror}", where=str(plan.output), hint=hint, code="unwritable-output"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
+from marpack.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -29,9 +31,7 @@ def page() -> Console:
 
 def plain(text: str) -> str:
     """Return somebody else's text ready to print: no markup, and no character that a terminal would obey."""
-    return escape(
-        "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
-    )
+    return escape(printable(text, keep="\n\t", stand_in="\N{REPLACEMENT CHARACTER}"))
 
 
 def show_error(error: MarpackError) -> None:

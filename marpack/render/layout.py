@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from marpack.errors import printable
+
 _NARROW, _WIDE = 60, 160
 _FULL_WIDTH = ("W", "F")
 
@@ -33,7 +35,7 @@ def fact(label: str, text: str) -> str:
 
 def clean(text: str) -> str:
     """Return text of unknown origin on one line, with nothing in it that a terminal would obey."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return printable(text)
 
 
 def cells(text: str) -> int:

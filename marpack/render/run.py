@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 
+from marpack.errors import printable
 from marpack.protocol.messages import Frame, Loaded, Touched, Trouble
 from marpack.render.console import page, plain, show_findings, talk
 from marpack.render.layout import cells, fit
@@ -194,13 +195,8 @@ def answer_in_short(result: Result, width: int) -> str:
         return "(connection reset)"
     if result.body_encoding == "base64":
         return f"{len(result.raw):,} bytes{f' of {result.content_type}' if result.content_type else ''}"
-    clean = _printable(_one_line(result.body)[: width + 1])
+    clean = printable(_one_line(result.body)[: width + 1], stand_in="·")
     return clean if len(clean) <= width else f"{clean[: width - 1]}…"
-
-
-def _printable(text: str) -> str:
-    """Return text with nothing in it that a terminal would obey."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else "·" for char in text)
 
 
 def _one_line(body: str) -> str:
@@ -214,7 +210,7 @@ def _one_line(body: str) -> str:
 
 def fit_end(name: str, width: int) -> str:
     """Pad a name to `width` cells, or cut it at its beginning: the end of a path tells more."""
-    name = _printable(name)
+    name = printable(name, stand_in="·")
     while cells(name) > width:
         name = f"…{name[len(name) - width + 1 :]}" if len(name) > width else f"…{name[2:]}"
     return name + " " * (width - cells(name))

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from marpack.errors import OutputError, UsageError
+from marpack.errors import OutputError, UsageError, printable
 from marpack.runner.inputs import suffix_of_type
 from marpack.runner.results import Result
 
@@ -71,7 +71,7 @@ def file_name(name: str) -> str:
     """Return a file's name for an input's: its last part, with nothing in it that no file may be called."""
     address = name.partition("?")[0].rstrip("/") if "://" in name else name
     last = address.rpartition("/")[2]
-    clean = "".join(letter if letter.isprintable() else "_" for letter in last).strip()
+    clean = printable(last, stand_in="_").strip()
     if clean in {"", ".", ".."}:
         clean = "answer"
     if len(clean.encode("utf-8", "replace")) <= _MAX_LENGTH:

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
 from marpack.archive.staging import staged_file
-from marpack.errors import OutputError, UsageError, first_line
+from marpack.errors import OutputError, UsageError, convert_os_errors, first_line
 from marpack.scoring.batches import UnreadableValue, python_values
 from marpack.scoring.plan import InputIdentity, PartFormat, RunIdentity, ScorePlan
 
@@ -186,13 +186,9 @@ class PartWriter:
 
     @contextmanager
     def _written(self) -> Iterator[None]:
-        try:
+        failure = "the part cannot be written"
+        with convert_os_errors(OutputError, failure, where=str(self.path), code="unwritable-part"):
             yield
-        except OSError as error:
-            why = error.strerror or first_line(error)
-            raise OutputError(
-                f"the part cannot be written: {why}", where=str(self.path), code="unwritable-part"
-            ) from error
 
     def write(self, batch: Any, failed: int) -> None:  # Any: pyarrow's
         """Add rows, `failed` of which have no answer that counts; raises OutputError."""

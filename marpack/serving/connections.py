@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from marpack.errors import UsageError
+from marpack.errors import UsageError, describe_os_error
 from marpack.serving.settings import Address
 
 _BACKLOG = 1024  # connections that wait to be accepted
@@ -29,7 +29,7 @@ def bound(address: Address) -> socket.socket:
         taken = error.errno == errno.EADDRINUSE
         hint = "end what listens there, or choose another address" if taken else None
         code = "address-in-use" if taken else "address-not-available"
-        raise UsageError(f"cannot listen on {address}: {error.strerror or error}", hint=hint, code=code) from error
+        raise UsageError(f"cannot listen on {address}: {describe_os_error(error)}", hint=hint, code=code) from error
 
 
 def _listening(family: int, place: Any) -> socket.socket:  # Any: each family has its own

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from marpack.errors import SignatureError, UsageError
+from marpack.errors import SignatureError, UsageError, describe_os_error
 from marpack.trust.keys import PrivateKey, PublicKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -144,7 +144,7 @@ def read_bounded(path: Path, *, what: str, hint: str | None = None) -> bytes:
             data = file.read(_MAX_FILE + 1)
     except (OSError, ValueError) as error:
         is_missing = isinstance(error, FileNotFoundError)
-        reason = "is not there" if is_missing else f"cannot be read: {_reason(error)}"
+        reason = "is not there" if is_missing else f"cannot be read: {describe_os_error(error)}"
         code = "file-not-found" if is_missing else "unreadable-file"
         raise UsageError(f"{what} {reason}", where=str(path), hint=hint, code=code) from error
     if len(data) > _MAX_FILE:
@@ -152,7 +152,3 @@ def read_bounded(path: Path, *, what: str, hint: str | None = None) -> bytes:
             f"{what} has over {_MAX_FILE >> 20} MB, which none has", where=str(path), code="file-too-large"
         )
     return data
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return str(getattr(error, "strerror", None) or error)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +24,7 @@ from marpack.archive.oci.session import RegistrySession
 from marpack.archive.protocol import Bar, no_progress
 from marpack.archive.staging import staged_file
 from marpack.archive.transfers import Attachment, AttachmentKind, PullReport
-from marpack.errors import OutputError, OutputExistsError, UnsafeArchiveError, UsageError
+from marpack.errors import OutputError, OutputExistsError, UnsafeArchiveError, UsageError, convert_os_errors
 
 _MAX_ATTACHMENTS = 64  # more are nobody's idea of a few signatures
 
@@ -141,7 +141,10 @@ def _fetch(session: RegistrySession, wanted: list[_Wanted], *, replace: bool, ba
     new = {each.path for each in wanted if not os.path.lexists(each.path)}
     if not replace and (there := next((each.path for each in wanted if each.path not in new), None)):
         raise OutputExistsError("the output exists already", where=str(there), hint="pass --force to replace it")
-    with ExitStack() as undo, _writable(str(wanted[0].path)):
+    with (
+        ExitStack() as undo,
+        convert_os_errors(OutputError, "the archive cannot be written", where=str(wanted[0].path)),
+    ):
         with ExitStack() as files, bar("pulling", sum(each.layer.size for each in wanted)) as progress:
             outputs = []
             for each in wanted:
@@ -167,11 +170,3 @@ class _Placed:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._is_new:
             self._undo.callback(self._path.unlink, missing_ok=True)
-
-
-@contextmanager
-def _writable(where: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"the archive cannot be written: {error.strerror}", where=where) from error

@@ -7,7 +7,7 @@ from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
-from marpack.errors import MarpackError
+from marpack.errors import MarpackError, describe_os_error
 from marpack.findings import Finding, Severity
 from marpack.inspection.lint.bindings import Scope, scope_of
 from marpack.inspection.lint.codes import Code
@@ -169,9 +169,7 @@ class Files:
 
     def unreadable(self, name: str, error: Exception) -> None:
         """Note why a member cannot be read."""
-        reason = error.what if isinstance(error, MarpackError) else type(error).__name__
-        if isinstance(error, OSError) and error.strerror:
-            reason = error.strerror
+        reason = error.what if isinstance(error, MarpackError) else describe_os_error(error)
         self.findings.append(UNREADABLE.error(f"it cannot be read: {reason}", name))
 
     def module(self, place: Located) -> Module | Broken | None:

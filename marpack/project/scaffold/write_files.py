@@ -13,7 +13,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.archive.staging import staged_folder
-from marpack.errors import ScaffoldError, UsageError
+from marpack.errors import ScaffoldError, UsageError, describe_os_error
 
 _BLOCK = 1 << 20  # bytes
 _CONVERTER = "marpack.worker.loaders.formats"  # started, never imported: it needs torch
@@ -66,7 +66,7 @@ def place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> Writte
         return _place(folder, files, replace=replace)
     except OSError as error:
         where = str(error.filename or folder)
-        raise ScaffoldError(f"the project cannot be written: {error.strerror or error}", where=where) from error
+        raise ScaffoldError(f"the project cannot be written: {describe_os_error(error)}", where=where) from error
 
 
 def _place(folder: Path, files: Mapping[str, Source], *, replace: bool) -> WrittenFiles:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from marpack.errors import shortened
+from marpack.errors import printable, shortened
 from marpack.project.scaffold.template import templates
 from marpack.render.layout import clean
 from marpack.render.report.drawings import DrawingContext, drawing_of
@@ -46,9 +46,7 @@ def cut(text: str) -> str:
 
 def visible(text: str) -> str:
     """Return a text of several lines, with a mark in the place of what would be obeyed instead of shown."""
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+    return printable(text, keep="\n\t", stand_in="\N{REPLACEMENT CHARACTER}")
 
 
 @cache
