@@ -21,7 +21,7 @@ from marpack.render.run import BenchmarkReport
 from marpack.render.run_json import RunReport
 from marpack.runner.results import Result
 from marpack.scoring.local import ScoreSummary
-from marpack.trust.results import Signed, Verification
+from marpack.trust import Signed, Verification
 
 # Command, or command-option → the structs that its JSON may be.
 REPORTS: dict[str, tuple[type, ...]] = {

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from rich.filesize import decimal
 
+from marpack import trust as outcomes
 from marpack.archive import extraction, transfers
 from marpack.errors import shortened
 from marpack.exporting import export
@@ -23,7 +24,6 @@ from marpack.runner import results
 from marpack.runner.inputs import Input
 from marpack.runner.results import AnsweredInput
 from marpack.torchserve.http import Request
-from marpack.trust import results as outcomes
 
 _SHOWN = 60  # characters of an answer
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from marpack.findings import Finding
     from marpack.gate.verdicts import GateReport
     from marpack.inspection.facts import Inspection
-    from marpack.trust import results as outcomes
+    from marpack.trust import Signed, Verification
     from marpack.trust.attestations import CheckedFile
     from marpack.trust.keys import Authority, PrivateKey, PublicKey
     from marpack.trust.verifying import Trust
@@ -25,11 +25,10 @@ _OTHERS_READ = 0o044  # of a file's mode
 _MAX_PEM = 1 << 20  # bytes
 
 
-def sign(options: SignOptions, bar: Bar, *, where: str = "key") -> outcomes.Signed:
+def sign(options: SignOptions, bar: Bar, *, where: str = "key") -> Signed:
     """Write an archive's signature. `where` names the key in messages if it is not a file."""
     from marpack.archive.staging import staged_file
-    from marpack.trust import signatures
-    from marpack.trust.results import Signed
+    from marpack.trust import Signed, signatures
 
     key, findings = private_key(options.key, options.password, where=where)
     certificates = chain(options.certificate)
@@ -42,7 +41,7 @@ def sign(options: SignOptions, bar: Bar, *, where: str = "key") -> outcomes.Sign
     return Signed(archive=archive, sha256=sha256, signature=str(target), signer=signer, findings=findings)
 
 
-def verify(options: VerifyOptions, bar: Bar) -> outcomes.Verification:
+def verify(options: VerifyOptions, bar: Bar) -> Verification:
     """Return who signed and who checked an archive. Raises SignatureError for one that is not trusted."""
     from marpack.trust import verifying
 
@@ -127,7 +126,7 @@ def _pem(key: Key, name: str) -> tuple[bytes, str]:
     """Return a key's bytes, and where they are from. Raises UsageError."""
     if isinstance(key, bytes):
         return key, name
-    from marpack.trust.statements import read_bounded
+    from marpack.trust.signatures import read_bounded
 
     path = os.fspath(key)
     return read_bounded(Path(path), what="the key", hint="name a file in PEM form"), path
@@ -188,7 +187,7 @@ def write_sbom(archive: Archive, facts: Inspection, sbom: str, bar: Bar) -> None
     from marpack.render.output import write_whole
     from marpack.trust import sbom as bill
 
-    bill.spare(archive, Path(sbom))
+    bill.check_output(archive, Path(sbom))
     file = bill.file_of(archive)
     with bar("hashing", file.stat().st_size if file and file.is_file() else 0) as progress:
         found = bill.collect(archive, facts, progress)

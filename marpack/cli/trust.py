@@ -105,6 +105,6 @@ def _is_locked(path: str) -> bool:
     from pathlib import Path
 
     from marpack.trust.keys import needs_password
-    from marpack.trust.statements import read_bounded
+    from marpack.trust.signatures import read_bounded
 
     return needs_password(read_bounded(Path(path), what="the key"))

@@ -28,7 +28,7 @@ from marpack.render.inspection import SAFE_COVERS, config_lines, facts_of, read_
 from marpack.render.run import answer_in_short, duration
 from marpack.render.run_json import RunReport
 from marpack.runner.results import AnsweredInput, Result, Summary
-from marpack.trust.results import Signed, Verification
+from marpack.trust import Signed, Verification
 
 if TYPE_CHECKING:
     from jinja2 import Environment

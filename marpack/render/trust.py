@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from marpack.render.console import show_findings, talk
 from marpack.render.layout import clean, fact, show_page
 from marpack.render.output import show
-from marpack.trust.results import CheckClaim, Signed, Verification
+from marpack.trust import CheckClaim, Signed, Verification
 
 
 def show_signed(signed: Signed, *, as_json: bool) -> None:

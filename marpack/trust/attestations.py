@@ -1,4 +1,4 @@
-"""What `marpack check` found of an archive, as a statement that others can hold against the file and its maker.
+"""Attestations: the result of `marpack check` as a statement that others can verify against the file and the signer.
 
 Sources: in-toto Attestation Framework, predicate test-result v0.1.
 """
@@ -18,9 +18,16 @@ from marpack.findings import Finding
 from marpack.gate.verdicts import LEFT_OUT, GateReport, GateVerdict, Verdict
 from marpack.project.schema import PROOF
 from marpack.protocol.targets import Target
+from marpack.trust import CheckClaim, Signer
 from marpack.trust.keys import PrivateKey, PublicKey
-from marpack.trust.results import CheckClaim, Signer, refusal
-from marpack.trust.statements import Envelope, ResourceDescriptor, Statement, decoded, read_bounded
+from marpack.trust.signatures import (
+    Envelope,
+    ResourceDescriptor,
+    Statement,
+    decoded,
+    read_bounded,
+    verification_finding,
+)
 from marpack.version import __version__
 
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -36,30 +43,30 @@ class CheckedFile(Struct, frozen=True):
 
     @classmethod
     def of(cls, path: Path, progress: Progress | None = None) -> Self:
-        """Look at a file. Raises UsageError for a folder, and for what cannot be read."""
+        """Read a file. Raises UsageError for a folder and for an unreadable file."""
         try:
             state = _state(path)
             return cls(path, file_digest(path, progress), state)
         except OSError as error:
-            what = f"the archive cannot be read: {error.strerror}"
+            what = f"cannot read the archive: {error.strerror}"
             raise UsageError(what, where=str(path), code="unreadable-file") from error
 
     def confirm(self) -> None:
-        """Raise SignatureError if the file may be another one by now."""
+        """Raise SignatureError if the file may have changed."""
         try:
             unchanged = _state(self.path) == self.state
         except OSError:
             unchanged = False
         if not unchanged:
-            what = "the archive changed while it was checked, so nothing is attested of it"
-            hint = "check it again, and build nothing meanwhile"
+            what = "the archive changed during the check, so it gets no attestation"
+            hint = "check it again, without building it at the same time"
             raise SignatureError(what, where=str(self.path), hint=hint, code="file-changed")
 
 
 def _state(path: Path) -> tuple[int, ...]:
     status = path.stat()
     if not S_ISREG(status.st_mode):
-        what = "only a file can be vouched for, by its SHA-256, and this is a folder"
+        what = "only a file has a SHA-256 to attest, and this is a folder"
         raise UsageError(what, where=str(path), hint="pack it: marpack build", code="not-a-file")
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -71,7 +78,7 @@ class _Checked(Struct, frozen=True):
 
 
 class _Circumstances(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the predicate has no place for: it goes along as annotations of the configuration."""
+    """Facts without a field in the predicate: the annotations of its configuration."""
 
     verdict: str
     target: str
@@ -99,24 +106,30 @@ class _TestResult(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, versions: dict[str, str]) -> bytes:
-    """Return an attestation's bytes: an envelope with a key, else the statement alone.
+    """Return an attestation's bytes: a signed envelope, or the bare statement without a key.
 
     Args:
-        report: Of the check that ran between then and now.
-        before: The file, as it was before.
-        key: Signs; None: nobody does.
-        versions: Distribution → version, of what answered.
+        report: Of the check that ran after `before` was taken.
+        before: The file before the check.
+        key: Signs; None: the statement stays unsigned.
+        versions: Distribution → version, of the environment that ran the check.
 
-    Raises SignatureError if the file changed meanwhile, or the check was interrupted.
+    Raises SignatureError if the file changed or the check was interrupted.
     """
     before.confirm()
     if report.interrupted:
         raise SignatureError("the check was interrupted, so nothing is attested", where=report.archive)
+    downgraded = (f"the check {each.name} failed, but only counts as a warning" for each in report.weighed_down)
+    reservations = (*report.reservations, *downgraded)
+    if report.verdict in (GateVerdict.REFUSED, GateVerdict.NOT_PROVED):
+        result = _FAILED
+    else:
+        result = _PASSED if report.deployable and not reservations else _WARNED
     circumstances = _Circumstances(
         verdict=report.verdict,
         target=report.target,
-        samples=report.samples - report.generated,  # only those that can prove something
-        reservations=_reservations(report),
+        samples=report.samples - report.generated,  # a generated sample proves nothing
+        reservations=reservations,
         model=report.model,
         handler=report.loaded,
         device=report.device,
@@ -125,18 +138,17 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
         versions=versions,
         source_commit=report.source_commit,
     )
+    configuration = {
+        "name": "marpack check",
+        "uri": f"pkg:pypi/marpack@{__version__}",
+        "annotations": msgspec.to_builtins(circumstances),
+    }
     statement = Statement(
         subject=(ResourceDescriptor(before.path.name, {"sha256": before.sha256}),),
         predicate_type=PREDICATE_TYPE,
         predicate={
-            "result": _result(report),
-            "configuration": [
-                {
-                    "name": "marpack check",
-                    "uri": f"pkg:pypi/marpack@{__version__}",
-                    "annotations": msgspec.to_builtins(circumstances),
-                }
-            ],
+            "result": result,
+            "configuration": [configuration],
             "passedTests": [each.name for each in report.checks if each.verdict is Verdict.PASSED],
             "warnedTests": [each.name for each in report.weighed_down],
             "failedTests": [each.name for each in report.checks if each.closes],
@@ -147,41 +159,37 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
     return msgspec.json.encode(Envelope.sealed(statement, key, keyid=key.public.fingerprint)) + b"\n"
 
 
-def _reservations(report: GateReport) -> tuple[str, ...]:
-    lighter = (f"the check {each.name} failed, and weighs as a warning only" for each in report.weighed_down)
-    return (*report.reservations, *lighter)
-
-
-def _result(report: GateReport) -> str:
-    if report.verdict in (GateVerdict.REFUSED, GateVerdict.NOT_PROVED):
-        return _FAILED
-    return _PASSED if report.deployable and not _reservations(report) else _WARNED
-
-
 def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | None) -> CheckClaim:
     """Return the proof that an archive may be deployed.
 
     Args:
         path: The archive.
         sha256: Of its file.
-        attestation: What `marpack check --attest` wrote.
-        key: Of whoever checked; None: believe whatever stands there, whoever wrote it.
+        attestation: The output of `marpack check --attest`.
+        key: The checker's; None: accept the attestation of any author.
 
-    Raises SignatureError, holding everything that is missing: another file, another signer, a no, a yes with
-    reservations, a yes that the rest of the statement contradicts; UsageError for a file that cannot be read.
+    Raises SignatureError with everything that is missing: another file, another signer, a negative result, a result
+    with reservations, or one that the rest of the statement contradicts; UsageError for a file that cannot be read.
     """
     where = str(attestation)
-    hint = "whoever checked it has it: marpack check --attest FILE --key signer.pem"
-    data = read_bounded(attestation, what="the attestation", hint=hint)
-    signer, payload = _opened(data, key, where=where)
+    hint = "get it from the checker: marpack check --attest FILE --key signer.pem"
+    payload = read_bounded(attestation, what="the attestation", hint=hint)
+    signer = None
+    if "_type" not in decoded(payload, dict[str, Any], what="attestation", where=where):  # Any: JSON
+        envelope = decoded(payload, Envelope, what="attestation", where=where)
+        signer = None if key is None else Signer("key", key.fingerprint)
+        payload = envelope.unsigned(where=where) if key is None else envelope.opened(key, where=where)
+    elif key is not None:
+        hint = "sign it when it is made: marpack check --attest FILE --key signer.pem"
+        raise SignatureError("the attestation is not signed", where=where, hint=hint, code="unsigned")
     statement = Statement.from_json(payload, where=where)
     if statement.predicate_type != PREDICATE_TYPE:
-        raise SignatureError(f"it attests something else than a check: {statement.predicate_type}", where=where)
+        raise SignatureError(f"it does not attest a check: {statement.predicate_type}", where=where)
     try:
         predicate = msgspec.convert(statement.predicate, _TestResult)
         (configuration,) = predicate.configuration
-    except ValueError as error:  # msgspec's errors are such, too
-        raise SignatureError(f"it is none that marpack check made: {error}", where=where) from error
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise SignatureError(f"marpack check did not write it: {error}", where=where) from error
     found = configuration.annotations
     missing = tuple(_shortfalls(statement, predicate, found, path, sha256, where))
     if missing:
@@ -199,45 +207,30 @@ def require_check(path: Path, sha256: str, attestation: Path, key: PublicKey | N
     )
 
 
-def _opened(data: bytes, key: PublicKey | None, *, where: str) -> tuple[Signer | None, bytes]:
-    """Return who signed, and the statement's bytes. Raises SignatureError."""
-    shape = decoded(data, dict[str, Any], what="attestation", where=where)  # Any: JSON, to tell two forms apart
-    if "_type" in shape:
-        if key is not None:
-            hint = "have it made with a key: marpack check --attest FILE --key signer.pem"
-            what = "nobody signed it, so anybody may have written it"
-            raise SignatureError(what, where=where, hint=hint, code="unsigned")
-        return None, data
-    envelope = decoded(data, Envelope, what="attestation", where=where)
-    if key is None:
-        return None, envelope.unsigned(where=where)
-    return Signer("key", key.fingerprint), envelope.opened(key, where=where)
-
-
 def _shortfalls(
     statement: Statement, predicate: _TestResult, found: _Circumstances, path: Path, sha256: str, where: str
 ) -> Iterator[Finding]:
-    """Yield what is missing to a proof for this very file."""
+    """Yield the reasons why a statement proves nothing about this file."""
     result = predicate.result
     attested = [subject.digest.get("sha256") for subject in statement.subject]
     if attested != [sha256]:
         others = ", ".join(str(each) for each in attested) or "none"
-        yield refusal("checked-file", f"its SHA-256 is {sha256}, the check was of {others}", str(path))
+        yield verification_finding("checked-file", f"its SHA-256 is {sha256}, the check was of {others}", str(path))
     if result == _FAILED or found.verdict != GateVerdict.DEPLOYABLE:
-        yield refusal("check-failed", f"the check ended with {found.verdict}", where)
+        yield verification_finding("check-failed", f"the check ended with {found.verdict}", where)
     elif result != _PASSED and not found.reservations:
-        yield refusal("check-failed", f"the check's result is {result}, not {_PASSED}", where)
+        yield verification_finding("check-failed", f"the check's result is {result}, not {_PASSED}", where)
     for each in found.reservations:
-        yield refusal("check-reserved", each, where)
+        yield verification_finding("check-reserved", each, where)
     if result == _PASSED and found.verdict == GateVerdict.DEPLOYABLE and not found.reservations:
         for message in _contradictions(predicate, found):
-            yield refusal("check-inconsistent", message, where)
+            yield verification_finding("check-inconsistent", message, where)
 
 
 def _contradictions(predicate: _TestResult, found: _Circumstances) -> Iterator[str]:
-    """Yield what in a statement contradicts its own result, that the archive may be deployed.
+    """Yield the contradictions in a statement that says that the archive may be deployed.
 
-    `attest` makes no such statement: somebody else made it, or changed it before it was signed.
+    `attest` writes no such statement: it was made by something else, or changed before it was signed.
     """
     passed = [each.name for each in found.checks if each.verdict == Verdict.PASSED]
     names = [each.name for each in found.checks]

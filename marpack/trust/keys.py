@@ -66,7 +66,7 @@ class PublicKey:
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return hashlib.sha256(self._key.public_bytes(serialization.Encoding.PEM, form)).hexdigest()
 
-    def made(self, signature: bytes, data: bytes) -> bool:
+    def verifies(self, signature: bytes, data: bytes) -> bool:
         """Say whether this key's private half made a signature (ASN.1 DER) over these bytes."""
         try:
             self._key.verify(signature, data, ec.ECDSA(_HASHES[self._key.curve.name]))
@@ -161,7 +161,7 @@ class Authority:
         """Parse the certificates that are believed. Raises UsageError naming `where`."""
         return cls(certificates_of(pem, where=where))
 
-    def vouches_for(self, chain: Sequence[bytes], *, where: str) -> tuple[str, PublicKey]:
+    def verify_chain(self, chain: Sequence[bytes], *, where: str) -> tuple[str, PublicKey]:
         """Return the subject and the key of the first of these certificates (ASN.1 DER), as of now.
 
         Now, because nothing that such a bundle holds says when it was signed. Raises SignatureError.
@@ -171,26 +171,24 @@ class Authority:
         except ValueError as error:
             what = "a certificate in the signature cannot be read"
             raise SignatureError(what, where=where, code="invalid-certificate") from error
-        try:
-            self._verifier().verify(leaf, others)
-        except verification.VerificationError as error:
-            what = f"nobody named with --ca vouches for the signer {_subject(leaf)}: {error}"
-            hint = "expired certificates sign no longer: sign it again"
-            raise SignatureError(what, where=where, hint=hint, code="untrusted-certificate") from error
-        return _subject(leaf), PublicKey.of(leaf, where=where)
-
-    def _verifier(self) -> verification.ClientVerifier:
         signs = verification.ExtensionPolicy.permit_all().require_present(
             x509.KeyUsage, verification.Criticality.AGNOSTIC, _expect_signing
         )
         signs = signs.may_be_present(x509.ExtendedKeyUsage, verification.Criticality.AGNOSTIC, _expect_code_signing)
-        return (
+        verifier = (
             verification.PolicyBuilder()
             .store(verification.Store(list(self._roots)))
             .time(datetime.now(UTC))
             .extension_policies(ca_policy=verification.ExtensionPolicy.webpki_defaults_ca(), ee_policy=signs)
             .build_client_verifier()
         )
+        try:
+            verifier.verify(leaf, others)
+        except verification.VerificationError as error:
+            what = f"nobody named with --ca vouches for the signer {_subject(leaf)}: {error}"
+            hint = "expired certificates sign no longer: sign it again"
+            raise SignatureError(what, where=where, hint=hint, code="untrusted-certificate") from error
+        return _subject(leaf), PublicKey.of(leaf, where=where)
 
 
 def _expect_signing(_: verification.Policy, __: x509.Certificate, usage: x509.KeyUsage | None) -> None:

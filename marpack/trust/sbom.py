@@ -1,6 +1,6 @@
-"""What is in an archive as a CycloneDX 1.6 bill of materials: the model, its files, and what it requires.
+"""An archive's CycloneDX 1.6 bill of materials: the model, its files and its requirements.
 
-The same archive gives the same bytes: no time, no path, no random number stands in it.
+The same archive gives the same bytes: the document contains no time, no path and no random number.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 
 from marpack.archive.copying import file_digest
-from marpack.archive.index import Metadata, VendoredPackage
+from marpack.archive.index import Metadata
 from marpack.archive.protocol import INDEX_NAME, Archive, ArchiveForm, Progress
 from marpack.errors import DamagedArchiveError, UsageError
 from marpack.inspection.facts import Inspection, WeightsFacts
@@ -37,36 +37,40 @@ _Json = dict[str, Any]  # Any: JSON
 
 
 class Materials(Struct, frozen=True, kw_only=True):
-    """All that the document says."""
+    """Everything that the document is made of."""
 
     facts: Inspection
-    requirements: tuple[tuple[str, Line], ...] = ()  # with the file that each stands in
-    sha256: str | None = None  # of the archive's file; None for a folder and for one elsewhere
+    requirements: tuple[tuple[str, Line], ...] = ()  # each with the name of its file
+    sha256: str | None = None  # of the archive's file; None for a folder and for a remote archive
 
 
 def collect(archive: Archive, facts: Inspection, progress: Progress | None = None) -> Materials:
-    """Add to what a look found what it leaves out: requirements, and the digest of the archive's own file.
+    """Add the requirements and the digest of the archive's file to the results of `inspect`.
 
     Args:
         archive: Still open.
-        facts: What `inspect` found; it read every byte, unless the archive is elsewhere.
-        progress: Is called with the number of bytes just hashed, again and again.
+        facts: The result of `inspect`; it read every byte, unless the archive is remote.
+        progress: Is called with the number of bytes just hashed.
 
-    Raises DamagedArchiveError for an archive that is not what was built, since nothing true could be said of it.
+    Raises DamagedArchiveError for an archive that differs from the one that was built.
     """
     if any(finding.code in UNFIT for finding in facts.findings):
-        what = "the archive is not what was built, so it gets no SBOM"
-        hint = "marpack inspect says what is wrong with it"
+        what = "the archive differs from the one that was built, so it gets no SBOM"
+        hint = f"show the differences: marpack inspect --verify {facts.source}"
         raise DamagedArchiveError(what, where=facts.source, hint=hint, code="content-mismatch")
+    lines = _requirements(archive)
+    listed = tuple(islice(lines, _MAX_LINES))
+    # The first line beyond the limit only shows where the list was cut.
+    listed += tuple((file, replace(line, sort=LineKind.WRONG)) for file, line in islice(lines, 1))
     file = file_of(archive)
-    return Materials(
-        facts=facts,
-        requirements=_few(_requirements(archive)),
-        sha256=_file_digest(file, progress) if file else None,
-    )
+    try:
+        sha256 = file_digest(file, progress) if file else None
+    except OSError as error:
+        raise DamagedArchiveError(f"cannot read the archive: {error.strerror}", where=str(file)) from error
+    return Materials(facts=facts, requirements=listed, sha256=sha256)
 
 
-def spare(archive: Archive, output: Path) -> None:
+def check_output(archive: Archive, output: Path) -> None:
     """Raise UsageError for an output that would replace the archive, or become part of it."""
     if is_remote(archive):
         return
@@ -80,7 +84,18 @@ def sbom(found: Materials) -> bytes:
     """Return the document: JSON in UTF-8, its keys sorted, the same for the same materials."""
     vendored = found.facts.vendored.packages if found.facts.vendored else ()
     libraries = [_library(file, line) for file, line in found.requirements if _names(line)]
-    libraries += [_packed(package) for package in vendored]
+    libraries += [
+        {
+            "type": "library",
+            "bom-ref": f"vendored:{package.name}",
+            "name": package.name,
+            "version": package.version,
+            "purl": _purl("pypi", package.name, package.version),
+            "hashes": _hashes(package.sha256),
+            "properties": _properties([("wheel", package.file)]),
+        }
+        for package in vendored
+    ]
     document: _Json = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -92,7 +107,7 @@ def sbom(found: Materials) -> bytes:
         },
         "components": libraries,
         "dependencies": [{"ref": _MODEL, "dependsOn": [library["bom-ref"] for library in libraries]}],
-        # Every file is listed; what the requirements bring along, and what the server's image holds, is not.
+        # Every file is listed; dependencies of the requirements and the server's image are not.
         "compositions": [
             {"aggregate": "complete", "assemblies": [_MODEL]},
             {"aggregate": "incomplete", "dependencies": [_MODEL]},
@@ -107,15 +122,8 @@ def file_of(archive: Archive) -> Path | None:
     return None if is_remote(archive) or archive.form is ArchiveForm.FOLDER else Path(archive.source)
 
 
-def _file_digest(path: Path, progress: Progress | None) -> str:
-    try:
-        return file_digest(path, progress)
-    except OSError as error:
-        raise DamagedArchiveError(f"the archive cannot be read: {error.strerror}", where=str(path)) from error
-
-
 def _requirements(archive: Archive) -> Iterator[tuple[str, Line]]:
-    """Yield what the archive requires, and the lines that do not say what."""
+    """Yield the archive's requirements, and the lines that cannot be resolved to one."""
 
     def read(name: str) -> bytes | None:
         data = read_text(archive, name)
@@ -130,39 +138,45 @@ def _requirements(archive: Archive) -> Iterator[tuple[str, Line]]:
             yield file, line
 
 
-def _few(lines: Iterator[tuple[str, Line]]) -> tuple[tuple[str, Line], ...]:
-    """Return no more than there may be; the first one too many only says where they go on."""
-    taken = tuple(islice(lines, _MAX_LINES))
-    return (*taken, *((file, replace(line, sort=LineKind.WRONG)) for file, line in islice(lines, 1)))
-
-
 def _names(line: Line) -> bool:
     return line.sort is LineKind.REQUIREMENT and bool(line.name)
 
 
 def _model(found: Materials) -> _Json:
-    facts, model = found.facts, found.facts.manifest["model"]
-    name, version = model["modelName"], model.get("modelVersion")
+    """Return the component that describes the model; an author may have written anything into its metadata."""
+    facts, model, metadata = found.facts, found.facts.manifest["model"], found.facts.metadata or Metadata()
     component: _Json = {
         "type": "machine-learning-model",
         "bom-ref": _MODEL,
-        "name": name,
-        "purl": _purl("generic", name, version),
+        "name": model["modelName"],
+        "purl": _purl("generic", model["modelName"], model.get("modelVersion")),
         "components": list(_members(facts)),
-        "properties": _properties(_facts_of(found)),
-        **_said(facts.metadata or Metadata()),
+        "properties": _properties(_model_properties(found)),
     }
-    if version:
+    if metadata.license:
+        component["licenses"] = [_license(metadata.license)]
+    if metadata.authors:
+        component["authors"] = [
+            {key: value for key, value in (("name", parts.name), ("email", parts.email)) if value}
+            if (parts := contact(author))
+            else {"name": author}
+            for author in metadata.authors
+        ]
+    if metadata.description:
+        component["description"] = metadata.description
+    if metadata.homepage and is_web_address(metadata.homepage):
+        component["externalReferences"] = [{"type": "website", "url": _ascii(metadata.homepage)}]
+    if version := model.get("modelVersion"):
         component["version"] = version
     if found.sha256:
         component["hashes"] = _hashes(found.sha256)
     weights = next((item for item in facts.weights if item.member == model.get("serializedFile")), None)
-    if weights and (parameters := _parameters(weights)):
+    if weights and (parameters := _model_parameters(weights)):
         component["modelCard"] = {"modelParameters": parameters}
     return component
 
 
-def _facts_of(found: Materials) -> Iterator[tuple[str, str | None]]:
+def _model_properties(found: Materials) -> Iterator[tuple[str, str | None]]:
     facts = found.facts
     yield "content_digest", facts.content_digest
     yield "builder", facts.provenance.get("builder")
@@ -172,22 +186,8 @@ def _facts_of(found: Materials) -> Iterator[tuple[str, str | None]]:
     if found.sha256 is None:
         yield "hash", "left out: the archive is a folder, or was not fetched whole"
     for file, line in found.requirements:
-        if not _names(line):  # its text may hold a password, and paths of whoever wrote it
+        if not _names(line):  # its text may contain a password or a private path
             yield "requirement_not_listed", f"{file}:{line.number}" if line.number else file
-
-
-def _said(metadata: Metadata) -> _Json:
-    """Return what the author says of the model; in archives made elsewhere it may be anything."""
-    said: _Json = {}
-    if metadata.license:
-        said["licenses"] = [_license(metadata.license)]
-    if metadata.authors:
-        said["authors"] = [_author(author) for author in metadata.authors]
-    if metadata.description:
-        said["description"] = metadata.description
-    if metadata.homepage and is_web_address(metadata.homepage):
-        said["externalReferences"] = [{"type": "website", "url": _ascii(metadata.homepage)}]
-    return said
 
 
 def _license(text: str) -> _Json:
@@ -195,14 +195,6 @@ def _license(text: str) -> _Json:
     if known is None or (known.startswith("LicenseRef-") and " " not in known):
         return {"license": {"name": known or text}}
     return {"expression": known} if set(known) & set(" (+") else {"license": {"id": known}}
-
-
-def _author(text: str) -> _Json:
-    parts = contact(text)
-    if parts is None:
-        return {"name": text}
-    named = {"name": parts.name} if parts.name else {}
-    return named | ({"email": parts.email} if parts.email else {})
 
 
 def _members(facts: Inspection) -> Iterator[_Json]:
@@ -216,20 +208,20 @@ def _members(facts: Inspection) -> Iterator[_Json]:
             digest = facts.content_digest.removeprefix("sha256:")
         if digest:
             component["hashes"] = _hashes(digest)
-        found = weights.get(member.name)
-        properties = [("size", str(member.size)), *(_weighed(found) if found else ())]
+        properties: list[tuple[str, str | None]] = [("size", str(member.size))]
+        if found := weights.get(member.name):
+            properties.append(("format", found.kind.value))
+            if found.tensors:
+                dtypes = ", ".join(f"{dtype} ({count})" for dtype, count in found.dtypes.items())
+                properties += [
+                    ("parameters", str(found.parameters)),
+                    ("tensors", str(found.tensors)),
+                    ("dtypes", dtypes),
+                ]
         yield component | {"properties": _properties(properties)}
 
 
-def _weighed(weights: WeightsFacts) -> Iterator[tuple[str, str | None]]:
-    yield "format", weights.kind.value
-    if weights.tensors:
-        yield "parameters", str(weights.parameters)
-        yield "tensors", str(weights.tensors)
-        yield "dtypes", ", ".join(f"{dtype} ({count})" for dtype, count in weights.dtypes.items())
-
-
-def _parameters(weights: WeightsFacts) -> _Json:
+def _model_parameters(weights: WeightsFacts) -> _Json:
     """Return the model card's inputs and outputs, as the weights themselves describe them."""
     inputs, outputs = [_port(port) for port in weights.inputs], [_port(port) for port in weights.outputs]
     forward = next((method for method in weights.methods if method.name == "forward"), None)
@@ -246,15 +238,16 @@ def _port(port: Port) -> str:
 
 
 def _library(file: str, line: Line) -> _Json:
-    """Return one requirement; only a version that it pins is one."""
+    """Return one requirement; it has a version only if it pins one."""
     component: _Json = {"type": "library", "bom-ref": f"requirement:{file}:{line.number}", "name": line.name}
     try:
         requirement = Requirement(line.text)
-    except InvalidRequirement:  # an address by itself, which names what it brings
+    except InvalidRequirement:  # an address by itself
         return component | _distribution(line.text)
     if requirement.url:
         return component | _distribution(requirement.url)
-    version = _pinned(requirement)
+    pins = {each.version for each in requirement.specifier if each.operator in ("==", "===")}
+    version = pins.pop() if len(pins) == 1 and not any("*" in pin for pin in pins) else None
     component |= {
         "purl": _purl("pypi", line.name or "", version),
         "properties": _properties([("requirement", line.text)]),
@@ -262,20 +255,8 @@ def _library(file: str, line: Line) -> _Json:
     return component | ({"version": version} if version else {})
 
 
-def _packed(package: VendoredPackage) -> _Json:
-    return {
-        "type": "library",
-        "bom-ref": f"vendored:{package.name}",
-        "name": package.name,
-        "version": package.version,
-        "purl": _purl("pypi", package.name, package.version),
-        "hashes": _hashes(package.sha256),
-        "properties": _properties([("wheel", package.file)]),
-    }
-
-
 def _distribution(address: str) -> _Json:
-    """Return where a distribution comes from, without what may be secret in the address."""
+    """Return a distribution's source, without the secrets that its address may contain."""
     kind = "vcs" if "+" in address.partition("://")[0] else "distribution"
     try:
         parts = urlsplit(address.partition("+")[2] if kind == "vcs" else address)
@@ -284,11 +265,6 @@ def _distribution(address: str) -> _Json:
     except ValueError:
         return {}
     return {"externalReferences": [{"type": kind, "url": _ascii(shown)}]} if is_web_address(shown) else {}
-
-
-def _pinned(requirement: Requirement) -> str | None:
-    pins = {each.version for each in requirement.specifier if each.operator in ("==", "===")}
-    return pins.pop() if len(pins) == 1 and not any("*" in pin for pin in pins) else None
 
 
 def _purl(kind: str, name: str, version: str | None) -> str:

@@ -1,38 +1,31 @@
-"""Signatures over an archive's file, in the OpenSSF model-signing format: made, verified, and what differs.
+"""Signatures of an archive's file in the OpenSSF model-signing format, and the signed statements that they consist of.
 
-The one resource that is signed is the file itself, by its SHA-256: members' digests see neither a header nor a comment.
-They go along to say which member differs, if one does.
+The one signed resource is the file itself, by its SHA-256, since members' digests cover neither headers nor comments.
+The members' digests go along to show which member differs.
 
-Source: OpenSSF Model Signing specification v1.0.
+Sources: in-toto Attestation Framework, Statement v1; Dead Simple Signing Envelope v1.0; OpenSSF Model Signing v1.0.
 """
 
+import base64
+import binascii
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from marpack.archive.copying import file_digest
 from marpack.archive.index import content_digest, index_of
-from marpack.archive.protocol import Archive, Progress
+from marpack.archive.protocol import Progress
 from marpack.archive.reader import open_archive
-from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, UsageError
+from marpack.errors import ArchiveError, DamagedArchiveError, SignatureError, UsageError, describe_os_error
 from marpack.findings import Finding, Severity
 from marpack.inspection.members import changed, digests
+from marpack.trust import Signer
 from marpack.trust.keys import Authority, PrivateKey, PublicKey, certified_by
-from marpack.trust.results import Signer, refusal
-from marpack.trust.statements import (
-    Envelope,
-    ResourceDescriptor,
-    Statement,
-    decoded,
-    from_base64,
-    read_bounded,
-    signed_by_another,
-    to_base64,
-)
 
 SUFFIX = ".sig"  # of the signature beside an archive
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
@@ -41,6 +34,145 @@ _MEDIA_TYPES = (MEDIA_TYPE, *(f"application/vnd.dev.sigstore.bundle+json;version
 _ITSELF = "."  # the official tool's name for a model that is one file; the specification's is the file's own
 _OFFICIAL = "verify it with the official tool: pip install model-signing"
 _Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+Read = TypeVar("Read")
+_MAX_FILE = 64 << 20  # bytes of a signature or an attestation: 65,536 members with their digests have a tenth of it
+
+
+class ResourceDescriptor(Struct, frozen=True):
+    """A file that a statement is about."""
+
+    name: str
+    digest: dict[str, str]  # "sha256" → lower-case hex
+
+
+class Statement(Struct, frozen=True, kw_only=True, rename={"type": "_type", "predicate_type": "predicateType"}):
+    """A claim about files."""
+
+    subject: tuple[ResourceDescriptor, ...]
+    predicate_type: str
+    predicate: dict[str, Any]  # Any: JSON, as its type has it
+    type: str = STATEMENT_TYPE
+
+    @classmethod
+    def from_json(cls, payload: bytes, *, where: str) -> Self:
+        """Parse a statement. Raises SignatureError naming `where`."""
+        statement = decoded(payload, cls, what="statement", where=where)
+        if statement.type != STATEMENT_TYPE:
+            raise SignatureError(f"this is a statement of another kind: {statement.type}", where=where)
+        return statement
+
+    def to_json(self) -> bytes:
+        """Return the statement's bytes, always the same for the same values."""
+        return msgspec.json.encode(self, order="sorted")
+
+
+class EnvelopeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One signature of an envelope."""
+
+    sig: str  # Base64
+    keyid: str | None = None  # a hint; not covered by the signature
+
+
+class Envelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Bytes with signatures over them, as JSON. Trust the bytes only after `opened` verified them."""
+
+    payload: str  # Base64
+    payload_type: str
+    signatures: tuple[EnvelopeSignature, ...]
+
+    @classmethod
+    def sealed(cls, payload: bytes, key: PrivateKey, *, keyid: str = "") -> Self:
+        """Sign exactly these bytes."""
+        signature = EnvelopeSignature(sig=to_base64(key.sign(_encoded(payload))), keyid=keyid)
+        return cls(payload=to_base64(payload), payload_type=PAYLOAD_TYPE, signatures=(signature,))
+
+    def opened(self, key: PublicKey, *, where: str) -> bytes:
+        """Return the bytes, if the key signed them.
+
+        A signature that names another key's fingerprint is ignored. Raises SignatureError.
+        """
+        payload = self.unsigned(where=where)
+        named = {each.keyid for each in self.signatures if each.keyid} - {key.fingerprint}
+        mine = [each for each in self.signatures if not each.keyid or each.keyid == key.fingerprint]
+        if named and not mine:
+            raise signed_by_another(", ".join(sorted(named)), key, where=where)
+        data = _encoded(payload)
+        if not any(key.verifies(from_base64(each.sig, where=where), data) for each in mine):
+            what = f"the key {key.fingerprint} did not sign this: another key did, or it changed after signing"
+            raise SignatureError(what, where=where)
+        return payload
+
+    def unsigned(self, *, where: str) -> bytes:
+        """Return the bytes without verifying them. Raises SignatureError for anything but a statement."""
+        if self.payload_type != PAYLOAD_TYPE:
+            raise SignatureError(f"it does not contain a statement: {self.payload_type}", where=where)
+        return from_base64(self.payload, where=where)
+
+
+def _encoded(payload: bytes) -> bytes:
+    """Return the signed bytes: DSSE's pre-authentication encoding of the payload."""
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def signed_by_another(named: str, key: PublicKey, *, where: str) -> SignatureError:
+    """Return the error for a signature that names other keys."""
+    what = f"it names the key {named} as the signer's; the one given is {key.fingerprint}"
+    hint = "pass the signer's own public key, or do not trust this file"
+    return SignatureError(what, where=where, hint=hint, code="other-signer")
+
+
+def decoded(data: bytes, kind: type[Read], *, what: str, where: str) -> Read:
+    """Parse untrusted JSON. Raises SignatureError, in which `what` names the expected content."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:  # Any: JSON
+        # Readers disagree on which value of a repeated key counts.
+        if len({key for key, _ in pairs}) < len(pairs):
+            raise ValueError("a key is repeated in an object")
+
+    try:
+        json.loads(data, object_pairs_hook=unique)
+        return msgspec.json.decode(data, type=kind)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise SignatureError(f"not a valid {what}: {error}", where=where) from error
+
+
+def to_base64(data: bytes) -> str:
+    """Return bytes as text."""
+    return base64.b64encode(data).decode("ascii")
+
+
+def from_base64(text: str, *, where: str) -> bytes:
+    """Decode Base64 of either alphabet. Raises SignatureError for text that no encoder writes."""
+    standard = text.replace("-", "+").replace("_", "/")
+    try:
+        data = base64.b64decode(standard, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SignatureError("it contains invalid Base64", where=where) from error
+    if to_base64(data) != standard:  # bits that decoding drops: two texts for the same bytes
+        raise SignatureError("it contains invalid Base64", where=where)
+    return data
+
+
+def read_bounded(path: Path, *, what: str, hint: str | None = None) -> bytes:
+    """Return a small file's bytes. Raises UsageError, in which `what` names its kind: "the signature"."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
+    except (OSError, ValueError) as error:
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "does not exist" if is_missing else f"cannot be read: {describe_os_error(error)}"
+        code = "file-not-found" if is_missing else "unreadable-file"
+        raise UsageError(f"{what} {reason}", where=str(path), hint=hint, code=code) from error
+    if len(data) > _MAX_FILE:
+        raise UsageError(f"{what} is larger than {_MAX_FILE >> 20} MB", where=str(path), code="file-too-large")
+    return data
+
+
+def verification_finding(code: str, message: str, where: str) -> Finding:
+    """Return one reason why a file is not trusted."""
+    return Finding(code=code, severity=Severity.ERROR, message=message, where=where)
 
 
 class _PublicKeyHint(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -67,7 +199,7 @@ class _Material(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
 
 class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A signature as a file: who is said to have signed, and the envelope."""
+    """A signature as a file: the claimed signer and the envelope."""
 
     dsse_envelope: Envelope
     media_type: str
@@ -80,24 +212,24 @@ class Bundle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
         if bundle.media_type not in _MEDIA_TYPES:
             raise SignatureError(f"it is a bundle of another kind: {bundle.media_type}", where=where)
         if len(bundle.dsse_envelope.signatures) != 1:
-            raise SignatureError("a bundle holds one signature, no more and no less", where=where)
+            raise SignatureError("a bundle must contain exactly one signature", where=where)
         return bundle
 
     def opened(self, trusted: PublicKey | Authority, *, where: str) -> tuple[Signer, bytes]:
-        """Return who signed, and the very bytes. Raises SignatureError unless that is who is trusted."""
+        """Return the signer and the verified bytes. Raises SignatureError for a signer that is not trusted."""
         material = self.verification_material
         if material.certificate is not None:
-            raise SignatureError("it is one of Sigstore, made without a key", where=where, hint=_OFFICIAL)
+            raise SignatureError("it is a keyless Sigstore signature", where=where, hint=_OFFICIAL)
         if isinstance(trusted, Authority):
             if material.chain is None:
                 what = "it was made with a key, not with a certificate"
-                hint = "give the signer's public key: --key signer.pub"
+                hint = "pass the signer's public key: --key signer.pub"
                 raise SignatureError(what, where=where, hint=hint, code="signed-with-key")
             chain = [from_base64(each.raw_bytes, where=where) for each in material.chain.certificates]
-            name, key = trusted.vouches_for(chain, where=where)
+            name, key = trusted.verify_chain(chain, where=where)
             return Signer("certificate", name), self.dsse_envelope.opened(key, where=where)
         if material.public_key is None:
-            hint = "name the authority that you trust: --ca authority.pem"
+            hint = "pass the authority that you trust: --ca authority.pem"
             what = "it was made with a certificate, not with a key alone"
             raise SignatureError(what, where=where, hint=hint, code="signed-with-certificate")
         named = material.public_key.hint
@@ -126,27 +258,51 @@ class _Predicate(Struct, frozen=True):
 def sign(
     path: Path, key: PrivateKey, *, chain: Sequence[bytes] = (), progress: Progress | None = None
 ) -> tuple[str, Signer, bytes]:
-    """Return the file's SHA-256, who signed, and the signature's bytes.
+    """Return the file's SHA-256, the signer and the signature's bytes.
 
     Args:
         path: The archive, a .mar or a .tar.gz; it is read twice, once for itself and once for its members.
         key: Signs.
-        chain: Certificates (ASN.1 DER) that say whose key it is, the signer's first; none: the key's fingerprint does.
-        progress: Is told of bytes read.
+        chain: Certificates (ASN.1 DER) of the key, the signer's first; none: the signature names the fingerprint.
+        progress: Is called with the number of bytes just read.
 
-    Raises ArchiveError for what is no archive, or no sound one.
+    Raises ArchiveError for a file that is not an archive, or is damaged.
     """
+    if chain:
+        subject, certified = certified_by(chain[0])
+        if certified != key.public.fingerprint:
+            what = "the first certificate belongs to another key than the one that signs"
+            hint = "put the signer's own certificate first, then those of its issuers"
+            raise UsageError(what, hint=hint, code="certificate-key-mismatch")
+        signer = Signer("certificate", subject)
+        material = _Material(chain=_Chain(tuple(_Certificate(to_base64(each)) for each in chain)))
+    else:
+        signer = Signer("key", key.public.fingerprint)
+        material = _Material(public_key=_PublicKeyHint(key.public.fingerprint))
     sha256 = file_digest(path, progress)
     with open_archive(path) as archive:
-        members = _sound_members(archive, progress)
-        resource = {
-            "name": _ITSELF,
-            "algorithm": "sha256",
-            "digest": sha256,
-            "annotations": {"file": path.name, "members": members, **_content_digest(archive)},
-        }
+        found = dict(digests(archive, progress))
+        damaged = [each for each in found.values() if isinstance(each, Finding)]
+        index = index_of(archive)
+        wrong = damaged if index is None else [*damaged, *changed(archive, index, found)]
+        if wrong:
+            what = f"the archive is not signed, as it differs from the one that was built: {wrong[0].message}"
+            hint = f"show the differences: marpack inspect {archive.source} --verify"
+            raise DamagedArchiveError(what, where=wrong[0].where, hint=hint, code="content-mismatch")
+        members = {name: digest for name, digest in sorted(found.items()) if isinstance(digest, str)}
+        digest = content_digest(archive)
+    resource = {
+        "name": _ITSELF,
+        "algorithm": "sha256",
+        "digest": sha256,
+        "annotations": {
+            "file": path.name,
+            "members": members,
+            **({} if digest is None else {"contentDigest": digest}),
+        },
+    }
     statement = Statement(
-        # The digest of the digests of all resources: of one, here.
+        # The digest of all resources' digests, of which there is one.
         subject=(ResourceDescriptor(path.name, {"sha256": hashlib.sha256(bytes.fromhex(sha256)).hexdigest()}),),
         predicate_type=PREDICATE_TYPE,
         predicate={
@@ -154,73 +310,45 @@ def sign(
             "serialization": {"method": "files", "hash_type": "sha256", "allow_symlinks": False},
         },
     )
-    signer, material = _presented(key, chain)
     envelope = Envelope.sealed(statement.to_json(), key)
     bundle = Bundle(media_type=MEDIA_TYPE, verification_material=material, dsse_envelope=envelope)
     return sha256, signer, msgspec.json.encode(bundle) + b"\n"
 
 
-def _presented(key: PrivateKey, chain: Sequence[bytes]) -> tuple[Signer, _Material]:
-    """Return who signs, and what a bundle says of it."""
-    if not chain:
-        fingerprint = key.public.fingerprint
-        return Signer("key", fingerprint), _Material(public_key=_PublicKeyHint(fingerprint))
-    subject, certified = certified_by(chain[0])
-    if certified != key.public.fingerprint:
-        hint = "the signer's own certificate comes first, then who vouches for it"
-        what = "the first certificate is about another key than the one that signs"
-        raise UsageError(what, hint=hint, code="certificate-key-mismatch")
-    certificates = tuple(_Certificate(to_base64(each)) for each in chain)
-    return Signer("certificate", subject), _Material(chain=_Chain(certificates))
-
-
-def _content_digest(archive: Archive) -> dict[str, str]:
-    digest = content_digest(archive)
-    return {} if digest is None else {"contentDigest": digest}
-
-
-def _sound_members(archive: Archive, progress: Progress | None) -> dict[str, str]:
-    """Return the SHA-256 of each member; raises DamagedArchiveError for an archive that is not as it was built."""
-    found = dict(digests(archive, progress))
-    damaged = [each for each in found.values() if isinstance(each, Finding)]
-    index = index_of(archive)
-    wrong = damaged or [] if index is None else [*damaged, *changed(archive, index, found)]
-    if wrong:
-        hint = f"look into it: marpack inspect {archive.source} --verify"
-        what = f"it is not as it was built, so it is not signed: {wrong[0].message}"
-        raise DamagedArchiveError(what, where=wrong[0].where, hint=hint, code="content-mismatch")
-    return {name: digest for name, digest in sorted(found.items()) if isinstance(digest, str)}
-
-
 def verify(path: Path, sha256: str, signature: Path, trusted: PublicKey | Authority) -> Signer:
-    """Return who signed an archive, if that is who is trusted and the file is what they signed.
-
-    First the signature is held against the key; only then is read what it says, and compared with what is here.
+    """Return the signer of an archive. Verify the signature before reading what it covers.
 
     Args:
         path: The archive.
         sha256: Of its file.
         signature: The bundle beside it.
-        trusted: The signer's public key, or the authorities that say whose a certificate is.
+        trusted: The signer's public key, or the authorities that may certify one.
 
-    Raises SignatureError, holding every difference; UsageError for a file that cannot be read.
+    Raises SignatureError with every difference; UsageError for a file that cannot be read.
     """
     where = str(signature)
-    data = read_bounded(signature, what="the signature", hint=f"whoever signed it has it: {path.name}{SUFFIX}")
+    data = read_bounded(signature, what="the signature", hint=f"get {path.name}{SUFFIX} from the signer")
     signer, payload = Bundle.from_json(data, where=where).opened(trusted, where=where)
-    resource = _signed_file(Statement.from_json(payload, where=where), where=where)
-    differences = tuple(_differences(path, sha256, resource))
+    resource = _signed_resource(Statement.from_json(payload, where=where), where=where)
+    differences: list[Finding] = []
+    if resource.name not in (_ITSELF, path.name):
+        message = f"the signature is of a file named {resource.name}"
+        differences.append(verification_finding("signed-name", message, str(path)))
+    if resource.digest != sha256:
+        message = f"its SHA-256 is {sha256}; {resource.digest} was signed"
+        differences.append(verification_finding("signed-file", message, str(path)))
+        differences += _member_differences(path, resource.annotations.get("members"))
     if differences:
         what = f"this is not the file that {signer} signed"
-        hint = "do not deploy it; get it again from whoever signed it"
-        raise SignatureError(what, where=str(path), hint=hint, findings=differences)
+        hint = "do not deploy it; get it again from the signer"
+        raise SignatureError(what, where=str(path), hint=hint, findings=tuple(differences))
     return signer
 
 
-def _signed_file(statement: Statement, *, where: str) -> _Resource:
-    """Return the one file that a statement speaks of. Raises SignatureError."""
+def _signed_resource(statement: Statement, *, where: str) -> _Resource:
+    """Return the one file that a statement is about. Raises SignatureError."""
     if statement.predicate_type != PREDICATE_TYPE:
-        what = f"it says something else than what a model consists of: {statement.predicate_type}"
+        what = f"the statement is not a list of a model's files: {statement.predicate_type}"
         raise SignatureError(what, where=where)
     try:
         predicate = msgspec.convert(statement.predicate, _Predicate)
@@ -228,41 +356,33 @@ def _signed_file(statement: Statement, *, where: str) -> _Resource:
         raise SignatureError(f"its list of files cannot be read: {error}", where=where, hint=_OFFICIAL) from error
     serialization = predicate.serialization
     if (serialization.method, serialization.hash_type) != ("files", "sha256"):
-        what = f"it holds {serialization.hash_type} of {serialization.method}, marpack reads sha256 of files"
+        what = f"it contains {serialization.hash_type} of {serialization.method}; marpack reads sha256 of files"
         raise SignatureError(what, where=where, hint=_OFFICIAL)
     if len(predicate.resources) != 1:
-        what = f"it is over {len(predicate.resources)} files of a folder, not over one archive"
+        what = f"it covers {len(predicate.resources)} files of a folder, not one archive"
         raise SignatureError(what, where=where, hint=_OFFICIAL)
     (resource,) = predicate.resources
     if resource.algorithm != "sha256":
-        raise SignatureError(f"it says sha256, and then holds {resource.algorithm}", where=where)
+        raise SignatureError(f"it declares sha256, but contains {resource.algorithm}", where=where)
     return resource
 
 
-def _differences(path: Path, sha256: str, resource: _Resource) -> Iterator[Finding]:
-    """Yield in what a file is not the one that was signed."""
-    if resource.name not in (_ITSELF, path.name):
-        yield refusal("signed-name", f"the signature is over a file named {resource.name}", str(path))
-    if resource.digest != sha256:
-        yield refusal("signed-file", f"its SHA-256 is {sha256}, {resource.digest} was signed", str(path))
-        yield from _members_apart(path, resource.annotations.get("members"))
-
-
-def _members_apart(path: Path, signed: object) -> Iterator[Finding]:
-    """Yield which members are not as they were, as far as whoever signed said what they were."""
+def _member_differences(path: Path, signed: object) -> Iterator[Finding]:
+    """Yield the members that changed, if the signer listed their digests."""
     if not isinstance(signed, dict):
         return
     try:
         with open_archive(path) as archive:
             found = dict(digests(archive))
     except ArchiveError as error:
-        yield refusal("signed-member", f"it opens no more: {error.what}", str(path))
+        yield verification_finding("signed-member", f"the archive cannot be opened: {error.what}", str(path))
         return
     apart = [name for name in sorted({*signed, *found}) if found.get(name) != signed.get(name)]
     for name in apart:
-        how = "has other bytes than were signed" if name in found else "is gone"
-        how = how if name in signed else "was added"
-        yield refusal("signed-member", f"the member {name} {how}", f"{path}!{name}")
+        how = (
+            "was added" if name not in signed else "has other bytes than were signed" if name in found else "is missing"
+        )
+        yield verification_finding("signed-member", f"the member {name} {how}", f"{path}!{name}")
     if not apart:
-        what = "no member differs: what changed lies around them, as a header, a comment or their order"
+        what = "no member differs: the change is around them, in a header, a comment or their order"
         yield Finding(code="signed-container", severity=Severity.NOTE, message=what, where=str(path))

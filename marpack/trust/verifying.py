@@ -1,4 +1,4 @@
-"""Whether somebody who is trusted vouches for an archive: that it is theirs, and that it was checked."""
+"""Verification of an archive's signature and check result against trusted keys."""
 
 from pathlib import Path
 
@@ -8,58 +8,52 @@ from marpack.archive.copying import file_digest
 from marpack.archive.protocol import Progress
 from marpack.errors import SignatureError, UsageError
 from marpack.findings import Finding, Severity
-from marpack.trust import signatures
+from marpack.trust import Verification, signatures
 from marpack.trust.attestations import require_check
 from marpack.trust.keys import Authority, PublicKey
-from marpack.trust.results import Verification
 
 
 class Trust(Struct, frozen=True, kw_only=True):
-    """Who is believed, and what is asked for."""
+    """The trusted keys and the required documents."""
 
-    signers: PublicKey | Authority | None  # None: nobody signs
-    signature: Path | None = None  # None: beside the archive; that one may be missing where a check is asked for
-    check: Path | None = None  # an attestation; None: no check is asked for
-    checkers: PublicKey | None = None  # None: whoever wrote the attestation
+    signers: PublicKey | Authority | None  # None: no signature is verified
+    signature: Path | None = None  # None: beside the archive; it is optional where a check is required
+    check: Path | None = None  # an attestation; None: no check is required
+    checkers: PublicKey | None = None  # None: any author of the attestation
 
 
 def verify(path: Path, trust: Trust, progress: Progress | None = None) -> Verification:
-    """Return who vouches for an archive's file, if those do who are trusted.
+    """Return the trusted signer and checker of an archive's file.
 
-    Raises SignatureError, holding everything that is wrong; UsageError for a file that is not there.
+    Raises SignatureError with every reason why the file is not trusted; UsageError for a missing file.
     """
     try:
         sha256 = file_digest(path, progress)
     except OSError as error:
         hint = "name a .mar or a .tar.gz"
-        raise UsageError(f"the archive cannot be read: {error.strerror}", where=str(path), hint=hint) from error
-    refusals: list[SignatureError] = []
+        raise UsageError(f"cannot read the archive: {error.strerror}", where=str(path), hint=hint) from error
+    failures: list[SignatureError] = []
     signature = trust.signature or path.with_name(f"{path.name}{signatures.SUFFIX}")
     signer = check = None
     if trust.signers is not None and (trust.signature is not None or trust.check is None or signature.exists()):
         try:
             signer = signatures.verify(path, sha256, signature, trust.signers)
         except SignatureError as error:
-            refusals.append(error)
+            failures.append(error)
     if trust.check is not None:
         try:
             check = require_check(path, sha256, trust.check, trust.checkers)
         except SignatureError as error:
-            refusals.append(error)
-    if refusals:
-        raise _together(refusals, path)
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        what = "neither the signature nor the check result is valid for this file"
+        raise SignatureError(what, where=str(path), findings=tuple(f for each in failures for f in _findings_of(each)))
     where = str(signature) if signer else None
     return Verification(archive=str(path), sha256=sha256, signature=where, signer=signer, check=check)
 
 
-def _together(refusals: list[SignatureError], path: Path) -> SignatureError:
-    """Return several refusals as one."""
-    if len(refusals) == 1:
-        return refusals[0]
-    findings = [finding for each in refusals for finding in each.findings or (_as_finding(each),)]
-    what = "neither the signature nor the check vouches for this file"
-    return SignatureError(what, where=str(path), findings=tuple(findings))
-
-
-def _as_finding(error: SignatureError) -> Finding:
-    return Finding(code=error.code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
+def _findings_of(error: SignatureError) -> tuple[Finding, ...]:
+    own = Finding(code=error.code, severity=Severity.ERROR, message=error.what, where=error.where, hint=error.hint)
+    return error.findings or (own,)

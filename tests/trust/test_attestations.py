@@ -14,7 +14,7 @@ from marpack.findings import Severity
 from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
 from marpack.trust.attestations import CheckedFile, attest, require_check
 from marpack.trust.keys import PrivateKey
-from marpack.trust.statements import Envelope
+from marpack.trust.signatures import Envelope
 
 VERSIONS = {"marpack": "9.9", "torch": "2.6"}
 CHECKS = (
@@ -112,7 +112,7 @@ def test_another_checker(archive, attested, key):
         (
             report(GateVerdict.DEPLOYABLE, WEIGHED),
             "WARNED",
-            ["the check memory failed, and weighs as a warning only"],
+            ["the check memory failed, but only counts as a warning"],
         ),
     ],
     ids=["refused", "not proved", "partly", "reserved", "weighed down"],
@@ -152,11 +152,14 @@ def sealed(key, statement):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda said: said.update(predicateType="https://example.com/x"), "something else than a check"),
-        (lambda said: said["predicate"].pop("configuration"), "none that marpack check made"),
-        (lambda said: said["predicate"]["configuration"].clear(), "none that marpack check made"),
-        (lambda said: said["predicate"]["configuration"][0].pop("annotations"), "none that marpack check made"),
-        (lambda said: said["predicate"]["configuration"][0]["annotations"].pop("reservations"), "none that marpack"),
+        (lambda said: said.update(predicateType="https://example.com/x"), "does not attest a check"),
+        (lambda said: said["predicate"].pop("configuration"), "marpack check did not write it"),
+        (lambda said: said["predicate"]["configuration"].clear(), "marpack check did not write it"),
+        (lambda said: said["predicate"]["configuration"][0].pop("annotations"), "marpack check did not write it"),
+        (
+            lambda said: said["predicate"]["configuration"][0]["annotations"].pop("reservations"),
+            "marpack check did not write",
+        ),
         (lambda said: said["predicate"].update(result="WARNED"), "does not say"),
         (lambda said: said["predicate"].update(result="passed"), "does not say"),
         (lambda said: said["subject"].clear(), "does not say"),

@@ -17,10 +17,10 @@ def test_what_a_key_signs_its_public_half_verifies_and_no_other(curve):
     private = PrivateKey.from_pem(vouched.private_pem(vouched.new_key(curve)), where="k")
     other = PrivateKey.from_pem(vouched.private_pem(vouched.new_key(curve)), where="k")
     signature = private.sign(b"weights")
-    assert private.public.made(signature, b"weights")
-    assert not private.public.made(signature, b"weights!")
-    assert not other.public.made(signature, b"weights")
-    assert not private.public.made(b"no signature", b"weights")
+    assert private.public.verifies(signature, b"weights")
+    assert not private.public.verifies(signature, b"weights!")
+    assert not other.public.verifies(signature, b"weights")
+    assert not private.public.verifies(b"no signature", b"weights")
 
 
 def test_the_fingerprint_is_what_sha256sum_prints_of_the_public_half(tmp_path):
@@ -86,7 +86,7 @@ def issued(**changes):
 
 def test_an_authority_names_the_signer():
     top, chain, own = issued()
-    name, key = Authority([top]).vouches_for(chain, where="x.sig")
+    name, key = Authority([top]).verify_chain(chain, where="x.sig")
     assert (name, key.fingerprint) == (
         "CN=Release",
         PublicKey.from_pem(vouched.public_pem(own), where="k").fingerprint,
@@ -105,24 +105,24 @@ def test_an_authority_names_the_signer():
 def test_a_certificate_that_does_not_do(changes, what):
     top, chain, _ = issued(**changes)
     with pytest.raises(SignatureError, match=what):
-        Authority([top]).vouches_for(chain, where="x.sig")
+        Authority([top]).verify_chain(chain, where="x.sig")
 
 
 def test_a_certificate_for_signing_code_does():
     top, chain, _ = issued(purpose=x509.ExtendedKeyUsageOID.CODE_SIGNING)
-    assert Authority([top]).vouches_for(chain, where="x.sig")[0] == "CN=Release"
+    assert Authority([top]).verify_chain(chain, where="x.sig")[0] == "CN=Release"
 
 
 def test_another_authority_vouches_for_nobody():
     (_, chain, _), (other, _, _) = issued(), issued()
     with pytest.raises(SignatureError, check=has_code("untrusted-certificate", "--ca")):
-        Authority([other]).vouches_for(chain, where="x.sig")
+        Authority([other]).verify_chain(chain, where="x.sig")
 
 
 def test_a_chain_that_is_none():
     top, _, _ = issued()
     with pytest.raises(SignatureError, check=has_code("invalid-certificate")):
-        Authority([top]).vouches_for([b"no certificate"], where="x.sig")
+        Authority([top]).verify_chain([b"no certificate"], where="x.sig")
 
 
 def test_a_file_without_certificates():

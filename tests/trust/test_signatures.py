@@ -1,19 +1,33 @@
+import base64
 import json
 import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from lazy import jsonschema, model_signing
 from referencing import Registry, Resource
 from refusals import has_code
+from securesystemslib.dsse import Envelope as OtherEnvelope
+from securesystemslib.signer import SSlibKey
 from trust import vouched
 from trust.changed import each_changed_byte
 
 from marpack.archive.copying import file_digest
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, SignatureError, UsageError
+from marpack.trust import signatures
 from marpack.trust.keys import Authority, PrivateKey, PublicKey, chain_of
-from marpack.trust.signatures import Bundle, sign, verify
-from marpack.trust.statements import Envelope, Statement, from_base64
+from marpack.trust.signatures import (
+    Bundle,
+    Envelope,
+    ResourceDescriptor,
+    Statement,
+    from_base64,
+    read_bounded,
+    sign,
+    to_base64,
+    verify,
+)
 
 DATA = Path(__file__).parents[1] / "data" / "model-signing"
 SCHEMAS = {
@@ -118,13 +132,13 @@ def test_signatures_of_old(version):
 @pytest.mark.parametrize(
     ("vector", "what"),
     [
-        ("valid/key", "it is over 2 files of a folder"),
+        ("valid/key", "it covers 2 files of a folder"),
         ("valid/certificate", "it was made with a certificate"),
-        ("valid/sigstore", "it is one of Sigstore"),
-        ("invalid/empty", "this is no signature of a model"),
+        ("valid/sigstore", "keyless Sigstore signature"),
+        ("invalid/empty", "not a valid signature of a model"),
         ("invalid/missing-envelope", "missing required field `dsseEnvelope`"),
         ("invalid/missing-verification-material", "missing required field `verificationMaterial`"),
-        ("invalid/missing-tlog-entries", "it is one of Sigstore"),
+        ("invalid/missing-tlog-entries", "keyless Sigstore signature"),
         ("invalid-payload/wrong-predicate", "did not sign this"),
     ],
 )
@@ -139,7 +153,7 @@ def test_the_specifications_certificate_is_vouched_for():
     vector = DATA / "valid" / "certificate.bundle.json"
     signer, _ = Bundle.from_json(vector.read_bytes(), where="x").opened(authority, where="x")
     assert signer.kind == "certificate"
-    assert "over 2 files" in refusal(DATA / "v1.0.0" / "signme-1", vector, authority).what
+    assert "covers 2 files" in refusal(DATA / "v1.0.0" / "signme-1", vector, authority).what
 
 
 def test_a_key_does_not_verify_what_a_certificate_is_asked_for(signed):
@@ -179,7 +193,7 @@ def test_the_members_that_differ_are_named(signed, keys, make_mar):
     make_mar(HANDLER + "\n", files={"other.bin": b"1"})
     error = refusal(archive, signature, keys[1])
     assert codes(error) == ["signed-file", "signed-member", "signed-member", "signed-member"]
-    changes = {"handler.py": "bytes", "other.bin": "added", "weights.bin": "gone"}
+    changes = {"handler.py": "bytes", "other.bin": "added", "weights.bin": "missing"}
     for finding, (name, change) in zip(error.findings[1:], changes.items(), strict=True):
         assert finding.where == f"{archive}!{name}"
         assert change in finding.message.split()
@@ -230,13 +244,13 @@ def test_the_specifications_name_of_a_single_file_is_its_own(signed, keys):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda said: said.update(predicateType="https://example.com/x"), "something else than what a model"),
+        (lambda said: said.update(predicateType="https://example.com/x"), "not a list of a model"),
         (lambda said: said["predicate"].pop("resources"), "cannot be read"),
-        (lambda said: said["predicate"]["resources"].clear(), "over 0 files"),
+        (lambda said: said["predicate"]["resources"].clear(), "covers 0 files"),
         (lambda said: said["predicate"]["resources"][0].update(digest="0"), "cannot be read"),
         (lambda said: said["predicate"]["serialization"].update(method="shards"), "marpack reads sha256 of files"),
         (lambda said: said["predicate"]["serialization"].update(hash_type="blake3"), "marpack reads sha256 of files"),
-        (lambda said: said["predicate"]["resources"][0].update(algorithm="blake3"), "then holds blake3"),
+        (lambda said: said["predicate"]["resources"][0].update(algorithm="blake3"), "but contains blake3"),
     ],
     ids=["predicate", "missing", "none", "digest", "shards", "hash", "algorithm"],
 )
@@ -277,3 +291,102 @@ def test_what_is_no_archive_is_not_signed(tmp_path, keys):
     (tmp_path / "x.mar").write_bytes(b"x" * 100)
     with pytest.raises(NotAnArchiveError):
         sign(tmp_path / "x.mar", keys[0])
+
+
+# --- statements and envelopes ---
+
+SAID = Statement(
+    subject=(ResourceDescriptor("m.mar", {"sha256": "0" * 64}),), predicate_type="t", predicate={"b": 1, "a": [2]}
+)
+
+
+@pytest.fixture
+def key():
+    return PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k")
+
+
+def test_a_statement_comes_back_as_it_was():
+    assert Statement.from_json(SAID.to_json(), where="x") == SAID
+    assert json.loads(SAID.to_json())["_type"] == "https://in-toto.io/Statement/v1"
+
+
+@pytest.mark.parametrize(
+    ("payload", "what"),
+    [
+        (b"", "not a valid statement"),
+        (b"[]", "not a valid statement"),
+        (b"\xff", "not a valid statement"),
+        (b"[" * 100_000, "not a valid statement"),
+        (SAID.to_json().replace(b"Statement/v1", b"Statement/v2"), "another kind"),
+        (SAID.to_json().replace(b'"predicate"', b'"predicat"'), "predicate"),
+    ],
+    ids=["empty", "list", "letters", "deep", "version", "field"],
+)
+def test_what_is_no_statement(payload, what):
+    with pytest.raises(SignatureError, match=what):
+        Statement.from_json(payload, where="x")
+
+
+def test_an_envelope_opens_with_its_key_to_the_very_bytes(key):
+    payload = b'{ "spaces":  "and order" }'
+    assert Envelope.sealed(payload, key).opened(key.public, where="x") == payload
+
+
+def test_the_envelope_is_one_that_others_verify(key, tmp_path):
+    _, public = vouched.keys_in(tmp_path)
+    pem = public.read_text()
+    private = PrivateKey.from_pem((tmp_path / "signer.pem").read_bytes(), where="k")
+    sealed = Envelope.sealed(b"{}", private, keyid=private.public.fingerprint)
+    other = SSlibKey(private.public.fingerprint, "ecdsa", "ecdsa-sha2-nistp256", {"public": pem})
+    envelope = OtherEnvelope.from_dict(json.loads(msgspec.json.encode(sealed)))
+    assert list(envelope.verify([other], 1)) == [private.public.fingerprint]
+
+
+def changed(envelope, **fields):
+    return msgspec.structs.replace(envelope, **fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda sealed: {"payload": to_base64(b"other")}, "did not sign this"),
+        (lambda sealed: {"payload": sealed.payload + "="}, "invalid Base64"),
+        (lambda sealed: {"payload": sealed.payload + "\n"}, "invalid Base64"),
+        (lambda sealed: {"payload_type": "text/plain"}, "does not contain a statement"),
+        (lambda sealed: {"signatures": ()}, "did not sign this"),
+        (lambda sealed: {"signatures": (changed(sealed.signatures[0], sig=to_base64(b"no")),)}, "did not sign this"),
+        (lambda sealed: {"signatures": (changed(sealed.signatures[0], keyid="other"),)}, "names the key other"),
+    ],
+    ids=["payload", "padding", "newline", "type", "unsigned", "signature", "keyid"],
+)
+def test_a_changed_envelope_stays_shut(key, change, what):
+    sealed = Envelope.sealed(b'{"a":1}', key, keyid=key.public.fingerprint)
+    with pytest.raises(SignatureError, match=what):
+        changed(sealed, **change(sealed)).opened(key.public, where="x")
+
+
+def test_one_of_several_signatures_is_enough(key):
+    other = PrivateKey.from_pem(vouched.private_pem(vouched.new_key()), where="k")
+    mine, theirs = (Envelope.sealed(b"{}", each, keyid=each.public.fingerprint).signatures[0] for each in (key, other))
+    both = changed(Envelope.sealed(b"{}", key), signatures=(theirs, mine))
+    assert both.opened(key.public, where="x") == both.opened(other.public, where="x") == b"{}"
+
+
+def test_both_alphabets_of_base64_and_nothing_that_none_writes():
+    data = bytes(range(256))
+    assert from_base64(to_base64(data), where="x") == data
+    assert from_base64(base64.urlsafe_b64encode(data).decode(), where="x") == data
+    for text in ("AA", "AB==", "A A=", "é"):
+        with pytest.raises(SignatureError, match="invalid Base64"):
+            from_base64(text, where="x")
+
+
+def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, check=has_code("file-not-found", "the signature")):
+        read_bounded(tmp_path / "x.sig", what="the signature")
+    with pytest.raises(UsageError, check=has_code("unreadable-file", "the signature")):
+        read_bounded(tmp_path, what="the signature")
+    monkeypatch.setattr(signatures, "_MAX_FILE", 3)
+    (tmp_path / "x.sig").write_bytes(b"1234")
+    with pytest.raises(UsageError, check=has_code("file-too-large", "the signature")):
+        read_bounded(tmp_path / "x.sig", what="the signature")
