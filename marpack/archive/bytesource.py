@@ -139,11 +139,12 @@ class RangeFile(io.RawIOBase):
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # collections.abc.Buffer needs 3.12
         """Fill the buffer's beginning; return how many bytes came."""
         view = memoryview(buffer).cast("B")[: max(0, self._size - self._place)]
-        count = self._fill(view) if view else 0
+        count = self.fill(view) if view else 0
         self._place += count
         return count
 
-    def _fill(self, view: memoryview) -> int:
+    def fill(self, view: memoryview) -> int:
+        """Read into a view that does not reach beyond the end, at `_place`; return how many bytes came."""
         raise NotImplementedError
 
 
@@ -212,7 +213,7 @@ class SpooledFile(RangeFile):
         self._offset = offset
         self._owns = owns
 
-    def _fill(self, view: memoryview) -> int:
+    def fill(self, view: memoryview) -> int:  # noqa: D102 - see `RangeFile.fill`
         return self._spool.readinto_at(self._offset + self._place, view)
 
     def close(self) -> None:

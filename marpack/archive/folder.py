@@ -1,28 +1,25 @@
-"""A model folder, opened as it lies; the original archiver calls it `no-archive`."""
+"""A model folder, opened in place; the original archiver calls it `no-archive`."""
 
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
-from marpack.archive.extraction import extract_blocks
-from marpack.archive.manifest import Manifest
-from marpack.archive.member import BLOCK
+from marpack.archive.extraction import BLOCK, extract_blocks
 from marpack.archive.names import MAX_DEPTH, check_member_name, quoted
-from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress
-from marpack.archive.server_rules import read_manifest
+from marpack.archive.protocol import MANIFEST_NAME, Archive, ArchiveForm, Entry, Limits, Method, Progress
 from marpack.errors import DamagedArchiveError, LimitExceededError, NotAnArchiveError, UnsafeArchiveError, located
 from marpack.findings import Finding
 
 
-class FolderArchive:
+class FolderArchive(Archive):
     """A folder that holds MAR-INF/; see `marpack.archive.protocol.Archive`.
 
-    It is its user's own, so links in it are followed, as the server does; nothing is copied. So what a handler writes
-    into it stays, from run to run, as it does when a server serves the folder.
+    It is the user's own, so links in it are followed, as the server does, and nothing is copied. Files that a handler
+    writes into it stay from run to run, as they do when a server serves the folder.
     """
 
     form = ArchiveForm.FOLDER
@@ -31,14 +28,22 @@ class FolderArchive:
         """List the files; raises ArchiveError naming the one that no archive may hold."""
         self.source = source
         with located(source):
-            self._path = _inner(path.absolute())
-            self.entries: Mapping[str, Entry] = MappingProxyType(_entries(self._path, limits))
+            self._path = _find_root(path.absolute())
+            entries: dict[str, Entry] = {}
+            for file, status in _list_files(self._path):
+                name = file.relative_to(self._path).as_posix()
+                check_member_name(name)
+                if not stat.S_ISREG(status.st_mode):
+                    raise UnsafeArchiveError(f"the member {quoted(name)} is neither a file nor a folder")
+                size = status.st_size
+                entries[name] = Entry(name=name, size=size, compressed_size=size, method=Method.STORED)
+                if len(entries) > limits.members:
+                    raise LimitExceededError(
+                        f"the folder holds more than {limits.members} files",
+                        hint="is it a model folder? raise the limit: --max-members",
+                    )
+        self.entries: Mapping[str, Entry] = MappingProxyType(entries)
         self.server_findings: tuple[Finding, ...] = ()
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        """The manifest; see `Archive.manifest`."""
-        return read_manifest(self)
 
     def open(self, name: str) -> BinaryIO:
         """Open one file; see `Archive.open`. There is no CRC to check."""
@@ -65,62 +70,40 @@ class FolderArchive:
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def _find_root(path: Path) -> Path:
+    """Return the folder that the server uses: if there is only one folder inside, that one.
 
-
-def _inner(path: Path) -> Path:
-    """Return the folder that the server takes: if there is nothing but one folder inside, that one.
-
-    Raises NotAnArchiveError when that has no manifest, before anything else in it is looked at.
+    Raises NotAnArchiveError when that has no manifest, before anything else in it is read.
     """
-    inside = _children(path)
+    inside = _list_folder(path)
     found = inside[0] if len(inside) == 1 and inside[0].is_dir() else path
     if not (found / MANIFEST_NAME).exists():
         raise NotAnArchiveError(
-            f"this folder is no model archive: it has no {MANIFEST_NAME}",
-            hint="to make one of a project: marpack build",
+            f"this folder is not a model archive: it has no {MANIFEST_NAME}",
+            hint="to build one from a project: marpack build",
         )
     return found
 
 
-def _children(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as error:
         raise DamagedArchiveError(f"the folder {quoted(folder.name)} cannot be read: {error.strerror}") from None
 
 
-def _entries(root: Path, limits: Limits) -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
-    for path, status in _files(root, ()):
-        name = path.relative_to(root).as_posix()
-        check_member_name(name)
-        if not stat.S_ISREG(status.st_mode):
-            raise UnsafeArchiveError(f"the member {quoted(name)} is neither a file nor a folder")
-        entries[name] = Entry(name=name, size=status.st_size, compressed_size=status.st_size, method=Method.STORED)
-        if len(entries) > limits.members:
-            raise LimitExceededError(
-                f"the folder holds more than {limits.members} files",
-                hint="is it a model folder? raise the limit: --max-members",
-            )
-    return entries
-
-
-def _files(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield files in the order of their names, links followed, but never round in a circle."""
+def _list_files(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield files in the order of their names; links are followed, but never in a circle."""
     here = folder.stat()
     if (here.st_dev, here.st_ino) in above or len(above) > MAX_DEPTH:
-        raise UnsafeArchiveError(f"the folder {quoted(folder.name)} is a link to one that it lies in, or lies too deep")
-    for path in _children(folder):
+        raise UnsafeArchiveError(f"the folder {quoted(folder.name)} is a link to a folder above it, or nested too deep")
+    for path in _list_folder(folder):
         try:
             status = path.stat()
         except OSError as error:
             raise DamagedArchiveError(f"the member {quoted(path.name)} cannot be read: {error.strerror}") from None
         if stat.S_ISDIR(status.st_mode):
-            yield from _files(path, (*above, (here.st_dev, here.st_ino)))
+            yield from _list_files(path, (*above, (here.st_dev, here.st_ino)))
         else:
             yield path, status

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from msgspec import Struct, field
 
 from marpack.errors import ManifestError
+from marpack.torchserve.stock import HandlerName
 
 _NO_BOOLEANS = ("handler", "configFile")  # which the server looks for as files
 RUNTIMES = ("python", "python3", "LSP")  # contract §1
@@ -55,6 +56,22 @@ class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
         model = _object(top, "model", where)
         fields = _fields(model, _keys(ManifestModel), where, "model.")
         return cls(model=ManifestModel(**fields), **_fields(top, _keys(cls), where, ""))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that the manifest points at, by their keys; only a handler ending in `.py` is one of them.
+
+        Of a handler's path the server imports the base name, in any folder (contract §2).
+        """
+        handler = HandlerName.parse(self.model.handler)
+        named = {
+            "serializedFile": self.model.serialized_file,
+            "modelFile": self.model.model_file,
+            "handler": handler.base if handler.path.endswith(".py") else None,
+            "requirementsFile": self.model.requirements_file,
+            "configFile": self.model.config_file,
+        }
+        return {key: name for key, name in named.items() if name}
 
     def to_json(self) -> bytes:
         """Return the file's bytes: two-space indented JSON, keys in the server's order, then those not known.

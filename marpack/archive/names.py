@@ -23,13 +23,13 @@ def quoted(name: str) -> str:
 
 
 def check_member_name(name: str) -> None:
-    """Refuse a file's name that could land outside its folder, or that no file system would keep as it is.
+    """Refuse a file's name that could land outside its folder, or that some file system would change.
 
     Raises UnsafeArchiveError naming the member (contract §11).
     """
-    trouble = _trouble(name)
-    if trouble:
-        raise UnsafeArchiveError(f"the member {quoted(name)} {trouble}", hint="pack the files again, by relative names")
+    problem = name_problem(name)
+    if problem:
+        raise UnsafeArchiveError(f"the member {quoted(name)} {problem}", hint="pack the files again, by relative names")
 
 
 def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> None:
@@ -50,42 +50,37 @@ def check_member_names(names: Iterable[str], folders: Iterable[str] = ()) -> Non
         seen.add(name, folder=False)
 
 
-def _trouble(name: str) -> str | None:
-    """Return what is wrong with a name, as the end of a sentence."""
+def name_problem(name: str) -> str | None:
+    """Return why a name is unsafe, as the end of a sentence, or None."""
     if not name:
         return "has no name"
     if not _printable(name):
         return "has a control or invisible character in its name"
     if "\\" in name:
-        return "has a backslash in its name, which Windows takes for a folder"
+        return "has a backslash in its name, which is a folder separator on Windows"
     if name.startswith("/"):
         return "has an absolute path"
     if _DRIVE.match(name):
         return "begins with a drive letter"
-    return _lengthy(name) or _steps(name)
-
-
-def _lengthy(name: str) -> str | None:
     size = len(name) if name.isascii() else len(name.encode())
     if size > MAX_NAME:
         return f"has a name of {size} bytes; {MAX_NAME} is the most"
     if name.count("/") >= MAX_DEPTH:
-        return f"lies more than {MAX_DEPTH} folders deep"
-    return None
+        return f"is more than {MAX_DEPTH} folders deep"
+    return next(filter(None, map(_step_problem, name.split("/"))), None)
 
 
-def _steps(name: str) -> str | None:
-    for step in name.split("/"):
-        if not step:
-            return "has an empty step in its path"
-        plain = step if step.isascii() else unicodedata.normalize("NFKC", step)
-        # Windows drops dots and spaces at the end of a name, and some tools decode %2e: every spelling of "..".
-        if _DOTS.issuperset(plain.lower().replace("%2e", ".")):
-            return "climbs through '.' or '..'"
-        if "/" in plain or "\\" in plain:
-            return "has a look-alike of a slash in its name"
-        if len(step) > MAX_COMPONENT // 4 and len(step.encode()) > MAX_COMPONENT:
-            return f"has a step of more than {MAX_COMPONENT} bytes in its path"
+def _step_problem(step: str) -> str | None:
+    if not step:
+        return "has an empty step in its path"
+    plain = step if step.isascii() else unicodedata.normalize("NFKC", step)
+    # Windows drops dots and spaces at the end of a name, and some tools decode %2e: every spelling of "..".
+    if _DOTS.issuperset(plain.lower().replace("%2e", ".")):
+        return "contains '.' or '..'"
+    if "/" in plain or "\\" in plain:
+        return "has a look-alike of a slash in its name"
+    if len(step) > MAX_COMPONENT // 4 and len(step.encode()) > MAX_COMPONENT:
+        return f"has a step of more than {MAX_COMPONENT} bytes in its path"
     return None
 
 

@@ -1,15 +1,18 @@
-"""What every form of an archive offers, its limits, and how far a pass is."""
+"""The protocol of archives, their limits, and what the server requires of their form (contract §1)."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
 from msgspec import Struct
 
-from marpack.archive.manifest import Manifest
-from marpack.findings import Finding
+from marpack.archive.manifest import MAX_BYTES, Manifest
+from marpack.archive.names import name_problem, quoted
+from marpack.errors import ManifestError
+from marpack.findings import Finding, Severity
 
 Progress = Callable[[int], object]  # takes the number of bytes just read or written
 # Takes what goes on ("packing") and how many bytes are to come; shows those that it is told of, or gives None.
@@ -19,6 +22,16 @@ INDEX_NAME = "MAR-INF/marpack.json"
 REGISTRY = "oci://"  # what the address of an archive in a registry begins with
 _MIB = 1 << 20
 _GIB = 1 << 30
+_REBUILD = "build the archive again: marpack build"
+_SERVER_REFUSES = {
+    "mar-root-folder": "all members are in the folder {}; in a .mar the server looks for MAR-INF/MANIFEST.json "
+    "at the top",
+    "tgz-no-root-folder": "the members are at the top; in a .tar.gz the server drops the first folder of each name: "
+    "it finds no manifest",
+    "archive-suffix": "this is {} by its content; the server reads a file named .mar as a zip, and any other as a "
+    ".tar.gz",
+    "zip64-streamed": "the sizes of {} are behind the data in zip64 form: the server refuses it",
+}
 
 
 def no_progress(_what: str, _total: int) -> AbstractContextManager[None]:
@@ -60,58 +73,91 @@ class Entry(Struct, frozen=True, kw_only=True):
 class Archive(Protocol):
     """One protocol, three bodies (zip, tar, folder); nothing above this layer knows which."""
 
-    @property
-    def source(self) -> str:
-        """The path or address this archive was opened from, as the user wrote it."""
+    form: ArchiveForm
+    source: str  # the path or address this archive was opened from, as the user wrote it
+    entries: Mapping[str, Entry]  # every file by its name, in the archive's own order; names are safe and unique
+    # What the server refuses in this archive's form, although it opens here: errors under target `torchserve`.
+    server_findings: tuple[Finding, ...]
 
-    @property
-    def form(self) -> ArchiveForm:
-        """How the archive lies on disk."""
-
-    @property
-    def entries(self) -> Mapping[str, Entry]:
-        """Every file by its name, in the archive's own order; names are safe and unique."""
-
-    @property
+    @cached_property
     def manifest(self) -> Manifest:
-        """The manifest; raises ManifestError if it is missing or malformed."""
-
-    @property
-    def server_findings(self) -> tuple[Finding, ...]:
-        """What the server refuses in this archive's form, although it opens here: errors under target `torchserve`."""
+        """The manifest; raises ManifestError if it is missing, malformed, or points outside the archive."""
+        where = f"{self.source}!{MANIFEST_NAME}"
+        entry = self.entries.get(MANIFEST_NAME)
+        if entry is None:
+            raise ManifestError(f"the archive has no {MANIFEST_NAME}", where=self.source, hint=_REBUILD)
+        if entry.size > MAX_BYTES:
+            raise ManifestError(f"the manifest has {entry.size} bytes; {MAX_BYTES} is the most", where=where)
+        with self.open(MANIFEST_NAME) as file:
+            manifest = Manifest.from_json(file.read(MAX_BYTES + 1), where=where)
+        for key, name in manifest.files.items():
+            if name_problem(name):
+                message = f"model.{key} points outside the archive: {quoted(name)}"
+                raise ManifestError(message, where=f"{where}: model.{key}", hint=_REBUILD)
+        return manifest
 
     def open(self, name: str) -> BinaryIO:
         """Open one member for reading, seekable; its CRC is checked by the time it was read to its end.
 
-        Raises KeyError for a name that is no entry, DamagedArchiveError on wrong bytes.
+        Raises KeyError if there is no such entry, DamagedArchiveError on wrong bytes.
         """
 
     def materialize(self) -> Path:
-        """Return a folder that holds every member, extracted into the cache at the first call, and if one is gone.
+        """Return a folder with all members, extracted into the cache at the first call, and again if one is gone.
 
         At the first call it holds the archive's own bytes and nothing else, whatever was done to it before; from then
-        on it stays as whoever runs there leaves it, until `close`. A model folder is used as it lies.
+        on it keeps the handler's changes until `close`. A model folder is used as it is.
 
         Raises DamagedArchiveError, UnsafeArchiveError; nothing is left half-written.
         """
 
     def extract(self, folder: Path, names: Collection[str] | None = None, progress: Progress | None = None) -> None:
-        """Write members into a new, empty folder that nobody else writes to.
+        """Write members into a new, empty folder that no other process writes to.
 
         Args:
-            folder: Is there already; left half-filled when this raises.
+            folder: An existing folder; left half-filled when this raises.
             names: Of the members wanted; with None all, and folders that hold nothing.
-            progress: Is told of bytes as they are written.
+            progress: Is called with the number of bytes as they are written.
 
         Raises DamagedArchiveError when a member's bytes are not those that were packed, ExtractionError.
         """
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def require_files(archive: Archive) -> None:
+    """Raise ManifestError if the manifest names a file that is not in the archive.
+
+    The server loads such an archive if its handler never opens the file, so running one does not check this.
+    """
+    for key, name in archive.manifest.files.items():
+        if name not in archive.entries:
+            message = f"model.{key} points at {quoted(name)}, which is not in the archive"
+            raise ManifestError(message, where=f"{archive.source}!{MANIFEST_NAME}: model.{key}", hint=_REBUILD)
+
+
+def common_root(names: Iterable[str]) -> str:
+    """Return the one folder, with its slash, that every name begins with, if the manifest is in it; otherwise ""."""
+    all_names = list(names)
+    root, slash, _ = min(all_names, default="").partition("/")
+    found = root + slash
+    if MANIFEST_NAME in all_names or not slash or found + MANIFEST_NAME not in all_names:
+        return ""
+    return found if all(name.startswith(found) for name in all_names) else ""
+
+
+def form_finding(code: str, source: str, detail: str = "") -> Finding:
+    """Report what the server refuses in an archive's form; the detail completes the message."""
+    hint = "rename it" if code == "archive-suffix" else "marpack unpack it, and build it again: marpack build"
+    message = _SERVER_REFUSES[code].format(detail)
+    return Finding(code=code, severity=Severity.ERROR, message=message, where=source, hint=hint)
 
 
 def total_size(archive: Archive) -> int:

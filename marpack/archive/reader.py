@@ -6,7 +6,7 @@ from pathlib import Path
 from marpack.archive.bytesource import LocalFile
 from marpack.archive.cache import Cache
 from marpack.archive.protocol import Archive, Bar, Limits, is_in_registry, no_progress
-from marpack.archive.zip_reader import ZipArchive
+from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import NotAnArchiveError, located
 
 _GZIP = b"\x1f\x8b"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from isal import isal_zlib
 from msgspec import Struct
@@ -16,8 +16,18 @@ from marpack.archive.cache import Cache, Cached
 from marpack.archive.extraction import extract_blocks, make_folders
 from marpack.archive.manifest import Manifest
 from marpack.archive.names import MAX_NAME, check_member_names, quoted
-from marpack.archive.protocol import MANIFEST_NAME, ArchiveForm, Entry, Limits, Method, Progress, total_size
-from marpack.archive.server_rules import common_root, read_manifest, refused
+from marpack.archive.protocol import (
+    MANIFEST_NAME,
+    Archive,
+    ArchiveForm,
+    Entry,
+    Limits,
+    Method,
+    Progress,
+    common_root,
+    form_finding,
+    total_size,
+)
 from marpack.errors import ArchiveError, DamagedArchiveError, LimitExceededError, UnsafeArchiveError, located
 from marpack.findings import Finding
 
@@ -204,11 +214,11 @@ def list_members(found: list[Record], source: str) -> TarListing:
     plain = {record.name: _plain(record.name) for record in found}
     check_member_names([plain[file.name] for file in files], [plain[name] for name in folders if plain[name]])
     names = {record.name: _served(record) for record in found}
-    findings = (refused("archive-suffix", source, "a .tar.gz"),) if source.endswith(".mar") else ()
+    findings = (form_finding("archive-suffix", source, "a .tar.gz"),) if source.endswith(".mar") else ()
     if MANIFEST_NAME not in {names[file.name] for file in files}:
         root = common_root(plain[file.name] for file in files)
         names = {name: f"{short}/".removeprefix(root).removesuffix("/") for name, short in plain.items()}
-        findings = (refused("tgz-no-root-folder", source), *findings)
+        findings = (form_finding("tgz-no-root-folder", source), *findings)
     check_member_names([names[file.name] for file in files], [names[name] for name in folders if names[name]])
     return TarListing(
         files={names[file.name]: file for file in files},
@@ -228,7 +238,7 @@ def _served(record: Record) -> str:
     return name[name.find("/") + 1 :].removesuffix("/")
 
 
-class TarArchive:
+class TarArchive(Archive):
     """A tar in a gzip stream; see `marpack.archive.protocol.Archive`.
 
     The first access to a member decompresses the whole archive, once: no member of a gzip stream can be read without
@@ -265,7 +275,7 @@ class TarArchive:
         return None if "_contents" in vars(self) else self._cache.find(self._data.identity)
 
     @cached_property
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, Entry]:  # type: ignore[override]  # computed at the first use
         """Every file by its name; see `Archive.entries`."""
         return MappingProxyType(
             {
@@ -275,7 +285,7 @@ class TarArchive:
         )
 
     @property
-    def server_findings(self) -> tuple[Finding, ...]:
+    def server_findings(self) -> tuple[Finding, ...]:  # type: ignore[override]  # as above
         """What the server refuses; see `Archive.server_findings`."""
         return self._extracted.findings if self._extracted else self._contents.findings
 
@@ -283,7 +293,7 @@ class TarArchive:
     def manifest(self) -> Manifest:
         """The manifest; see `Archive.manifest`."""
         if not self._extracted:
-            return read_manifest(self)
+            return super().manifest
         data = (self._extracted.folder / MANIFEST_NAME).read_bytes()
         return Manifest.from_json(data, where=f"{self.source}!{MANIFEST_NAME}")
 
@@ -309,8 +319,8 @@ class TarArchive:
             if names is None or name in names:
                 extract_blocks(self._spool.blocks(record.offset, record.size), folder, name, progress)
 
-    def _fill(self, folder: Path, names: Collection[str] | None, progress: Progress | None) -> tuple[Finding, ...]:
-        self.extract(folder, names, progress)
+    def _fill(self, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
+        self.extract(folder, progress=progress)
         return self._contents.findings
 
     def close(self) -> None:
@@ -318,9 +328,3 @@ class TarArchive:
         self._spool.close()
         self._data.close()
         self._cache.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -10,23 +10,31 @@ from msgspec import Struct
 
 from marpack.archive.copying import Copier, Source
 from marpack.archive.index import Member
+from marpack.archive.zip_format import (
+    CENTRAL,
+    CENTRAL_MAGIC,
+    END,
+    END64,
+    END64_MAGIC,
+    END_MAGIC,
+    FULL16,
+    FULL32,
+    LOCAL,
+    LOCAL_MAGIC,
+    LOCATOR64,
+    LOCATOR64_MAGIC,
+    UTF8_NAME,
+    ZIP64_ID,
+)
 
 ALIGNMENT = 4096  # bytes: a page, and a block of the file systems that can clone ranges
 
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
-_END64 = struct.Struct("<4sQ2H2I4Q")
-_LOCATOR64 = struct.Struct("<4sIQI")
-_END = struct.Struct("<4s4H2IH")
-_ZIP64_EXTRA = 0x0001
 _PADDING_EXTRA = 0xD935  # the id that Android's zipalign gave to padding; its first field is the alignment
 _PADDING_HEAD = struct.Struct("<3H")
-_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 field", whatever the true value
 _PLAIN, _ZIP64 = 20, 45  # version needed to extract: 2.0, 4.5
 _UNIX = 3 << 8
 _MODE = 0o100644 << 16  # a regular file, rw-r--r--
 _DOS_TIME, _DOS_DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00:00, where DOS time begins
-_UTF8_NAME = 1 << 11
 _LEVEL = 1  # of 3: level 3 takes three times as long, and weights come out no smaller
 _GZIP = 16 + 15  # zlib's window bits that ask for a gzip header (without name and time) and trailer
 _BLOCK, _RECORD = 512, 10_240  # bytes, of a tar
@@ -60,19 +68,19 @@ class _Record(Struct, frozen=True):
     offset: int  # of the local header, from the archive's start
 
     def local(self, extra: bytes) -> bytes:
-        size = min(self.size, _FULL32)
+        size = min(self.size, FULL32)
         common = (_needed(size), self.flags, 0, _DOS_TIME, _DOS_DATE, self.crc, size, size)
-        return _LOCAL.pack(b"PK\3\4", *common, len(self.name), len(extra)) + self.name + extra
+        return LOCAL.pack(LOCAL_MAGIC, *common, len(self.name), len(extra)) + self.name + extra
 
     def central(self) -> bytes:
-        size, offset = min(self.size, _FULL32), min(self.offset, _FULL32)
-        wide = [self.size] * 2 if size == _FULL32 else []
-        wide += [self.offset] if offset == _FULL32 else []
+        size, offset = min(self.size, FULL32), min(self.offset, FULL32)
+        wide = [self.size] * 2 if size == FULL32 else []
+        wide += [self.offset] if offset == FULL32 else []
         extra = _zip64(*wide) if wide else b""
         needed = _needed(size, offset)
         common = (needed, self.flags, 0, _DOS_TIME, _DOS_DATE, self.crc, size, size)
         rest = (len(self.name), len(extra), 0, 0, 0, _MODE, offset)
-        return _CENTRAL.pack(b"PK\1\2", _UNIX | needed, *common, *rest) + self.name + extra
+        return CENTRAL.pack(CENTRAL_MAGIC, _UNIX | needed, *common, *rest) + self.name + extra
 
 
 class ZipWriter:
@@ -87,13 +95,13 @@ class ZipWriter:
     def add(self, name: str, source: Source, size: int, *, aligned: bool = False) -> Member:
         """Write one member; see `Writer.add`."""
         raw = name.encode()
-        extra = _zip64(size, size) if size >= _FULL32 else b""
+        extra = _zip64(size, size) if size >= FULL32 else b""
         if aligned:
-            extra += _padding(self._end + _LOCAL.size + len(raw) + len(extra))
-        start = self._end + _LOCAL.size + len(raw) + len(extra)
+            extra += _padding(self._end + LOCAL.size + len(raw) + len(extra))
+        start = self._end + LOCAL.size + len(raw) + len(extra)
         self._file.seek(start)
         sums = self._copier.copy(source, size, self._file.write, skip=self._skip, offset=start)
-        record = _Record(raw, 0 if name.isascii() else _UTF8_NAME, sums.crc, size, self._end)
+        record = _Record(raw, 0 if name.isascii() else UTF8_NAME, sums.crc, size, self._end)
         self._put(self._end, record.local(extra))  # only now: the CRC stands in front of the data
         self._records.append(record)
         self._end = start + size
@@ -113,11 +121,11 @@ class ZipWriter:
 
 
 def _needed(*fields: int) -> int:
-    return _ZIP64 if _FULL32 in fields else _PLAIN
+    return _ZIP64 if FULL32 in fields else _PLAIN
 
 
 def _zip64(*values: int) -> bytes:
-    return struct.pack(f"<2H{len(values)}Q", _ZIP64_EXTRA, 8 * len(values), *values)
+    return struct.pack(f"<2H{len(values)}Q", ZIP64_ID, 8 * len(values), *values)
 
 
 def _padding(offset: int) -> bytes:
@@ -128,12 +136,12 @@ def _padding(offset: int) -> bytes:
 
 def _end(count: int, size: int, offset: int) -> bytes:
     """Return what follows a central directory of `count` records and `size` bytes that begins at `offset`."""
-    few, short, near = min(count, _FULL16), min(size, _FULL32), min(offset, _FULL32)
-    end = _END.pack(b"PK\5\6", 0, 0, few, few, short, near, 0)
-    if few < _FULL16 and short < _FULL32 and near < _FULL32:
+    few, short, near = min(count, FULL16), min(size, FULL32), min(offset, FULL32)
+    end = END.pack(END_MAGIC, 0, 0, few, few, short, near, 0)
+    if few < FULL16 and short < FULL32 and near < FULL32:
         return end
-    end64 = _END64.pack(b"PK\6\6", _END64.size - 12, _UNIX | _ZIP64, _ZIP64, 0, 0, count, count, size, offset)
-    return end64 + _LOCATOR64.pack(b"PK\6\7", 0, offset + size, 1) + end
+    end64 = END64.pack(END64_MAGIC, END64.size - 12, _UNIX | _ZIP64, _ZIP64, 0, 0, count, count, size, offset)
+    return end64 + LOCATOR64.pack(LOCATOR64_MAGIC, 0, offset + size, 1) + end
 
 
 class TarWriter:

@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.index import Index
-from marpack.archive.protocol import Archive, Progress
-from marpack.archive.server_rules import require_files
+from marpack.archive.protocol import Archive, Progress, require_files
 from marpack.errors import DamagedArchiveError
 from marpack.findings import Finding, Severity
 from marpack.inspection.facts import HandlerFacts, Inspection, MemberFacts, TensorFacts, Verified, WeightsFacts
@@ -134,7 +133,7 @@ def inspect(
     Raises ManifestError for a manifest that is missing, malformed, or names a file that is not there.
     """
     manifest, signed = archive.manifest, read_index(archive)
-    require_files(archive, manifest)
+    require_files(archive)
     sums = dict(digests(archive, progress)) if verify else {}
     walk = NestedScan(
         fetched=is_remote(archive),

@@ -8,7 +8,7 @@ from enum import Enum
 from math import prod
 from typing import BinaryIO, NamedTuple, Protocol, cast
 
-from marpack.archive.zip_records import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
+from marpack.archive.zip_format import DEFLATED, END, END_MAGIC, LOCAL, LOCAL_MAGIC
 from marpack.inspection.pickles import (
     HostileExpression,
     PickleFacts,

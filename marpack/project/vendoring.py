@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from marpack.archive.download import fetch_whole
 from marpack.archive.extraction import extract_blocks
 from marpack.archive.protocol import Bar, Limits, Progress, total_size
 from marpack.archive.staging import replace_file
-from marpack.archive.zip_reader import ZipArchive
+from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import ArchiveError, ProjectError, shortened
 from marpack.findings import Finding
 from marpack.inspection.requirements import Line, LineKind, read_requirements
@@ -89,9 +89,7 @@ def wheel_tree(wheel: LockedWheel, cache: Cache, bar: Bar) -> Cached:
         ) from error
 
 
-def _extract(
-    opened: ZipArchive, wheel: LockedWheel, folder: Path, names: Collection[str] | None, progress: Progress | None
-) -> tuple[Finding, ...]:
+def _extract(opened: ZipArchive, wheel: LockedWheel, folder: Path, progress: Progress | None) -> tuple[Finding, ...]:
     record = next((name for name in opened.entries if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)), None)
     if record is None:
         raise _not_sound(wheel, "it has no RECORD")
@@ -101,7 +99,7 @@ def _extract(
     stem = record.removesuffix(".dist-info/RECORD")
     for name in sorted(opened.entries):
         place = _place(name, stem)
-        if place and (names is None or place in names):
+        if place:
             extract_blocks(_verified(opened, name, digests.get(name), wheel), folder, place, progress)
     return ()
 

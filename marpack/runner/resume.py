@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from marpack.archive.index import content_identity
-from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
+from marpack.archive.staging import LOCK_EX, LOCK_NB, flock
 from marpack.errors import OutputError, ResumeMismatchError, UsageError, shortened
 from marpack.json_text import legible, to_json
 from marpack.runner.inputs import Input, has_generated_id

@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
-from marpack.archive.locks import LOCK_EX, LOCK_NB, flock
-from marpack.archive.staging import staged_file
+from marpack.archive.staging import LOCK_EX, LOCK_NB, flock, staged_file
 from marpack.errors import OutputError, UsageError, convert_os_errors, first_line
 from marpack.scoring.batches import UnreadableValue, python_values
 from marpack.scoring.plan import InputIdentity, PartFormat, RunIdentity, ScorePlan

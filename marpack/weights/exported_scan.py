@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 from msgspec import Struct
 
-from marpack.archive.zip_records import STORED
+from marpack.archive.zip_format import STORED
 from marpack.weights.expressions import OperatorKind, guard_problem, is_plain_text, operator_kind, symbolic_problem
 from marpack.weights.pickle_machine import OpcodeBudget
 from marpack.weights.pickle_stream import PickledCall, PickledDict

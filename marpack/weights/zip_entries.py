@@ -7,7 +7,7 @@ from typing import BinaryIO, cast
 from msgspec import Struct
 
 from marpack.archive.bytesource import RangeFile
-from marpack.archive.zip_records import (
+from marpack.archive.zip_format import (
     DEFLATED,
     END,
     END64,
@@ -39,7 +39,7 @@ class _Stored(RangeFile):
         self._file = file
         self._offset = offset
 
-    def _fill(self, view: memoryview) -> int:
+    def fill(self, view: memoryview) -> int:
         data = read_at(self._file, self._offset + self._place, len(view))
         view[: len(data)] = data
         return len(data)
@@ -58,7 +58,7 @@ class _Inflated(RangeFile):
         self._engine = zlib.decompressobj(-zlib.MAX_WBITS)
         self._done = 0  # inflated bytes handed out or skipped so far
 
-    def _fill(self, view: memoryview) -> int:
+    def fill(self, view: memoryview) -> int:
         if self._place < self._done:
             self._restart()
         while self._done < self._place:

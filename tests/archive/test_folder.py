@@ -88,11 +88,11 @@ def no_manifest(model):
 BAD = [
     (fifo, "the member 'f' is neither a file nor a folder"),
     (unix_socket, "the member 's' is neither a file nor a folder"),
-    (circle, "the folder 'up' is a link to one that it lies in, or lies too deep"),
+    (circle, "the folder 'up' is a link to a folder above it, or nested too deep"),
     (dangling, "the member 'gone' cannot be read: No such file or directory"),
-    (backslash, "the member 'a\\\\b' has a backslash in its name, which Windows takes for a folder"),
+    (backslash, "the member 'a\\\\b' has a backslash in its name, which is a folder separator on Windows"),
     (not_utf8, "the member '\\udcff' has a control or invisible character in its name"),
-    (no_manifest, "this folder is no model archive: it has no MAR-INF/MANIFEST.json"),
+    (no_manifest, "this folder is not a model archive: it has no MAR-INF/MANIFEST.json"),
 ]
 
 

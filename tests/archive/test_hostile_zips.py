@@ -141,7 +141,7 @@ DIRECTORY = zip_of(*GOOD).index(b"PK\1\2")
 BROKEN = "the bytes of the member 'a.py' do not match the CRC or size recorded for them"
 LATE = "bytes too late: bytes were put before or into the zip"
 CUT = "the zip has no directory at its end: it is truncated, or bytes were appended"
-WINDOWS = "has a backslash in its name, which Windows takes for a folder"
+WINDOWS = "has a backslash in its name, which is a folder separator on Windows"
 INVISIBLE = "has a control or invisible character in its name"
 COMMENT = "the archive's comment holds another archive's directory: tools would disagree on what is inside"
 NO_FOLDER = "the member 'a' is a file where another member needs a folder"
@@ -155,14 +155,14 @@ def other(what):
 
 
 CASES = {
-    "dot-dot": (named("../x.py"), "the member '../x.py' climbs through '.' or '..'"),
-    "dot-dot-inside": (named("a/../../x.py"), "the member 'a/../../x.py' climbs through '.' or '..'"),
-    "dot-dot-padded": (named("a/.. /x.py"), "the member 'a/.. /x.py' climbs through '.' or '..'"),
-    "dot-dot-encoded": (named("%2e%2e/x.py"), "the member '%2e%2e/x.py' climbs through '.' or '..'"),
-    "dot-dot-wide": (named("\uff0e\uff0e/x.py"), "the member '\uff0e\uff0e/x.py' climbs through '.' or '..'"),
+    "dot-dot": (named("../x.py"), "the member '../x.py' contains '.' or '..'"),
+    "dot-dot-inside": (named("a/../../x.py"), "the member 'a/../../x.py' contains '.' or '..'"),
+    "dot-dot-padded": (named("a/.. /x.py"), "the member 'a/.. /x.py' contains '.' or '..'"),
+    "dot-dot-encoded": (named("%2e%2e/x.py"), "the member '%2e%2e/x.py' contains '.' or '..'"),
+    "dot-dot-wide": (named("\uff0e\uff0e/x.py"), "the member '\uff0e\uff0e/x.py' contains '.' or '..'"),
     "dot-dot-windows": (named("..\\x.py"), f"the member '..\\\\x.py' {WINDOWS}"),
-    "dot-dot-folder": (zip_of(*GOOD, M(name="../", data=b"")), "the member '..' climbs through '.' or '..'"),
-    "sibling-prefix": (named("../models-evil/x.py"), "the member '../models-evil/x.py' climbs through '.' or '..'"),
+    "dot-dot-folder": (zip_of(*GOOD, M(name="../", data=b"")), "the member '..' contains '.' or '..'"),
+    "sibling-prefix": (named("../models-evil/x.py"), "the member '../models-evil/x.py' contains '.' or '..'"),
     "absolute": (named("/etc/cron.d/x"), "the member '/etc/cron.d/x' has an absolute path"),
     "drive": (named("C:/x.py"), "the member 'C:/x.py' begins with a drive letter"),
     "unc": (named("\\\\host\\x"), f"the member '\\\\\\\\host\\\\x' {WINDOWS}"),
@@ -176,7 +176,7 @@ CASES = {
         named("x/" * 30 + "y" * 1000),
         f"the member '{('x/' * 39)[:60] + 'y' * 17}…' has a name of 1060 bytes; 1024 is the most",
     ),
-    "deep": (named("x/" * 65 + "y"), f"the member '{('x/' * 39)[:77]}…' lies more than 64 folders deep"),
+    "deep": (named("x/" * 65 + "y"), f"the member '{('x/' * 39)[:77]}…' is more than 64 folders deep"),
     "case": (zip_of(*GOOD, M(name="H.py")), "the member 'H.py' differs from 'h.py' only in case or Unicode form"),
     "unicode-form": (
         zip_of(*GOOD, M(name="\u00e9.py"), M(name="e\u0301.py")),
@@ -356,7 +356,7 @@ CASES = {
     "split": (zip_of(*GOOD, disk=1), "the zip says it is split over several files"),
     "split-member": (
         zip_of(*GOOD, M(name="a.py", central={"disk": 1})),
-        "the member 'a.py' says it lies in another part of a split zip",
+        "the member 'a.py' says it is in another part of a split zip",
     ),
     "directory-late": (zip_of(*GOOD, offset=DIRECTORY + 1), "the zip's directory is not where its end record says"),
     "directory-elsewhere": (zip_of(*GOOD, offset=1 << 31), "the zip's directory is not where its end record says"),

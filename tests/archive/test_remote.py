@@ -31,7 +31,7 @@ from marpack.archive.remote import (
     open_remote,
     public_address,
 )
-from marpack.archive.zip_reader import ZipArchive
+from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import DamagedArchiveError, NotAnArchiveError, UsageError
 from marpack.runner.inputs import RequestDefaults, file_inputs
 from marpack.runner.sources import check_sources

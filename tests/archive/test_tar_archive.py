@@ -161,19 +161,19 @@ END = bytes(1024)
 GOOD = member(b"m/h.py") + member(b"m/MAR-INF/MANIFEST.json", MANIFEST)
 
 CASES = {
-    "dot-dot": (tar([(info("m/../../x", b"x"), b"x")]), "the member 'm/../../x' climbs through '.' or '..'"),
-    "dot-dot-first": (tar([(info("../x", b"x"), b"x")]), "the member '../x' climbs through '.' or '..'"),
-    "dot-dot-second": (tar([(info("./../x", b"x"), b"x")]), "the member '../x' climbs through '.' or '..'"),
+    "dot-dot": (tar([(info("m/../../x", b"x"), b"x")]), "the member 'm/../../x' contains '.' or '..'"),
+    "dot-dot-first": (tar([(info("../x", b"x"), b"x")]), "the member '../x' contains '.' or '..'"),
+    "dot-dot-second": (tar([(info("./../x", b"x"), b"x")]), "the member '../x' contains '.' or '..'"),
     "sibling-prefix": (
         tar([(info("m/../m-evil/x", b"x"), b"x")]),
-        "the member 'm/../m-evil/x' climbs through '.' or '..'",
+        "the member 'm/../m-evil/x' contains '.' or '..'",
     ),
     "absolute": (tar([(info("/m/x", b"x"), b"x")]), "the member '/m/x' has an absolute path"),
     "absolute-folder": (tar([(info("//m", type=tarfile.DIRTYPE), b"")]), "the member '//m' has an absolute path"),
     "drive": (tar([(info("C:/x", b"x"), b"x")]), "the member 'C:/x' begins with a drive letter"),
     "backslash": (
         tar([(info("m\\x", b"x"), b"x")]),
-        "the member 'm\\\\x' has a backslash in its name, which Windows takes for a folder",
+        "the member 'm\\\\x' has a backslash in its name, which is a folder separator on Windows",
     ),
     "control": (
         tar([(info("m/\x1b", b"x"), b"x")]),

@@ -18,7 +18,7 @@ from marpack.archive.bytesource import LocalFile
 from marpack.archive.copying import BLOCK, Checksums, Copier, Source, Write
 from marpack.archive.protocol import Limits
 from marpack.archive.writers import ALIGNMENT, FolderWriter, TarWriter, ZipWriter
-from marpack.archive.zip_directory import read_directory
+from marpack.archive.zip_format import read_directory
 
 NAMES = st.lists(
     st.text("abcé漢/._- ", min_size=1, max_size=8).filter(lambda name: name.strip("/. ") == name),

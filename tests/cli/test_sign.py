@@ -102,7 +102,7 @@ WRONG = {
     "the public key": (("sign", "probe.mar", "--key", "signer.pub"), 2, "the public half, which signs nothing"),
     "no key at all": (("sign", "probe.mar", "--key", "probe.mar"), 2, "no private key in PEM form"),
     "no variable": (("sign", "probe.mar", "--key", "env:NOT_SET_HERE"), 2, "environment variable is not set"),
-    "no output": (("sign", "probe.mar", "--key", "signer.pem", "-o", "."), 2, "a folder is in the output's place"),
+    "no output": (("sign", "probe.mar", "--key", "signer.pem", "-o", "."), 2, "the output is a folder"),
     "no certificate": (
         ("sign", "probe.mar", "--key", "signer.pem", "--certificate", "signer.pub"),
         2,

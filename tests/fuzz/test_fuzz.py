@@ -84,7 +84,7 @@ class PlantedError(Exception):
 @pytest.mark.parametrize(
     ("target", "error"),
     [
-        ("archives", "marpack.archive.zip_records.DamagedArchiveError"),
+        ("archives", "marpack.archive.zip_format.DamagedArchiveError"),
         ("archives", "marpack.archive.manifest.ManifestError"),
         ("project files", "marpack.project.load.ProjectError"),
         ("request lines", "marpack.torchserve.frontend.forms.FormError"),

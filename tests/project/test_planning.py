@@ -315,7 +315,7 @@ ERRORS = {
     "out of the archive": (
         HEAD + "files: [{from: a, to: ../x}]\n",
         {"a": ""},
-        [("4: files[0]", "member-name", "the member '../x' climbs through '.' or '..'")],
+        [("4: files[0]", "member-name", "the member '../x' contains '.' or '..'")],
     ),
     "an absolute name": (
         HEAD + "files: [{from: a, to: /etc/x}]\n",

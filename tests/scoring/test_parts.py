@@ -63,7 +63,7 @@ def test_a_part_says_what_it_holds(tmp_path: Path, plan: ScorePlan, form: PartFo
         part = output.part(0, 4)
         part.write(rows(plan, 4, 3), 0)
         part.write(rows(plan, 7, 1), 1)
-        assert not list((tmp_path / "out").glob("*part-*"))
+        assert not list((tmp_path / "out").glob("part-*"))
         record = part.finish()
     assert (record.first, record.rows, record.failed, record.input.rows) == (4, 4, 1, 10)
     assert (record.run.archive, record.run.options["text"]) == ("mar-1", "t")

@@ -16,7 +16,7 @@ from marpack.archive.oci.repository import RemoteArchive, find_archive
 from marpack.archive.oci.session import RegistrySession
 from marpack.archive.protocol import Bar, Limits, Progress, no_progress
 from marpack.archive.remote import FetchedRange, RemoteFile
-from marpack.archive.zip_reader import ZipArchive
+from marpack.archive.zip_archive import ZipArchive
 from marpack.errors import located
 
 _BY_RANGE = ".mar"  # the form whose directory says where everything is

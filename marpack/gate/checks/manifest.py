@@ -1,6 +1,6 @@
 """The manifest can be read, and what it names is in the archive."""
 
-from marpack.archive.server_rules import require_files
+from marpack.archive.protocol import require_files
 from marpack.errors import ManifestError
 from marpack.gate.candidate import Candidate
 from marpack.gate.verdicts import CheckOutcome, error_problem, failed, passed
@@ -11,7 +11,7 @@ def run(candidate: Candidate) -> CheckOutcome:
     archive = candidate.archive
     try:
         manifest = archive.manifest
-        require_files(archive, manifest)
+        require_files(archive)
     except ManifestError as error:
         return failed(error_problem(error))
     model = manifest.model

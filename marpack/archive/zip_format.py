@@ -1,0 +1,400 @@
+"""The zip format (PKWARE's APPNOTE 6.3): its records, and the members that all readers agree on.
+
+The server reads a zip as a stream of local headers, Python by its central directory (contract §1). `read_directory`
+accepts a zip that reads the same both ways: the members follow one another from the first byte to the directory, with
+nothing between them, and each local header repeats the directory's record.
+"""
+
+import re
+import stat
+import struct
+from collections.abc import Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from marpack.archive.bytesource import ByteSource
+from marpack.archive.names import check_member_names, quoted
+from marpack.archive.protocol import Limits
+from marpack.errors import DamagedArchiveError, LimitExceededError, NotAnArchiveError, UnsafeArchiveError
+
+LOCAL = struct.Struct("<4s5H3I2H")
+CENTRAL = struct.Struct("<4s6H3I5H2I")
+END = struct.Struct("<4s4H2IH")
+END64 = struct.Struct("<4sQ2H2I4Q")
+LOCATOR64 = struct.Struct("<4sIQI")
+LOCAL_MAGIC, CENTRAL_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"
+END64_MAGIC, LOCATOR64_MAGIC = b"PK\6\6", b"PK\6\7"
+_DESCRIPTOR_MAGIC = b"PK\7\x08"
+
+ENCRYPTED, DESCRIPTOR, UTF8_NAME = 1 << 0, 1 << 3, 1 << 11  # flags
+_STRONG_ENCRYPTION, _MASKED = 1 << 6, 1 << 13
+_DEFLATE_LEVEL = 0b110
+_KNOWN_FLAGS = _DEFLATE_LEVEL | DESCRIPTOR | UTF8_NAME
+STORED, DEFLATED = 0, 8
+_METHODS = {1: "shrink", 6: "implode", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 99: "AES"}
+ZIP64_ID = 0x0001  # of extra fields
+_UNICODE_PATH_ID, _UNIX_ID, _ASI_UNIX_ID = 0x7075, 0x000D, 0x756E
+FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF  # "see the zip64 record"
+_MAX_COMMENT = 0xFFFF
+_NARROW_DESCRIPTOR = 16  # bytes, at most: magic, CRC and two sizes of 32 bits
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_REPACK = "pack it again: marpack build"
+_FETCH = "copy or download the archive again"
+_RAISE = "raise the limit if you trust it: --max-"
+
+
+class End(Struct, frozen=True):
+    """The place of the central directory, from the end records."""
+
+    entries: int
+    size: int  # bytes
+    offset: int
+    limit: int  # offset of the first end record: where the directory has to end
+
+
+class Header(Struct, frozen=True):
+    """A member, as one of its two headers describes it; nothing is checked yet."""
+
+    name: str  # with replacement characters for bytes that are not UTF-8
+    raw_name: bytes
+    flags: int
+    method: int
+    crc: int
+    compressed_size: int
+    size: int
+    offset: int  # of the local header
+    length: int  # bytes of this header itself; more than exist if it is cut off
+    extra: dict[int, bytes]  # fields by their id, the first of each
+    garbled: bool  # one of them is cut off or repeated
+    zip64: bool | None  # a zip64 field holds the sizes; None: it does not fit the header
+    mode: int = 0  # Unix file type and permissions; 0 if not recorded
+    disk: int = 0
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether the sizes fit into 32 bits."""
+        return max(self.compressed_size, self.size) < 1 << 32
+
+
+class ZipMember(Struct, frozen=True, kw_only=True):
+    """A file in a zip, with what it takes to read it."""
+
+    name: str
+    size: int  # bytes, uncompressed
+    compressed_size: int
+    stored: bool  # otherwise deflated
+    crc: int
+    offset: int  # of the data
+
+
+class Directory(Struct, frozen=True, kw_only=True):
+    """Everything a zip holds; its names are safe and unique."""
+
+    members: tuple[ZipMember, ...]  # in the order of the central directory
+    folders: tuple[str, ...]  # that have entries of their own, without the final slash
+    streamed_zip64: tuple[str, ...] = ()  # members with needlessly wide sizes behind their data
+
+
+def find_end(data: ByteSource) -> End:
+    """Read the end-of-directory records, the zip64 ones included.
+
+    Raises NotAnArchiveError if nothing looks like a zip, DamagedArchiveError if its records are missing or contradict
+    each other, UnsafeArchiveError if the comment could be taken for another archive's end.
+    """
+    start = max(0, data.size - END.size - _MAX_COMMENT)
+    tail = data.read_at(start, data.size - start)
+    for found in re.finditer(END_MAGIC, tail):
+        at = found.start()
+        if at + END.size <= len(tail) and at + END.size + END.unpack_from(tail, at)[-1] == len(tail):
+            break  # its comment reaches to the file's end
+    else:
+        if data.size >= 4 and data.read_at(0, 4) == LOCAL_MAGIC:
+            what = "the zip has no directory at its end: it is truncated, or bytes were appended"
+            raise DamagedArchiveError(what, hint=_FETCH)
+        raise NotAnArchiveError("this is not a zip", hint="a .mar is a zip made by: marpack build")
+    comment = tail[at + END.size :]
+    if END_MAGIC in comment or CENTRAL_MAGIC in comment:
+        raise UnsafeArchiveError(
+            "the archive's comment holds another archive's directory: tools would disagree on what is inside"
+        )
+    _, disk, first_disk, here, entries, size, offset, _ = END.unpack_from(tail, at)
+    if disk or first_disk or here != entries:
+        raise DamagedArchiveError("the zip says it is split over several files", hint="join its parts first")
+    limit = start + at
+    place = limit - LOCATOR64.size
+    locator = unpacked(LOCATOR64, LOCATOR64_MAGIC, data.read_at(place, LOCATOR64.size) if place >= 0 else b"")
+    if locator is None:
+        return End(entries, size, offset, limit)
+    disk, offset64, disks = locator
+    if disk or disks != 1 or offset64 != place - END64.size or offset64 < 0:
+        raise DamagedArchiveError("the zip64 locator does not point at the record before it")
+    record = unpacked(END64, END64_MAGIC, data.read_at(offset64, END64.size)) or (0,) * 9
+    length, _, _, disk, first_disk, here, *wide = record
+    if length != END64.size - 12 or disk or first_disk or here != wide[0]:
+        raise DamagedArchiveError("the zip64 end record is not one, or says the zip is split")
+    narrow = zip((entries, size, offset), wide, (FULL16, FULL32, FULL32), strict=True)
+    if any(field not in (value, full) for field, value, full in narrow):
+        raise DamagedArchiveError("the zip64 end record and the plain one disagree")
+    return End(wide[0], wide[1], wide[2], offset64)
+
+
+def unpacked(layout: struct.Struct, magic: bytes, data: bytes, place: int = 0) -> tuple[int, ...] | None:
+    """Return a record's fields, without the magic number before them; None where no such record begins."""
+    if place + layout.size > len(data) or not data.startswith(magic, place):
+        return None
+    return layout.unpack_from(data, place)[1:]
+
+
+def iter_central(directory: bytes) -> Iterator[Header]:
+    """Yield the records of a central directory, as far as they follow one another; the last may be cut off."""
+    place = 0
+    while fields := unpacked(CENTRAL, CENTRAL_MAGIC, directory, place):
+        _, _, flags, method, _, _, crc, compressed, size, names, extras, comments, disk, _, attributes, offset = fields
+        name_at = place + CENTRAL.size
+        extra_at = name_at + names
+        raw = directory[name_at:extra_at]
+        extra, garbled = _parse_extra(directory[extra_at : extra_at + extras])
+        (size, compressed, offset), zip64 = _widened(extra, size, compressed, offset)
+        name, mode, length = raw.decode("utf-8", "replace"), attributes >> 16, CENTRAL.size + names + extras + comments
+        yield Header(name, raw, flags, method, crc, compressed, size, offset, length, extra, garbled, zip64, mode, disk)
+        place += length
+
+
+def read_local(data: ByteSource, member: Header) -> Header:
+    """Read a member's local header; raises DamagedArchiveError naming the member."""
+    name, offset = member.name, member.offset
+    if offset + LOCAL.size > data.size:
+        raise DamagedArchiveError(f"the member {quoted(name)} begins behind the end of the file")
+    fields = unpacked(LOCAL, LOCAL_MAGIC, data.read_at(offset, LOCAL.size))
+    if fields is None:
+        raise DamagedArchiveError(f"the directory points at byte {offset} for {quoted(name)}, where no member begins")
+    _, flags, method, _, _, crc, compressed, size, names, extras = fields
+    length = LOCAL.size + names + extras
+    if offset + length > data.size:
+        raise DamagedArchiveError(f"the local header of {quoted(name)} runs past the end of the file")
+    rest = data.read_at(offset + LOCAL.size, names + extras)
+    extra, garbled = _parse_extra(rest[names:])
+    (size, compressed), zip64 = _widened(extra, size, compressed)
+    raw = rest[:names]
+    return Header(name, raw, flags, method, crc, compressed, size, offset, length, extra, garbled, zip64)
+
+
+def _widened(extra: dict[int, bytes], *narrow: int) -> tuple[tuple[int, ...], bool | None]:
+    """Return 32-bit fields, those that are full taken from the zip64 field as far as it goes, and `Header.zip64`."""
+    wide = extra.get(ZIP64_ID)
+    if wide is None:
+        return narrow, False
+    values = struct.iter_unpack("<Q", wide[: len(wide) // 8 * 8])
+    fits = len(wide) == 8 * narrow.count(FULL32) > 0
+    return tuple(next(values, (field,))[0] if field == FULL32 else field for field in narrow), fits or None
+
+
+def _parse_extra(data: bytes) -> tuple[dict[int, bytes], bool]:
+    """Return `Header.extra` and `Header.garbled`; zeros at the end are padding."""
+    fields: dict[int, bytes] = {}
+    place, garbled = 0, False
+    while len(data) - place >= 4:
+        kind, length = struct.unpack_from("<2H", data, place)
+        place += 4 + length
+        garbled = garbled or place > len(data) or (kind and kind in fields)
+        fields.setdefault(kind, data[place - length : place])
+    return fields, garbled or bool(data[place:].strip(b"\0"))
+
+
+def read_directory(data: ByteSource, limits: Limits) -> Directory:
+    """Read and check a zip's directory; no member's data is read.
+
+    Raises DamagedArchiveError, UnsafeArchiveError, LimitExceededError naming the member at fault,
+    NotAnArchiveError when this is not a zip.
+    """
+    end = find_end(data)
+    headers = _read_central(data, end, limits)
+    for header in headers:
+        _check_record(header)
+        _check_member(header)
+    _check_limits(headers, data.size, limits)
+    files = [header for header in headers if not header.raw_name.endswith(b"/")]
+    folders = tuple(header.name.removesuffix("/") for header in headers if header.raw_name.endswith(b"/"))
+    check_member_names((header.name for header in files), folders)
+    offsets, streamed = _check_layout(data, headers, end.offset)
+    members = (
+        ZipMember(
+            name=header.name,
+            size=header.size,
+            compressed_size=header.compressed_size,
+            stored=header.method == STORED,
+            crc=header.crc,
+            offset=offsets[header.name],
+        )
+        for header in files
+    )
+    return Directory(members=tuple(members), folders=folders, streamed_zip64=streamed)
+
+
+def _read_central(data: ByteSource, end: End, limits: Limits) -> list[Header]:
+    """Return the directory's headers in their order; they fill it to the byte."""
+    if end.entries > limits.members:
+        what = f"the zip says it has {end.entries} members; {limits.members} is the limit"
+        raise LimitExceededError(what, hint=_RAISE + "members")
+    if end.size > limits.directory:
+        raise LimitExceededError(f"the zip's directory has {end.size} bytes; {limits.directory} is the limit")
+    if end.entries * CENTRAL.size > end.size:
+        raise DamagedArchiveError("the zip's directory is shorter than its number of members", hint=_FETCH)
+    surplus = end.limit - end.offset - end.size
+    if surplus < 0:
+        raise DamagedArchiveError("the zip's directory is not where its end record says", hint=_FETCH)
+    if surplus:
+        raise UnsafeArchiveError(
+            f"the zip's directory ends {surplus} bytes too late: bytes were put before or into the zip"
+        )
+    directory = data.read_at(end.offset, end.size)
+    headers = list(islice(iter_central(directory), end.entries))
+    place = 0
+    for header in headers:
+        place += header.length
+        if place > len(directory):
+            raise DamagedArchiveError("the zip's directory ends in the middle of a member's name")
+    if len(headers) < end.entries:
+        raise DamagedArchiveError("the zip's directory is shorter than its number of members, or garbled")
+    if place != len(directory):
+        raise UnsafeArchiveError("the zip's directory holds more than its number of members says")
+    return headers
+
+
+def _check_record(header: Header) -> None:
+    try:
+        header.raw_name.decode("utf-8")  # as the server reads it, whether or not a flag says so
+    except UnicodeDecodeError:
+        text = quoted(header.raw_name.decode("latin-1"))
+        raise UnsafeArchiveError(f"the member {text} has a name that is not UTF-8") from None
+    _check_extra(header)
+    if header.disk:
+        raise DamagedArchiveError(f"the member {quoted(header.name)} says it is in another part of a split zip")
+
+
+def _check_extra(header: Header) -> None:
+    """Refuse fields that are garbled, give the member another name, or make it a link."""
+    name, fields = header.name, header.extra
+    if header.garbled:
+        raise DamagedArchiveError(f"the extra fields of the member {quoted(name)} are garbled")
+    other = fields.get(_UNICODE_PATH_ID, b"")[5:]
+    if other and other != header.raw_name:
+        second = quoted(other.decode("utf-8", "replace"))
+        raise UnsafeArchiveError(f"the member {quoted(name)} has a second name, {second}")
+    if len(fields.get(_UNIX_ID, b"")) > 12 or fields.get(_ASI_UNIX_ID, b"")[6:10].strip(b"\0"):
+        raise UnsafeArchiveError(f"the member {quoted(name)} is a link", hint="pack the file itself, not a link to it")
+    if header.zip64 is None:
+        raise DamagedArchiveError(f"the zip64 field of the member {quoted(name)} does not fit its header")
+
+
+def _check_member(header: Header) -> None:
+    """Refuse members that are not files or folders, and compression that the server's reader (or ours) refuses."""
+
+    def refuse(why: str, hint: str | None = None) -> UnsafeArchiveError:
+        return UnsafeArchiveError(f"the member {quoted(header.name)} {why}", hint=hint)
+
+    kind = stat.S_IFMT(header.mode)
+    is_folder = header.name.endswith("/")
+    if kind in _KINDS:
+        raise refuse(f"is {_KINDS[kind]}", "pack the file itself")
+    if kind and is_folder != (kind == stat.S_IFDIR):
+        raise refuse("is a folder by its name or by its mode, but not by both")
+    if is_folder and header.size:
+        raise refuse(f"is a folder with {header.size} bytes of data")
+    if header.flags & (ENCRYPTED | _STRONG_ENCRYPTION | _MASKED) or header.method == 99:
+        raise refuse("is encrypted", "pack it again without a password")
+    if header.method not in (STORED, DEFLATED):
+        method = _METHODS.get(header.method, f"method {header.method}")
+        raise refuse(f"is compressed with {method}; the server takes deflate or none", _REPACK)
+    if header.flags & ~_KNOWN_FLAGS:
+        raise refuse(f"has unknown flags ({header.flags:#06x})")
+    if header.method == STORED and header.flags & DESCRIPTOR:
+        raise refuse("is stored with its size behind it, which the server refuses", _REPACK)
+    if header.method == STORED and header.compressed_size != header.size:
+        raise DamagedArchiveError(
+            f"the member {quoted(header.name)} is stored, but its two sizes differ "
+            f"({header.compressed_size} and {header.size} bytes)"
+        )
+
+
+def _check_limits(headers: list[Header], size: int, limits: Limits) -> None:
+    for header in headers:
+        if header.method != STORED and limits.expands_too_much(header.size, header.compressed_size):
+            raise LimitExceededError(
+                f"the member {quoted(header.name)} expands {header.compressed_size} bytes to {header.size}, "
+                f"more than {limits.ratio} times",
+                hint=_RAISE + "ratio",
+            )
+    total = sum(header.size for header in headers)
+    if total > limits.total:
+        what = f"the members have {total} bytes together; {limits.total} is the limit"
+        raise LimitExceededError(what, hint=_RAISE + "size")
+    if limits.expands_too_much(total, size):
+        what = f"the archive expands {size} bytes to {total}, more than {limits.ratio} times"
+        raise LimitExceededError(what, hint=_RAISE + "ratio")
+
+
+def _check_layout(data: ByteSource, headers: list[Header], end: int) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Walk the local headers in the file's order; return each member's data offset, and who streams zip64."""
+    offsets = {}
+    streamed = []
+    place, before = 0, "the beginning"
+    for header in sorted(headers, key=lambda header: header.offset):
+        name = quoted(header.name)
+        _check_gap(place, header.offset, before, name)
+        local = read_local(data, header)
+        _check_extra(local)
+        _check_agreement(header, local)
+        offsets[header.name] = header.offset + local.length
+        place, before = offsets[header.name] + header.compressed_size, name
+        if place > end:
+            raise DamagedArchiveError(f"the member {name} runs into the zip's directory", hint=_FETCH)
+        if header.flags & DESCRIPTOR:
+            behind = _descriptor_size(data, header, place, end)
+            place += behind
+            if (local.zip64 or behind > _NARROW_DESCRIPTOR) and header.is_narrow:
+                streamed.append(header.name)
+    _check_gap(place, end, before, "the zip's directory")
+    return offsets, tuple(streamed)
+
+
+def _check_gap(place: int, begin: int, before: str, after: str) -> None:
+    if begin < place:
+        raise UnsafeArchiveError(f"the member {after} overlaps {before}")
+    if begin > place:
+        raise UnsafeArchiveError(f"{begin - place} bytes between {before} and {after} belong to no member")
+
+
+def _check_agreement(header: Header, local: Header) -> None:
+    pairs = {
+        "names": (header.raw_name, local.raw_name),
+        "methods": (header.method, local.method),
+        "flags": (header.flags, local.flags),
+    }
+    sums = (header.crc, header.compressed_size, header.size)
+    if not (header.flags & DESCRIPTOR and (local.crc, local.compressed_size, local.size) == (0, 0, 0)):
+        pairs["CRC or sizes"] = (sums, (local.crc, local.compressed_size, local.size))
+    for what, (central, here) in pairs.items():
+        if central != here:
+            raise UnsafeArchiveError(
+                f"the member {quoted(header.name)} has other {what} in its local header than in the directory: "
+                "tools would disagree on it"
+            )
+
+
+def _descriptor_size(data: ByteSource, header: Header, place: int, end: int) -> int:
+    """Return the length of the record behind a streamed member's data: with or without magic, 32-bit or zip64."""
+    record = data.read_at(place, min(24, end - place))
+    for form in ("<3I", "<I2Q") if header.is_narrow else ("<I2Q",):
+        expected = struct.pack(form, header.crc, header.compressed_size, header.size)
+        for magic in (_DESCRIPTOR_MAGIC, b""):
+            if record.startswith(magic + expected):
+                return len(magic + expected)
+    raise DamagedArchiveError(f"the sizes behind the member {quoted(header.name)} are not those in the directory")
