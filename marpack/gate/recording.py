@@ -22,7 +22,7 @@ from marpack.project.load import load_project
 from marpack.project.scaffold.from_archive import reclaim
 from marpack.project.scaffold.write_files import new_folder, place
 from marpack.project.schema import RANGE, Expectation, Project, SampleSpec, TextExpectation
-from marpack.project.yaml_edits import amend
+from marpack.project.yaml_edits import update_samples
 from marpack.runner.inputs import suffix_of_type
 from marpack.runner.results import AnsweredInput, Result
 
@@ -210,7 +210,7 @@ class Recorder:
                     f"the sample cannot be written: {error.strerror}", where=str(file), code="unwritable-sample"
                 ) from error
         reported = {name: msgspec.to_builtins(expected) for name, expected in self._expected.items()}
-        amend(Path(self._project.file), reported)
+        update_samples(Path(self._project.file), reported)
 
 
 class _NothingRecordedError(Exception):

@@ -1,196 +1,148 @@
-"""marpack.yaml with other samples: only what changes is written anew, comments and all else stay as they are.
+"""marpack.yaml with other samples, edited in place: comments, order and quotes stay."""
 
-Samples are written into a list with an item a line, or where there is none; any other spelling is left to its author.
-"""
-
-from collections.abc import Iterator, Mapping
+import io
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from marpack.archive.staging import replace_file
-from marpack.errors import ProjectError
+from marpack.errors import ProjectError, first_line
 from marpack.project.load import parse_document
 
-_WIDE = 110  # columns; a longer line is laid out over several
-_BY_HAND = "change the samples by hand"
+if TYPE_CHECKING:
+    from ruamel.yaml.comments import CommentedMap
 
-Expected = Mapping[str, Any]  # Any: as in marpack.yaml
-Edit = tuple[int, int, str]  # from, to: indices into the text; what stands there instead
+_MAX_WIDTH = 110  # columns of a sample on one line
+
+Expected = dict[str, Any]  # Any: as in marpack.yaml
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text with line ends in it on one line."""
+    """Writes text that contains line breaks (NEL and its like, too) on one line, and no anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        style = '"' if text.splitlines() not in ([], [text]) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = '"' if text.splitlines() not in ([], [text]) else None  # NEL and its like are line ends, too
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
-_Dumper.add_representer(str, _represent)
+def flow(value: Any) -> str:  # Any: plain YAML values
+    """Return a value as YAML on one line."""
+    text = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False
+    )
+    return text.removesuffix("...\n").strip()
 
 
-def amend(file: Path, samples: Mapping[str, Expected]) -> None:
-    """Write the expectations of some samples into a marpack.yaml, adding the samples that are not there yet.
+def update_samples(file: Path, samples: Mapping[str, Expected]) -> None:
+    """Write expectations into a marpack.yaml, and add the samples that it does not list yet.
 
     Args:
         file: A marpack.yaml that can be read.
-        samples: Expectation by the sample's `input`, as it stands, or is to stand, in the file.
+        samples: Expectation by the sample's `input`, as in the file.
 
-    Raises ProjectError, with the file as it was, if it cannot be read, changed safely, or written.
+    Raises ProjectError, with the file unchanged, if it cannot be read, changed safely, or written.
     """
     try:
         data = file.read_bytes()
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ProjectError(f"it cannot be read: {error}", where=str(file), code="unreadable-file") from error
-    changed = amended(text, samples, file=str(file))
-    bom = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
+    changed = with_samples(text, samples, file=str(file))
+    mark = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
     try:
-        replace_file(file, bom + changed.encode())
+        replace_file(file, mark + changed.encode())
     except OSError as error:
         raise ProjectError(f"it cannot be written: {error.strerror}", where=str(file)) from error
 
 
-def amended(text: str, samples: Mapping[str, Expected], *, file: str) -> str:
-    """Return the text of a marpack.yaml with these expectations; see `amend`."""
+def with_samples(text: str, samples: Mapping[str, Expected], *, file: str) -> str:
+    """Return the text of a marpack.yaml with these expectations; see `update_samples`."""
     if not samples:
         return text
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - needed only where a file is edited
+
     before = parse_document(text, file=file).value
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    changed = text
+    known = {sample["input"]: sample for sample in before.get("samples", ())}
+    for name, expected in samples.items():
+        known[name] = known.get(name, {"input": name}) | {"expect": expected}
     try:
-        for start, end, new in reversed(list(_edits(text, root, samples))):  # the last first: indices stay true
-            changed = changed[:start] + new + changed[end:]
-        after = parse_document(changed, file=file).value
-    except ProjectError as error:
-        raise ProjectError(
-            f"the samples cannot be written: {error.what}", where=error.where, hint=_BY_HAND, code="unsafe-edit"
-        ) from error
-    if repr(after) != repr(_meant(before, samples)):
-        raise ProjectError(
-            "the samples cannot be written without changing other lines", where=file, hint=_BY_HAND, code="unsafe-edit"
-        )
-    return changed
+        changed = _edit(text.replace("\r\n", "\n"), samples)
+        after = _canonical(parse_document(changed, file=file).value)
+        is_meant = after == _canonical(before | {"samples": list(known.values())})
+        why = "" if is_meant and _comments(changed) == _comments(text) else "other values or comments would change"
+    except (YAMLError, ProjectError) as error:
+        why = first_line(error)
+    if why:
+        hint = "change the samples by hand"
+        raise ProjectError(f"the samples cannot be written: {why}", where=file, hint=hint, code="unsafe-edit")
+    return changed.replace("\n", "\r\n") if "\r\n" in text else changed
 
 
-def _meant(value: dict[str, Any], samples: Mapping[str, Expected]) -> dict[str, Any]:
-    """Return what the document must say afterwards."""
-    listed = [dict(sample) for sample in value.get("samples", ())]
-    known = {sample["input"] for sample in listed}
-    for sample in listed:
-        if sample["input"] in samples:
-            sample["expect"] = _plain(samples[sample["input"]])
-    new = [{"input": name, "expect": _plain(expected)} for name, expected in samples.items() if name not in known]
-    return value | {"samples": listed + new}
+def _edit(text: str, samples: Mapping[str, Expected]) -> str:
+    """Return the text with these expectations, by a parser that keeps comments, order and quotes."""
+    from ruamel.yaml import YAML  # noqa: PLC0415 - as above
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq  # noqa: PLC0415 - as above
+
+    editor = YAML()
+    editor.preserve_quotes, editor.width, editor.explicit_start = True, 1 << 20, text.startswith("---")
+    root = editor.load(text)
+    # Indent every list as the file indents its first one.
+    lists = (each for each in root.values() if isinstance(each, CommentedSeq) and each and not each.fa.flow_style())
+    dash, indent = next(((each.lc.col, each.lc.item(0)[1]) for each in lists), (2, 4))
+    editor.indent(mapping=2, sequence=indent, offset=dash)
+    known = {sample["input"]: sample for sample in root.setdefault("samples", CommentedSeq())}
+    for name, expected in samples.items():
+        # Loaded from PyYAML's spelling: ruamel writes YAML 1.2, in which `no` is text.
+        new = editor.load(line := flow({"input": name, "expect": expected}))
+        if len(line) + indent > _MAX_WIDTH:
+            new.fa.set_block_style()
+        if len(flow(expected)) + indent > _MAX_WIDTH:
+            new["expect"].fa.set_block_style()
+        old = known[name].get("expect") if name in known else None
+        if name not in known:
+            root["samples"].append(new)
+        elif isinstance(old, CommentedMap):
+            _replace_values(old, new["expect"])
+        else:
+            known[name]["expect"] = new["expect"]
+    output = io.StringIO()
+    editor.dump(root, output)
+    return output.getvalue()
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as YAML gives it back."""
-    return yaml.safe_load(flow({"value": value}))["value"]
+def _replace_values(old: "CommentedMap", new: "CommentedMap") -> None:
+    """Give a mapping the values of another one; the comments of removed keys move to the last key."""
+    removed = [key for key in old if key not in new]
+    moved = [token for key in removed if (token := old.ca.items.get(key, [None] * 3)[2]) is not None]
+    for key in removed:
+        del old[key]
+    old.update(new)
+    for token in moved:
+        places = old.ca.items.setdefault(list(old)[-1], [None] * 4)
+        if places[2] is None:
+            places[2] = token
+        else:
+            places[2].value += token.value
 
 
-def flow(value: Any) -> str:
-    """Return a value as YAML on one line."""
-    text: str = yaml.dump(
-        value, Dumper=_Dumper, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False
-    )
-    return text.removesuffix("...\n").strip()
+def _canonical(value: Any) -> str:  # Any: plain YAML values
+    """Return one text for equal values: 1, 1.0 and true differ, the order of keys does not count."""
+    return yaml.dump(value, Dumper=_Dumper)
 
 
-def _edits(text: str, root: yaml.Node | None, samples: Mapping[str, Expected]) -> Iterator[Edit]:
-    """Yield what changes, in the order of the text."""
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        raise ProjectError("the file is no mapping with a key a line")
-    listed = _table(root).get("samples", (None, None))[1]
-    if listed is not None and (not isinstance(listed, yaml.SequenceNode) or listed.flow_style):
-        raise ProjectError("samples is no list with an item a line")
-    items = {str(_table(item)["input"][1].value): item for item in listed.value} if listed else {}
-    newline = "\r\n" if "\r\n" in text else "\n"
-    for name in filter(samples.__contains__, items):
-        yield _changed(text, items[name], samples[name], newline)
-    new = [(name, expected) for name, expected in samples.items() if name not in items]
-    if new:
-        end = _line_end(text, _end(text, *root.value[-1]) if listed is None else _end(text, None, listed))
-        lines = ["samples:", *_items(new, 2)] if listed is None else _items(new, listed.start_mark.column)
-        yield end, end, newline.join(["", *lines])
-
-
-def _changed(text: str, item: yaml.MappingNode, expected: Expected, newline: str) -> Edit:
-    """Return the edit that gives a sample another expectation."""
-    key, value = _table(item).get("expect", item.value[-1])
-    start, end = key.end_mark.index, _end(text, key, value)
-    if _says_only_status(value, expected):
-        return _filled(text, value, {name: more for name, more in expected.items() if name != "status"}, newline)
-    if key.value == "expect":
-        if "\n" in text[start:end] and "#" in text[start:end]:
-            raise ProjectError("there are comments within the expectation")
-        return start, end, f": {flow(expected)}"
-    if item.flow_style:
-        return end, end, f", expect: {flow(expected)}"
-    end = _line_end(text, end)
-    return end, end, newline.join(["", *_block("expect", expected, item.start_mark.column)])
-
-
-def _says_only_status(value: yaml.Node, expected: Expected) -> bool:
-    """Say whether a node expects the status that is expected still, and nothing else."""
-    if not isinstance(value, yaml.MappingNode):
-        return False
-    items = [(key.value, item.value) for key, item in value.value]
-    return items == [("status", str(expected.get("status")))] and len(expected) > 1
-
-
-def _filled(text: str, value: yaml.MappingNode, more: Expected, newline: str) -> Edit:
-    """Return the edit that adds to an expectation, whose comments stay."""
-    key, last = value.value[-1]
-    end = last.end_mark.index
-    if value.flow_style:
-        return end, end, f", {flow(dict(more))[1:-1]}"
-    end = _line_end(text, end)
-    indent = " " * key.start_mark.column
-    return end, end, "".join(f"{newline}{indent}{flow({name: item})[1:-1]}" for name, item in more.items())
-
-
-def _table(node: yaml.MappingNode) -> dict[Any, tuple[yaml.Node, yaml.Node]]:  # Any: keys are text in what can be read
-    return {key.value: (key, value) for key, value in node.value}
-
-
-def _end(text: str, key: yaml.Node | None, node: yaml.Node) -> int:
-    """Return the index behind a node's last character that says something."""
-    if key is not None and node.start_mark.index < key.end_mark.index:
-        raise ProjectError(f"{key.value} stands for another place of the file (*)")
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
-        inner = node.value[-1]
-        return _end(text, *inner) if isinstance(inner, tuple) else _end(text, None, inner)
-    end: int = node.end_mark.index
-    return len(text[:end].rstrip()) if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">") else end
-
-
-def _line_end(text: str, index: int) -> int:
-    """Return the index of the end of a line, before its line break."""
-    end = text.find("\n", index)
-    end = len(text) if end < 0 else end
-    return end - 1 if text[end - 1 : end] == "\r" else end
-
-
-def _items(new: list[tuple[str, Expected]], indent: int) -> Iterator[str]:
-    """Yield the lines of new samples."""
-    for name, expected in new:
-        line = f"{' ' * indent}- {flow({'input': name, 'expect': expected})}"
-        if len(line) <= _WIDE:
-            yield line
-            continue
-        yield f"{' ' * indent}- {flow({'input': name})[1:-1]}"
-        yield from _block("expect", expected, indent + 2)
-
-
-def _block(key: str, expected: Expected, indent: int) -> Iterator[str]:
-    """Yield the lines of an expectation: one, or if that is too long, one for each of its keys."""
-    line = f"{' ' * indent}{key}: {flow(dict(expected))}"
-    if len(line) <= _WIDE:
-        yield line
-        return
-    yield f"{' ' * indent}{key}:"
-    yield from (f"{' ' * (indent + 2)}{flow({name: value})[1:-1]}" for name, value in expected.items())
+def _comments(text: str) -> list[str]:
+    """Return the comments of a YAML text, sorted."""
+    for token in yaml.scan(text):
+        if isinstance(token, yaml.ScalarToken):
+            start, end = token.start_mark.index, token.end_mark.index
+            text = text[:start] + "x" * (end - start) + text[end:]
+    return sorted(comment.rstrip() for comment in re.findall(r"(?m)(?:^|(?<=\s))#.*$", text))

