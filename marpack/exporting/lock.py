@@ -5,12 +5,11 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from marpack.errors import UsageError, shortened
-from marpack.project.vendoring import UnresolvedError, pip_report, sha256_of
+from marpack.project.vendoring import UnresolvedError, pip_report
 from marpack.torchserve.distributions import canonical
 
 _PINNED = re.compile(r"([A-Za-z0-9][\w.-]*)==\S+( --hash=sha256:[0-9a-f]{64})+")
@@ -73,10 +72,9 @@ def _resolved(requirements: Iterable[str], wheel: tuple[str, bytes], index: str 
         file = Path(folder, wheel[0])
         file.write_bytes(wheel[1])
         report = pip_report([*requirements, f"{file}[serve]"], ["--extra-index-url", index] if index else [])
-    lines = sorted(_pinned(item) for item in report["install"] if canonical(item["metadata"]["name"]) != "marpack")
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _pinned(item: Any) -> str:  # Any: JSON of pip's
-    metadata = item["metadata"]
-    return f"{canonical(metadata['name'])}=={metadata['version']} --hash=sha256:{sha256_of(item)}"
+    lines = sorted(
+        f"{name}=={package.version} --hash=sha256:{package.sha256}\n"
+        for name, package in report.items()
+        if name != "marpack"
+    )
+    return "".join(lines).encode()

@@ -119,22 +119,22 @@ def test_the_key_decides_and_a_lock_decides_where_there_is_none(wheels: Path, sh
 
 # What is wrong → the requirements, what marpack.yaml says besides, and what is said of it.
 UNRESOLVED = {
-    "another numpy": ("numpy>=2\n", "", "'numpy>=2' asks for another numpy than the server's, which is 1.24.3"),
+    "another numpy": ("numpy>=2\n", "", "'numpy>=2' excludes the server's numpy, which is 1.24.3"),
     "another numpy, stated": ("numpy>=2\n", "vendor: {installed: [numpy==1.26.4]}\n", "which is 1.26.4"),
-    "a path": ("./till.whl\n", "", "'./till.whl' is nothing that wheels of an index can meet"),
-    "an editable": ("-e .\n", "", "'.' is nothing that wheels"),
-    "an address": ("till @ https://e.org/till.whl\n", "", "is nothing that wheels"),
-    "a repository": ("git+https://e.org/till\n", "", "is nothing that wheels"),
-    "constraints": ("-c other.txt\n", "", "'other.txt' is nothing that wheels"),
-    "an option": ("--no-binary :all:\n", "", "'--no-binary :all:' is nothing that wheels"),
-    "no requirement": ("till==\n", "", "'till==' is nothing that wheels"),
+    "a path": ("./till.whl\n", "", "'./till.whl' cannot be met by wheels"),
+    "an editable": ("-e .\n", "", "'.' cannot be met by wheels"),
+    "an address": ("till @ https://e.org/till.whl\n", "", "cannot be met by wheels"),
+    "a repository": ("git+https://e.org/till\n", "", "cannot be met by wheels"),
+    "constraints": ("-c other.txt\n", "", "'other.txt' cannot be met by wheels"),
+    "an option": ("--no-binary :all:\n", "", "'--no-binary :all:' cannot be met by wheels"),
+    "no requirement": ("till==\n", "", "'till==' cannot be met by wheels"),
     "a file that is not there": ("-r other.txt\n", "", "it cannot be read: No such file"),
-    "hashes": (f"till==2.5 --hash=sha256:{'0' * 64}\n", "", "it has hashes of its own"),
-    "no Python": ("till\n", "vendor: {python: three}\n", "three is no version of Python"),
-    "Python 2": ("till\n", 'vendor: {python: "2.7"}\n', "2.7 is no version of Python"),
-    "no version": ("till\n", "vendor: {installed: [numpy]}\n", "'numpy' states no version"),
-    "a range": ("till\n", "vendor: {installed: ['numpy>=1']}\n", "'numpy>=1' states no version"),
-    "no package": ("till\n", "vendor: {installed: ['?']}\n", "'?' states no version"),
+    "hashes": (f"till==2.5 --hash=sha256:{'0' * 64}\n", "", "remove --hash"),
+    "no Python": ("till\n", "vendor: {python: three}\n", "three is not a version of Python"),
+    "Python 2": ("till\n", 'vendor: {python: "2.7"}\n', "2.7 is not a version of Python"),
+    "no version": ("till\n", "vendor: {installed: [numpy]}\n", "'numpy' is not NAME==VERSION"),
+    "a range": ("till\n", "vendor: {installed: ['numpy>=1']}\n", "'numpy>=1' is not NAME==VERSION"),
+    "no package": ("till\n", "vendor: {installed: ['?']}\n", "'?' is not NAME==VERSION"),
     "extras of the server's": ("torch[opt]\n", "", "nothing certain meets 'torch[opt]'"),
     "nothing of that name": ("absent\n", "", "pip says: No matching distribution found for absent"),
     "sources alone": ("till==4\n", "", "No matching distribution found for till==4"),
@@ -152,19 +152,18 @@ def test_what_cannot_be_resolved(case: str, wheels: Path, shop: Callable[..., Pa
     project = load_project(shop(requirements, yaml))
     with pytest.raises(ProjectError) as raised:
         make_lock(project, project.vendor or VendorSpec(), cache, no_progress)
-    assert said in str(raised.value)
-    assert raised.value.hint
+    assert said in f"{raised.value} {raised.value.hint}"
     assert not (project.folder / LOCK_NAME).exists()
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "there is no vendor.lock"),
-        ("", "the lock is not as marpack writes it"),
-        ("<<<<<<< HEAD\n", "the lock is not as marpack writes it"),
-        (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\ntill==2.5\n", "the lock is not as marpack writes it"),
-        (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\n", "it was made of other requirements"),
+        (None, "vendor.lock is missing"),
+        ("", "marpack did not write this lock"),
+        ("<<<<<<< HEAD\n", "marpack did not write this lock"),
+        (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\ntill==2.5\n", "marpack did not write this lock"),
+        (f"for 3.9 linux_x86_64 from sha256:{'0' * 64}\n", "have changed since the lock was written"),
     ],
 )
 def test_a_lock_that_is_none_of_the_projects(text: str | None, said: str, shop: Callable[..., Path]) -> None:

@@ -14,7 +14,7 @@ from marpack.errors import ProjectError
 from marpack.project.load import load_project
 from marpack.project.planning import plan_project
 from marpack.project.schema import VendorSpec
-from marpack.project.vendoring import LOCK_NAME, LockedWheel, VendorLock, _wanted, wheel_tree
+from marpack.project.vendoring import LOCK_NAME, LockedWheel, VendorLock, lock_inputs, wheel_tree
 
 YAML = "name: shop\nversion: 1\nhandler: handler.py\nrequirements: requirements.txt\nvendor: {}\n"
 ANY = "till-1.0-py3-none-any.whl"
@@ -48,8 +48,8 @@ UNSOUND: dict[str, tuple[str, Mapping[str, bytes], dict[str, object], str]] = {
     "a versioned library": (ANY, {"till.libs/libz.so.1.2": b"x"}, {}, "till.libs/libz.so.1.2 is native code"),
     "a program that runs anywhere": (ANY, {"till/bin": ELF}, {}, "till/bin is native code"),
     "no RECORD": (ANY, {}, {"left_out": ("till-1.0.dist-info/RECORD",)}, "it has no RECORD"),
-    "a file that RECORD lacks": (ANY, FILES, {"record": ""}, "is not what its RECORD says"),
-    "other bytes": (ANY, {"till.py": b"x"}, {"record": "till.py,sha256=AAAA,1"}, "is not what its RECORD says"),
+    "a file that RECORD lacks": (ANY, FILES, {"record": ""}, "differs from its RECORD"),
+    "other bytes": (ANY, {"till.py": b"x"}, {"record": "till.py,sha256=AAAA,1"}, "differs from its RECORD"),
     "a name that climbs out": (ANY, {"../till.py": b"x"}, {}, "cannot be fetched or unpacked"),
     "an absolute name": (ANY, {"/till.py": b"x"}, {}, "cannot be fetched or unpacked"),
 }
@@ -130,7 +130,7 @@ def test_files_that_meet_in_an_archive(case: str, tmp_path: Path) -> None:
     lock = VendorLock(
         python="3.9",
         platform="linux_x86_64",
-        digest=_wanted(project, VendorSpec()).digest,
+        digest=lock_inputs(project, VendorSpec()).digest,
         wheels=tuple(map(locked, wheels)),
     )
     (tmp_path / LOCK_NAME).write_text(lock.to_text())
