@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.run import DIGITS, MARPACK
-from marpack.gate.costs import interval
+from marpack.gate.speed import interval
 
 
 def seconds_of(*flags: str) -> tuple[float, float]:

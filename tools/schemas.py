@@ -9,7 +9,7 @@ import msgspec
 from marpack.archive.extraction import Unpacked
 from marpack.archive.transfers import PullReport, PushReport
 from marpack.exporting.export import Exported
-from marpack.gate.against import Comparison
+from marpack.gate.compare import Comparison
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.diff import Diff
 from marpack.inspection.facts import Inspection

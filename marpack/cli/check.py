@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from marpack.archive.protocol import Archive
     from marpack.cli.options import Options
     from marpack.findings import Finding
-    from marpack.gate.against import Comparison, VariantRunner
     from marpack.gate.candidate import CheckOptions
     from marpack.gate.check import CheckSelection
+    from marpack.gate.compare import Comparison, VariantRunner
     from marpack.gate.verdicts import GateReport
     from marpack.project.source import ResolvedSource
     from marpack.render.check import CheckLines
@@ -179,7 +179,7 @@ def _write(report: GateReport, options: Options) -> None:
 
 def across(source: str | None, options: Options) -> int:
     """Compare, show, and return the exit code: 0 if every input is answered alike, and one at all, else 1."""
-    from marpack.gate.against import VariantRunner
+    from marpack.gate.compare import VariantRunner
     from marpack.runner.session import misplaced
 
     ways = _ways(source, options)
@@ -234,7 +234,7 @@ def _serving(source: str | None, settings: CheckOptions, options: Options) -> Se
 
 def _packed_inputs(servings: list[Session], settings: CheckOptions) -> tuple[Input, ...]:
     """Return the samples of the first archive that has some; raises UsageError if none has."""
-    from marpack.gate.sample_runner import packed_samples
+    from marpack.gate.samples import packed_samples
 
     for session in servings:
         inputs = tuple(sample.input for sample in packed_samples(session.archive, settings.shape).samples)

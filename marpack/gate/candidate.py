@@ -1,4 +1,4 @@
-"""What the checks look at: one archive, what is known of it, and the model to ask."""
+"""The archive that the checks examine, its facts, and the worker with its model."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -13,8 +13,8 @@ from marpack.archive.protocol import Archive, Limits
 from marpack.archive.reader import open_archive
 from marpack.errors import ArchiveError, HandlerError, MarpackError, UnconfirmedDownloadError, UsageError
 from marpack.gate.compare import TOLERANCE
-from marpack.gate.costs import Costs
-from marpack.gate.sample_runner import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
+from marpack.gate.samples import PackedSamples, Sample, SampleRunner, given_samples, packed_samples
+from marpack.gate.verdicts import Costs
 from marpack.inspection.facts import Inspection
 from marpack.inspection.inspect import inspect
 from marpack.project.schema import Allowance
@@ -29,24 +29,24 @@ from marpack.runner.results import Result
 from marpack.runner.session import Device, target_of, torchrun_error, with_metrics
 from marpack.torchserve.model_config import batch_size_of
 
-_SOURCE = 1 << 20  # bytes of one module that are searched
-_HELD = 512 << 20  # bytes of inputs: each is asked many times
+_SOURCE = 1 << 20  # bytes: larger modules are not searched
+_HELD = 512 << 20  # bytes of inputs, which stay in memory: each is sent many times
 
 
 def held_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
-    """Return inputs that are to be asked many times; raises UsageError for more than can be held."""
+    """Return inputs that are sent many times; raises UsageError for more than fit in memory."""
     held, size = [], 0
     for each in inputs:
         held.append(each)
         size += sum(len(part.value) for part in each.request.parts)
         if size > _HELD:
-            hint = "name fewer, that stand for the others; marpack run answers any number"
-            raise UsageError(f"these inputs have over {_HELD >> 20} MB, and each is asked many times", hint=hint)
+            hint = "name fewer inputs that represent the others; marpack run takes any number"
+            raise UsageError(f"the inputs have over {_HELD >> 20} MB, and each is sent many times", hint=hint)
     return tuple(held)
 
 
 def compiles(pt2: Any) -> bool:  # Any: YAML
-    """Say whether a config's pt2 section has the model compiled, in any of its spellings (contract §6)."""
+    """Return whether a config's pt2 section compiles the model, in any of its spellings (contract §6)."""
     if isinstance(pt2, dict) and "compile" in pt2:
         options = pt2["compile"]
         return isinstance(options, dict) and options.get("enable") is True
@@ -54,44 +54,44 @@ def compiles(pt2: Any) -> bool:  # Any: YAML
 
 
 class CheckOptions(Struct, frozen=True, kw_only=True):
-    """How an archive is to be examined."""
+    """How to examine an archive."""
 
-    load: Load = Load(model_dir="")  # its `model_dir` and `target` are filled in
-    settings: PoolSettings = PoolSettings()  # timeouts of None: the model config's, else the server's
-    python: Callable[[Archive], str] | None = None  # makes an interpreter that has what the archive requires
-    device: Device = Device("auto")  # what `load` and `settings` were made for
-    inputs: tuple[Input, ...] = ()  # asked beside the packed samples, each expected to get a 2xx
-    shape: RequestDefaults = RequestDefaults()  # in which the packed samples are sent
+    load: Load = Load(model_dir="")  # the candidate fills in its `model_dir` and `target`
+    settings: PoolSettings = PoolSettings()  # a timeout of None: the model config's, otherwise the server's
+    python: Callable[[Archive], str] | None = None  # makes an interpreter with the archive's requirements
+    device: Device = Device("auto")  # that `load` and `settings` were made for
+    inputs: tuple[Input, ...] = ()  # sent beside the packed samples; each should get a 2xx
+    shape: RequestDefaults = RequestDefaults()  # of the requests with packed samples
     allow_unproved: frozenset[str] = frozenset()  # "inputs", "gpu": what need not be proved
-    target: Target | None = None  # None: the project's or the archive's, else the server's
-    stand_ins: Literal["on", "off", "auto"] | None = None  # None: the project's word
-    announce: Callable[[str], None] = lambda _: None  # is told what is about to be sent that nobody gave
+    target: Target | None = None  # None: the project's or the archive's, otherwise the server's
+    stand_ins: Literal["on", "off", "auto"] | None = None  # None: the project's setting
+    announce: Callable[[str], None] = lambda _: None  # receives what is sent that the user did not give
     seconds_per_check: float = 10.0  # that each check may spend on repeating samples
     require_safe: bool = False  # fail for pickles that need trust, trusted or not, and for programs
     trust_native: bool = False  # with `require_safe`: programs do not fail the check
     tolerance: float = TOLERANCE  # of numbers, absolute and relative
-    against: ResolvedSource | None = None  # an archive to compare with; None: there is none, it stands for itself
-    slower: float = 0.1  # a share: what costs that much more than it is slower
-    slower_time: float = 90.0  # seconds to find that out in
+    against: ResolvedSource | None = None  # the archive to compare with; None: the archive itself
+    slower: float = 0.1  # a share: a higher cost than that is slower
+    slower_time: float = 90.0  # seconds for measuring it
     limits: Limits = Limits()  # of reading an archive
-    max_opcodes: int | None = None  # of its pickles; None: as many as are read by default
+    max_opcodes: int | None = None  # of its pickles; None: the default of the scanner
     cache: Cache | None = None  # None: this user's
 
 
 class Candidate:
-    """An archive under examination; what is costly is done when first asked for, once."""
+    """An archive under examination; costly facts are computed once, at their first use."""
 
     def __init__(self, resolved: ResolvedSource, options: CheckOptions | None = None) -> None:
         self.resolved = resolved
-        given = options or CheckOptions()
-        self.options = replace(given, load=with_metrics(given.load, resolved))  # ProjectError for a wrong file
+        options = options or CheckOptions()
+        self.options = replace(options, load=with_metrics(options.load, resolved))  # ProjectError for a wrong file
         self._first: Worker | None = None
-        self.costs: Costs | None = None  # beside the archive compared with, once they were measured
+        self.costs: Costs | None = None  # beside the archive compared with, once measured
 
     def prepare(self, *, hermetic: bool = False) -> None:
-        """Start the worker's process, which then waits: its imports overlap with what is looked into first.
+        """Start the worker's process, which then waits: its imports overlap with the static checks.
 
-        `hermetic`: it is traced and, unless the project allows connections, without a network.
+        `hermetic`: trace it and, unless the project allows connections, cut off its network.
         """
         if hermetic:
             offline = replace(self.options.settings, offline=not self.allowance.connect)
@@ -101,7 +101,7 @@ class Candidate:
 
     @property
     def allowance(self) -> Allowance:
-        """What the project lets the handler touch; an archive does not vouch for itself."""
+        """What the project allows the handler to access; an archive itself allows nothing."""
         return self.resolved.project.hermetic if self.resolved.project else Allowance()
 
     @property
@@ -116,15 +116,15 @@ class Candidate:
 
     @cached_property
     def target(self) -> Target:
-        """Whose behaviour counts."""
-        return self.options.target or self.asked_target
+        """The server whose behaviour counts."""
+        return self.options.target or self.declared_target
 
     @cached_property
-    def asked_target(self) -> Target:
-        """Whose behaviour the project or the archive asks for."""
+    def declared_target(self) -> Target:
+        """The target that the project or the archive declares."""
         try:
             return target_of(self.resolved, self.archive)
-        except ArchiveError:  # what is wrong with it is for the checks to say
+        except ArchiveError:  # the checks report it
             return Target.TORCHSERVE
 
     @cached_property
@@ -144,9 +144,18 @@ class Candidate:
             return None
         return index.provenance.get("source_commit") if index else None
 
+    @property
+    def model_name(self) -> str | None:
+        """The model's name and version."""
+        try:
+            model = self.archive.manifest.model
+        except ArchiveError:
+            return None
+        return f"{model.name} {model.version or ''}".strip()
+
     @cached_property
     def inspection(self) -> Inspection:
-        """Everything known without running it."""
+        """The archive's facts, without running it."""
         return inspect(self.archive, max_opcodes=self.options.max_opcodes)
 
     @cached_property
@@ -156,41 +165,41 @@ class Candidate:
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """Everything that is asked: the packed samples, then the inputs given."""
+        """All samples to send: the packed ones, then the inputs given."""
         return (*self.packed.samples, *given_samples(self.options.inputs, self.packed.generated))
 
     @cached_property
-    def config(self) -> dict[str, Any]:
-        """The model config, empty if there is none or it is no mapping."""
+    def config(self) -> dict[str, Any]:  # Any: YAML
+        """The model config, empty if there is none or it is not a mapping."""
         facts = self.inspection.config
         return facts.value if facts is not None and isinstance(facts.value, dict) else {}
 
     @cached_property
     def python(self) -> str:
-        """The workers' interpreter; raises IsolationError if what the archive requires cannot be installed for it."""
+        """The workers' interpreter; raises IsolationError if the archive's requirements cannot be installed for it."""
         return self.options.python(self.archive) if self.options.python else self.options.settings.python
 
     @property
     def batch_size(self) -> int:
-        """Requests that the server gives to one call of `handle`, at most."""
+        """The largest number of requests that the server gives to one call of `handle`."""
         return batch_size_of(self.config)
 
     @cached_property
     def sources(self) -> dict[str, bytes]:
-        """The Python files packed, by member, but for those too large to be somebody's own."""
+        """The packed Python files by member, except those too large to be written by hand."""
         small = [entry for name, entry in self.archive.entries.items() if name.endswith(".py")]
         return {entry.name: self.read(entry.name) for entry in small if entry.size <= _SOURCE}
 
     @cached_property
     def old(self) -> "Candidate":
-        """The archive compared with, asked in the same way."""
+        """The archive compared with, examined with the same options."""
         return Candidate(self.options.against or self.resolved, replace(self.options, against=None))
 
     @cached_property
-    def old_answers(self) -> dict[str, Result]:
-        """The answers of the archive compared with, by the sample's name; raises HandlerError if it has none."""
+    def old_results(self) -> dict[str, Result]:
+        """The results of the archive compared with, by the sample's name; raises HandlerError if it has none."""
         try:
-            return {sample.name: self.old.sample_runner.alone(sample) for sample in self.samples}
+            return {sample.name: self.old.sample_runner.result_of(sample) for sample in self.samples}
         except UnconfirmedDownloadError:
             raise
         except MarpackError as error:
@@ -198,20 +207,20 @@ class Candidate:
             raise HandlerError(what, where=self.old.source, hint=error.hint) from error
 
     @property
-    def answered_by_both(self) -> tuple[Sample, ...]:
-        """The samples that get a 2xx of both; raises HandlerError as above."""
-        return tuple(sample for sample in self.sample_runner.answered if self.old_answers[sample.name].ok)
+    def successful_in_both(self) -> tuple[Sample, ...]:
+        """The samples that get a 2xx from both archives; raises HandlerError as above."""
+        return tuple(sample for sample in self.sample_runner.successful if self.old_results[sample.name].ok)
 
     @property
     def stand_ins(self) -> bool | None:
-        """Whether requests are made up where there are none; None: where nothing speaks against it."""
+        """Whether to make up requests if there are none; None: if nothing speaks against it."""
         project = self.resolved.project
         chosen = self.options.stand_ins or (project.stand_ins if project else "auto")
         return None if chosen == "auto" else chosen in (True, "on")
 
     @cached_property
     def sample_runner(self) -> SampleRunner:
-        """The model, to be asked."""
+        """The worker with the model, and the samples."""
         settings = replace(self.options.settings.as_served(self.config), python=self.python)
         load = replace(self.options.load, target=self.target, required=required(self.archive))
         first, self._first = self._first, None
@@ -224,20 +233,20 @@ class Candidate:
             tolerance=self.options.tolerance,
             first=first,
         )
-        unasked = not (self.samples or self.packed.problems) and self.stand_ins is not False  # but for stand-ins
-        runner.needs_other = unasked or compiles(self.config.get("pt2"))
+        uses_stand_ins = not (self.samples or self.packed.problems) and self.stand_ins is not False
+        runner.needs_other = uses_stand_ins or compiles(self.config.get("pt2"))
         runner.lost = torchrun_error(self.config)
         return runner
 
     def place(self, frames: Sequence[Frame]) -> str | None:
-        """Return the innermost of a traceback's places in the archive's own files."""
+        """Return the innermost place of a traceback in the archive's own files."""
         frame = next((frame for frame in reversed(frames) if frame.user), None)
         if frame is None:
             return None
         return f"{self.source}!{frame.file.removeprefix(f'{self.sample_runner.folder}/')}:{frame.line}"
 
     def line_of(self, frames: Sequence[Frame]) -> str | None:
-        """Return the innermost of a traceback's places, in the archive's own files where it passes through any."""
+        """Return the innermost place of a traceback, in the archive's own files if it passes through any."""
         return self.place(frames) or (f"{frames[-1].file}:{frames[-1].line}" if frames else None)
 
     def read(self, name: str) -> bytes:

@@ -1,57 +1,62 @@
-"""What an answer's bytes say, and whether two answers agree within a tolerance."""
+"""Whether two responses agree within a tolerance, and how the responses of two variants of a model compare."""
 
 import ast
 import json
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from io import BytesIO
 from itertools import islice
+from statistics import median
 from typing import Any
 
+from msgspec import Struct
+
 from marpack.errors import shortened
-from marpack.runner.results import Result
+from marpack.findings import Finding
+from marpack.runner.inputs import Input
+from marpack.runner.results import Result, run
+from marpack.runner.session import Session
 from marpack.weights.contents import read_contents
-from marpack.weights.detect import Recognized, recognize
-from marpack.weights.tensors import StoredTensor
+from marpack.weights.detect import recognize
 from marpack.weights.zip_entries import NotZipError
 
-NOTHING = object()  # no value: the bytes are none that can be read
+NOTHING = object()  # the value of a body in no known format
 
+# Kernels differ with the batch's shape, and compiled ones from eager ones: responses may differ by rounding.
+TOLERANCE = 1e-3  # of a number: absolute, and relative
+_MAX_COUNT = 3  # differences reported
 _NPY = b"\x93NUMPY"
 _ZIP = b"PK\x03\x04"
-# Type, as numpy and as torch call it → its code for `struct`.
-_CODES = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
-# Kernels differ with the batch's shape, and compiled ones from eager: answers may differ by rounding, not by meaning.
-TOLERANCE = 1e-3  # of a number: absolute, and relative
-_MAX_COUNT = 3  # sentences; who has more has seen enough
-
-
-_CODES |= {"f2": "e", "f4": "f", "f8": "d"}
+# Type, as numpy and as torch name it → its code for `struct`.
+_NUMPY = {"b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
+_NUMPY |= {"f2": "e", "f4": "f", "f8": "d"}
 _TORCH = {"bool": "?", "int8": "b", "uint8": "B", "int16": "h", "int32": "i", "int64": "q"}
 _TORCH |= {"float16": "e", "float32": "f", "float64": "d"}
+_LABEL_KEYS = ("label", "class", "prediction", "category", "answer")
 
 
 def value_of(result: Result) -> Any:  # Any: JSON
-    """Return what a body says: JSON, an array or a tensor as a table; for anything else `NOTHING`."""
+    """Return a body's value: JSON, an array or a tensor as an object; for anything else `NOTHING`."""
     raw = result.raw
     if raw.startswith(_NPY):
-        return _array(raw)
+        return _parse_array(raw)
     if raw.startswith(_ZIP):
-        return _tensor(raw)
+        return _parse_tensor(raw)
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
         return NOTHING
 
 
-def _array(raw: bytes) -> Any:
-    """Return what numpy.save wrote: shape and numbers."""
-    length, start = (struct.unpack_from("<H", raw, 8)[0], 10) if raw[6:7] == b"\1" else (None, 12)
+def _parse_array(raw: bytes) -> Any:  # Any: as above
+    """Return shape and numbers of what numpy.save wrote."""
+    form, start = ("<H", 10) if raw[6:7] == b"\1" else ("<I", 12)
     try:
-        length = struct.unpack_from("<I", raw, 8)[0] if length is None else length
+        (length,) = struct.unpack_from(form, raw, 8)
         header = ast.literal_eval(raw[start : start + length].decode("latin-1"))
-        order, code = header["descr"][0], _CODES[header["descr"][1:]]
+        order, code = header["descr"][0], _NUMPY[header["descr"][1:]]
         count = math.prod(header["shape"])
         numbers = struct.unpack_from(f"{'>' if order == '>' else '<'}{count}{code}", raw, start + length)
     except (struct.error, ValueError, SyntaxError, KeyError, TypeError, IndexError, MemoryError, RecursionError):
@@ -59,118 +64,257 @@ def _array(raw: bytes) -> Any:
     return {"shape": list(header["shape"]), "numbers": list(numbers)}
 
 
-def _tensor(raw: bytes) -> Any:
-    """Return the one tensor that torch.save wrote, as the server does of an answer that is one: shape and numbers."""
+def _parse_tensor(raw: bytes) -> Any:  # Any: as above
+    """Return shape and numbers of the one tensor that torch.save wrote, as the server does for a tensor."""
     found = recognize(BytesIO(raw))
     contents = read_contents(BytesIO(raw), found)
-    names = [placed.tensor.name for placed in contents.tensors]
-    if names != [""] or contents.problem is not None:  # what lies in a table has other things beside it
-        return NOTHING
-    return _elements(found, contents.tensors[0])
-
-
-def _elements(found: Recognized, placed: StoredTensor) -> Any:
-    code = _TORCH.get(placed.tensor.dtype)
-    if code is None or placed.inside is None or found.zip is None or not placed.contiguous:
+    if [stored.tensor.name for stored in contents.tensors] != [""] or contents.problem is not None or found.zip is None:
+        return NOTHING  # a named tensor is one of an object, which may hold other things
+    stored = contents.tensors[0]
+    code = _TORCH.get(stored.tensor.dtype)
+    if code is None or stored.inside is None or not stored.contiguous:
         return NOTHING
     try:
-        with found.zip.open(placed.inside) as file:
-            file.seek(placed.offset)
-            numbers = struct.unpack(f"<{placed.tensor.elements}{code}", file.read(placed.tensor.bytes))
+        with found.zip.open(stored.inside) as file:
+            file.seek(stored.offset)
+            numbers = struct.unpack(f"<{stored.tensor.elements}{code}", file.read(stored.tensor.bytes))
     except (struct.error, KeyError, NotZipError, OSError, MemoryError):
         return NOTHING
-    return {"shape": list(placed.tensor.shape), "numbers": list(numbers)}
+    return {"shape": list(stored.tensor.shape), "numbers": list(numbers)}
 
 
-def differences(left: Result, right: Result, tolerance: float = TOLERANCE) -> list[str]:
-    """Return the first few places where two answers differ beyond rounding; an empty list if they are alike."""
+def find_differences(left: Result, right: Result, tolerance: float = TOLERANCE) -> list[str]:
+    """Return the first few places where two responses differ beyond rounding; an empty list if they agree."""
     if left.status != right.status:
         return [f"the status is {right.status}, not {left.status}"]
     if left.reset != right.reset:
-        return ["the connection is reset in one of the answers"]
+        return ["the connection is reset in one of the responses"]
     if left.content_type != right.content_type:
         return [f"the content type is {right.content_type or 'missing'}, not {left.content_type or 'missing'}"]
     if left.raw == right.raw:
         return []
     first, second = value_of(left), value_of(right)
-    if first is NOTHING or second is NOTHING:
-        return [_bytes_differ(left, right)]
-    try:
-        return list(islice(_differ(first, second, "", tolerance), _MAX_COUNT))
-    except RecursionError:
-        return ["the bodies differ"]
-
-
-def largest_difference(left: Result, right: Result) -> float | None:
-    """Return how far the numbers that two answers share lie apart at most; None if they share none."""
-    try:
-        return max((abs(a - b) for a, b in _numbers(value_of(left), value_of(right))), default=None)
-    except (RecursionError, OverflowError):
-        return math.inf
-
-
-def _bytes_differ(left: Result, right: Result) -> str:
+    if first is not NOTHING and second is not NOTHING:
+        try:
+            return list(islice(_compare_values(first, second, "", tolerance), _MAX_COUNT))
+        except RecursionError:
+            return ["the bodies differ"]
     if "base64" in (left.body_encoding, right.body_encoding):
-        return f"the body is other bytes ({len(right.raw)}, not {len(left.raw)})"
-    return f"the body is {shortened(right.body, 40)}, not {shortened(left.body, 40)}"
+        return [f"the body has other bytes ({len(right.raw)}, not {len(left.raw)})"]
+    return [f"the body is {shortened(right.body, 40)}, not {shortened(left.body, 40)}"]
 
 
-def _differ(left: Any, right: Any, path: str, tolerance: float) -> Iterator[str]:
+def _compare_values(left: Any, right: Any, path: str, tolerance: float) -> Iterator[str]:  # Any: JSON
     if isinstance(left, dict) and isinstance(right, dict):
-        yield from _tables_differ(left, right, path, tolerance)
+        for key in [*left, *(key for key in right if key not in left)]:
+            place = f"{path}.{key}" if path else key
+            if key in left and key in right:
+                yield from _compare_values(left[key], right[key], place, tolerance)
+            elif not (_at_the_cut(key, left, right, tolerance) or _at_the_cut(key, right, left, tolerance)):
+                yield f"{place} is only in one of the responses"
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         for index, (first, second) in enumerate(zip(left, right, strict=True)):
-            yield from _differ(first, second, f"{path}[{index}]", tolerance)
+            yield from _compare_values(first, second, f"{path}[{index}]", tolerance)
     elif isinstance(left, list) and isinstance(right, list):
-        yield f"{path or 'the answer'} has {len(right)} items, not {len(left)}"
-    elif not _alike(left, right, tolerance):
-        yield f"{path or 'the answer'} is {shortened(json.dumps(right), 40)}, not {shortened(json.dumps(left), 40)}"
-
-
-def _tables_differ(left: dict[str, Any], right: dict[str, Any], path: str, tolerance: float) -> Iterator[str]:
-    for key in [*left, *(key for key in right if key not in left)]:
-        place = f"{path}.{key}" if path else key
-        if key in left and key in right:
-            yield from _differ(left[key], right[key], place, tolerance)
-        elif not (_at_the_cut(key, left, right, tolerance) or _at_the_cut(key, right, left, tolerance)):
-            yield f"{place} is only in one of the answers"
+        yield f"{path or 'the response'} has {len(right)} items, not {len(left)}"
+    elif not _agree(left, right, tolerance):
+        yield f"{path or 'the response'} is {shortened(json.dumps(right), 40)}, not {shortened(json.dumps(left), 40)}"
 
 
 def _at_the_cut(key: str, left: dict[str, Any], right: dict[str, Any], tolerance: float) -> bool:
-    """Say whether rounding alone may have pushed a key out of a top-k: its value is what the other's least one is."""
+    """Return whether rounding alone may have pushed a key out of a top-k: its value is close to the other's least."""
     value = left.get(key)
     if value is None or not _is_number(value) or len(left) != len(right) or not all(map(_is_number, right.values())):
         return False
-    return _close(value, min(right.values()), tolerance)
+    return _is_close(value, min(right.values()), tolerance)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _alike(left: Any, right: Any, tolerance: float) -> bool:
+def _agree(left: Any, right: Any, tolerance: float) -> bool:
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, float) or isinstance(right, float):
-        return _is_number(left) and _is_number(right) and _close(left, right, tolerance)
+        return _is_number(left) and _is_number(right) and _is_close(left, right, tolerance)
     return bool(left == right)  # whole numbers are names and counts: they are not rounded
 
 
-def _close(left: float, right: float, tolerance: float) -> bool:
+def _is_close(left: float, right: float, tolerance: float) -> bool:
     try:
-        return math.isclose(left, right, rel_tol=tolerance, abs_tol=tolerance) or (
-            math.isnan(left) and math.isnan(right)
-        )
+        both_nan = math.isnan(left) and math.isnan(right)
+        return both_nan or math.isclose(left, right, rel_tol=tolerance, abs_tol=tolerance)
     except OverflowError:
         return left == right
 
 
-def _numbers(left: Any, right: Any) -> Iterator[tuple[float, float]]:
+def largest_difference(left: Result, right: Result) -> float | None:
+    """Return the largest difference between the numbers that two responses share; None if they share none."""
+    try:
+        return max((abs(a - b) for a, b in _pair_numbers(value_of(left), value_of(right))), default=None)
+    except (RecursionError, OverflowError):
+        return math.inf
+
+
+def _pair_numbers(left: Any, right: Any) -> Iterator[tuple[float, float]]:  # Any: JSON
     if isinstance(left, dict) and isinstance(right, dict):
         for key in left.keys() & right.keys():
-            yield from _numbers(left[key], right[key])
+            yield from _pair_numbers(left[key], right[key])
     elif isinstance(left, list) and isinstance(right, list):
         for first, second in zip(left, right, strict=False):
-            yield from _numbers(first, second)
+            yield from _pair_numbers(first, second)
     elif _is_number(left) and _is_number(right) and not (math.isnan(left) or math.isnan(right)):
         yield (0.0, 0.0) if left == right else (float(left), float(right))
+
+
+class Similarity(StrEnum):
+    """How similar two responses are, from most to least."""
+
+    EXACT = "exact"  # the same bytes
+    ROUNDED = "rounded"  # the same except for numbers within the tolerance
+    LABEL = "label"  # the same label with other numbers
+    DIFFERENT = "different"
+    STATUS = "status"  # another status
+
+
+class Variant(Struct, frozen=True, kw_only=True):
+    """One of two variants of a model: two archives, two devices, or compiled and not."""
+
+    name: str  # "a.mar", "cpu", "compiled"
+    archive: str
+    content_digest: str | None
+    handler: str
+    device: str | None
+    milliseconds: float = 0.0  # per input, the median
+
+
+class InputComparison(Struct, frozen=True, kw_only=True):
+    """The two responses to one input."""
+
+    input: str
+    likeness: Similarity
+    statuses: tuple[int, int]
+    labels: tuple[str | None, str | None]
+    largest: float | None  # difference between two numbers in one place; None if there are none
+    differences: tuple[str, ...] = ()
+
+    @property
+    def alike(self) -> bool:
+        """Whether the two responses mean the same to a client."""
+        return self.likeness in (Similarity.EXACT, Similarity.ROUNDED)
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The result of `marpack check --against`, and its JSON."""
+
+    sides: tuple[Variant, Variant]
+    tolerance: float
+    alike: bool  # for every input
+    proved: bool  # at least one response is a 2xx: two variants that only fail may agree in nothing else
+    counts: dict[str, int]  # inputs by likeness
+    largest: float | None  # difference of all
+    results: tuple[InputComparison, ...]
+    findings: tuple[Finding, ...] = ()
+    interrupted: bool = False
+
+
+def compare(one: Result, other: Result, tolerance: float = TOLERANCE) -> InputComparison:
+    """Compare two responses to one input."""
+    found = find_differences(one, other, tolerance)
+    labels = label_of(one), label_of(other)
+    if one.status != other.status:
+        likeness = Similarity.STATUS
+    elif not found:
+        likeness = Similarity.EXACT if one.raw == other.raw else Similarity.ROUNDED
+    else:
+        likeness = Similarity.LABEL if labels[0] is not None and labels[0] == labels[1] else Similarity.DIFFERENT
+    return InputComparison(
+        input=one.input,
+        likeness=likeness,
+        statuses=(one.status, other.status),
+        labels=labels,
+        largest=largest_difference(one, other),
+        differences=tuple(found),
+    )
+
+
+def label_of(result: Result) -> str | None:
+    """Return the label that a response gives: its likeliest class, or the labels it lists; None if it gives none."""
+    value = value_of(result)
+    try:
+        named = _find_label(value) if value is not NOTHING else None
+    except RecursionError:
+        return None
+    if isinstance(named, list):
+        return ", ".join(map(str, named)) if all(item is not None for item in named) else None
+    return named
+
+
+def _find_label(value: Any) -> Any:  # Any: JSON in; text, a list of texts, or None out
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return [_find_label(item) for item in value] if value and isinstance(value[0], dict | str) else None
+    if not isinstance(value, dict) or not value:
+        return None
+    if all(map(_is_number, value.values())):
+        return max(value, key=lambda key: value[key])
+    named = next((value[key] for key in _LABEL_KEYS if isinstance(value.get(key), str)), None)
+    boxes = [key for key, box in value.items() if isinstance(box, list)]
+    return named or (boxes[0] if len(boxes) == 1 else None)
+
+
+class VariantRunner:
+    """Compares the responses of two variants as they come."""
+
+    def __init__(self, one: Session, other: Session, names: tuple[str, str], tolerance: float = TOLERANCE) -> None:
+        self._sessions = one, other
+        self._digests = one.content_digest, other.content_digest  # read now: an interrupt must not read them later
+        self._names = names
+        self._tolerance = tolerance
+        self._seconds: tuple[list[float], list[float]] = [], []
+        self._done: list[InputComparison] = []
+
+    def run(self, inputs: Sequence[Input]) -> Iterator[InputComparison]:
+        """Yield one comparison per input; both variants work at the same time.
+
+        Raises LoadError and WorkerError when a worker that died cannot be started again.
+        """
+        for one, other in zip(*(run(session.pool, inputs) for session in self._sessions), strict=True):
+            for seconds, result in zip(self._seconds, (one, other), strict=True):
+                seconds.append(result.seconds)
+            self._done.append(compare(one, other, self._tolerance))
+            yield self._done[-1]
+
+    def stop(self) -> None:
+        """End the workers of both variants at once."""
+        for session in self._sessions:
+            session.pool.kill()
+
+    def comparison(self, *, findings: tuple[Finding, ...] = (), interrupted: bool = False) -> Comparison:
+        """Return the sum of the comparisons so far."""
+        one, other = (
+            Variant(
+                name=name,
+                archive=str(session.resolved.path),
+                content_digest=digest,
+                handler=session.loaded.handler,
+                device=session.loaded.device,
+                milliseconds=round(median(seconds) * 1000, 3) if seconds else 0.0,
+            )
+            for name, session, digest, seconds in zip(
+                self._names, self._sessions, self._digests, self._seconds, strict=True
+            )
+        )
+        return Comparison(
+            sides=(one, other),
+            tolerance=self._tolerance,
+            alike=all(done.alike for done in self._done),
+            proved=any(status // 100 == 2 for done in self._done for status in done.statuses),
+            counts={str(kind): sum(done.likeness is kind for done in self._done) for kind in Similarity},
+            largest=max((done.largest for done in self._done if done.largest is not None), default=None),
+            results=tuple(self._done),
+            findings=findings,
+            interrupted=interrupted,
+        )

@@ -1,16 +1,16 @@
-"""What the gate says: one verdict per check, and all of them together."""
+"""What the gate reports: one verdict per check, what a request costs, and the verdict on the archive."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
 
 from marpack.errors import ExitCode, MarpackError
 from marpack.findings import Finding, Severity
-from marpack.gate.costs import Costs
-from marpack.project.schema import PROOF
+from marpack.project.schema import PROOF, Check
 
 LEFT_OUT = "left out"  # by --only or --skip
-CAVEATS = frozenset({"allowed-unproved", "one-input", "slower-undecided"})  # findings that stand beside a yes
+CAVEATS = frozenset({"allowed-unproved", "one-input", "slower-undecided"})  # findings that a yes mentions
 
 
 class Verdict(StrEnum):
@@ -22,46 +22,79 @@ class Verdict(StrEnum):
 
 
 class GateVerdict(StrEnum):
-    """What all checks come to together."""
+    """What all checks together say about the archive."""
 
-    DEPLOYABLE = "deployable"  # none failed but those whose failure weighs less
-    REFUSED = "refused"  # one failed
-    NOT_PROVED = "not-proved"  # none failed, but no request says that it answers
-    PARTIAL = "partial"  # none failed, and some were left out: nobody knows
+    DEPLOYABLE = "deployable"  # no check failed, except those that marpack.yaml downgrades
+    REFUSED = "refused"  # a check failed
+    NOT_PROVED = "not-proved"  # no check failed, but no request shows that the model responds
+    PARTIAL = "partial"  # no check failed, but some were left out
     INTERRUPTED = "interrupted"
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
-    """One check, done."""
+    """The result of one check."""
 
     name: str  # kebab-case, stable: "batch-contract"
-    title: str  # what it makes sure of
+    title: str  # what the check makes sure of
     verdict: Verdict
-    reason: str = ""  # one sentence: what was seen, or why it was skipped
-    severity: Severity = Severity.ERROR  # of a failure: a warning does not close the gate
-    exit_code: int = ExitCode.SHORT  # of a failure that closes the gate
+    reason: str = ""  # one sentence: what was seen, or why the check was skipped
+    severity: Severity = Severity.ERROR  # of a failure: only an error blocks the deployment
+    exit_code: int = ExitCode.SHORT  # of a failure that blocks the deployment
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
     @property
     def left_out(self) -> bool:
-        """Whether nobody asked for it."""
+        """Whether --only or --skip left the check out."""
         return self.reason == LEFT_OUT
 
     @property
-    def proves(self) -> bool:
-        """Whether it is the one without which nothing is said to be deployable."""
-        return self.name == PROOF
-
-    @property
     def rule(self) -> str:
-        """What its failure is called where machines tell failures apart."""
-        return GateVerdict.NOT_PROVED if self.proves else self.name
+        """The name of its failure in JUnit and SARIF files."""
+        return GateVerdict.NOT_PROVED if self.name == PROOF else self.name
 
     @property
-    def closes(self) -> bool:
-        """Whether this keeps the archive from being deployed."""
+    def blocks(self) -> bool:
+        """Whether the check keeps the archive from being deployed."""
         return self.verdict is Verdict.FAILED and self.severity is Severity.ERROR
+
+
+class Speed(StrEnum):
+    """How the cost of a request compares with that of another archive."""
+
+    SLOWER = "slower"  # one whole interval is above the bound
+    NOT_SLOWER = "not-slower"  # all intervals are below the bound
+    UNDECIDED = "undecided"
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """One figure of both archives: medians over the starts."""
+
+    name: str  # cpu-per-request, wall-per-request, memory, load, size
+    unit: str  # s or bytes
+    old: float
+    new: float
+    ratio: float  # new to old; of a request's cost, the median of the starts' ratios
+    low: float | None = None  # bounds of the ratio's interval; None: not computed, or too few starts
+    high: float | None = None
+    ratios: tuple[float, ...] = ()  # of a request's cost: one per start
+
+    @property
+    def bounds(self) -> str:
+        """Both bounds as text; empty if there are none."""
+        return "" if self.low is None else f"{self.low:.3f} to {self.high:.3f}"
+
+
+class Costs(Struct, frozen=True, kw_only=True):
+    """What the old archive costs and the new one."""
+
+    against: str
+    slower: float  # 0.1: over 10 % more is slower
+    speed: Speed
+    requests: int  # different ones
+    starts: int  # of a fresh worker for each archive
+    rounds: int  # measurements of each archive
+    figures: tuple[Cost, ...]
 
 
 class GateReport(Struct, frozen=True, kw_only=True):
@@ -72,40 +105,40 @@ class GateReport(Struct, frozen=True, kw_only=True):
     content_digest: str | None
     target: str
     unserved: str | None = None  # the suffix of its weights, if TorchServe has no loader for them
-    source_commit: str | None = None  # that it was built from, if it says so
+    source_commit: str | None = None  # that it was built from, if the archive records it
     model: str | None = None  # name and version
     loaded: str | None = None  # the handler's entry point
     device: str | None = None
     verdict: GateVerdict
-    deployable: bool  # that verdict, as a yes or a no
-    reservations: tuple[str, ...] = ()  # what was asked for that makes a yes weigh less than it might
+    deployable: bool  # whether the verdict is "deployable"
+    reservations: tuple[str, ...] = ()  # options and settings that make a yes weaker than the default one
     interrupted: bool = False
     checks: tuple[CheckResult, ...]
-    samples: int = 0  # packed and given, that were there to be asked
+    samples: int = 0  # packed samples and inputs given
     generated: int = 0  # of these, the ones that `marpack init` generated: they prove nothing
     costs: Costs | None = None  # beside another archive, with --slower
     seconds: float
 
     @property
     def exit_code(self) -> ExitCode:
-        """What `marpack check` ends with: the code, the same for every command, of the first failure that counts."""
+        """The exit code of `marpack check`: that of the first failure that blocks the deployment."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
-        return ExitCode(next((checked.exit_code for checked in self.checks if checked.closes), ExitCode.OK))
+        return ExitCode(next((checked.exit_code for checked in self.checks if checked.blocks), ExitCode.OK))
 
     @property
-    def weighed_down(self) -> list[CheckResult]:
-        """The checks that failed, and whose failure does not close the gate."""
-        return [checked for checked in self.checks if checked.verdict is Verdict.FAILED and not checked.closes]
+    def downgraded(self) -> list[CheckResult]:
+        """The checks that failed without blocking the deployment."""
+        return [checked for checked in self.checks if checked.verdict is Verdict.FAILED and not checked.blocks]
 
     @property
     def unproved(self) -> str:
-        """Why nothing says that it answers, as a sentence; empty if something does."""
-        return next((checked.reason for checked in self.checks if checked.proves and checked.closes), "")
+        """Why no request shows that the model responds, as a sentence; empty if one does."""
+        return next((checked.reason for checked in self.checks if checked.name == PROOF and checked.blocks), "")
 
     @property
     def caveats(self) -> list[str]:
-        """What is to be known beside a yes."""
+        """The findings that a yes mentions."""
         return [note.message for checked in self.checks for note in checked.findings if note.code in CAVEATS]
 
     @property
@@ -117,11 +150,21 @@ class GateReport(Struct, frozen=True, kw_only=True):
         return {how: count for how, count in found.items() if count}
 
 
+class CheckProgress:
+    """Receives the checks as they run."""
+
+    def begins(self, check: Check) -> None:
+        """Receive a check that begins."""
+
+    def ends(self, checked: CheckResult) -> None:
+        """Receive a check's result."""
+
+
 class CheckOutcome(Struct, frozen=True, kw_only=True):
-    """What one check found: nothing against the archive, unless there are problems."""
+    """What one check found."""
 
     reason: str
-    findings: tuple[Finding, ...] = ()  # problems, and notes beside them
+    findings: tuple[Finding, ...] = ()
     skipped: bool = False
 
     @property
@@ -133,33 +176,23 @@ class CheckOutcome(Struct, frozen=True, kw_only=True):
         return Verdict.FAILED if wrong else Verdict.PASSED
 
 
-def passed(reason: str, *notes: Finding) -> CheckOutcome:
-    """Return an outcome that speaks for the archive."""
-    return CheckOutcome(reason=reason, findings=notes)
-
-
-def skipped(reason: str) -> CheckOutcome:
-    """Return the outcome of a check that had nothing to look at."""
-    return CheckOutcome(reason=reason, skipped=True)
-
-
-def judged(findings: tuple[Finding, ...], reason: str) -> CheckOutcome:
-    """Return the outcome of some findings: the first error among them is the reason, or else `reason`."""
+def judge(reason: str, findings: Iterable[Finding] = ()) -> CheckOutcome:
+    """Return the outcome of some findings: its reason is the first error among them, otherwise `reason`."""
+    findings = tuple(findings)
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if not wrong:
-        return passed(reason, *findings)
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return CheckOutcome(reason=f"{wrong[0].message}{more}", findings=findings)
+    if wrong:
+        reason = wrong[0].message + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
+    return CheckOutcome(reason=reason, findings=findings)
 
 
-def failed(*problems: Finding) -> CheckOutcome:
-    """Return an outcome that speaks against the archive; its reason is the first problem."""
-    return judged(problems, "")
+def skip(reason: str, *findings: Finding) -> CheckOutcome:
+    """Return the outcome of a check that cannot decide anything."""
+    return CheckOutcome(reason=reason, findings=findings, skipped=True)
 
 
-def counted(count: int, what: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Return "1 sample", "2 samples"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def problem(code: str, message: str, *, where: str | None = None, hint: str | None = None) -> Finding:
@@ -167,6 +200,9 @@ def problem(code: str, message: str, *, where: str | None = None, hint: str | No
     return Finding(code=code, severity=Severity.ERROR, message=message, where=where, hint=hint)
 
 
-def error_problem(error: MarpackError) -> Finding:
+def problem_of(error: MarpackError) -> Finding:
     """Return an error as a finding that fails its check."""
     return problem(error.code, error.what, where=error.where, hint=error.hint)
+
+
+NOT_COMPARED = problem("not-compared", "no request got a 2xx from both", hint="name inputs that get one: --input FILE…")

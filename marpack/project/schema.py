@@ -25,7 +25,7 @@ Mistake = tuple[str, str]  # the key, dotted, and a sentence
 
 
 class Check(Struct, frozen=True):
-    """One check; what it does is `run` of the module of its name in `marpack/gate/checks/`."""
+    """One check; `RUNS` in `marpack/gate/check.py` names its function."""
 
     name: str
     title: str

@@ -12,11 +12,8 @@ from rich.status import Status
 from rich.text import Text
 
 from marpack.findings import Finding, Severity
-from marpack.gate.against import Comparison, InputComparison, Similarity
-from marpack.gate.check import CheckProgress
-from marpack.gate.costs import Cost, Costs
-from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
-from marpack.gate.verdicts import counted as plural
+from marpack.gate.compare import Comparison, InputComparison, Similarity
+from marpack.gate.verdicts import CheckProgress, CheckResult, Cost, Costs, GateReport, GateVerdict, Verdict, pluralize
 from marpack.project.schema import Check
 from marpack.protocol.targets import Target
 from marpack.render.console import page, show_findings, talk
@@ -73,7 +70,7 @@ class CheckLines(CheckProgress):
         if checked.left_out or self._quiet:
             return
         mark, colour = _MARKS[checked.verdict]
-        if checked.verdict is Verdict.FAILED and not checked.closes:
+        if checked.verdict is Verdict.FAILED and not checked.blocks:
             colour = "yellow"
         room = max(self._page.width - _NAME_WIDTH - 4, 20)
         line = Text.assemble(
@@ -121,7 +118,7 @@ def said(checked: CheckResult) -> str:
         return checked.reason
     count = sum(finding.severity is Severity.ERROR for finding in checked.findings)
     reported = "1 problem" if count == 1 else f"{count} problems"
-    return reported if checked.closes else f"{reported}, weighing as a {checked.severity}"
+    return reported if checked.blocks else f"{reported}, weighing as a {checked.severity}"
 
 
 def _fitted(text: str, room: int) -> str:
@@ -154,7 +151,7 @@ def verdict_of(report: GateReport) -> str:
             if report.target == Target.MARPACK:  # which is nobody's server but ours
                 verdict += " to marpack's runtime"
                 verdict += f"; TorchServe cannot load {report.unserved}" if report.unserved else ""
-    down = ", ".join(checked.name for checked in report.weighed_down)
+    down = ", ".join(checked.name for checked in report.downgraded)
     although = f", although {down} failed" if down else ""
     return "; ".join([verdict + although, *report.caveats])
 
@@ -229,7 +226,7 @@ def show_comparison(comparison: Comparison) -> None:
         verdict = "[bold yellow]were not compared to the end[/]"
     largest = "" if comparison.largest is None else f", largest difference {comparison.largest:.2g}"
     page().print(
-        f"{escape(one.name)} and {escape(other.name)} {verdict} [dim]({plural(total, 'input')}:"
+        f"{escape(one.name)} and {escape(other.name)} {verdict} [dim]({pluralize(total, 'input')}:"
         f" {counts or 'none'}{largest}; {one.milliseconds:.1f} and {other.milliseconds:.1f} ms)[/]"
     )
 

@@ -62,7 +62,7 @@ def junit(report: GateReport) -> bytes:
     """Return the report; one test case per check, a warning's failure counts as passed with output."""
     reported = {
         "tests": str(len(report.checks)),
-        "failures": str(sum(checked.closes for checked in report.checks)),
+        "failures": str(sum(checked.blocks for checked in report.checks)),
         "errors": "0",
         "time": f"{report.seconds:.3f}",
     }
@@ -84,10 +84,10 @@ def _case(suite: ET.Element, checked: CheckResult) -> None:
     details = "\n".join(_line(finding) for finding in checked.findings)
     if checked.verdict is Verdict.SKIPPED:
         ET.SubElement(case, "skipped", message=_xml_text(checked.reason))
-    elif checked.closes:
+    elif checked.blocks:
         failure = ET.SubElement(case, "failure", message=_xml_text(checked.reason), type=checked.rule)
         failure.text = _xml_text(details)
-    if details and not checked.closes:
+    if details and not checked.blocks:
         ET.SubElement(case, "system-out").text = _xml_text(details)
 
 

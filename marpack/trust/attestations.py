@@ -119,7 +119,7 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
     before.confirm()
     if report.interrupted:
         raise SignatureError("the check was interrupted, so nothing is attested", where=report.archive)
-    downgraded = (f"the check {each.name} failed, but only counts as a warning" for each in report.weighed_down)
+    downgraded = (f"the check {each.name} failed, but only counts as a warning" for each in report.downgraded)
     reservations = (*report.reservations, *downgraded)
     if report.verdict in (GateVerdict.REFUSED, GateVerdict.NOT_PROVED):
         result = _FAILED
@@ -150,8 +150,8 @@ def attest(report: GateReport, before: CheckedFile, key: PrivateKey | None, *, v
             "result": result,
             "configuration": [configuration],
             "passedTests": [each.name for each in report.checks if each.verdict is Verdict.PASSED],
-            "warnedTests": [each.name for each in report.weighed_down],
-            "failedTests": [each.name for each in report.checks if each.closes],
+            "warnedTests": [each.name for each in report.downgraded],
+            "failedTests": [each.name for each in report.checks if each.blocks],
         },
     ).to_json()
     if key is None:

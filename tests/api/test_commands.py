@@ -135,7 +135,7 @@ def test_a_text_that_names_a_file_is_told_of_in_a_run(project: Path) -> None:
 def test_inputs_are_asked_in_a_check(project: Path) -> None:
     said = marpack.check(inputs=[b"A", Path("marpack.yaml")], content_type="", only=["proved", "samples", "loads"])
     assert [each.verdict for each in said.checks if not each.left_out] == ["passed"] * 3
-    assert "2 requests answered" in next(each.reason for each in said.checks if each.name == "proved")
+    assert "2 requests got" in next(each.reason for each in said.checks if each.name == "proved")
 
 
 def test_the_cache_is_where_the_environment_says(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_it_fits_the_terminal(mar: str, tmp_path: Path, width: int):
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "a check that is none": (["--only", "sampels"], "did you mean samples?"),
     "a check that is none, left out": (["--skip", "nothing-like-it"], "the checks are safe-to-open"),
-    "asked for and left out": (["--only", "loads", "--skip", "loads"], "both asked for and left out"),
+    "asked for and left out": (["--only", "loads", "--skip", "loads"], "both selected and left out"),
     "a report nowhere": (["--report", "nowhere/out.html"], "there is no folder nowhere"),
     "a report in a folder's place": (["--junit", "."], "it is a folder"),
     "a report without a name": (["--sarif", ""], "it has no name"),
@@ -197,7 +197,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a comparison without a pair": (["--skip", "alike"], "there is no check named 'alike'"),
     "both asked and left out": (
         ["--against", ".", "--slower", "9", "--only", "alike", "--skip", "alike"],
-        "alike is both asked for and left out",
+        "alike is both selected and left out",
     ),
     "slower than what is not there": (["--against", "gone.mar", "--slower", "10"], "there is no such file"),
     "slower than an address": (["--against", "http://x/y.mar", "--slower", "10"], "over plain http anyone"),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from marpack.gate.checks import memory
+from marpack.gate import process
 
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the memory check send no more requests than its verdict needs, however fast the handler is."""
-    monkeypatch.setattr(memory, "_MAX_COUNT", memory._telling(memory._GROWTH))
+    monkeypatch.setattr(process, "_MAX_COUNT", process.requests_to_notice(process._GROWTH))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from marpack.findings import Finding, Severity
-from marpack.gate.against import InputComparison, Similarity, Variant, VariantRunner
+from marpack.gate.compare import InputComparison, Similarity, Variant, VariantRunner
 from marpack.runner.client import BatchResult
 from marpack.runner.inputs import Input
 from marpack.torchserve.http import Part, Request, Response

@@ -10,7 +10,7 @@ from gate.archives import result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.gate.compare import NOTHING, differences, value_of
+from marpack.gate.compare import NOTHING, find_differences, value_of
 
 
 def saved(value: Any) -> bytes:
@@ -45,9 +45,9 @@ def test_numbers_may_differ_by_rounding_there_as_well():
     import torch
 
     for pack, one in ((saved, torch.tensor([0.5, 0.25])), (npy, np.array([0.5, 0.25]))):
-        assert differences(result(pack(one)), result(pack(one + 1e-4))) == []
-        assert differences(result(pack(one)), result(pack(one + 1.0))) != []
-        assert differences(result(pack(one)), result(pack(one[:1]))) != []
+        assert find_differences(result(pack(one)), result(pack(one + 1e-4))) == []
+        assert find_differences(result(pack(one)), result(pack(one + 1.0))) != []
+        assert find_differences(result(pack(one)), result(pack(one[:1]))) != []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from gate.archives import HANDLER, archive
 from marpack.archive.reader import open_archive
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import check
-from marpack.gate.checks.batch_contract import affordable, sizes
+from marpack.gate.responses import affordable, list_sizes
 from marpack.gate.verdicts import GateReport
 from marpack.inspection.members import model_config
 from marpack.project.source import ResolvedSource
@@ -45,7 +45,7 @@ def test_a_slow_model_costs_no_more_than_was_granted(tmp_path: Path):
     ],
 )
 def test_every_small_size_is_tried_and_of_large_ones_a_few(largest: int, tried: list[int]):
-    assert sizes(largest) == tried
+    assert list_sizes(largest) == tried
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_every_small_size_is_tried_and_of_large_ones_a_few(largest: int, tried: 
     [(1000, [2, 3, 4, 5, 6, 7, 8, 16]), (16, [16]), (21, [2, 3, 16]), (10, [2, 3, 4]), (2, [2]), (0, [2])],
 )
 def test_sizes_are_left_out_when_time_is_short(requests: int, tried: list[int]):
-    assert affordable(sizes(16), requests) == tried
+    assert affordable(list_sizes(16), requests) == tried
 
 
 # Nine levels of nine references each: small to read, and more values than anyone could write out.

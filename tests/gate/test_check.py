@@ -12,8 +12,8 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ExitCode, UsageError
 from marpack.findings import Severity
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.check import CheckProgress, CheckSelection, check
-from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
+from marpack.gate.check import CheckSelection, check
+from marpack.gate.verdicts import CheckProgress, CheckResult, GateVerdict, Verdict
 from marpack.project.schema import CHECKS, Check, Severities
 from marpack.project.source import ResolvedSource, resolve
 from marpack.protocol.messages import Load
@@ -105,7 +105,7 @@ def test_checks_are_chosen_by_name():
         (["sampels"], [], "there is no check named 'sampels'", "did you mean samples?"),
         ([], ["Memory!"], "there is no check named 'Memory!'", "did you mean memory?"),
         (["xyz"], [], "there is no check named 'xyz'", "the checks are safe-to-open, digests,"),
-        (["samples"], ["samples"], "samples is both asked for and left out", "--only or with --skip"),
+        (["samples"], ["samples"], "samples is both selected and left out", "--only or with --skip"),
         ([], [each.name for each in CHECKS if not each.optional], "every check is left out", "skip fewer"),
     ],
 )

@@ -9,8 +9,7 @@ from gate.archives import result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.gate.against import Similarity, compare, label_of
-from marpack.gate.compare import differences, largest_difference
+from marpack.gate.compare import Similarity, compare, find_differences, label_of, largest_difference
 
 ALIKE: list[tuple[str | bytes, str | bytes]] = [
     ("text", "text"),
@@ -28,33 +27,33 @@ ALIKE: list[tuple[str | bytes, str | bytes]] = [
 ]
 DIFFERENT: list[tuple[str | bytes, str | bytes, str]] = [
     ("text", "other", "the body is other, not text"),
-    (b"\xff\x00", b"\xff", "the body is other bytes (1, not 2)"),
+    (b"\xff\x00", b"\xff", "the body has other bytes (1, not 2)"),
     ("text", "5", "the body is 5, not text"),
-    ("0.5", "0.51", "the answer is 0.51, not 0.5"),
-    ("100001", "100002", "the answer is 100002, not 100001"),  # whole numbers are names and counts
-    ("1", "true", "the answer is true, not 1"),
-    ("0.5", "null", "the answer is null, not 0.5"),
-    ("[1, 2]", "[1]", "the answer has 1 items, not 2"),
+    ("0.5", "0.51", "the response is 0.51, not 0.5"),
+    ("100001", "100002", "the response is 100002, not 100001"),  # whole numbers are names and counts
+    ("1", "true", "the response is true, not 1"),
+    ("0.5", "null", "the response is null, not 0.5"),
+    ("[1, 2]", "[1]", "the response has 1 items, not 2"),
     ('{"a": {"b": [1, 2]}}', '{"a": {"b": [1, 3]}}', "a.b[1] is 3, not 2"),
-    ('{"a": 1.0}', '{"b": 5.0}', "a is only in one of the answers"),
-    ('{"a": 0.5, "b": 0.3, "c": 0.2}', '{"a": 0.5, "b": 0.3, "d": 0.1}', "c is only in one of the answers"),
-    ('{"a": 0.9}', '{"a": 0.9, "b": 0.1}', "b is only in one of the answers"),
-    ("[]", "{}", "the answer is {}, not []"),
-    ("0.5", "1" + "0" * 400, "the answer is 1000"),
+    ('{"a": 1.0}', '{"b": 5.0}', "a is only in one of the responses"),
+    ('{"a": 0.5, "b": 0.3, "c": 0.2}', '{"a": 0.5, "b": 0.3, "d": 0.1}', "c is only in one of the responses"),
+    ('{"a": 0.9}', '{"a": 0.9, "b": 0.1}', "b is only in one of the responses"),
+    ("[]", "{}", "the response is {}, not []"),
+    ("0.5", "1" + "0" * 400, "the response is 1000"),
     ("[" * 50_000 + "]" * 50_000, "[" * 50_000 + " ]" * 50_000, ""),
 ]
 
 
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_what_is_alike(one: str | bytes, other: str | bytes):
-    assert differences(result(one), result(other)) == []
-    assert differences(result(other), result(one)) == []
+    assert find_differences(result(one), result(other)) == []
+    assert find_differences(result(other), result(one)) == []
 
 
 @pytest.mark.parametrize(("one", "other", "said"), DIFFERENT)
 def test_what_is_different(one: str | bytes, other: str | bytes, said: str):
-    assert differences(result(one), result(other))[0].startswith(said)
-    assert differences(result(other), result(one))
+    assert find_differences(result(one), result(other))[0].startswith(said)
+    assert find_differences(result(other), result(one))
 
 
 def test_more_than_the_body_is_compared():
@@ -64,17 +63,17 @@ def test_more_than_the_body_is_compared():
         (result("x", reset=True, content_type="text/plain"), {"connection", "reset"}),
         (result("x"), {"content", "type", "missing", "text/plain"}),
     ):
-        (found,) = differences(one, other)
+        (found,) = find_differences(one, other)
         assert facts <= set(found.replace(",", "").split())
 
 
 def test_the_tolerance_is_the_callers():
-    assert differences(result("0.5"), result("0.58"), 0.1) == []
-    assert differences(result("0.5"), result("0.5001"), 0.0) != []
+    assert find_differences(result("0.5"), result("0.58"), 0.1) == []
+    assert find_differences(result("0.5"), result("0.5001"), 0.0) != []
 
 
 def test_only_the_first_few_places_are_told():
-    assert len(differences(result(json.dumps([0.0] * 100)), result(json.dumps([1.0] * 100)))) == 3
+    assert len(find_differences(result(json.dumps([0.0] * 100)), result(json.dumps([1.0] * 100)))) == 3
 
 
 @pytest.mark.parametrize(
@@ -103,8 +102,8 @@ VALUES = st.recursive(
 @given(value=VALUES, other=VALUES)
 def test_an_answer_is_like_itself_and_likeness_goes_both_ways(value: Any, other: Any):
     one, two = result(json.dumps(value)), result(json.dumps(other))
-    assert differences(one, result(json.dumps(value, indent=1))) == []
-    assert bool(differences(one, two)) == bool(differences(two, one))
+    assert find_differences(one, result(json.dumps(value, indent=1))) == []
+    assert bool(find_differences(one, two)) == bool(find_differences(two, one))
     assert compare(one, two).likeness == compare(two, one).likeness
 
 

@@ -6,7 +6,8 @@ from statistics import median
 
 import pytest
 
-from marpack.gate.costs import LOOKS, Cost, Speed, cost_of, interval, speed_of
+from marpack.gate.speed import LOOKS, cost_of, interval, speed_of
+from marpack.gate.verdicts import Cost, Speed
 
 Luck = Callable[[random.Random], float]
 LUCK: dict[str, Luck] = {

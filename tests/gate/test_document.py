@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from marpack.gate import checks
-from marpack.gate.checks import as_markdown
+from marpack.gate import check
+from marpack.gate.check import RUNS, list_as_markdown
 from marpack.project.schema import CHECKS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
@@ -17,7 +17,11 @@ TABLE = re.compile(r"<!-- table: (?P<print>.*) -->\n(?P<table>.*?)<!-- end -->",
 def test_the_table_is_printed_from_the_registry():
     found = TABLE.search(DOCUMENT)
     assert found is not None
-    assert found["table"] == as_markdown(), f"print it again: {found['print']}"
+    assert found["table"] == list_as_markdown(), f"print it again: {found['print']}"
+
+
+def test_every_check_has_its_function():
+    assert list(RUNS) == [each.name for each in CHECKS]
 
 
 @pytest.mark.parametrize("name", [each.name for each in CHECKS])
@@ -32,11 +36,17 @@ def test_every_check_has_its_section_in_order(name: str):
 
 def codes() -> set[str]:
     """Return every code of the checks' own, as it stands in the sources."""
-    sources = Path(str(checks.__file__)).parent.glob("*.py")
+    sources = Path(str(check.__file__)).parent.glob("*.py")
     nodes = [node for source in sources for node in ast.walk(ast.parse(source.read_text()))]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     named = [call.args[0] for call in calls if getattr(call.func, "id", "") == "problem" and call.args]
-    named += [key.value for call in calls for key in call.keywords if key.arg == "code"]
+    named += [
+        key.value
+        for call in calls
+        if getattr(call.func, "id", "") == "Finding"
+        for key in call.keywords
+        if key.arg == "code"
+    ]
     return {node.value for node in named if isinstance(node, ast.Constant)}
 
 

@@ -10,7 +10,7 @@ from gate.archives import result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marpack.gate.expectations import shape_of, shortfalls
+from marpack.gate.expectations import find_shortfalls, shape_of
 from marpack.gate.recording import expectation_of
 from marpack.project.schema import Expectation, mistakes
 
@@ -57,15 +57,13 @@ MISSED: list[Any] = [
     ({"text": {"contains": ["this", "that"]}}, "this", "the body does not contain 'that': this"),
     ({"text": {"regex": "^h"}}, "this", "the regular expression '^h' is not in the body: this"),
     ({"text": {"regex": "("}}, "this", "the regular expression '(' does not compile: missing )"),
-    pytest.param(
-        {"text": {"regex": "(a+)+$"}}, "a" * 40 + "!", "takes over 5 s to be searched for", marks=pytest.mark.nightly
-    ),
+    pytest.param({"text": {"regex": "(a+)+$"}}, "a" * 40 + "!", "takes over 5 s", marks=pytest.mark.nightly),
     ({"json": {"cat": 0.8}}, CAT, "cat is 0.9, expected 0.8"),
     ({"json": {"cat": {"min": 0.95}}}, CAT, "cat is 0.9, expected at least 0.95"),
     ({"json": {"cat": {"max": 0.5}}}, CAT, "cat is 0.9, expected at most 0.5"),
     ({"json": {"cat": {"approx": 0.8, "tolerance": 0.05}}}, CAT, "cat is 0.9, expected 0.8 ± 0.05"),
     ({"json": {"cat": {"approx": 0.90001}}}, CAT, "cat is 0.9, expected 0.90001 ± 1e-06"),
-    ({"json": {"bird": 1}}, CAT, "bird is missing: there are cat, dog, box, alive, name"),
+    ({"json": {"bird": 1}}, CAT, "bird is missing; the keys are cat, dog, box, alive, name"),
     ({"json": {"box": [1, 2]}}, CAT, "box is 4 items, expected a list of 2"),
     ({"json": {"box": [1, 2, 3, 5]}}, CAT, "box[3] is 4, expected 5"),
     ({"json": {"alive": 1}}, CAT, "alive is true, expected 1"),
@@ -75,12 +73,12 @@ MISSED: list[Any] = [
     ({"json": {"name": {"deeper": 1}}}, CAT, "name is null, expected an object"),
     ({"json": {"min": 1}}, "NaN", "the body is NaN, expected at least 1"),
     ({"json": [1]}, '{"a": 1}', 'the body is {"a": 1}, expected a list of 1'),
-    ({"json": {"a": 1}}, "no JSON", "the body is no JSON: no JSON"),
-    ({"json": {"a": 1}}, "{}", "a is missing: there are no keys"),
+    ({"json": {"a": 1}}, "no JSON", "the body is not JSON: no JSON"),
+    ({"json": {"a": 1}}, "{}", "a is missing; the keys are none"),
     ({"shape": [3, 2]}, "[[1, 2, 3], [4, 5, 6]]", "the shape is [2, 3], expected [3, 2]"),
-    ({"shape": [2, 3]}, "text", "the body is no JSON: text"),
+    ({"shape": [2, 3]}, "text", "the body is not JSON: text"),
     ({"json": {"approx": 1.5}}, "1" + "0" * 400, "expected 1.5 ± 1.5e-06"),
-    ({"json": 1}, "[" * 100_000, "the body is no JSON"),
+    ({"json": 1}, "[" * 100_000, "the body is not JSON"),
 ]
 
 
@@ -91,37 +89,37 @@ def expected(told: dict[str, Any]) -> Expectation:
 
 @pytest.mark.parametrize(("told", "body"), MET)
 def test_an_answer_that_meets_it(told: dict[str, Any], body: str):
-    assert shortfalls(expected(told), result(body)) == []
+    assert find_shortfalls(expected(told), result(body)) == []
 
 
 @pytest.mark.parametrize(("told", "body", "said"), MISSED)
 def test_an_answer_that_falls_short(told: dict[str, Any], body: str, said: str):
-    (sentence,) = shortfalls(expected(told), result(body))
+    (sentence,) = find_shortfalls(expected(told), result(body))
     assert said in sentence
     assert len(sentence) < 300
 
 
 def test_every_point_is_told():
     told = {"status": 201, "body": "x", "text": "y", "json": {"a": 1}, "shape": [1]}
-    assert len(shortfalls(expected(told), result('{"b": 1}'))) == 5
+    assert len(find_shortfalls(expected(told), result('{"b": 1}'))) == 5
 
 
 @pytest.mark.parametrize("status", [300, 400, 503, 0])
 def test_without_an_expectation_only_2xx_will_do(status: int):
-    (short,) = shortfalls(Expectation(), result("x", status=status))
+    (short,) = find_shortfalls(Expectation(), result("x", status=status))
     assert {f"{status},", "2xx"} <= set(short.split())
-    assert shortfalls(Expectation(status=status), result("x", status=status)) == []
+    assert find_shortfalls(Expectation(status=status), result("x", status=status)) == []
 
 
 def test_an_answer_that_broke_off_meets_nothing():
     for expected in (Expectation(), Expectation(status=200)):
-        (short,) = shortfalls(expected, result("x", reset=True))
+        (short,) = find_shortfalls(expected, result("x", reset=True))
         assert "reset" in short
 
 
 def test_bytes_that_are_no_text_are_compared_as_bytes():
-    assert shortfalls(Expectation(body="AP8="), result(b"\x00\xff")) != []
-    assert shortfalls(Expectation(text="�"), result(b"\x00\xff")) == []
+    assert find_shortfalls(Expectation(body="AP8="), result(b"\x00\xff")) != []
+    assert find_shortfalls(Expectation(text="�"), result(b"\x00\xff")) == []
 
 
 @pytest.mark.parametrize(
@@ -196,8 +194,8 @@ def test_an_answer_meets_what_is_recorded_of_it(body: str | bytes, status: int):
     answer = result(body, status=status)
     found = expectation_of(answer)
     assert found is not None
-    assert shortfalls(found, answer) == []
-    assert shortfalls(expected(msgspec.to_builtins(found)), answer) == []
+    assert find_shortfalls(found, answer) == []
+    assert find_shortfalls(expected(msgspec.to_builtins(found)), answer) == []
     assert list(mistakes(found)) == []  # and the project that holds it can be built
 
 
@@ -207,4 +205,4 @@ def test_a_rounded_answer_meets_it_too(value: Any):
         return [rounded(inner) for inner in item] if isinstance(item, list) else round(item, 5) * (1 + 1e-4)
 
     found = expectation_of(result(json.dumps(value)))
-    assert shortfalls(found, result(json.dumps(rounded(value)))) == []
+    assert find_shortfalls(found, result(json.dumps(rounded(value)))) == []

@@ -12,7 +12,7 @@ from marpack.archive.reader import open_archive
 from marpack.errors import ProjectError
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckSelection
-from marpack.gate.sample_runner import given_samples, packed_samples
+from marpack.gate.samples import given_samples, packed_samples
 from marpack.gate.verdicts import GateVerdict
 from marpack.project.source import resolve
 from marpack.runner.inputs import FORM_TYPE, Input, RequestDefaults

@@ -29,17 +29,17 @@ EXAMPLES = sorted(path.parent.name for path in ROOT.glob("*/marpack.yaml"))
 REASONS = {
     "safe-to-open": "8 members",
     "manifest": "probe 1.0, handler handler.py",
-    "preflight": "nothing to find fault with",
+    "preflight": "no problems found",
     "pickles": "0 pickles; the weights are safe",
     "requirements": "the archive has no requirements",
     "samples": "3 samples",
     "batch-contract": "batches of 2 to 4",
     "body-forms": "as a raw body, as a form's file, as a form's field, without a content type, as a JSON string",
-    "repeatable": "3 samples, each asked three times",
-    "labels": "2 labels, 2 of them in the answers",
+    "repeatable": "3 samples, each sent three times",
+    "labels": "2 labels, 2 of them in the responses",
     "compiled": "the config does not compile the model",
-    "model-folder": "as it was",
-    "proved": "3 requests answered with a 2xx, a batch of 2, too",
+    "model-folder": "unchanged",
+    "proved": "3 requests got a 2xx, a batch of 2 also",
 }
 
 

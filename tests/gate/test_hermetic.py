@@ -9,7 +9,7 @@ from gate.archives import HANDLER, archive, examine, failures, project
 
 from marpack.errors import UsageError
 from marpack.gate.check import CheckSelection
-from marpack.gate.checks.hermetic import is_allowed
+from marpack.gate.process import is_allowed
 from marpack.gate.verdicts import GateReport, GateVerdict, Verdict
 from marpack.project.schema import HERMETIC, PROOF, Allowance
 from marpack.protocol.messages import Access, Touched
@@ -43,7 +43,7 @@ def test_what_is_not_packed_fails(tmp_path: Path):
     report = examine(archive(tmp_path / "p", READS), choice=HERMETIC_ONLY)
     verdict, _, findings = outcome(report)
     assert (report.verdict, verdict) == (GateVerdict.REFUSED, Verdict.FAILED)
-    assert findings == ["error not-hermetic: it touches /etc/passwd (read, in initialize)"]
+    assert findings == ["error not-hermetic: the handler accesses /etc/passwd (read, in initialize)"]
 
 
 def test_a_project_may_allow_it_and_the_report_says_so(tmp_path: Path):
@@ -51,7 +51,9 @@ def test_a_project_may_allow_it_and_the_report_says_so(tmp_path: Path):
     report = examine(source, choice=CheckSelection.of(further=[HERMETIC]))
     verdict, _, findings = outcome(report)
     assert (report.verdict, verdict) == (GateVerdict.DEPLOYABLE, Verdict.PASSED)
-    assert findings == ["note allowed-need: it touches /etc/passwd (read, in initialize), as marpack.yaml allows"]
+    assert findings == [
+        "note allowed-need: the handler accesses /etc/passwd (read, in initialize), as marpack.yaml allows"
+    ]
     (reservation,) = report.reservations
     assert {"marpack.yaml", "read", "/etc/pass*"} <= set(reservation.split())
 

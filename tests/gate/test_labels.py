@@ -12,8 +12,7 @@ from days import by_day
 from gate.archives import HANDLER, archive, examine, failures
 
 from marpack.gate.check import CheckSelection
-from marpack.gate.checks.labels import known_labels, named_in, unknown_labels
-from marpack.gate.checks.samples import missing_label
+from marpack.gate.responses import find_missing_label, find_named, known_labels, unknown_labels
 from marpack.gate.verdicts import Verdict
 from marpack.protocol.messages import Trouble
 
@@ -50,7 +49,7 @@ def test_the_labels_of_a_file(data: bytes, labels: set[str]):
     ],
 )
 def test_what_of_an_answer_may_name_labels(value: Any, handler: str, named: list[dict[str, float]]):
-    assert list(named_in(value, handler)) == named
+    assert list(find_named(value, handler)) == named
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_a_name_that_is_no_label(answer: dict[str, float], strange: set[str], ce
 def test_the_label_that_an_exception_missed_is_named(labels: str | None, kind: str, message: str, named: str | None):
     members = {} if labels is None else {"index_to_name.json": labels.encode()}
     candidate: Any = SimpleNamespace(archive=SimpleNamespace(entries=members), read=members.__getitem__)
-    hint = missing_label(candidate, Trouble(kind=kind, message=message))
+    hint = find_missing_label(candidate, Trouble(kind=kind, message=message))
     assert hint is None if named is None else named in str(hint)
 
 

@@ -12,10 +12,10 @@ import pytest
 from gate.archives import HANDLER, archive, examine, launch, result
 
 from marpack.findings import Severity
+from marpack.gate import process
 from marpack.gate.candidate import Candidate, CheckOptions
 from marpack.gate.check import CheckSelection, check
-from marpack.gate.checks import memory as memory_check
-from marpack.gate.checks.memory import Window, requests_per_window, verdict_of
+from marpack.gate.process import Window, check_memory, judge_windows, requests_per_window
 from marpack.gate.verdicts import CheckOutcome, CheckResult, Verdict
 from marpack.project.source import ResolvedSource
 from marpack.runner.pool import PoolSettings
@@ -30,7 +30,7 @@ def outcome(
     sizes: list[int | None], restarts: tuple[int, ...] = (0, 0, 0, 0, 0), *, count: int = 100, wavering: int = MIB
 ) -> CheckOutcome | None:
     windows = [Window(size and size * MIB, again) for size, again in zip(sizes, restarts, strict=True)]
-    return verdict_of(windows, count, wavering, sent=5 * count)
+    return judge_windows(windows, count, wavering, sent=5 * count)
 
 
 def verdict(*sizes: int, count: int = 100) -> Verdict | None:
@@ -95,7 +95,7 @@ class FakeWorker:
 
     def __init__(self, pace: float, kept: int = 0) -> None:
         self.pool = self
-        self.answered = (SimpleNamespace(name="a"),)
+        self.successful = (SimpleNamespace(name="a"),)
         self.seconds_per_check = 10.0
         self.pace = pace
         self.restarts = 0
@@ -103,10 +103,10 @@ class FakeWorker:
         self._kept = kept
         self._asked = 0
 
-    def alone(self, _: object) -> Result:
+    def result_of(self, _: object) -> Result:
         return result("x")
 
-    def ask(self, samples: list[Any]) -> list[Result]:
+    def replay(self, samples: list[Any]) -> list[Result]:
         self._asked += len(samples)
         self.now += self.pace * len(samples)
         return [result("x")] * len(samples)
@@ -141,8 +141,8 @@ def test_it_keeps_to_its_budget_and_ends_where_the_rest_cannot_decide(
     pace: float, kept: int, code: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
 ):
     worker = FakeWorker(pace, kept)
-    monkeypatch.setattr(memory_check, "time", SimpleNamespace(monotonic=lambda: worker.now))
-    found = memory_check.run(SimpleNamespace(sample_runner=worker))
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: worker.now))
+    found = check_memory(SimpleNamespace(sample_runner=worker))
     assert [finding.code for finding in found.findings] == ([code] if code else [])
     assert worker.now <= seconds
 
@@ -201,12 +201,12 @@ def memory(folder: Path, handler: str, *, patience: float) -> CheckResult:
 @pytest.fixture
 def busy() -> Iterator[None]:
     """Keep the machine busy."""
-    loop = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
-    running = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(4)]
+    code = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
     yield
-    for process in running:
-        process.kill()
-        process.wait()
+    for loop in running:
+        loop.kill()
+        loop.wait()
 
 
 @pytest.mark.nightly
@@ -229,7 +229,7 @@ def test_a_leak_is_found_however_busy_the_machine_is(tmp_path: Path, pace: float
 )
 def test_what_cannot_be_told_is_no_yes(tmp_path: Path, handler: str):
     found = memory(tmp_path / "p", handler, patience=3.0)
-    assert (found.verdict, found.reason, found.closes) == (Verdict.SKIPPED, "undecided", False)
+    assert (found.verdict, found.reason, found.blocks) == (Verdict.SKIPPED, "undecided", False)
     (finding,) = found.findings
     assert finding.code == "memory-undecided"
     assert "--patience " in str(finding.hint)

@@ -11,10 +11,10 @@ import pytest
 from gate.archives import archive, examine
 
 from marpack.errors import UsageError
+from marpack.gate import speed
 from marpack.gate.check import CheckSelection
-from marpack.gate.checks import no_slower
-from marpack.gate.costs import LOOKS, Cost, Speed
-from marpack.gate.verdicts import CheckResult, GateReport, GateVerdict, Verdict
+from marpack.gate.speed import LOOKS
+from marpack.gate.verdicts import CheckResult, Cost, GateReport, GateVerdict, Speed, Verdict
 from marpack.project.schema import COMPARISONS
 from marpack.project.source import resolve
 from marpack.runner.pool import PoolSettings
@@ -62,8 +62,8 @@ def cost(report: GateReport, name: str) -> Cost:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have rounds that are too short for a small difference."""
-    monkeypatch.setattr(no_slower, "_ROUND", 0.003)
-    monkeypatch.setattr(no_slower, "_ROUNDS", 2)
+    monkeypatch.setattr(speed, "_ROUND", 0.003)
+    monkeypatch.setattr(speed, "_ROUNDS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -124,16 +124,16 @@ def test_too_little_time_is_undecided_and_said_beside_the_yes(same: Path):
 
 
 def test_each_start_has_a_worker_of_its_own_and_others_begin(same: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(no_slower, "_ROUND", 0.001)
+    monkeypatch.setattr(speed, "_ROUND", 0.001)
     rounds: list[tuple[int, int]] = []
-    measure = no_slower._Meter._round
+    measure = speed._Meter._round
 
     def noted(self: Any, pools: Any, side: int, passes: int) -> tuple[float, float]:
         rounds.append((side, pools[side]._workers[0].worker.process.pid))
         return measure(self, pools, side, passes)
 
-    monkeypatch.setattr(no_slower._Meter, "_round", noted)
-    monkeypatch.setattr(no_slower, "LOOKS", (2,))
+    monkeypatch.setattr(speed._Meter, "_round", noted)
+    monkeypatch.setattr(speed, "LOOKS", (2,))
     report = beside(same, same)
     assert report.costs is not None
     assert report.costs.starts == 2
@@ -155,7 +155,7 @@ def test_each_start_has_a_worker_of_its_own_and_others_begin(same: Path, monkeyp
             ("self.calls += 1", "self.calls += 1\n        self.calls < 6 or __import__('os')._exit(3)"),
             "no-slower",
             "handler",
-            " is answered with 500 while it is measured: the worker ended",
+            " gets 500 while it is measured: the worker ended",
         ),
     ],
 )

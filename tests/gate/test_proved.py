@@ -70,7 +70,7 @@ def test_a_sample_that_fails_proves_nothing_however_little_it_weighs(tmp_path: P
     assert unproved(report) == ["unexpected-status"]
     assert report.verdict is GateVerdict.NOT_PROVED
     assert report.unproved.startswith("3 of 3 requests ")
-    assert [checked.name for checked in report.weighed_down] == ["samples"]
+    assert [checked.name for checked in report.downgraded] == ["samples"]
 
 
 def test_a_model_that_was_not_loaded_is_not_proved_however_little_that_weighs(tmp_path: Path):
@@ -83,7 +83,7 @@ def test_a_model_that_was_not_loaded_is_not_proved_however_little_that_weighs(tm
 
 def test_it_weighs_as_the_project_says(tmp_path: Path):
     report = examine(project(tmp_path / "p", samples={}, checks={"proved": "note"}), stand_ins="off")
-    assert (report.verdict, [each.name for each in report.weighed_down]) == (GateVerdict.DEPLOYABLE, ["proved"])
+    assert (report.verdict, [each.name for each in report.downgraded]) == (GateVerdict.DEPLOYABLE, ["proved"])
 
 
 def test_a_batch_must_be_answered_too(tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 from gate.archives import HANDLER, archive, examine, failures
 
 from marpack.gate.candidate import Candidate, CheckOptions
-from marpack.gate.stand_ins import stand_ins, withheld
+from marpack.gate.proof import find_stand_in_risk, make_stand_ins
 from marpack.gate.verdicts import GateReport, GateVerdict
 from marpack.project.source import resolve
 
@@ -99,16 +99,16 @@ def test_one_that_hangs_takes_no_longer_than_a_check_may(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("import requests", "the handler imports requests, and may reach the network"),
-        ("from sqlalchemy.orm import Session", "the handler imports sqlalchemy, and may reach a database"),
-        ("import smtplib", "the handler imports smtplib, and may reach mail or messages"),
-        ("import boto3", "the handler imports boto3, and may reach a cloud"),
+        ("import requests", "the handler imports requests, and may connect to the network"),
+        ("from sqlalchemy.orm import Session", "the handler imports sqlalchemy, and may connect to a database"),
+        ("import smtplib", "the handler imports smtplib, and may connect to mail or messages"),
+        ("import boto3", "the handler imports boto3, and may connect to a cloud"),
     ],
 )
 def test_none_is_sent_where_it_might_leave_something_behind(tmp_path: Path, line: str, why: str):
     path = archive(tmp_path / "p", f"def later():\n    {line}\n{HANDLER}", samples={})
     with candidate(path) as asked:
-        assert withheld(asked) == why
+        assert find_stand_in_risk(asked) == why
 
 
 def test_what_is_withheld_is_said_and_can_be_asked_for(tmp_path: Path):
@@ -143,7 +143,7 @@ PICTURES = "from PIL import Image\nimport io\nImage.open(io.BytesIO(b'')) if 0 e
 )
 def test_they_are_of_the_kind_that_is_taken(make_mar, entry: str, source: str, kinds: list[str]):
     with candidate(make_mar(source, entry=entry)) as asked:
-        requests = [each.request for each in stand_ins(asked)]
+        requests = [each.request for each in make_stand_ins(asked)]
     assert [request.parts[0].content_type for request in requests] == kinds
 
 
@@ -151,5 +151,5 @@ def test_numbers_have_the_shape_of_the_models_input(make_mar):
     onnx = (Path(__file__).parents[2] / "templates/init/onnx/model.onnx").read_bytes()
     source = "handle = lambda data, context: tensor(data)\n"
     with candidate(make_mar(source, files={"model.onnx": onnx}, serializedFile="model.onnx")) as asked:
-        (made,) = stand_ins(asked)
+        (made,) = make_stand_ins(asked)
     assert len(json.loads(made.request.parts[0].value)) == 3, "of the toy model's input"

@@ -11,13 +11,11 @@ from marpack.gate.verdicts import (
     GateReport,
     GateVerdict,
     Verdict,
-    counted,
-    error_problem,
-    failed,
-    judged,
-    passed,
+    judge,
+    pluralize,
     problem,
-    skipped,
+    problem_of,
+    skip,
 )
 
 NOTE = Finding(code="fyi", severity=Severity.NOTE, message="by the way")
@@ -25,19 +23,19 @@ WARNING = Finding(code="odd", severity=Severity.WARNING, message="it is odd")
 BAD, WORSE = problem("bad", "it is bad", where="x", hint="mend it"), problem("worse", "it is worse")
 
 
-def test_what_one_check_comes_to():
-    assert (passed("fine", NOTE).verdict, passed("fine", NOTE).findings) == (Verdict.PASSED, (NOTE,))
-    assert (skipped("no samples").verdict, skipped("no samples").reason) == (Verdict.SKIPPED, "no samples")
-    assert judged((NOTE, WARNING), "fine") == passed("fine", NOTE, WARNING)
-    outcome = judged((NOTE, BAD), "fine")
+def test_the_outcome_of_a_check():
+    assert (judge("fine", [NOTE]).verdict, judge("fine", [NOTE]).findings) == (Verdict.PASSED, (NOTE,))
+    assert (skip("no samples").verdict, skip("no samples").reason) == (Verdict.SKIPPED, "no samples")
+    assert judge("fine", (NOTE, WARNING)).reason == "fine"
+    outcome = judge("fine", (NOTE, BAD))
     assert (outcome.verdict, outcome.reason, outcome.findings) == (Verdict.FAILED, "it is bad", (NOTE, BAD))
-    assert failed(BAD, WORSE).reason == "it is bad (and 1 more)"
-    assert failed(WORSE, BAD, BAD).reason == "it is worse (and 2 more)"
+    assert judge("", [BAD, WORSE]).reason == "it is bad (and 1 more)"
+    assert judge("", [WORSE, BAD, BAD]).reason == "it is worse (and 2 more)"
 
 
 def test_an_error_is_a_problem_with_its_place():
     error = NotAnArchiveError("no zip", where="x.mar", hint="build it")
-    assert error_problem(error) == problem("not-an-archive", "no zip", where="x.mar", hint="build it")
+    assert problem_of(error) == problem("not-an-archive", "no zip", where="x.mar", hint="build it")
     assert problem("a", "b").severity is Severity.ERROR
 
 
@@ -77,7 +75,7 @@ def test_the_first_failure_that_counts_is_the_exit_code(checks: tuple[CheckResul
 
 
 def test_one_is_no_plural():
-    assert [counted(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
+    assert [pluralize(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
 
 
 def test_checks_are_counted_by_how_they_ended():

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from render.reports import CHECKS, report
 
 from marpack.findings import Finding, Severity
-from marpack.gate.against import Comparison, InputComparison, Similarity, Variant
+from marpack.gate.compare import Comparison, InputComparison, Similarity, Variant
 from marpack.gate.verdicts import CheckResult, GateVerdict, Verdict
 from marpack.project.schema import CHECKS as GATE_CHECKS
 from marpack.render import progress

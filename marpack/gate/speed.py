@@ -1,80 +1,116 @@
-"""A request costs no more than by the archive compared with, or that cannot be told.
+"""The check `no-slower`: a request costs no more than with another archive, as far as one can be sure.
 
-What counts as one observation is a start: a fresh worker of each, asked in turn. Hashes, addresses and cores are dealt
-out to a process once, so the rounds of one start agree with each other by far more than two starts of one archive do:
-however many rounds there are, they prove nothing by themselves.
+One observation is a start: a fresh worker of each archive, measured in turn. Hashes, addresses and cores are dealt out
+to a process once, so the rounds of one start agree with each other far more than two starts of one archive do: however
+many rounds there are, they prove nothing by themselves.
 """
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from operator import truediv
 from statistics import median
 
 from marpack.errors import HandlerError
 from marpack.findings import Finding, Severity
-from marpack.gate.against import nothing_shared
 from marpack.gate.candidate import Candidate
-from marpack.gate.costs import LOOKS, Costs, Speed, cost_of, speed_of
-from marpack.gate.verdicts import CheckOutcome, counted, failed, passed, problem
+from marpack.gate.verdicts import NOT_COMPARED, CheckOutcome, Cost, Costs, Speed, judge, pluralize, problem, skip
 from marpack.runner.pool import LocalPool
 
-_ROUND = 0.04  # seconds at least, in which clocks and the turns of a scheduler count for little
-_ROUNDS = 8  # of each in a start, and even: they take turns in beginning
-_TURN = 0.5  # seconds that these may take, if fewer will do
+# Numbers of starts after which the result is judged. Fewer than twelve that all agree may be chance.
+LOOKS = (12, 16, 24, 32, 48, 64)
+_ALPHA = 0.01 / 2 / len(LOOKS)  # error of one look at one of two measures: together they keep 99 %
+
+_ROUND = 0.04  # seconds at least, so that clocks and a scheduler's turns matter little
+_ROUNDS = 8  # of each archive in a start, and even: the archives take turns in beginning
+_TURN = 0.5  # seconds that these may take, if fewer are enough
 _TIMED = ("cpu-per-request", "wall-per-request")
-_Pair = tuple[float, float]  # the old one's figure, the new one's
+_Pair = tuple[float, float]  # the old archive's figure, the new one's
 
 
-def run(candidate: Candidate) -> CheckOutcome:
-    """Start both again and again until it is clear whether the new one is slower, or the time is up."""
-    if not candidate.answered_by_both:
-        return failed(nothing_shared())
-    candidate.stop()  # what answered so far does not work beside those that are measured
+def interval(values: Sequence[float], alpha: float = _ALPHA) -> tuple[float, float] | None:
+    """Return bounds of the median that some values, of any distribution, are drawn by; None: there are too few.
+
+    `alpha` is the probability that the median is beyond them. By order statistics: whether a value is below the median
+    is a toss of a coin, as in the sign test.
+    """
+    ordered, count = sorted(values), len(values)
+    rank, below = 0, 1
+    while 2 * below <= alpha * 2**count:
+        rank += 1
+        below += math.comb(count, rank)
+    return (ordered[rank - 1], ordered[-rank]) if rank else None
+
+
+def cost_of(name: str, unit: str, pairs: Sequence[_Pair], ratios: Sequence[float] = ()) -> Cost:
+    """Return a figure by its pairs of old and new, each with its ratio if an interval is to be computed.
+
+    The interval is that of the last look which was planned for so many starts or fewer.
+    """
+    old, new = (median(values) for values in zip(*pairs, strict=True))
+    ratio = median(ratios) if ratios else new / old
+    seen = max((look for look in LOOKS if look <= len(ratios)), default=0)
+    low, high = interval(ratios[:seen]) or (None, None)
+    return Cost(name=name, unit=unit, old=old, new=new, ratio=ratio, low=low, high=high, ratios=tuple(ratios))
+
+
+def speed_of(costs: Sequence[Cost], slower: float) -> Speed:
+    """Compare the intervals of some figures with a bound."""
+    bound = 1 + slower
+    if any(cost.low is not None and cost.low > bound for cost in costs):
+        return Speed.SLOWER
+    below = all(cost.high is not None and cost.high < bound for cost in costs)
+    return Speed.NOT_SLOWER if below else Speed.UNDECIDED
+
+
+def check_speed(candidate: Candidate) -> CheckOutcome:
+    """Start both archives again and again until it is clear whether the new one is slower, or the time is up."""
+    if not candidate.successful_in_both:
+        return judge("", [NOT_COMPARED])
+    candidate.stop()  # the worker used so far must not run beside those that are measured
     meter, begin, spent = _Meter(candidate), time.monotonic(), 0.0
     while meter.starts < LOOKS[-1] and spent * (meter.starts + 1) <= candidate.options.slower_time * meter.starts:
         meter.start()
         spent = time.monotonic() - begin
         if meter.starts in LOOKS and meter.costs().speed is not Speed.UNDECIDED:
             break
-    candidate.costs = meter.costs()
-    more = next((look / meter.starts for look in LOOKS if look > meter.starts), 0)
-    return _outcome(candidate.costs, math.ceil(1.2 * more * spent))
-
-
-def _outcome(costs: Costs, needed: int) -> CheckOutcome:
-    """Judge what was measured; `needed` seconds will do for another look at it, 0: there is none."""
+    candidate.costs = costs = meter.costs()
     timed = [cost for cost in costs.figures if cost.ratios]
     figures = ", ".join(f"{cost.name} {cost.ratio:.3f} times ({cost.bounds or 'unsure'})" for cost in timed)
     if costs.speed is Speed.NOT_SLOWER:
-        return passed(figures)
+        return judge(figures)
     if costs.speed is Speed.SLOWER:
-        hint = "marpack run --repeat 100 tells how long each stage takes"
-        return failed(problem("slower", f"a request costs over {100 * costs.slower:.4g} % more: {figures}", hint=hint))
-    more = f"give it more time: --slower-time {needed}" if needed else "stop what else this machine does"
+        hint = "marpack run --repeat 100 shows how long each stage takes"
+        return judge(
+            "", [problem("slower", f"a request costs over {100 * costs.slower:.4g} % more: {figures}", hint=hint)]
+        )
+    needed = next((look / meter.starts for look in LOOKS if look > meter.starts), 0) * spent
     finding = Finding(
         code="slower-undecided",
         severity=Severity.WARNING,
-        message=f"whether it is slower is undecided after {counted(costs.starts, 'start')} of both",
-        hint=more,
+        message=f"whether it is slower is undecided after {pluralize(costs.starts, 'start')} of both",
+        hint=f"give it more time: --slower-time {math.ceil(1.2 * needed)}"
+        if needed
+        else "stop other programs on this machine",
     )
-    return CheckOutcome(reason="undecided", findings=(finding,), skipped=True)
+    return skip("undecided", finding)
 
 
 class _Meter:
-    """Both archives, and what their workers took in each start."""
+    """Measures what the workers of both archives use in each start."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._both = candidate.old, candidate
         self._slower = candidate.options.slower
-        self._samples = candidate.answered_by_both
-        self._passes, self._rounds = 0, _ROUNDS  # as the first start finds out
+        self._samples = candidate.successful_in_both
+        self._passes, self._rounds = 0, _ROUNDS  # the first start determines them
         self._figures: dict[str, list[_Pair]] = {}
         self._ratios: dict[str, list[float]] = {}
         self.starts = 0
 
     def start(self) -> None:
-        """Load both anew and take their time. Raises HandlerError and WorkerError."""
+        """Load both archives anew and measure them. Raises HandlerError and WorkerError."""
         order = (0, 1) if self.starts % 2 == 0 else (1, 0)
         with ExitStack() as stack:
             started = {side: stack.enter_context(self._both[side].sample_runner.other()) for side in order}
@@ -96,7 +132,7 @@ class _Meter:
         self.starts += 1
 
     def _note(self, name: str, old: float | None, new: float | None) -> bool:
-        """Keep a figure, unless the system does not tell it."""
+        """Keep a figure, unless the system does not report it."""
         if old and new:
             self._figures.setdefault(name, []).append((old, new))
         return bool(old and new)
@@ -112,7 +148,7 @@ class _Meter:
         self._rounds = min(_ROUNDS, 2 * max(1, round(_TURN / (max(walls) * share) / 2)))
 
     def _round(self, pools: tuple[LocalPool, LocalPool], side: int, passes: int) -> _Pair:
-        """Return the seconds that a request takes, of the CPU (0: not told) and by the clock, as one client sees it."""
+        """Return seconds per request: of the CPU (0: not reported) and by the clock, as one client sees it."""
         pool = pools[side]
         cpu, start = pool.cpu_seconds(), time.perf_counter()
         for _ in range(passes):
@@ -121,7 +157,7 @@ class _Meter:
                     response = outcome.responses[0]
                     if not 200 <= response.status < 300 or response.reset:
                         why = f": {outcome.troubles[0].message}" if outcome.troubles else ""
-                        what = f"{sample.short_name} is answered with {response.status} while it is measured{why}"
+                        what = f"{sample.short_name} gets {response.status} while it is measured{why}"
                         raise HandlerError(what, where=self._both[side].source)
         asked = passes * len(self._samples)
         return (pool.cpu_seconds() - cpu) / asked, (time.perf_counter() - start) / asked

@@ -1,0 +1,254 @@
+"""The check `proved`: real requests get the expected status, one of them a 2xx, alone and in a batch.
+
+Where there are no requests, stand-ins are made up. They show what fails, and prove nothing.
+"""
+
+import ast
+import shlex
+import time
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from marpack.errors import MarpackError
+from marpack.findings import Finding, Severity
+from marpack.gate.candidate import Candidate
+from marpack.gate.expectations import find_status_shortfalls
+from marpack.gate.verdicts import CheckOutcome, judge, pluralize, problem, problem_of
+from marpack.inspection.lint.source import Broken, parse
+from marpack.project.scaffold.proposal import channels_of, width_of
+from marpack.project.scaffold.template import templates
+from marpack.project.schema import FILE_NAME
+from marpack.runner.inputs import Input
+from marpack.runner.pool import LocalPool
+from marpack.runner.session import sequence_warning
+from marpack.torchserve.stock import BUILT_INS
+from marpack.weights.contents import WeightsSummary, read_contents
+from marpack.weights.detect import recognize
+from marpack.weights.kind import WeightsFormat
+
+# Code of a finding → the name by which --allow-unproved waives it.
+_WAIVERS = {"no-inputs": "inputs", "no-answer": "inputs", "generated-sample": "inputs", "gpu-unproved": "gpu"}
+
+_HEAVY = 2 << 30  # bytes of weights: another copy of them may be too much for the memory
+_LARGEST_BATCH = 8
+_NUMBERS = 1 << 18  # in one stand-in: a picture of 224 by 224 pixels fits
+# What a module of this name connects to, where a made-up request might change something.
+_OUTSIDE = {
+    "the network": "aiohttp ftplib grpc http httpx paramiko requests socket telnetlib urllib urllib3"
+    " websocket websockets",
+    "a database": "MySQLdb asyncpg cassandra clickhouse_driver couchdb elasticsearch mysql neo4j peewee pinecone"
+    " psycopg psycopg2 pymilvus pymongo pymysql qdrant_client redis snowflake sqlalchemy sqlite3 weaviate",
+    "mail or messages": "confluent_kafka kafka pika smtplib twilio slack_sdk celery",
+    "a cloud": "adlfs azure boto3 botocore gcsfs google minio oss2 s3fs",
+}
+_CONNECTS_TO = {module: what for what, modules in _OUTSIDE.items() for module in modules.split()}
+# Kind of input → what the source of a handler that takes it contains. An opened picture is not decoded as text.
+_TRACES = {
+    "picture": (b"Image.open", b"imdecode", b"imread", b"decode_image", b"decode_jpeg"),
+    "numbers": (b".loads(", b"tensor(", b"asarray(", b"np.array(", b"from_dict("),
+    "text": (b".decode(", b"okenizer"),
+}
+
+
+def check_proof(candidate: Candidate) -> CheckOutcome:
+    """Count the responses; a problem that --allow-unproved names becomes a note, which the verdict mentions."""
+    proving, batch_size = candidate.sample_runner.proving, candidate.batch_size
+    found = [*_find_unproved(candidate), *(_send_pair(candidate) if proving and batch_size > 1 else ())]
+    if str(candidate.config.get("deviceType", "")).lower() == "gpu" and candidate.options.load.gpu_id is None:
+        found.append(
+            problem("gpu-unproved", "deviceType is gpu, but the model ran on the CPU", hint="check it on a GPU")
+        )
+    warning = sequence_warning(candidate.config)
+    if warning is not None:
+        found.append(replace(warning, severity=Severity.ERROR))
+    for number, finding in enumerate(found):
+        waiver = _WAIVERS.get(finding.code)
+        if waiver in candidate.options.allow_unproved:
+            message = f"{finding.message} (--allow-unproved {waiver})"
+            found[number] = Finding(
+                code="allowed-unproved", severity=Severity.NOTE, message=message, where=finding.where
+            )
+    seen = [f"{pluralize(len(proving), 'request')} got a 2xx"]
+    if proving and batch_size > 1:
+        seen.append("a batch of 2 also")
+    differing = _compare_with_cpu(candidate)
+    if differing is not None:
+        seen.append(f"compared with the CPU, tolerance {candidate.options.tolerance:g}")
+    return judge(", ".join(seen), (*found, *(differing or ()), *_try_stand_ins(candidate)))
+
+
+def _find_unproved(candidate: Candidate) -> Iterator[Finding]:
+    """Yield why the responses to the samples prove nothing."""
+    runner, unsent = candidate.sample_runner, len(candidate.packed.problems)
+    total = len(runner.samples) + unsent
+    missed = unsent + sum(
+        bool(find_status_shortfalls(sample.expected.status, runner.result_of(sample))) for sample in runner.samples
+    )
+    name = shlex.quote(str(candidate.resolved.project.folder if candidate.resolved.project else candidate.source))
+    hint = f"marpack check {name} --input FILE; or marpack run {name} --input FILE --record, which keeps it as a sample"
+    if not total:
+        yield problem("no-inputs", "no request was sent", hint=hint)
+    elif missed:
+        message = f"{missed} of {pluralize(total, 'request')} did not get the status expected"
+        yield problem("unexpected-status", message, hint="marpack check --only samples shows which, and why")
+    elif not runner.successful:
+        yield problem("no-answer", "no request got a 2xx, as none was expected to", hint=hint)
+    elif not runner.proving:
+        names = ", ".join(sample.short_name for sample in runner.successful)
+        record = f"record a real input: marpack run {name} --input FILE --record"
+        message = f"every sample that succeeded (2xx) was generated by marpack init ({names}); {record}"
+        hint = f"If it is a real input, delete its key generated in {FILE_NAME}."
+        yield problem("generated-sample", message, hint=hint)
+
+
+def _send_pair(candidate: Candidate) -> Iterator[Finding]:
+    """Send one batch of two; the check of batches tries more sizes, and compares the responses."""
+    pair = candidate.sample_runner.proving[:2]
+    results = candidate.sample_runner.replay(pair * (3 - len(pair)), size=2)
+    refused = next((result for result in results if not result.ok), None)
+    if refused is not None:
+        why = f": {refused.troubles[0].message}" if refused.troubles else ""
+        yield problem("batch-unproved", f"a batch of 2 gets {refused.status}{why}")
+    elif len(pair) == 1:
+        message = "with one input in every row, mixed-up rows would go unnoticed"
+        yield Finding(code="one-input", severity=Severity.NOTE, message=message)
+
+
+def _compare_with_cpu(candidate: Candidate) -> list[Finding] | None:
+    """Return where the CPU responds otherwise than a GPU did; None without a GPU, or if the model needs it."""
+    runner = candidate.sample_runner
+    if runner.loaded is None or runner.loaded.device in (None, "cpu") or not runner.successful:
+        return None
+    try:
+        with runner.other(gpu_id=None) as on_cpu:
+            results = runner.replay(runner.comparable, pool=on_cpu)
+    except MarpackError:
+        return None
+    return [
+        Finding(
+            code="cpu-differs",
+            severity=Severity.WARNING,
+            message=f"{sample.short_name} on the CPU: {sentence}, tolerance {candidate.options.tolerance:g}",
+        )
+        for sample, result in zip(runner.comparable, results, strict=True)
+        for sentence in runner.contradictions(sample, result)[:1]
+    ]
+
+
+def _try_stand_ins(candidate: Candidate) -> Iterator[Finding]:
+    """Where there are no samples and inputs, send stand-ins in a worker of their own, and yield what they show."""
+    if candidate.samples or candidate.packed.problems or candidate.stand_ins is False:
+        return
+    why = find_stand_in_risk(candidate) if candidate.stand_ins is None else None
+    if why is not None:
+        message = f"no requests were made up: {why}"
+        yield Finding(code="no-stand-in", severity=Severity.NOTE, message=message, hint="--stand-ins on sends some")
+        return
+    inputs = make_stand_ins(candidate)
+    names = " and ".join(each.name for each in inputs)
+    candidate.options.announce(f"no input was given, so {names} will be made up (--stand-ins off sends none)")
+    seconds = candidate.sample_runner.seconds_per_check
+    end = time.monotonic() + seconds
+    try:
+        with candidate.sample_runner.other(timeout=seconds) as pool:
+            for each in inputs:
+                if time.monotonic() > end:
+                    return
+                yield _send_stand_in(candidate, pool, each)
+    except MarpackError as error:
+        yield replace(problem_of(error), severity=Severity.WARNING)
+
+
+def find_stand_in_risk(candidate: Candidate) -> str | None:
+    """Return why no stand-in should be sent by default, as the end of a sentence; None if nothing speaks against it."""
+    imported = set()
+    for source in candidate.sources.values():
+        tree = parse(source)
+        for node in () if isinstance(tree, Broken) else ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    modules = sorted(imported & _CONNECTS_TO.keys())
+    if modules:
+        return f"the handler imports {modules[0]}, and may connect to {_CONNECTS_TO[modules[0]]}"
+    if sum(weights.bytes for weights in candidate.inspection.weights) > _HEAVY:
+        return f"the weights are over {_HEAVY >> 30} GB"
+    return None
+
+
+def make_stand_ins(candidate: Candidate) -> tuple[Input, ...]:
+    """Return three requests at most, of the kinds that the handler seems to take: a picture, a JSON list, a text."""
+    contents = None  # what the headers of the weights contain
+    weights = candidate.archive.manifest.model.serialized_file
+    if weights is not None and weights in candidate.archive.entries:
+        with candidate.archive.open(weights) as file:
+            found = recognize(file)
+            contents = None if found.kind is WeightsFormat.UNKNOWN else read_contents(file, found)
+    channels = channels_of(contents) if contents else None
+    picture = templates() / "init" / ("gray.png" if channels == 1 else "red.png")
+    made = {
+        "picture": ("a picture", "image/png", picture.read_bytes()),
+        "numbers": ("a JSON list", "application/json", msgspec.json.encode(_make_numbers(contents))),
+        "text": ("a text", "text/plain", b"a text to stand in for one"),
+    }
+    return tuple(
+        candidate.options.shape.input(name, number, content_type, body)
+        for number, (name, content_type, body) in enumerate(made[kind] for kind in _list_kinds(candidate, channels))
+    )
+
+
+def _list_kinds(candidate: Candidate, channels: int | None) -> list[str]:
+    """Return the kinds of requests that fit what is known; those that fit most handlers if nothing is."""
+    # The server's handler that this one is, or is made from.
+    bases = {base.rpartition(".")[2] for base in candidate.inspection.handler.bases}
+    name = candidate.archive.manifest.model.handler
+    row = BUILT_INS.get(name) or next((row for row in BUILT_INS.values() if row.cls in bases), None)
+    if row is not None and (row.pictures or row.name.startswith("text")):
+        return ["picture" if row.pictures else "text"]
+    sources = candidate.sources.values()
+    found = [kind for kind, traces in _TRACES.items() if any(trace in source for source in sources for trace in traces)]
+    if not found and channels in (1, 3):
+        return ["picture"]
+    return [kind for kind in found if kind != "text" or "picture" not in found] or ["numbers", "text"]
+
+
+def _make_numbers(contents: WeightsSummary | None) -> object:
+    """Return one row of input for the model: nested lists of its first input's shape, otherwise of its width."""
+    ports = [port.shape for port in contents.inputs if port.shape] if contents else []
+    shape = [size if isinstance(size, int) and size > 0 else 1 for size in ports[0][1:]] if ports else []
+    value: object = 0.5
+    total = 1
+    for size in reversed(shape or [(contents and width_of(contents)) or 4]):
+        total *= size
+        value = [value] * (size if total <= _NUMBERS else 1)
+    return value
+
+
+def _send_stand_in(candidate: Candidate, pool: LocalPool, each: Input) -> Finding:
+    """Send a stand-in alone and in batches; return how far it gets: to the first batch that fails."""
+    seen = []
+    for size in sorted({1, min(2, candidate.batch_size), min(_LARGEST_BATCH, candidate.batch_size)}):
+        way = "alone" if size == 1 else f"in a batch of {size}"
+        results = candidate.sample_runner.send([(each.name, each.request)] * size, size=size, pool=pool)
+        failure = next((result for result in results if not result.ok), None)
+        if failure is None:
+            seen.append(way)
+            continue
+        message = f"{each.name}, made up and sent {way}, gets {failure.status}"
+        if not failure.troubles:
+            return Finding(code="stand-in-failed", severity=Severity.WARNING, message=message)
+        trouble = failure.troubles[0]
+        # The handler's own traceback on one line, outermost call first.
+        calls = " > ".join(f"{frame.function}:{frame.line}" for frame in trouble.frames if frame.user)
+        return Finding(
+            code="stand-in-failed",
+            severity=Severity.WARNING,
+            message=f"{message}: {trouble.kind}: {trouble.message}{f' ({calls})' if calls else ''}",
+            where=candidate.place(trouble.frames),
+            hint=trouble.hint,
+        )
+    message = f"{each.name}, made up, gets a 2xx {' and '.join(seen)}"
+    return Finding(code="stand-in-answered", severity=Severity.NOTE, message=message)

@@ -1,0 +1,439 @@
+"""The checks of the responses: to samples, in batches, in other forms, repeated, compiled, and by another archive."""
+
+import base64
+import json
+import re
+import time
+from collections.abc import Collection, Iterator
+from itertools import cycle, islice
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from marpack.findings import Finding, Severity
+from marpack.gate.candidate import Candidate, compiles
+from marpack.gate.compare import compare, value_of
+from marpack.gate.expectations import find_shortfalls
+from marpack.gate.samples import Sample
+from marpack.gate.verdicts import NOT_COMPARED, CheckOutcome, Verdict, judge, pluralize, problem, skip
+from marpack.protocol.messages import ModelOutput, Trouble
+from marpack.torchserve.http import Part, Request
+from marpack.torchserve.labels import LABELS_NAME, parse_labels
+from marpack.torchserve.stock import BUILT_INS
+from marpack.torchserve.ts_util import PredictionException
+
+_NO_RESPONSE = "no sample gets a response to compare with"
+_VARYING = "responses vary when a sample is sent again, so they cannot be compared"
+
+_SIZES = 8  # batch sizes up to here are all tried; beyond, only powers of two and the largest
+_BATCH_PROBLEMS = 10
+_BATCH_BYTES = 128 << 20  # of the inputs of all batches
+_BATCH_HINT = "handle every row of `data` by itself, or set batchSize: 1"
+
+_FORM_SAMPLES = 3
+_JSON = "application/json"
+_TRACES = {"base64": b"base64", "json": b".loads("}
+_PICTURES = {row.name: row.cls for row in BUILT_INS.values() if row.pictures}
+_FORM_HINT = (
+    "decode bytes, text and form fields alike in preprocess, or refuse the forms that the handler does not take"
+)
+
+_REPEAT_HINT = (
+    "keep nothing between requests, call model.eval(), fix seeds; if responses are meant to vary, "
+    "set checks: {repeatable: warning} in marpack.yaml"
+)
+
+_NUMBERED = re.compile(r"(class|label|idx|index)?[ _-]?\d+", re.IGNORECASE)
+_ROUNDING = 0.02  # of a sum of probabilities
+_LABELS_HINT = "give the labels in the order of the model's outputs, one each"
+
+Named = dict[str, float]  # label → probability
+
+
+def check_samples(candidate: Candidate) -> CheckOutcome:
+    """Send the samples one by one, and compare each response with the expected one."""
+    samples, unsent = candidate.samples, candidate.packed.problems
+    if not samples and not unsent:
+        return skip("the archive has no samples")
+    found: list[Finding] = []
+    first = None  # the first sample with a problem
+    for sample in samples:
+        findings = _judge_sample(candidate, sample)
+        found += findings
+        if first is None and any(finding.severity is Severity.ERROR for finding in findings):
+            first = sample.short_name
+    packed = len(candidate.packed.samples)
+    counts = {"sample": packed, "input": len(samples) - packed}
+    seen = ", ".join(pluralize(count, what) for what, count in counts.items() if count)
+    outcome = judge(seen, (*unsent, *found))
+    if outcome.verdict is Verdict.FAILED and not unsent:
+        return replace(outcome, reason=f"{first}: {outcome.reason}")
+    return outcome
+
+
+def _judge_sample(candidate: Candidate, sample: Sample) -> list[Finding]:
+    result = candidate.sample_runner.result_of(sample)
+    shortfalls = find_shortfalls(sample.expected, result)
+    if shortfalls:
+        why = None
+        if result.troubles:
+            trouble = result.troubles[0]
+            hint = find_missing_label(candidate, trouble) or trouble.hint
+            why = f"{trouble.kind}: {trouble.message}{f'; {hint}' if hint else ''}"
+        where = f"{candidate.source}!{sample.name}" if sample.is_packed else sample.name
+        return [problem("sample-missed", sentence, where=where, hint=why) for sentence in shortfalls]
+    # An exception may cause the expected response. A handler states its response with PredictionException.
+    expected = f"{sample.short_name} gets the expected response by an exception"
+    return [
+        Finding(
+            code="sample-raised",
+            severity=Severity.ERROR if trouble.code_fault else Severity.NOTE,
+            message=f"{expected}: {trouble.kind}: {trouble.message}",
+            where=candidate.line_of(trouble.frames),
+            hint=trouble.hint,
+        )
+        for trouble in result.troubles
+        if trouble.frames and trouble.kind != PredictionException.__name__
+    ]
+
+
+def find_missing_label(candidate: Candidate, trouble: Trouble) -> str | None:
+    """Return which label the packed labels lack, if an exception looked up a class that has none."""
+    number = trouble.message.strip("'")
+    if trouble.kind != "KeyError" or not number.isdecimal() or LABELS_NAME not in candidate.archive.entries:
+        return None
+    names = parse_labels(candidate.read(LABELS_NAME)).names
+    if number in names or not all(name.isdecimal() for name in names):
+        return None
+    return f'{LABELS_NAME} has no label for class {number}: add "{number}" to it'
+
+
+def check_batches(candidate: Candidate) -> CheckOutcome:
+    """Send batches of each size up to the config's batchSize: each request must get its own response."""
+    largest = candidate.batch_size
+    if largest == 1:
+        return skip("batchSize is 1")
+    runner = candidate.sample_runner
+    samples = runner.successful
+    if not samples:
+        return skip(_NO_RESPONSE)
+    # As many requests as there is time and memory for.
+    weight = max(len(part.value) for sample in samples for part in sample.request.parts)
+    requests = min(int(runner.seconds_per_check / max(runner.pace, 1e-6)), _BATCH_BYTES // max(weight, 1))
+    wanted = list_sizes(largest)
+    tried = affordable(wanted, requests)
+    problems: list[Finding] = []
+    start = 0
+    for size in tried:
+        batch = list(islice(cycle(samples), start, start + size))
+        start = (start + size) % len(samples)
+        comparable = runner.comparable
+        results = runner.replay(batch, size=size)
+        refused = next((result for result in results if not result.ok), None)
+        if refused is not None:
+            why = f": {refused.troubles[0].message}" if refused.troubles else ""
+            problems.append(problem("batch-refused", f"a batch of {size} gets {refused.status}{why}", hint=_BATCH_HINT))
+            break  # larger batches are refused also, and waiting for each may take long
+        problems += [
+            problem("batch-differs", f"{sample.short_name} in a batch of {size}: {sentence}", hint=_BATCH_HINT)
+            for sample, result in zip(batch, results, strict=True)
+            if sample in comparable
+            for sentence in runner.contradictions(sample, result)[:1]
+        ]
+    if problems:
+        return judge("", problems[:_BATCH_PROBLEMS])
+    seen = f"batches of {tried[0]} to {tried[-1]}" if len(tried) > 1 else f"a batch of {tried[0]}"
+    if tried != wanted:
+        seen = f"batches of {', '.join(map(str, tried))}; others would take too long (--patience)"
+    if not runner.comparable:
+        return judge(f"{seen}; responses vary when a sample is sent again, so they were only counted")
+    if len({runner.result_of(sample).body for sample in runner.comparable}) == 1:
+        return judge(f"{seen}; all samples get one response, so mixed-up rows would go unnoticed")
+    return judge(seen)
+
+
+def list_sizes(largest: int) -> list[int]:
+    """Return the batch sizes to try, in order."""
+    powers = {1 << bit for bit in range(3, largest.bit_length()) if 1 << bit <= largest}
+    return sorted({*range(2, min(largest, _SIZES) + 1), *powers, largest})
+
+
+def affordable(wanted: list[int], requests: int) -> list[int]:
+    """Return the sizes that so many requests are enough for: the largest first, then the small ones; at least one."""
+    chosen: list[int] = []
+    for size in [wanted[-1], *wanted[:-1]]:
+        if sum(chosen) + size <= requests:
+            chosen.append(size)
+    return sorted(chosen) or wanted[:1]
+
+
+class BodyVariant(Struct, frozen=True):
+    """Another form of a sample's request, and the same form without content."""
+
+    name: str
+    request: Request
+    empty: Request
+
+
+class FormResult(Struct, frozen=True):
+    """What a form of a request shows; a form without a finding is accepted."""
+
+    finding: Finding | None = None
+    refusal: str = ""  # why the handler does not accept it: the exception's type and line, or the status
+    is_fault: bool = False  # whether the handler's code breaks
+
+
+def check_body_forms(candidate: Candidate) -> CheckOutcome:
+    """Send a few samples in every form: raw, a form's field, base64, JSON. Each must get the sample's response.
+
+    A form that the handler refuses is not accepted, which is no problem unless the handler's own code breaks there.
+    """
+    runner = candidate.sample_runner
+    if not runner.successful:
+        return skip(_NO_RESPONSE)
+    if not runner.comparable:
+        return skip(_VARYING)
+    bodies = [sample for sample in runner.comparable if [part.name for part in sample.request.parts] == ["body"]]
+    if not bodies:
+        return skip("the samples are forms already")
+    decoded, largest = decodes(candidate), candidate.options.shape.max_request_size
+    late = time.monotonic() + runner.seconds_per_check
+    tried: dict[str, FormResult] = {}
+    refused: dict[str, FormResult] = {}
+    for number, sample in enumerate(bodies[:_FORM_SAMPLES]):
+        if number and time.monotonic() > late:
+            break
+        for form in list_forms(sample, decoded):
+            is_decided = form.name in tried and tried[form.name].finding is not None
+            if is_decided or sum(len(part.value) for part in form.request.parts) > largest:  # base64 needs more bytes
+                continue
+            found = _try_form(candidate, sample, form)
+            if found.refusal:
+                refused.setdefault(form.name, found)
+            elif found.is_fault or form.name not in refused:
+                tried[form.name] = found
+    accepted = [name for name, found in tried.items() if found.finding is None and name not in refused]
+    refusals = ", ".join(f"{name} ({found.refusal})" for name, found in refused.items())
+    seen = ", ".join(["as a raw body", *accepted]) + (f"; not accepted: {refusals}" if refusals else "")
+    return judge(seen, filter(None, (found.finding for found in (*tried.values(), *refused.values()))))
+
+
+def list_forms(sample: Sample, decoded: set[str]) -> Iterator[BodyVariant]:
+    """Yield the other forms of a sample; those in JSON or base64 only for a handler that decodes them."""
+    (part,) = sample.request.parts
+    headers = tuple(header for header in sample.request.headers if header[0].lower() != "content-type")
+
+    def form(name: str, field: str, data: bytes, kind: str = "") -> BodyVariant:
+        request = replace(sample.request, parts=(Part(field, data, kind),), headers=headers)
+        return BodyVariant(name, request, replace(request, parts=(Part(field, b"", kind),)))
+
+    data, kind = part.value, part.content_type
+    is_text, is_json = kind.startswith("text"), kind == _JSON
+    yield form("as a form's file", "data", data, kind)
+    if is_text or (is_json and "json" in decoded):
+        yield form("as a form's field", "data", data)
+    if not is_json or "json" in decoded:
+        yield form("without a content type", "body", data)
+    if is_text:
+        yield form("as a JSON string", "body", json.dumps(data.decode("utf-8", "replace")).encode(), _JSON)
+    elif not is_json and "base64" in decoded:
+        text = base64.b64encode(data)
+        yield form("in base64", "body", text, "text/plain")
+        yield form("in base64 within JSON", "body", b'{"data": "%b"}' % text, _JSON)
+
+
+def decodes(candidate: Candidate) -> set[str]:
+    """Return which of `base64` and `json` the handler decodes: a built-in handler does so, or its source mentions it.
+
+    Any bytes can be measured, hashed or summed up: a response to them does not show that the handler decodes them.
+    """
+    handler = candidate.inspection.handler
+    sources = candidate.sources.values()
+    found = {word for word, trace in _TRACES.items() if any(trace in source for source in sources)}
+    if candidate.archive.manifest.model.handler in _PICTURES or any(
+        base.rpartition(".")[2] in _PICTURES.values() for base in handler.bases
+    ):
+        found.add("base64")
+    return found
+
+
+def _try_form(candidate: Candidate, sample: Sample, form: BodyVariant) -> FormResult:
+    runner, place = candidate.sample_runner, f"{sample.short_name} {form.name}"
+    (result,) = runner.send([(sample.name, form.request)])
+    if result.restarted:
+        message = f"{place}: {result.troubles[0].message}"
+        return FormResult(problem("form-kills", message, hint=_FORM_HINT), is_fault=True)
+    broken = next((trouble for trouble in result.troubles if trouble.code_fault), None)
+    if broken is not None:  # code that fails for every request
+        message, where = f"{place}: {broken.kind}: {broken.message}", candidate.line_of(broken.frames)
+        return FormResult(problem("form-breaks", message, where=where, hint=broken.hint), is_fault=True)
+    if not result.ok:
+        trouble = next((trouble for trouble in result.troubles if trouble.frames), None)
+        where = candidate.line_of(trouble.frames) if trouble else None
+        line = f", {where.rpartition('!')[2]}" if where else ""
+        refusal = f"{trouble.kind if trouble else result.status}{line}"
+        message = f"{place} is not accepted: {refusal}"
+        note = Finding(code="form-not-accepted", severity=Severity.NOTE, message=message, where=where)
+        return FormResult(note, refusal)
+    sentences = runner.contradictions(sample, result)
+    if not sentences:
+        return FormResult()
+    (empty,) = runner.send([(sample.name, form.empty)])
+    if runner.differences(result, empty):
+        return FormResult(problem("form-differs", f"{place}: {sentences[0]}", hint=_FORM_HINT))
+    message = f"{place} gets the response to an empty request"
+    return FormResult(Finding(code="form-ignored", severity=Severity.WARNING, message=message, hint=_FORM_HINT))
+
+
+def check_repetition(candidate: Candidate) -> CheckOutcome:
+    """Send the samples again, in reversed order and in order, and count what the other checks noticed."""
+    runner = candidate.sample_runner
+    if not runner.successful:
+        return skip(_NO_RESPONSE)
+    again = runner.comparable  # were sent in reversed order
+    runner.repeat(again)
+    problems = [
+        problem("not-repeatable", f"{name.removeprefix('MAR-INF/')}, sent again: {sentence}", hint=_REPEAT_HINT)
+        for name, sentence in runner.unsteady.items()
+    ]
+    return judge(f"{pluralize(len(again), 'sample')}, each sent three times", problems)
+
+
+def check_compiled(candidate: Candidate) -> CheckOutcome:
+    """Send the samples to a second worker without torch.compile, and compare the responses."""
+    if not compiles(candidate.config.get("pt2")):
+        return skip("the config does not compile the model")
+    runner = candidate.sample_runner
+    if not runner.successful:
+        return skip(_NO_RESPONSE)
+    if not runner.comparable:
+        return skip(_VARYING)
+    with runner.other(compile=False) as eager:
+        results = runner.replay(runner.comparable, pool=eager)
+    hint = "set pt2: {compile: {enable: false}}, or another backend"
+    problems = [
+        problem("compiled-differs", f"{sample.short_name}, not compiled: {sentence}", hint=hint)
+        for sample, result in zip(runner.comparable, results, strict=True)
+        for sentence in runner.contradictions(sample, result)[:1]
+    ]
+    return judge(f"{pluralize(len(results), 'sample')}, compiled and not", problems)
+
+
+def check_alike(candidate: Candidate) -> CheckOutcome:
+    """Compare each sample's response with the other archive's; at least one of them must be a 2xx."""
+    runner, others = candidate.sample_runner, candidate.old_results
+    compared = [
+        compare(others[sample.name], runner.result_of(sample), candidate.options.tolerance)
+        for sample in candidate.samples
+    ]
+    hint = "if they are meant to differ: --skip alike"
+    problems = [
+        problem("differs", f"{each.input}: {each.differences[0]}", hint=hint) for each in compared if not each.alike
+    ]
+    if not problems and not candidate.successful_in_both:
+        problems.append(NOT_COMPARED)
+    return judge(f"{pluralize(len(compared), 'response')} as from {candidate.old.source}", problems)
+
+
+def check_labels(candidate: Candidate) -> CheckOutcome:
+    """Find classes in the responses that the labels do not name, and labels that are no class."""
+    if LABELS_NAME not in candidate.archive.entries:
+        return skip("the archive has no labels")
+    data = candidate.read(LABELS_NAME)
+    known = known_labels(data)
+    if not known:
+        return skip(f"{LABELS_NAME} has no labels that can be read")
+    runner = candidate.sample_runner
+    handler = candidate.archive.manifest.model.handler
+    results = [runner.result_of(sample) for sample in runner.samples]
+    answers = [named for result in results if result.ok for named in find_named(value_of(result), handler)]
+    findings = [*_unknown_labels(answers, known, handler)]
+    # Compare the labels with the width of the model's output, where that is certainly the number of its classes.
+    numbers = parse_labels(data).names.keys()
+    if numbers == {str(number) for number in range(len(numbers))}:
+        lacking = any(trouble.kind == "labels-gap" for result in results for trouble in result.troubles)
+        shares = bool(answers) and all(
+            answer.keys() <= known
+            and all(0 <= value <= 1 for value in answer.values())
+            and sum(answer.values()) <= 1 + _ROUNDING
+            for answer in answers
+        )
+        findings += _compare_with_outputs(len(numbers), runner.pool.outputs, lacking=lacking, shares=shares)
+    used = len(known & {name for answer in answers for name in answer})
+    if not used and not findings:
+        return skip("no response names labels" if answers else "no response is of the form {label: number}")
+    return judge(f"{len(known)} labels, {used} of them in the responses", findings)
+
+
+def known_labels(data: bytes) -> set[str]:
+    """Return the labels of a file; none if it is not of a form that the server reads (contract §6)."""
+    return set(map(str, parse_labels(data).names.values()))
+
+
+def find_named(value: Any, handler: str) -> Iterator[Named]:  # Any: JSON
+    """Yield the parts of a response that have the form `{label: number}`; a detector's boxes count as numbers."""
+    row = BUILT_INS.get(handler)
+    if row and row.detects and isinstance(value, list):
+        items = (item for item in value if isinstance(item, dict))
+        yield from ({key: 0.0 for key in item if key != "score"} for item in items)
+    elif isinstance(value, dict) and value and all(isinstance(number, float) for number in value.values()):
+        yield value
+
+
+def _unknown_labels(answers: list[Named], known: set[str], handler: str) -> Iterator[Finding]:
+    row = BUILT_INS.get(handler)
+    certain = row is not None and (row.classifies or row.detects)
+    wrong = sorted({name for answer in answers for name in unknown_labels(answer, known, certain=certain)})
+    if wrong:
+        message = f"responses name {', '.join(wrong[:5])}, which {LABELS_NAME} does not contain"
+        yield problem("unknown-label", message, hint=_LABELS_HINT)
+    elif any(_is_distribution(answer) and not answer.keys() & known for answer in answers):
+        message = f"responses name classes, but no label of {LABELS_NAME}"
+        yield Finding(code="unused-labels", severity=Severity.WARNING, message=message, hint=_LABELS_HINT)
+
+
+def _compare_with_outputs(
+    count: int, outputs: Collection[ModelOutput], *, lacking: bool, shares: bool
+) -> Iterator[Finding]:
+    """Compare the number of labels with the width of the model's output.
+
+    The width is certainly the number of classes where a classifier of the server's took it. With other handlers there
+    are too few labels if a response failed because one is missing (`lacking`). There are too many only if every
+    response gives shares of a whole to labels alone (`shares`), as no embedding, box or mask does.
+    """
+    widths = {output.width for output in outputs if output.classes} or {output.width for output in outputs}
+    if len(widths) != 1:
+        return
+    (width,) = widths
+    sure = any(output.classes for output in outputs)
+    message = f"the model has {width} outputs, {LABELS_NAME} names {count}"
+    if width < count and (sure or (shares and width > 1)):
+        yield problem("idle-label", message, hint=_LABELS_HINT)
+    if width > count and (sure or lacking):
+        yield problem("missing-label", message, hint=_LABELS_HINT)
+
+
+def unknown_labels(answer: Named, known: set[str], *, certain: bool) -> set[str]:
+    """Return the names in a response that are no labels but in the place of one.
+
+    Args:
+        answer: Names with their numbers.
+        known: The labels.
+        certain: Whether every name is a class, as in the responses of the built-in classifiers. Another handler may
+            return other numbers beside its classes; a class is what makes the probabilities add up.
+    """
+    others = answer.keys() - known
+    if certain:
+        return others
+    if len(others) == len(answer):
+        return set()
+    if not any(map(_NUMBERED.fullmatch, known)) and any(map(_NUMBERED.fullmatch, others)):
+        return {name for name in others if _NUMBERED.fullmatch(name)}
+    labelled = {name: answer[name] for name in answer.keys() & known}
+    return others if _is_distribution(answer) and not _is_distribution(labelled) else set()
+
+
+def _is_distribution(answer: Named) -> bool:
+    values = answer.values()
+    return all(0 <= value <= 1 for value in values) and len(answer) > 1 and abs(sum(values) - 1) <= _ROUNDING
