@@ -14,7 +14,7 @@ from pathlib import Path
 
 from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleScan, PickleVerdict, scan_of
-from marpack.weights.detect import recognize
+from marpack.weights.contents import recognize
 
 ROOT = Path(__file__).parents[1]
 SHOWN = 20  # names of failures

@@ -18,8 +18,7 @@ from marpack.findings import Finding
 from marpack.runner.inputs import Input
 from marpack.runner.results import Result, run
 from marpack.runner.session import Session
-from marpack.weights.contents import read_contents
-from marpack.weights.detect import recognize
+from marpack.weights.contents import read_contents, recognize
 from marpack.weights.zip_entries import NotZipError
 
 NOTHING = object()  # the value of a body in no known format

@@ -24,8 +24,7 @@ from marpack.runner.inputs import Input
 from marpack.runner.pool import LocalPool
 from marpack.runner.session import sequence_warning
 from marpack.torchserve.stock import BUILT_INS
-from marpack.weights.contents import WeightsSummary, read_contents
-from marpack.weights.detect import recognize
+from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 
 # Code of a finding → the name by which --allow-unproved waives it.

@@ -13,8 +13,7 @@ from marpack.archive.protocol import INDEX_NAME, MANIFEST_NAME, Archive, Progres
 from marpack.inspection.members import config_facts, member_digest, read_index, read_text
 from marpack.torchserve.labels import LABELS_NAME, parse_labels
 from marpack.weights.bytestream import reaches
-from marpack.weights.contents import WeightsSummary, read_contents
-from marpack.weights.detect import Recognized, recognize
+from marpack.weights.contents import Recognized, WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.tensors import StoredTensor
 from marpack.weights.zip_entries import NotZipError

@@ -11,7 +11,7 @@ from marpack.inspection.pickles import PickleScan
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
 from marpack.weights.programs import Program
-from marpack.weights.torchscript import ScriptMethod
+from marpack.weights.torch_files import ScriptMethod
 
 
 class MemberFacts(Struct, frozen=True, kw_only=True):

@@ -38,8 +38,7 @@ from marpack.inspection.members import (
 from marpack.inspection.nested_files import NestedScan, Part
 from marpack.inspection.pickles import Unscanned, distrust, scan_of
 from marpack.protocol.targets import Target
-from marpack.weights.contents import WeightsSummary, read_contents
-from marpack.weights.detect import recognize
+from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT
 from marpack.weights.programs import Program

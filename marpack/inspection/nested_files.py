@@ -19,14 +19,20 @@ from marpack.inspection.pickles import (
     is_packed,
     judge,
 )
-from marpack.weights import legacy, safetensors
+from marpack.weights import safetensors
 from marpack.weights.bytestream import read_at
-from marpack.weights.detect import Recognized
+from marpack.weights.contents import Recognized
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OPCODE_LIMIT, OPCODES, Arrays, OpcodeBudget
 from marpack.weights.pickle_stream import Stream
 from marpack.weights.programs import FIRST_BYTES, Program, ProgramKind, package_kind, program_kind
-from marpack.weights.torch_zip import TorchZip, plain_members
+from marpack.weights.torch_files import (
+    TorchZip,
+    end_of_legacy_storages,
+    is_legacy,
+    plain_members,
+    read_legacy_pickles,
+)
 from marpack.weights.zip_entries import TAIL, LargeZipError, NotZipError, ZipEntry, open_entry, stored
 
 HEAD = 512  # bytes of a file that tell what wraps it
@@ -502,7 +508,7 @@ class NestedScan:
         for stream in pickles:
             yield from self._pickle(where, file, stream, depth, torch=True)
         if not pickles[-1].problem:
-            end = legacy.end_of_storages(file, pickles) or pickles[-1].end  # torch.load raises where they are not whole
+            end = end_of_legacy_storages(file, pickles) or pickles[-1].end  # torch.load raises where they are not whole
             yield from self._follow(where, file, end, Claim.NONE, depth)
 
     def _follow(self, where: str, file: BinaryIO, at: int, claim: Claim, depth: int, *, first: bytes = b"") -> Found:
@@ -601,7 +607,7 @@ def _legacy_pickles(file: BinaryIO, head: bytes, found: Recognized | None, budge
     """Return the pickles that torch.save wrote before torch 1.6, if it did."""
     if found or head[:1] not in _MAGIC:
         return list(found.pickles) if found else []
-    return legacy.read_pickles(file, budget) if legacy.looks_like(file, head) else []
+    return read_legacy_pickles(file, budget) if is_legacy(file, head) else []
 
 
 def _zip_of(file: BinaryIO, head: bytes, found: Recognized | None, budget: OpcodeBudget, tail: int) -> TorchZip | None:

@@ -7,8 +7,7 @@ from io import BytesIO
 from msgspec import Struct
 
 from marpack.findings import Finding, Severity
-from marpack.weights.pickle_stream import Global, Stream
-from marpack.weights.weights_only import INERT, disallowed, loads_weights_only
+from marpack.weights.pickle_stream import INERT, Global, Stream, disallowed, loads_weights_only
 
 # Whole modules, whose functions reach out of the process, run code or load more of it.
 _MODULES = frozenset(

@@ -1,27 +1,91 @@
-"""What a weights file holds, whatever its format: tensors, methods, inputs and outputs, from its headers only."""
+"""A weights file's format, told by its content and never by its name, and what its headers say."""
 
 from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
 
-from marpack.weights import legacy, onnx, torchscript
-from marpack.weights.detect import Recognized
-from marpack.weights.exported import library_facts
-from marpack.weights.kind import FORMATS, WeightsFormat
+from marpack.weights import onnx, safetensors
+from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port, ProtobufError
-from marpack.weights.pickle_stream import Global, PickledCall, PickledDict
+from marpack.weights.pickle_machine import OpcodeBudget
+from marpack.weights.pickle_stream import ALLOWED, Global, PickledCall, PickledDict, Stream
 from marpack.weights.tensors import StoredTensor, in_folder, placed_tensors
-from marpack.weights.torch_zip import TorchZip
-from marpack.weights.torchscript import ScriptMethod
-from marpack.weights.weights_only import ALLOWED
+from marpack.weights.torch_files import (
+    ScriptMethod,
+    TorchZip,
+    is_legacy,
+    legacy_object,
+    library_facts,
+    place_legacy_tensors,
+    read_legacy_pickles,
+    read_program,
+    saved_kind,
+    script_methods,
+    script_tensors,
+)
 from marpack.weights.zip_entries import NotZipError
 
+_LIBRARIES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
 _KEYS = 12  # of a checkpoint
+_METADATA_LIMIT = 1 << 20  # bytes
+
+
+class Recognized(Struct, frozen=True, kw_only=True):
+    """A file's format, with what was read to recognize it, so that it is not read again."""
+
+    kind: WeightsFormat
+    zip: TorchZip | None = None  # any zip at all
+    pickles: tuple[Stream, ...] = ()  # of a legacy torch.save
+
+    @property
+    def saved(self) -> Stream | None:
+        """The pickle of the object that torch.save wrote. Raises KeyError, NotZipError."""
+        return self.zip.pickle("data.pkl") if self.zip else legacy_object(self.pickles)
+
+
+def detect(file: BinaryIO) -> WeightsFormat:
+    """Return the format of the weights in a seekable file, reading its headers only.
+
+    The file is left at its beginning. A damaged file, or one of another format, is UNKNOWN.
+    """
+    found = recognize(file)
+    file.seek(0)
+    return found.kind
+
+
+def recognize(file: BinaryIO, budget: OpcodeBudget | None = None) -> Recognized:
+    """Return the format as `detect` does, with the directory or the pickles that showed it.
+
+    The opcodes that it reads, and those of the directory's pickles later on, are taken from the budget.
+    """
+    budget = budget or OpcodeBudget()
+    file.seek(0)
+    head = file.read(16)
+    if head.startswith(_LIBRARIES):
+        return Recognized(kind=WeightsFormat.ELF)
+    kind, archive = WeightsFormat.UNKNOWN, None
+    pickles: tuple[Stream, ...] = ()
+    if head.startswith(b"PK\x03\x04"):
+        try:
+            archive = TorchZip.read(file, budget)
+            kind = archive.kind
+        except NotZipError:
+            archive = None
+    elif is_legacy(file, head):
+        pickles = tuple(read_legacy_pickles(file, budget))
+        saved = legacy_object(pickles)
+        kind = saved_kind(saved) if saved else WeightsFormat.UNKNOWN
+    if kind is WeightsFormat.UNKNOWN:
+        if safetensors.looks_like(file):
+            kind = WeightsFormat.SAFETENSORS
+        elif onnx.looks_like(file):
+            kind = WeightsFormat.ONNX
+    return Recognized(kind=kind, zip=archive, pickles=pickles)
 
 
 class WeightsSummary(Struct, frozen=True, kw_only=True):
-    """What the headers say."""
+    """The facts in a file's headers."""
 
     kind: WeightsFormat
     tensors: tuple[StoredTensor, ...] = ()
@@ -34,12 +98,7 @@ class WeightsSummary(Struct, frozen=True, kw_only=True):
 
 
 def read_contents(file: BinaryIO, found: Recognized) -> WeightsSummary:
-    """Read the headers of a file that `recognize` knew; what cannot be read is said in `problem`.
-
-    Args:
-        file: Seekable.
-        found: What it was recognized as.
-    """
+    """Read the headers of a seekable file that `recognize` has recognized; `problem` says what cannot be read."""
     try:
         return _read(file, found)
     except (NotZipError, ProtobufError, KeyError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -49,43 +108,44 @@ def read_contents(file: BinaryIO, found: Recognized) -> WeightsSummary:
 def _read(file: BinaryIO, found: Recognized) -> WeightsSummary:
     match found.kind:
         case WeightsFormat.STATE_DICT | WeightsFormat.PICKLED_MODULE:
-            return _saved(found)
+            return _read_saved(found)
         case WeightsFormat.TORCHSCRIPT if found.zip:
-            methods = torchscript.script_methods(found.zip)
-            return WeightsSummary(kind=found.kind, tensors=torchscript.script_tensors(found.zip), methods=methods)
+            methods = script_methods(found.zip)
+            return WeightsSummary(kind=found.kind, tensors=script_tensors(found.zip), methods=methods)
         case WeightsFormat.TORCH_EXPORT if found.zip:
-            return _exported(found.zip)
+            program = read_program(found.zip)
+            return WeightsSummary(
+                kind=found.kind,
+                tensors=program.tensors,
+                inputs=program.inputs,
+                outputs=program.outputs,
+                facts={"torch": program.torch_version} if program.torch_version else {},
+            )
         case WeightsFormat.AOTI_PACKAGE if found.zip:
-            return _package(found.zip)
+            return WeightsSummary(kind=found.kind, facts=_package_facts(found.zip))
         case WeightsFormat.ONNX:
-            return _onnx(file)
+            return _read_onnx(file)
+        case WeightsFormat.SAFETENSORS:
+            header = safetensors.read_header(file)
+            return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
         case WeightsFormat.ELF:
             return WeightsSummary(kind=found.kind, facts=library_facts(file))
-    reader = FORMATS[found.kind].reader
-    if reader is None:
-        return WeightsSummary(kind=found.kind)
-    header = reader.read_header(file)
-    return WeightsSummary(kind=found.kind, tensors=header.tensors, metadata=header.metadata)
+    return WeightsSummary(kind=found.kind)
 
 
-def _saved(found: Recognized) -> WeightsSummary:
-    saved = found.zip.pickle("data.pkl") if found.zip else legacy.saved_object(found.pickles)
-    tensors = tuple(placed_tensors(saved.root if saved else None))
+def _read_saved(found: Recognized) -> WeightsSummary:
+    saved = found.saved
+    root = saved.root if saved else None
     if found.zip:
-        tensors = tuple(in_folder(placed, "data/") for placed in tensors)
+        tensors = tuple(in_folder(placed, "data/") for placed in placed_tensors(root))
     else:
-        tensors = tuple(legacy.with_places(found.pickles, tensors))
-    problem = saved.problem if saved else None
-    return WeightsSummary(
-        kind=found.kind,
-        tensors=tensors,
-        facts=_shape(saved.root if saved else None),
-        problem=problem and f"its pickle is not read: {problem}",
-    )
+        tensors = tuple(place_legacy_tensors(found.pickles, placed_tensors(root)))
+    problem = f"its pickle is not read: {saved.problem}" if saved and saved.problem else None
+    return WeightsSummary(kind=found.kind, tensors=tensors, facts=_describe(root), problem=problem)
 
 
-def _shape(root: object) -> dict[str, str]:
-    """Tell what was saved, where it is more than tensors by name: a model's class, a checkpoint's keys."""
+def _describe(root: object) -> dict[str, str]:
+    """Return facts about a saved object that is more than tensors by name: a model's class, a checkpoint's keys."""
     if isinstance(root, PickledCall) and isinstance(root.function, Global) and root.function.path not in ALLOWED:
         return {"class": root.function.path}
     match root:
@@ -101,39 +161,24 @@ def _shape(root: object) -> dict[str, str]:
     return {"keys": ", ".join(keys[:_KEYS]) + (", …" if len(items) > _KEYS else "")}
 
 
-def _exported(file: TorchZip) -> WeightsSummary:
-    from marpack.weights.exported import read_program  # noqa: PLC0415 - a dozen types that few archives need
-
-    program = read_program(file)
-    facts = {"torch": program.torch_version} if program.torch_version else {}
-    return WeightsSummary(
-        kind=WeightsFormat.TORCH_EXPORT,
-        tensors=program.tensors,
-        inputs=program.inputs,
-        outputs=program.outputs,
-        facts=facts,
-    )
-
-
-def _package(file: TorchZip) -> WeightsSummary:
+def _package_facts(file: TorchZip) -> dict[str, str]:
     """Return an AOTInductor package's facts, as its compiler noted them beside the library."""
     name = next((name for name in file.members if name.endswith("_metadata.json")), None)
     if name is None:
-        return WeightsSummary(kind=WeightsFormat.AOTI_PACKAGE)
+        return {}
     with file.open(name) as member:
-        noted = msgspec.json.decode(member.read(1 << 20), type=dict[str, str])
-    facts = {key.removeprefix("AOTI_").lower().replace("_", " "): value for key, value in noted.items() if value}
-    return WeightsSummary(kind=WeightsFormat.AOTI_PACKAGE, facts=facts)
+        noted = msgspec.json.decode(member.read(_METADATA_LIMIT), type=dict[str, str])
+    return {key.removeprefix("AOTI_").lower().replace("_", " "): value for key, value in noted.items() if value}
 
 
-def _onnx(file: BinaryIO) -> WeightsSummary:
+def _read_onnx(file: BinaryIO) -> WeightsSummary:
     header = onnx.read_header(file)
     opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in header.opsets.items())
     facts = {"IR version": str(header.ir_version), "opsets": ", ".join(opsets), "nodes": f"{header.nodes:,}"}
     if header.producer:
         facts["producer"] = header.producer
     if header.external:
-        facts["external data"] = "some tensors lie in other files"
+        facts["external data"] = "some tensors are in other files"
     return WeightsSummary(
         kind=WeightsFormat.ONNX,
         tensors=header.tensors,

@@ -22,7 +22,7 @@ from marpack.weights.program_schema import (
     Strict,
     TreeSpec,
 )
-from marpack.weights.torch_zip import TorchZip
+from marpack.weights.torch_files import TorchZip
 from marpack.weights.zip_entries import NotZipError, ZipEntry
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from marpack.weights.bytestream import ByteStream, TruncatedError
-from marpack.weights.tensors import StoredTensor, Tensor, WeightsHeader
+from marpack.weights.tensors import ONNX_DTYPES, StoredTensor, Tensor, WeightsHeader
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # Field numbers of onnx.proto.
@@ -17,12 +17,6 @@ _MODEL = {
     _OPSET: BYTES, _METADATA: BYTES, 20: BYTES, 25: BYTES, 26: BYTES,
 }  # fmt: skip
 _NODE, _INITIALIZER, _INPUT, _OUTPUT = 1, 5, 11, 12
-_DTYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
-    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
-    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
-    23: "float4_e2m1", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2", 27: "float6_e2m3", 28: "float6_e3m2",
-}  # fmt: skip
 _NAME_LIMIT = 4096  # bytes
 _PART_LIMIT = 1_000_000  # of the graph: nodes, mostly
 _FIELD_LIMIT = 10_000  # of the model itself: local functions are its only long list
@@ -172,7 +166,7 @@ def _initializer(file: BinaryIO, field: ProtoField) -> tuple[StoredTensor, bool]
     """Return a TensorProto (dims 1, data type 2, name 8, raw data 9, data location 14), and whether it is external."""
     parts = list(_inside(file, field))
     dims = tuple(size for part in parts if part.number == 1 for size in _integers(file, part))
-    dtype = _DTYPES.get(_number(parts, 2), "undefined")
+    dtype = ONNX_DTYPES.get(_number(parts, 2), "undefined")
     tensor = Tensor(name=_text(file, parts, 8) or "", dtype=dtype, shape=dims)
     raw = next((part for part in parts if part.number == 9 and part.wire == BYTES), None)
     storage = (
@@ -205,7 +199,7 @@ def _port(file: BinaryIO, field: ProtoField) -> Port:
     tensor = list(_inside(file, kinds[0]))
     shape = next((part for part in tensor if part.number == 2), None)
     sizes = tuple(_size(file, part) for part in _inside(file, shape) if part.number == 1) if shape else None
-    return Port(name=name, dtype=_DTYPES.get(_number(tensor, 1)), shape=sizes)
+    return Port(name=name, dtype=ONNX_DTYPES.get(_number(tensor, 1)), shape=sizes)
 
 
 def _size(file: BinaryIO, field: ProtoField) -> int | str:

@@ -1,14 +1,17 @@
 """The pickle machine: one pickle, read to its STOP opcode by opcode, and nothing of it run."""
 
+import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
+from functools import partial
+from operator import methodcaller
 from struct import Struct
 from typing import Any, BinaryIO, ClassVar
 
 from msgspec.structs import asdict
 
-from marpack.weights import pickle_text as text
 from marpack.weights.bytestream import ByteStream, TruncatedError
 from marpack.weights.pickle_stream import (
     DTYPE,
@@ -42,6 +45,20 @@ _LATEST_PROTOCOL = 5
 _NO_FRAME = 1 << 65  # bytes: farther than any frame ends
 _1, _2, _4, _8 = Struct("B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|[^x]|$|x)", re.DOTALL)
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", "'": "'", '"': '"'}
+# What strtol or Python's int take in base 0, and what int takes in base 10
+_INTEGER = re.compile(
+    rb"\s*[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+|0[0-7_]*|[1-9](?:_?[0-9])*)\s*"
+)
+_PLACE = re.compile(rb"\s*([+-]?)0*([0-9](?:_?[0-9])*)\s*")
+_COUNTABLE = 18  # digits of numbers that are read; longer ones are of no interest
+
+_Decode = Callable[[bytes], object]
+_utf8: _Decode = methodcaller("decode", "utf-8", "surrogatepass")
+_latin: _Decode = methodcaller("decode", "latin-1")  # what Python 2 wrote: names and keys are ASCII
+_raw: _Decode = methodcaller("decode", "raw_unicode_escape")
+_signed: _Decode = partial(int.from_bytes, byteorder="little", signed=True)
 _BINARY = (bytes, bytearray)
 _FILES = frozenset([b"PK", *(b"\x80" + bytes([number]) for number in range(_LATEST_PROTOCOL + 1))])
 _FAILURES: dict[type[Exception], str] = {
@@ -100,6 +117,55 @@ def read_pickle(
         problem=problem,
         unfollowed=unfollowed,
     )
+
+
+def _read_integer(line: bytes) -> object:
+    """Return a number of INT or LONG, as far as C's unpickler or Python's reads it. Raises BrokenPickleError."""
+    if line in (b"00", b"01"):
+        return line == b"01"
+    text, end, _ = line.partition(b"\0")  # where C's stops
+    text = text.removesuffix(b"L")
+    if not _INTEGER.fullmatch(text) and (text or not end):
+        raise BrokenPickleError("invalid integer")
+    if text.isdigit() and text[:1] != b"0" and len(text) <= _COUNTABLE:
+        return int(text)
+    for base in (0, 8):  # negative, long, or in another base: C reads 017 as octal
+        with suppress(ValueError):
+            return int(text or b"0", base)
+    return Skipped(len(text))  # Python reads no more than 4,300 digits
+
+
+def _read_real(line: bytes) -> float:
+    """Return a number of FLOAT, as `_read_integer` does. Raises ValueError."""
+    return float(line.partition(b"\0")[0])
+
+
+def _read_place(line: bytes) -> int | bytes:
+    """Return a place in the memo, as GET and PUT write it: long ones as digits. Raises BrokenPickleError."""
+    found = _PLACE.fullmatch(line.partition(b"\0")[0])
+    if found is None:
+        raise BrokenPickleError("a place in the memo is not a number")
+    digits = found[2].replace(b"_", b"").lstrip(b"0")
+    if found[1] == b"-" and digits:
+        raise BrokenPickleError("a place in the memo is negative")
+    return int(digits or b"0") if len(digits) <= _COUNTABLE else digits
+
+
+def _unquote(line: bytes) -> str:
+    """Return a text written in quotes, with backslashes. Raises BrokenPickleError."""
+    line = line.strip()
+    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
+        raise BrokenPickleError("a quoted string has no quotes")
+    return _ESCAPE.sub(_unescape, line[1:-1].decode("latin-1"))
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    if code in ("", "x"):
+        raise BrokenPickleError("a quoted string ends in the middle of an escape")
+    if code[0] == "x":
+        return chr(int(code[1:], 16))
+    return chr(int(code, 8) & 0xFF) if code[0] in "01234567" else _LETTERS.get(code, f"\\{code}")
 
 
 class _Machine:
@@ -178,10 +244,10 @@ class _Machine:
     def push_number(self, layout: Struct) -> None:
         self.stack.append(self.number(layout))
 
-    def push_line(self, decode: text.Decode) -> None:
+    def push_line(self, decode: _Decode) -> None:
         self.stack.append(decode(self.line()))
 
-    def push_text(self, form: tuple[Struct, text.Decode]) -> None:
+    def push_text(self, form: tuple[Struct, _Decode]) -> None:
         layout, decode = form
         size, source = self.number(layout), self.source
         if size > 2 and decode in _BINARY and source.fill(2) and source.data[source.at : source.at + 2] in _FILES:
@@ -220,7 +286,7 @@ class _Machine:
 
     def key(self, layout: Struct | int) -> int | bytes:
         """Read a place in the memo: a line for 0."""
-        return self.number(layout) if isinstance(layout, Struct) else text.place(self.line())
+        return self.number(layout) if isinstance(layout, Struct) else _read_place(self.line())
 
     def put(self, layout: Struct | int) -> None:
         self.memo[self.key(layout)] = self.stack[-1]
@@ -385,11 +451,11 @@ class _Machine:
     OPCODES: ClassVar[dict[bytes, tuple[Callable[..., object], *tuple[object, ...]]]] = {
         b"N": (push,), b")": (push, ()), b"\x88": (push, True), b"\x89": (push, False), b"K": (push_number, _1),
         b"M": (push_number, _2), b"J": (push_number, Struct("<i")), b"G": (push_number, Struct(">d")),
-        b"I": (push_line, text.integer), b"L": (push_line, text.integer), b"F": (push_line, text.real),
-        b"S": (push_line, text.unquoted), b"V": (push_line, text.raw),
-        b"\x8a": (push_text, (_1, text.signed)), b"\x8b": (push_text, (_4, text.signed)),
-        b"U": (push_text, (_1, text.latin)), b"T": (push_text, (_4, text.latin)), b"\x8c": (push_text, (_1, text.utf8)),
-        b"X": (push_text, (_4, text.utf8)), b"\x8d": (push_text, (_8, text.utf8)), b"C": (push_text, (_1, bytes)),
+        b"I": (push_line, _read_integer), b"L": (push_line, _read_integer), b"F": (push_line, _read_real),
+        b"S": (push_line, _unquote), b"V": (push_line, _raw),
+        b"\x8a": (push_text, (_1, _signed)), b"\x8b": (push_text, (_4, _signed)),
+        b"U": (push_text, (_1, _latin)), b"T": (push_text, (_4, _latin)), b"\x8c": (push_text, (_1, _utf8)),
+        b"X": (push_text, (_4, _utf8)), b"\x8d": (push_text, (_8, _utf8)), b"C": (push_text, (_1, bytes)),
         b"B": (push_text, (_4, bytes)), b"\x8e": (push_text, (_8, bytes)), b"\x96": (push_text, (_8, bytearray)),
         b"(": (mark,), b"0": (pop,), b"1": (popped,), b"2": (duplicate,), b"\x94": (memoize,),
         b"p": (put, 0), b"q": (put, _1), b"r": (put, _4), b"g": (get, 0), b"h": (get, _1), b"j": (get, _4),

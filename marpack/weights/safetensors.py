@@ -5,16 +5,10 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta, Struct
 
-from marpack.weights.tensors import StoredTensor, Tensor, WeightsHeader
+from marpack.weights.tensors import SAFETENSORS_DTYPES, StoredTensor, Tensor, WeightsHeader
 
 _HEADER_LIMIT = 100_000_000  # bytes, the format's own
 _LONGEST = 16 * 1024 * 1024  # bytes that are read: a header of 100,000 tensors has about eight million
-_DTYPES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
-    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
-}  # fmt: skip
 _Natural = Annotated[int, Meta(ge=0)]
 
 
@@ -69,7 +63,7 @@ def _placed(name: str, item: _Described, base: int) -> StoredTensor:
         stride.append(step)
         step *= size
     return StoredTensor(
-        tensor=Tensor(name=name, dtype=_DTYPES.get(item.dtype, item.dtype.lower()), shape=item.shape),
+        tensor=Tensor(name=name, dtype=SAFETENSORS_DTYPES.get(item.dtype, item.dtype.lower()), shape=item.shape),
         storage=name,
         storage_bytes=max(0, end - start),
         offset=base + start,

@@ -1,4 +1,4 @@
-"""The tensors that a pickle of torch's describes: names, shapes, dtypes and the storages they lie in."""
+"""Tensors of weights files: dtypes, names, shapes and storages, and those that torch's pickles describe."""
 
 from collections.abc import Iterator
 from math import prod
@@ -8,23 +8,48 @@ from msgspec.structs import replace
 
 from marpack.weights.pickle_stream import Global, Persistent, PickledCall, PickledDict
 
-# Bytes per element, by the name torch prints after "torch."
-ITEM_SIZES = {
-    **dict.fromkeys(("bool", "uint8", "int8", "quint8", "qint8", "quint4x2", "quint2x4"), 1),
-    **dict.fromkeys(("bits8", "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2", "float8_e8m0fnu"), 1),
-    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), 1),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16", "bits16"), 2),
-    **dict.fromkeys(("int32", "uint32", "float32", "qint32", "complex32"), 4),
-    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
-    "complex128": 16,
+# By the name that torch prints after "torch.": bytes per element, and the dtype in torch's storage classes, in
+# safetensors, in ONNX (its number in onnx.proto) and in torch.export (its number in torch/_export/serde/schema.py).
+_DTYPES: dict[str, tuple[int, str | None, str | None, int | None, int | None]] = {
+    "bool": (1, "Bool", "BOOL", 9, 12),
+    "uint8": (1, "Byte", "U8", 2, 1),
+    "int8": (1, "Char", "I8", 3, 2),
+    "uint16": (2, None, "U16", 4, 28),
+    "int16": (2, "Short", "I16", 5, 3),
+    "uint32": (4, None, "U32", 12, 34),
+    "int32": (4, "Int", "I32", 6, 4),
+    "uint64": (8, None, "U64", 13, 35),
+    "int64": (8, "Long", "I64", 7, 5),
+    "float16": (2, "Half", "F16", 10, 6),
+    "bfloat16": (2, "BFloat16", "BF16", 16, 13),
+    "float32": (4, "Float", "F32", 1, 7),
+    "float64": (8, "Double", "F64", 11, 8),
+    "complex32": (4, None, None, None, 9),
+    "complex64": (8, "ComplexFloat", "C64", 14, 10),
+    "complex128": (16, "ComplexDouble", None, 15, 11),
+    "float8_e4m3fn": (1, None, "F8_E4M3", 17, 29),
+    "float8_e4m3fnuz": (1, None, "F8_E4M3FNUZ", 18, 31),
+    "float8_e5m2": (1, None, "F8_E5M2", 19, 30),
+    "float8_e5m2fnuz": (1, None, "F8_E5M2FNUZ", 20, 32),
+    "float8_e8m0fnu": (1, None, "F8_E8M0", 24, 33),
+    "qint8": (1, "QInt8", None, None, None),
+    "qint32": (4, "QInt32", None, None, None),
+    "quint8": (1, "QUInt8", None, None, None),
+    "quint4x2": (1, "QUInt4x2", None, None, None),
+    "quint2x4": (1, "QUInt2x4", None, None, None),
 }
-_STORAGE_DTYPES = {
-    "Bool": "bool", "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64",
-    "Half": "float16", "BFloat16": "bfloat16", "Float": "float32", "Double": "float64",
-    "ComplexFloat": "complex64", "ComplexDouble": "complex128",
-    "QInt8": "qint8", "QInt32": "qint32", "QUInt8": "quint8", "QUInt4x2": "quint4x2", "QUInt2x4": "quint2x4",
-    "Untyped": "uint8",
+ITEM_SIZES = {
+    **{name: row[0] for name, row in _DTYPES.items()},
+    **dict.fromkeys(("bits8", "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2"), 1),
+    "bits16": 2,
+}
+_STORAGE_DTYPES = {row[1]: name for name, row in _DTYPES.items()} | {"Untyped": "uint8"}
+SAFETENSORS_DTYPES = {row[2]: name for name, row in _DTYPES.items()}
+ONNX_DTYPES = {row[3]: name for name, row in _DTYPES.items()} | {
+    8: "string", 21: "uint4", 22: "int4", 23: "float4_e2m1", 25: "uint2", 26: "int2", 27: "float6_e2m3",
+    28: "float6_e3m2",
 }  # fmt: skip
+EXPORT_DTYPES = {row[4]: name for name, row in _DTYPES.items()}
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")  # where an nn.Module keeps what has names
 _WRAPPERS = {
     "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch.nn.parameter.Parameter",

@@ -9,8 +9,7 @@ from fuzz.unpicklers import EXTENSIONS, Event, Load, Variant, load_all
 
 from marpack.inspection.pickles import PickleVerdict, judge
 from marpack.weights.pickle_machine import read_pickle
-from marpack.weights.pickle_stream import Global, Stream
-from marpack.weights.weights_only import INERT
+from marpack.weights.pickle_stream import INERT, Global, Stream
 
 VARIANTS = [
     Variant(in_c=True, encoding="ASCII", has_buffers=False, kinds=0),

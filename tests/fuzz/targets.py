@@ -26,8 +26,7 @@ from marpack.project.planning import plan_project
 from marpack.protocol.messages import Predict
 from marpack.protocol.targets import Target
 from marpack.runner.replay import check_requests, recorded_inputs
-from marpack.weights.contents import read_contents
-from marpack.weights.detect import recognize
+from marpack.weights.contents import read_contents, recognize
 
 Changes = list[Change | Copy]
 

@@ -88,7 +88,7 @@ class PlantedError(Exception):
         ("archives", "marpack.archive.manifest.ManifestError"),
         ("project files", "marpack.project.load.ProjectError"),
         ("request lines", "marpack.torchserve.frontend.forms.FormError"),
-        ("pickles", "marpack.weights.pickle_text.BrokenPickleError"),
+        ("pickles", "marpack.weights.pickle_machine.BrokenPickleError"),
         ("weight headers", "marpack.weights.zip_entries.NotZipError"),
     ],
 )

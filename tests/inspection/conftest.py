@@ -11,7 +11,7 @@ from lazy import torch
 
 from marpack.inspection.nested_files import NestedScan
 from marpack.inspection.pickles import PickleScan, scan_of
-from marpack.weights.detect import recognize
+from marpack.weights.contents import recognize
 
 
 @pytest.fixture(scope="session")

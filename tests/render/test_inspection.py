@@ -25,7 +25,7 @@ from marpack.render.inspection import SAFE_COVERS, inspection_lines, member_tree
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
 from marpack.weights.programs import Program, ProgramKind
-from marpack.weights.torchscript import ScriptMethod
+from marpack.weights.torch_files import ScriptMethod
 
 TRUST = PickleVerdict.NEEDS_TRUST
 

@@ -16,7 +16,7 @@ from weights.exports import Change, changed, members_of, with_guard, with_node, 
 from marpack.weights import exported_scan
 from marpack.weights.exported_scan import ExportedScan, scan_exported
 from marpack.weights.pickle_machine import OpcodeBudget
-from marpack.weights.torch_zip import TorchZip
+from marpack.weights.torch_files import TorchZip
 
 
 def scan(path: Path, **options: Any) -> ExportedScan:

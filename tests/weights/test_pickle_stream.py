@@ -1,9 +1,11 @@
 """Laws of reading pickles, on whatever torch and pickle write."""
 
 import collections
+import inspect
 import io
 import pickle
 import pickletools
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 
 from marpack.weights.pickle_machine import OPCODES, Arrays, OpcodeBudget, read_pickle
 from marpack.weights.pickle_stream import (
+    ALLOWED,
+    WEIGHTS_ONLY_OPCODES,
     WRAPPER,
     Global,
     Persistent,
@@ -23,9 +27,10 @@ from marpack.weights.pickle_stream import (
     Skipped,
     UnfollowedPickleError,
     array_bytes,
+    disallowed,
+    loads_weights_only,
 )
-from marpack.weights.torch_zip import TorchZip
-from marpack.weights.weights_only import disallowed, loads_weights_only
+from marpack.weights.torch_files import TorchZip
 
 # Empty bytes are pickled as a call of builtins.bytes, which torch refuses, and so it is said.
 PLAIN = st.one_of(
@@ -373,14 +378,14 @@ def test_values_keep_their_shape() -> None:
         (b"0", "MARK is missing"),
         (b"R", "stack runs empty"),
         (b"h\x05.", "never kept"),
-        (b"I1x\n.", "a number is none"),
+        (b"I1x\n.", "invalid integer"),
         (b"K\x01K\x02R.", "not a function"),
         (b"K\x01K\x02\x93.", "not text"),
         (b"c\xff\nb\n.", "cannot be read"),
         (b"p1\n", "stack runs empty"),
         (b"Np-1\n", "negative"),
-        (b"Npx\n", "no number"),
-        (b"g\n", "no number"),
+        (b"Npx\n", "not a number"),
+        (b"g\n", "not a number"),
         (b"F1.5x\n", "cannot be read"),
         (b"S'a\\'\n.", "in the middle of an escape"),
         (b"S'\\x4'\n.", "in the middle of an escape"),
@@ -497,3 +502,14 @@ def test_a_deep_structure_is_no_recursion() -> None:
 
     assert stream.problem is None
     assert list(placed_tensors(stream.root)) == []
+
+
+def test_the_allow_list_is_torchs_own() -> None:
+    assert set(torch._weights_only_unpickler._get_allowed_globals()) == ALLOWED
+
+
+def test_the_opcodes_are_those_that_torchs_unpickler_knows() -> None:
+    source = inspect.getsource(torch._weights_only_unpickler.Unpickler)
+    names = set(re.findall(r"\b([A-Z][A-Z_0-9]+)\[0\]", source))
+
+    assert {getattr(pickle, name)[0] for name in names} == WEIGHTS_ONLY_OPCODES

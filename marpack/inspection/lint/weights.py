@@ -12,8 +12,7 @@ from marpack.inspection.lint.files import Module
 from marpack.inspection.lint.model_loading import LintContext, check_keys_of_state, lighter
 from marpack.inspection.lint.source import walk
 from marpack.protocol.targets import Target
-from marpack.weights import legacy
-from marpack.weights.detect import Recognized, recognize
+from marpack.weights.contents import Recognized, recognize
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
 from marpack.weights.pickle_stream import PickledCall, PickledDict
 from marpack.weights.zip_entries import NotZipError
@@ -97,23 +96,6 @@ ONNX_RUNTIME = Code(
     "List onnxruntime in requirements.txt, or use a server image that has it.",
 )
 
-_OWN_CODE = "leave the model file out (--model-file, model_file): {0} brings its own code; or save model.state_dict()"
-_STATE_DICT = "torch.save(model.state_dict(), path)"
-_INSTEAD = {  # with a model file, and without
-    True: {
-        WeightsFormat.TORCHSCRIPT: _OWN_CODE.format("TorchScript"),
-        WeightsFormat.ONNX: _OWN_CODE.format("ONNX"),
-        **dict.fromkeys((WeightsFormat.TORCH_EXPORT, WeightsFormat.AOTI_PACKAGE, WeightsFormat.ELF), _STATE_DICT),
-        WeightsFormat.SAFETENSORS: f"{_STATE_DICT}, or build with target: marpack",
-    },
-    False: {
-        WeightsFormat.TORCHSCRIPT: "name the file .pt",
-        WeightsFormat.ONNX: "name the file .onnx",
-        WeightsFormat.ELF: "name the file .so",
-        WeightsFormat.TORCH_EXPORT: "save TorchScript: torch.jit.trace(model, example).save(path); or target: marpack",
-        WeightsFormat.AOTI_PACKAGE: "save TorchScript: torch.jit.trace(model, example).save(path); or target: marpack",
-    },
-}
 _TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 # Of files whose names say that they are of a format that is known.
 _FAMILIAR = {suffix for kind, row in FORMATS.items() if kind is not WeightsFormat.UNKNOWN for suffix in row.suffixes}
@@ -125,11 +107,8 @@ def _is_mapping(found: Recognized) -> bool:
 
 
 def _root(found: Recognized) -> object:
-    if found.zip is None:
-        saved = legacy.saved_object(found.pickles)
-        return saved.root if saved else None
     try:
-        return found.zip.pickle("data.pkl").root
+        return found.saved.root if found.saved else None
     except (KeyError, NotZipError):
         return None
 
@@ -206,10 +185,10 @@ class WeightsCheck:
         if self._lenient and kind is WeightsFormat.PICKLED_MODULE:
             yield PICKLED.warning("it is a whole pickled model, which is loaded only on trust", self._name)
         elif self._eager:
-            if row.state is None if self._lenient else kind is not WeightsFormat.STATE_DICT:
+            if not row.is_state if self._lenient else kind is not WeightsFormat.STATE_DICT:
                 yield self._misfit(kind, "a state_dict for the model file", self._as_state(kind))
         elif self._lenient:
-            if row.model is None:
+            if not row.is_model:
                 yield self._misfit(kind, "a whole model", self._loader.severity)
         elif suffix in SERVED:
             yield from self._by_suffix(kind, SERVED[suffix])
@@ -217,7 +196,7 @@ class WeightsCheck:
             yield self._misfit(kind, "TorchScript in a .pt file", self._loader.severity)
         else:
             message = f"the server has no loader for '{suffix}' files: 'No model weights could be loaded'"
-            yield SUFFIX.weigh(self._loader.severity, message, self._name, _INSTEAD[False].get(kind))
+            yield SUFFIX.weigh(self._loader.severity, message, self._name, row.as_model)
 
     def _odd_mapping(self) -> Finding:
         """Judge a state_dict with other objects in it, which older versions of torch load."""
@@ -261,7 +240,7 @@ class WeightsCheck:
         row = FORMATS[kind]
         if row.needs_class and not self._eager:
             return NEED_MODEL_FILE.weigh(severity, f"it is {row.title}, and there is no model file", self._name)
-        hint = _INSTEAD[self._eager].get(kind)
+        hint = row.as_state if self._eager else row.as_model
         return CONTENT.weigh(severity, f"it is {row.title}; {needed} is needed", self._name, hint)
 
     def _check_state(self, found: Recognized) -> Iterator[Finding]:

@@ -23,8 +23,7 @@ from marpack.project.planning import local_modules
 from marpack.project.schema import FILE_NAME
 from marpack.torchserve.labels import LABELS_NAME
 from marpack.torchserve.stock import HandlerName
-from marpack.weights.contents import WeightsSummary, read_contents
-from marpack.weights.detect import recognize
+from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 
 VOCABULARY = "source_vocab.pt"

@@ -83,7 +83,7 @@ def serve(
     """Return how weights are served; None is for a model file and a target that are to be found."""
     if weights is None or weights.kind is WeightsFormat.UNKNOWN:
         return ServedWeights(weights=weights.name if weights else None, model_file=model_file, target=target)
-    fitting = model_files_for(folder, found, weights) if FORMATS[weights.kind].state and model_file is None else ()
+    fitting = model_files_for(folder, found, weights) if FORMATS[weights.kind].is_state and model_file is None else ()
     served = ServedWeights(
         weights=weights.name, kind=weights.kind, model_file=model_file or next(iter(fitting), None), target=target
     )
@@ -141,7 +141,7 @@ def _for_loader(weights: Weights, model_file: str | None) -> Iterator[Finding]:
     row, path = FORMATS[weights.kind], PurePosixPath(weights.name)
     if model_file:
         return
-    if row.state:
+    if row.is_state:
         message = f"{weights.name} is {row.title}, and there is no model file: nobody can load tensors alone"
         hint = "put the file with the model's class here, and: marpack init --force --model-file FILE"
         yield _finding("no-model-file", message, hint)

@@ -11,36 +11,14 @@ from pathlib import Path
 
 from marpack.errors import MarpackError
 from marpack.protocol.diagnostics import attempt, note
-from marpack.weights.detect import detect
+from marpack.weights.contents import detect
 from marpack.weights.kind import FORMATS, SERVED, WeightsFormat
-from marpack.weights.torch_zip import TorchZip
+from marpack.weights.torch_files import TorchZip
 from marpack.weights.zip_entries import NotZipError
 
 _SUFFIXES = (".py", ".json", ".cpp")
 _CODE = ("code/", "models/", "serialized_exported_program.json", "data/aotinductor/")  # what names operators
 _CALLS = re.compile(rb"\bops\.torchvision\.|\btorchvision::")  # and not the mere name of a class's module
-_AS_TORCHSCRIPT = {
-    WeightsFormat.STATE_DICT: (
-        "add the model's class as model_file, or save TorchScript: torch.jit.trace(model, x).save(path)"
-    ),
-    WeightsFormat.PICKLED_MODULE: "save TorchScript, or model.state_dict() with the model's class as model_file",
-    WeightsFormat.SAFETENSORS: "add the model's class as model_file, and save model.state_dict() with torch.save",
-    WeightsFormat.ONNX: "name the file .onnx",
-    WeightsFormat.TORCH_EXPORT: "save TorchScript, or set target: marpack, which runs torch.export programs",
-    WeightsFormat.AOTI_PACKAGE: "save TorchScript, or set target: marpack, which runs AOTInductor packages",
-    WeightsFormat.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
-}
-_AS_STATE_DICT = {
-    WeightsFormat.TORCHSCRIPT: "TorchScript brings its own code: drop model_file (--model-file)",
-    WeightsFormat.PICKLED_MODULE: "save model.state_dict(), not the model",
-    WeightsFormat.SAFETENSORS: (
-        "save model.state_dict() with torch.save, or set target: marpack, which reads safetensors"
-    ),
-    WeightsFormat.ONNX: "ONNX brings its own code: drop model_file",
-    WeightsFormat.TORCH_EXPORT: "save model.state_dict(), not the exported program",
-    WeightsFormat.AOTI_PACKAGE: "save model.state_dict(), not the compiled package",
-    WeightsFormat.ELF: "save model.state_dict(), not the compiled library",
-}
 _OWN_LOADERS = {  # what an author calls: what it does not take, and what does
     ("torch.jit._serialization", "load"): {
         WeightsFormat.STATE_DICT: "build the model in your handler, and model.load_state_dict(torch.load(path))",
@@ -53,14 +31,6 @@ _OWN_LOADERS = {  # what an author calls: what it does not take, and what does
     },
 }
 _BY_SUFFIX = {**SERVED, ".pth": WeightsFormat.TORCHSCRIPT}  # which authors call so, and the server does not know
-_WAYS = {WeightsFormat.TORCHSCRIPT: _AS_TORCHSCRIPT, WeightsFormat.STATE_DICT: _AS_STATE_DICT}
-_NO_LOADER = {
-    WeightsFormat.TORCHSCRIPT: "name the file .pt",
-    WeightsFormat.STATE_DICT: "add the model's class as model_file",
-    WeightsFormat.PICKLED_MODULE: "save TorchScript as .pt, or model.state_dict() with the model's class as model_file",
-    WeightsFormat.ONNX: "name the file .onnx",
-    WeightsFormat.ELF: "name the file .so and add pt2: {export: {aot_compile: true}} to the config",
-}
 _OTHERWISE = "save TorchScript as .pt, load it in your handler's own initialize, or set target: marpack"
 _DAMAGED = "is it whole? compare its size and digest with the file it was copied from"
 
@@ -98,7 +68,9 @@ def kind_of(path: Path) -> WeightsFormat:
 
 def hint_without_loader(path: Path) -> str:
     """Return what to do about weights that the server has no loader for."""
-    return _NO_LOADER.get(kind_of(path), _OTHERWISE) if path.is_file() else "pack the weights with the archive"
+    if not path.is_file():
+        return "pack the weights with the archive"
+    return FORMATS[kind_of(path)].as_model or _OTHERWISE
 
 
 def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
@@ -120,9 +92,10 @@ def note_cause(weights: str | None, model_file: str, error: Exception) -> None:
     noted = kind is WeightsFormat.PICKLED_MODULE and isinstance(error, pickle.UnpicklingError)  # with its globals
     if wanted is None or kind is wanted or noted:
         return
+    hints = {WeightsFormat.TORCHSCRIPT: FORMATS[kind].as_model, WeightsFormat.STATE_DICT: FORMATS[kind].as_state}
     otherwise = _DAMAGED if kind is WeightsFormat.UNKNOWN else f"save it as {wanted}, or name it by its format"
     message = f"the format of {path.name} ({path.stat().st_size} bytes) is {kind}, and its use here needs {wanted}"
-    note("weights-format", message, stage="initialize", hint=_WAYS.get(wanted, {}).get(kind, otherwise))
+    note("weights-format", message, stage="initialize", hint=hints.get(wanted) or otherwise)
 
 
 def note_own_load(error: Exception) -> None:

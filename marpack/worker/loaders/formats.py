@@ -23,7 +23,7 @@ from marpack.protocol.diagnostics import Explained, note
 from marpack.weights.exported_scan import scan_exported
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.pickle_machine import OpcodeBudget
-from marpack.weights.torch_zip import TorchZip
+from marpack.weights.torch_files import TorchZip
 from marpack.worker.loaders import onnx
 
 _ZIP = b"PK\x03\x04"

@@ -12,7 +12,7 @@ from marpack.weights.contents import WeightsSummary
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
 from marpack.weights.tensors import StoredTensor, Tensor
-from marpack.weights.torchscript import ScriptMethod
+from marpack.weights.torch_files import ScriptMethod
 
 Shape = tuple[int | str, ...]
 CONV, GRAY, LINEAR, BIAS = (2, 3, 5, 5), (2, 1, 5, 5), (7, 13), (7,)

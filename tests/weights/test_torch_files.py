@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from marpack.weights import exported
-from marpack.weights.contents import WeightsSummary, read_contents
-from marpack.weights.detect import recognize
-from marpack.weights.exported import library_facts, read_program
+from marpack.weights import torch_files
+from marpack.weights.contents import WeightsSummary, read_contents, recognize
 from marpack.weights.kind import WeightsFormat
 from marpack.weights.onnx import Port
-from marpack.weights.torch_zip import TorchZip
+from marpack.weights.torch_files import TorchZip, library_facts, read_program
 
 
 def zipped(members: dict[str, Any]) -> io.BytesIO:
@@ -101,9 +99,9 @@ def test_a_description_is_read_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> 
     file = TorchZip.read(program({"x": meta()}, [{"as_tensor": {"name": "x"}}]))
     size = file.members["models/model.json"].size
 
-    monkeypatch.setattr(exported, "_JSON_LIMIT", size)
+    monkeypatch.setattr(torch_files, "_JSON_LIMIT", size)
     assert read_program(file).inputs
-    monkeypatch.setattr(exported, "_JSON_LIMIT", size - 1)
+    monkeypatch.setattr(torch_files, "_JSON_LIMIT", size - 1)
     assert not read_program(file).inputs
 
 
