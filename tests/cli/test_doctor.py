@@ -61,7 +61,7 @@ def test_what_it_does_not_take(marpack, words):
 
 MISSING = (
     *("msgspec", "numpy", "torch", "yaml", "jinja2", "rich", "packaging", "platformdirs", "psutil", "fsspec", "PIL"),
-    *("picklescan", "safetensors", "onnxruntime", "isal"),
+    *("safetensors", "onnxruntime", "isal"),
 )
 WITHOUT = """
 import sys

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import picklescan.scanner
 import pytest
 import torch
 from inspection.opcodes import Ops, call, push, ref
@@ -282,6 +283,15 @@ def test_a_bad_call_in_a_torch_file_is_dangerous(legacy: bool, scan: Scan, saved
     assert scan(content).verdict is PickleVerdict.DANGEROUS
 
 
+def test_each_name_that_picklescan_lists_is_dangerous(scan: Scan) -> None:
+    listed = picklescan.scanner._unsafe_globals
+    for module, names in listed.items():
+        each = ["x"] if names == "*" else [names] if isinstance(names, str) else sorted(names)
+        for name in (name for name in each if module != "uuid"):  # our allow-list has UUID and SafeUUID
+            found = scan(f"c{module}\n{name}\n)R.".encode())
+            assert found.verdict is PickleVerdict.DANGEROUS, (module, name)
+
+
 ID = b"\x8c\x02id\x85R."  # a call with the argument "id", then STOP
 
 
@@ -364,7 +374,7 @@ TRICKS = {
     + text("system")
     + b"\x93.",
     "only imported": b"cposix\nsystem\n.",
-    "picklescan's list": b"cuuid\n_get_command_stdout\n(S'id'\ntR.",
+    "a name that picklescan lists": b"cuuid\n_get_command_stdout\n(S'id'\ntR.",
 }
 
 

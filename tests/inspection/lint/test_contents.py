@@ -18,6 +18,7 @@ from inspection.lint.weights_files import weights
 
 from marpack.archive.index import Vendored, VendoredPackage
 from marpack.inspection.lint.linting import lint
+from marpack.weights.kind import FORMATS, WeightsFormat
 
 
 def test_packages_that_it_brings_along_are_passed_over_but_nothing_that_the_manifest_names():
@@ -67,7 +68,6 @@ def test_says_what_is_wrong(case, sentence):
 
 
 BUILD = "list {} in a requirements.txt, named by requirements: or --requirements-file"
-OUT = "(--model-file, model_file): TorchScript brings its own code; or save model.state_dict()"
 HINTS = [
     (configured("spelling", "batch_size: 1\n"), "did you mean batchSize?"),
     (configured("torchrun", "torchrun: {nproc_per_node: 2}\n"), "did you mean nproc-per-node?"),
@@ -78,7 +78,7 @@ HINTS = [
     (imports("server", "from ts.context import Contex"), "did you mean Context?"),
     (
         Case("script", {"handler.py": BASE, "model.py": NET, "model.pt": weights("script")}, model=EAGER),
-        f"leave the model file out {OUT}",
+        FORMATS[WeightsFormat.TORCHSCRIPT].as_state,
     ),
     (Case("suffix", {"handler.py": BASE, "model.pt": weights("onnx")}, model=SERIALIZED), "name the file .onnx"),
     (
