@@ -1,4 +1,4 @@
-"""The model, loaded once, and the answers it gives: the server's `predict`, failure by failure (contract §2 and §5)."""
+"""Responses to batches: the server's `predict`, failure by failure (contract §2 and §5)."""
 
 import asyncio
 import copy
@@ -34,29 +34,37 @@ from marpack.torchserve.response import (
 from marpack.torchserve.streaming import ChunkSocket, assemble, is_final
 from marpack.torchserve.ts.entry_point import HandlerEntry
 from marpack.torchserve.ts_util import PredictionException
-from marpack.worker.remedies import hint_in_request, note_gap
+from marpack.worker.hints import note_labels_gap
 from marpack.worker.stages import StageClock
 from marpack.worker.trouble import flatten, last_words
 
+_NO_IDLE_TIME = Trouble(
+    kind="no-idle-time",
+    stage="handle",
+    message="with sequenceBatching the server needs to know how long a sequence may be idle",
+    hint="set sequenceMaxIdleMSec: 60000 (or another time in ms) in the model config",
+)
+_FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
+
 
 class RowsTaken(WorkerDeath):
-    """The handler took rows from its data, and what it returned has no answer for them."""
+    """The handler removed rows from its data, and returned too few items."""
 
     kind = "rows-taken"
     hint = "leave `data` as it is, and return one item per row that it had"
 
 
 class ServiceMode(Struct, frozen=True, kw_only=True):
-    """How the model config wants requests answered."""
+    """The settings of the model config that change how requests get responses."""
 
     asynchronous: bool = False  # what the handler returns is awaited
     loses_answers: bool = False  # a request is forgotten, as by the server, where a worker that awaits would die
-    continuous: bool = False  # requests whose answers are not finished come again
-    sequences: Sequences | None = None  # what is done about requests of no sequence, under sequenceBatching
+    continuous: bool = False  # requests whose responses are not finished come again
+    sequences: Sequences | None = None  # under sequenceBatching, requests without a sequence are refused
 
 
 class InferenceService:
-    """Answers batches through one initialised handler."""
+    """Responds to batches through one initialised handler."""
 
     def __init__(
         self,
@@ -67,14 +75,14 @@ class InferenceService:
         *,
         max_response_size: int = MAX_BODY,
     ) -> None:
-        """Take what answers, and how.
+        """Initialize the service.
 
         Args:
             entry: What the handler's file offers.
             context: Of the worker.
             handle: The entry point, in its envelope if there is one.
-            mode: What the model config says of it.
-            max_response_size: Bytes of one answer; what has more ends the worker, as on the server.
+            mode: The settings of the model config.
+            max_response_size: Bytes of one response; a longer one ends the worker, as on the server.
 
         """
         self._context = context
@@ -87,12 +95,12 @@ class InferenceService:
         self._instance = entry.instance
         self._decode = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
         self._troubles: list[Trouble] = []
-        self._out_of_step = False  # the frontend takes what was returned last for the answer to the next request
-        self.on_failure: Callable[[BaseException], None] | None = None  # sees what the handler raised, first
-        self.take_lines: Callable[[], tuple[str, ...]] = tuple  # returns the metrics of the batch that nobody wrote
+        self._out_of_step = False  # the frontend takes what was returned last for the response to the next request
+        self.on_failure: Callable[[BaseException], None] | None = None  # gets the handler's exception, first
+        self.take_lines: Callable[[], tuple[str, ...]] = tuple  # returns the batch's metrics that are not yet written
 
     def predict(self, requests: tuple[Request, ...], send: Callable[[ResponseChunk], None]) -> Answered:
-        """Answer one batch; never raises an `Exception` of the handler's.
+        """Respond to one batch; never raises an `Exception` of the handler's.
 
         Raises:
             WorkerDeath: where the real worker would die, its exception flattened to `trouble`.
@@ -111,25 +119,24 @@ class InferenceService:
         if socket.sent or any(answer.headers for answer in answers):
             answers = tuple([assemble(socket.sent, index, answer) for index, answer in enumerate(answers)])
             self._out_of_step = any(is_final(answer) for piece in socket.sent for answer in piece.responses.values())
+        troubles, self._troubles = self._troubles, []
         stages = self._clock.take() | drain_timings() | {"handle": milliseconds_since(start)}
         return Answered(
             responses=answers,
             stages=stages,
-            troubles=(*self._taken(), *diagnostics.drain_notes()),
+            troubles=(*troubles, *diagnostics.drain_notes()),
             outputs=diagnostics.drain_outputs(),
             metrics=self.take_lines(),
         )
 
     def _turn(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
-        if self.mode.asynchronous:
-            return self._turn_apart(requests, socket)
-        return self._answers(self._receive(requests, self._context, socket), self._context)
+        """Call the handler once.
 
-    def _turn_apart(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
-        """Answer under asyncCommunication: each batch is a task of its own, with a copy of the context.
-
-        Where the worker would die of an answer, only the task does, and nothing tells the frontend.
+        Under asyncCommunication each batch is a task of its own, with a copy of the context: where the worker would
+        die of a response, only the task does, and the frontend is not notified.
         """
+        if not self.mode.asynchronous:
+            return self._answers(self._receive(requests, self._context, socket), self._context)
         try:
             context = copy.deepcopy(self._context)
             return self._answers(self._receive(requests, context, socket), context)
@@ -138,10 +145,15 @@ class InferenceService:
         except BaseException as error:  # whatever ends a task, its requests are forgotten
             if not self.mode.loses_answers:
                 raise
-            return self._lost(error, len(requests))
+            if self.on_failure is not None:
+                self.on_failure(error)
+            trouble = last_words(error, self._model_dir, stage=self._clock.failed or "handle")
+            self._troubles.append(replace(trouble, notes=(*trouble.notes, _FORGOTTEN)))
+            why = "asyncCommunication forgets a request whose task fails"
+            return tuple(no_answer(why) for _ in requests)
 
     def _turns(self, requests: tuple[Request, ...], socket: ChunkSocket) -> tuple[Response, ...]:
-        """Call the handler again for the requests it has not finished: each answer but the last is one piece.
+        """Call the handler again for the requests it has not finished: each response but the last is one piece.
 
         From its second turn on a request has its id and headers, and no content: `{}`.
         """
@@ -159,10 +171,6 @@ class InferenceService:
             waiting = {place: replace(waiting[place], parts=()) for place in unfinished}
         return tuple(last[place] for place in range(len(requests)))
 
-    def _taken(self) -> list[Trouble]:
-        taken, self._troubles = self._troubles, []
-        return taken
-
     def _receive(self, requests: tuple[Request, ...], context: Context, socket: ChunkSocket) -> list[Row]:
         context.request_ids = {index: request.id for index, request in enumerate(requests)}
         context.request_processor = [processor_of(request) for request in requests]
@@ -175,10 +183,13 @@ class InferenceService:
         return [row_of(request, decode=self._decode) for request in requests]
 
     def _answers(self, rows: list[Row], context: Context) -> tuple[Response, ...]:
-        count = len(rows)  # of requests: the handler may take from its rows, or add
+        count = len(rows)  # of requests: the handler may remove rows, or add some
         start = time.perf_counter()
         try:
-            returned = self._call(rows, context)
+            if self.mode.asynchronous:  # a value that cannot be awaited fails the prediction, as on the server
+                returned = _event_loop().run_until_complete(_await(self._handle, rows, context))
+            else:
+                returned = self._handle(rows, context)
         except MemoryError as error:
             return self._failed(error, count, rows, 507, "Out of resources")
         except PredictionException as error:
@@ -187,40 +198,69 @@ class InferenceService:
             if "CUDA" in str(error):  # an exception whose text raises kills the real worker, and ours
                 return self._failed(error, count, rows, 507, "Out of resources")
             return self._failed(error, count, rows, 503, "Prediction failed")
+        return self._judge(returned, rows, count, start, context)
+
+    def _judge(
+        self,
+        returned: Any,  # Any: the author's
+        rows: list[Row],
+        count: int,
+        start: float,
+        context: Context,
+    ) -> tuple[Response, ...]:
+        """Make responses of what the handler returned, or of the server's refusal of it."""
         if not isinstance(returned, list):
-            return self._refused(count, "Invalid model predict output", _not_a_list(returned))
+            what, hint = f"a {type(returned).__name__}", "return a list, e.g. [result]"
+            if inspect.iscoroutine(returned):
+                returned.close()
+                what, hint = "a coroutine", "an async handle needs asyncCommunication: true in the model config"
+            message = f"handle returned {what}; the server takes a list with one item per request"
+            return self._refused(count, "Invalid model predict output", "invalid-output", message, hint)
         if len(returned) != len(rows):
+            message = f"handle returned {len(returned)} items for a batch of {len(rows)}"
+            hint = "return exactly one item per row of `data`, in its order"
             envelope = loses_requests(self._handle) if len(returned) == 1 else None  # or the handler's own doing
-            trouble = _lost_by(envelope, len(rows)) if envelope else _wrong_length(len(returned), len(rows))
-            return self._refused(count, "number of batch response mismatched", trouble)
-        return self._encoded(returned, count, start, context)
-
-    def _call(self, rows: list[Row], context: Context) -> Any:  # Any: the author's return value, judged afterwards
-        if self.mode.asynchronous:  # what cannot be awaited fails the prediction, as on the server
-            return _event_loop().run_until_complete(_awaited(self._handle, rows, context))
-        return self._handle(rows, context)
-
-    def _encoded(self, returned: list[Any], count: int, start: float, context: Context) -> tuple[Response, ...]:
+            if envelope is not None:
+                message = f"the envelope {envelope} passes on only the first request: 1 response for {len(rows)}"
+                hint = "under it a model takes one request per call: omit batchSize in its config, and --batch-size"
+            return self._refused(count, "number of batch response mismatched", "batch-mismatch", message, hint)
         if context.metrics is not None:
             context.metrics.add_time("PredictionTime", round(milliseconds_since(start), 2))
         try:
-            return self._responses(returned, count, context)
+            return self._encode(returned, count, context)
         except Unserialisable as error:
-            return self._refused(count, UNSERIALISABLE, _not_json(returned, error))
+            hint = "convert numpy arrays and tensors with .tolist(), numpy scalars with .item(), sets with list()"
+            if _holds_bytes(returned):
+                hint = "return bytes as a row's whole response, or inside one as text: base64.b64encode(value).decode()"
+            notes = (f"returned: {[type(item).__name__ for item in returned[:8]]}",)
+            message = f"the response cannot be written as JSON: {error}"
+            return self._refused(count, UNSERIALISABLE, "unserialisable-output", message, hint, notes)
 
-    def _responses(self, returned: list[Any], count: int, context: Context) -> tuple[Response, ...]:
+    def _encode(self, returned: list[Any], count: int, context: Context) -> tuple[Response, ...]:
+        """Encode every row, as the worker does before the frontend reads the first.
+
+        Raises the refusal that breaks the message, otherwise the first that the frontend comes to.
+        """
         answered: list[Response] = []
         refusals: list[FrontendRefusal] = []
-        for index in range(count):  # the worker encodes every row before the frontend reads the first
+        for index in range(count):
             try:
-                response = response_of(index, _item(returned, index), context)
+                item = returned[index]
+            except IndexError:
+                which = f"{len(returned)} items: none for request {index + 1}"
+                raise RowsTaken(f"handle removed rows from `data`, and returned {which}") from None
+            try:
+                response = response_of(index, item, context)
             except FrontendRefusal as refusal:
                 refusals.append(refusal)
             else:
                 if not refusals:
                     answered.append(response)
         if refusals:
-            raise _decisive(refusals, tuple(answered))
+            broken = next((refusal for refusal in refusals if isinstance(refusal, BrokenFrame)), None)
+            if broken is None:
+                refusals[0].answered = tuple(answered)
+            raise broken or refusals[0]
         check_sizes(answered, self._limit)
         return tuple(answered)
 
@@ -229,109 +269,33 @@ class InferenceService:
     ) -> tuple[Response, ...]:
         if self.on_failure is not None:
             self.on_failure(error)
+        note_labels_gap(error, self._instance)
         stage = self._clock.failed or "handle"
-        hint = hint_in_request(error, rows, self._instance)
-        note_gap(error, self._instance)
-        self._troubles.append(flatten(error, stage=stage, model_dir=self._model_dir, hint=hint))
+        trouble = flatten(error, stage=stage, model_dir=self._model_dir, rows=rows, handler=self._instance)
+        self._troubles.append(trouble)
         return tuple(error_response(status, message) for _ in range(count))
 
-    def _lost(self, error: BaseException, count: int) -> tuple[Response, ...]:
-        if self.on_failure is not None:
-            self.on_failure(error)
-        trouble = last_words(error, self._model_dir, stage=self._clock.failed or "handle")
-        self._troubles.append(replace(trouble, notes=(*trouble.notes, _FORGOTTEN)))
-        why = "asyncCommunication forgets a request whose task fails"
-        return tuple(no_answer(why) for _ in range(count))
-
-    def _refused(self, count: int, message: str, trouble: Trouble) -> tuple[Response, ...]:
-        self._troubles.append(trouble)
-        return tuple(error_response(503, message) for _ in range(count))
+    def _refused(
+        self, count: int, answer: str, kind: str, message: str, hint: str, notes: tuple[str, ...] = ()
+    ) -> tuple[Response, ...]:
+        self._troubles.append(Trouble(kind=kind, stage="respond", message=message, hint=hint, notes=notes))
+        return tuple(error_response(503, answer) for _ in range(count))
 
 
-_NO_IDLE_TIME = Trouble(
-    kind="no-idle-time",
-    stage="handle",
-    message="with sequenceBatching the server needs to know how long a sequence may be idle",
-    hint="set sequenceMaxIdleMSec: 60000 (or another time in ms) in the model config",
-)
-_FORGOTTEN = "under asyncCommunication the server forgets this request: its client waits until it gives up"
-
-
-def _item(returned: list[Any], index: int) -> Any:  # Any: as returned
-    try:
-        return returned[index]
-    except IndexError:
-        why = f"handle took rows from `data`, and returned {len(returned)} items: there is none for request {index + 1}"
-        raise RowsTaken(why) from None
-
-
-def _decisive(refusals: list[FrontendRefusal], before: tuple[Response, ...]) -> FrontendRefusal:
-    """Return the refusal that a batch ends with: one that breaks the message, else the first the frontend comes to."""
-    broken = next((refusal for refusal in refusals if isinstance(refusal, BrokenFrame)), None)
-    if broken is not None:
-        return broken
-    refusals[0].answered = before
-    return refusals[0]
-
-
-async def _awaited(handle: Handle, rows: list[Row], context: Context) -> Any:  # Any: as returned
+async def _await(handle: Handle, rows: list[Row], context: Context) -> Any:  # Any: as returned
     return await handle(rows, context)
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return this thread's event loop: the one that a handler asked for in its initialize, and the same every time."""
+    """Return this thread's event loop: the one that a handler created in its initialize, and the same every time."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # to make one by asking for it is what the server does
+            warnings.simplefilter("ignore", DeprecationWarning)  # the server creates one by getting it
             return asyncio.get_event_loop()
     except RuntimeError:
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         return loop
-
-
-def _not_a_list(returned: object) -> Trouble:
-    what, hint = f"a {type(returned).__name__}", "return a list, e.g. [result]"
-    if inspect.iscoroutine(returned):
-        returned.close()
-        what, hint = "a coroutine", "an async handle needs asyncCommunication: true in the model config"
-    return Trouble(
-        kind="invalid-output",
-        stage="respond",
-        message=f"handle returned {what}; the server takes a list with one item per request",
-        hint=hint,
-    )
-
-
-def _wrong_length(got: int, count: int) -> Trouble:
-    return Trouble(
-        kind="batch-mismatch",
-        stage="respond",
-        message=f"handle returned {got} items for a batch of {count}",
-        hint="return exactly one item per row of `data`, in its order",
-    )
-
-
-def _lost_by(envelope: str, count: int) -> Trouble:
-    return Trouble(
-        kind="batch-mismatch",
-        stage="respond",
-        message=f"the envelope {envelope} hands on the first request of a batch alone: 1 answer for a batch of {count}",
-        hint="under it a model takes one request per call: leave batchSize out of its config, and --batch-size here",
-    )
-
-
-def _not_json(returned: list[Any], error: Exception) -> Trouble:
-    hint = "convert numpy arrays and tensors with .tolist(), numpy scalars with .item(), sets with list()"
-    if _holds_bytes(returned):
-        hint = "return bytes as a row's whole answer, or as text inside of one: base64.b64encode(value).decode()"
-    return Trouble(
-        kind="unserialisable-output",
-        stage="respond",
-        message=f"the answer cannot become JSON: {error}",
-        hint=hint,
-        notes=(f"returned: {[type(item).__name__ for item in returned[:8]]}",),
-    )
 
 
 def _holds_bytes(value: object, depth: int = 3) -> bool:

@@ -4,60 +4,67 @@ import abc
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import profiler
 
-from marpack.errors import MissingExtraError
-from marpack.protocol.diagnostics import Explained, note, tell_output
-from marpack.protocol.targets import keep_settings, settings_of
-from marpack.worker.handlers import loading
-from marpack.worker.handlers.call_diagnostics import explained_output, note_call, note_nonfinite
-from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
-from marpack.worker.handlers.timing import timed
-from marpack.worker.loaders import eager, formats
-from marpack.worker.loaders.device import use_tensor_cores
+from marpack.errors import HandlerError, MissingExtraError, WeightsError
+from marpack.protocol.diagnostics import Explained, attempt, note, tell_output
+from marpack.protocol.targets import HandlerSettings, TargetDifference, keep_settings, settings_for, settings_of
+from marpack.torchserve.labels import LABELS_NAME, LabelError, load_label_mapping
+from marpack.weights.kind import SERVED, WeightsFormat
+from marpack.worker.loaders import compilation, device, eager, formats, onnx
+from marpack.worker.loaders.diagnosis import hint_without_loader, import_torchvision, kind_of, note_cause
+from marpack.worker.stages import timed
+
+# ruff: noqa: SLF001 - the methods that authors override begin with an underscore on the server
 
 logger = logging.getLogger(__name__)
 _TRACES = "/tmp/pytorch_profiler"  # noqa: S108 - where the server's users look for their traces
-Insights = Callable[[Value, Value, Value], Value]
+_COMPILER = ("torch._dynamo", "torch._inductor")
+
+Rows = list[dict[str, Any]]  # Any: a field is bytearray, str or decoded JSON (contract §4)
+Value = Any  # Any: authors' stages return what they like
+Document = Any  # Any: JSON and YAML as they stand
+Model = Any  # Any: a Module, an ONNX Runtime session or a compiled function
+HandlerContext = Any  # Any: marpack's Context, or an author's mock
 
 
-def subject(row: object) -> tuple[Value, Value]:
-    """Return a row's input and its `target`, 0 if it names none."""
-    if not isinstance(row, dict):
-        return None, 0
-    return row.get("data") or row.get("body"), row.get("target") or 0
+class NoLoaderError(WeightsError, RuntimeError):
+    """The server has no loader for these weights; a RuntimeError, as there."""
+
+    code = "no-loader"
 
 
-def insights_of(handler: Any) -> Insights:  # Any: handlers with and without the method
-    """Return the handler's `get_insights`; AttributeError, as on the server, where its author wrote none."""
-    if not hasattr(handler, "get_insights"):
-        message = f"{type(handler).__name__} has no get_insights, which explanations need"
-        hint = "write get_insights(self, tensor_data, raw_data, target), or inherit from a built-in that has it"
-        note("no-insights", message, stage="explain_handle", hint=hint)
-    insights: Insights = handler.get_insights
-    return insights
+class NoWeightsError(WeightsError, AttributeError):
+    """The manifest names no weights and no model file; an AttributeError, as on the server."""
+
+    code = "no-weights"
 
 
-class Deferred:
-    """One of Captum's attributors, made when something of it is asked for: importing Captum takes long."""
+class OptionError(HandlerError):
+    """A key of the `handler` section has an invalid value."""
 
-    def __init__(self, name: str, *args: Any) -> None:  # Any: the model, and a layer of it
-        self._name = name
-        self._args = args
-
-    def __getattr__(self, name: str) -> Any:  # Any: the attributor's own
-        if name.startswith("_"):  # not set yet, as while copying
-            raise AttributeError(name)
-        return getattr(getattr(captum_attr(), self._name)(*self._args), name)
+    code = "handler-option"
 
 
-def captum_attr() -> ModuleType:
+# Examples of values: an integer of 1 or more, or a number of 0 or more.
+_OPTIONS: dict[str, float] = {
+    "topk": 3,
+    "threshold": 0.5,
+    "ngrams": 2,
+    "resize": 256,  # pixels of the shorter edge
+    "crop": 224,  # pixels of either edge
+}
+
+
+def import_captum() -> ModuleType:
     """Import captum.attr; raises MissingExtraError naming the package and the extra."""
     try:
         import captum.attr  # noqa: PLC0415 - seconds of import that only explanations need
@@ -69,15 +76,30 @@ def captum_attr() -> ModuleType:
     return module
 
 
+class Deferred:
+    """One of Captum's attributors, constructed when it is first used: importing Captum takes long."""
+
+    def __init__(self, name: str, *args: Any) -> None:  # Any: the model, and a layer of it
+        self._name = name
+        self._args = args
+
+    def __getattr__(self, name: str) -> Any:  # Any: the attributor's own
+        if name.startswith("_"):  # not set yet, as while copying
+            raise AttributeError(name)
+        return getattr(getattr(import_captum(), self._name)(*self._args), name)
+
+
 # Not in initialize: authors replace that, and the server decides it when this module is imported.
-use_tensor_cores()
+if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):  # Ampere or newer
+    torch.set_float32_matmul_precision("high")
 
 
 class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclasses list it again
-    """Loads weights of any format the server takes, and answers with the model's output as nested lists.
+    """Loads weights of any format the server takes, and responds with the model's output as nested lists.
 
-    Authors override `initialize`, `preprocess`, `inference` and `postprocess`; what they call or override here has
-    the server's names, arguments and exceptions.
+    Authors override `initialize`, `preprocess`, `inference` and `postprocess`. The methods that authors call or
+    override have the server's names, arguments and exceptions. The other steps are functions of this module, so that
+    no method of an author's replaces one.
     """
 
     # `vars` shows the server's attributes alone; marpack's settings of the handler are in a slot.
@@ -89,9 +111,9 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
     def __init__(self) -> None:
         self.model: Model = None
         self.mapping: dict[str, str] | None = None
-        self.device: torch.device | str | None = None
+        self.device: torch.device | str | None = None  # authors set it as text, too
         self.initialized = False
-        self.context: HandlerContext | None = None
+        self.context: HandlerContext = None
         self.model_pt_path: str | None = None
         self.manifest: Document = None
         self.map_location: str | None = None
@@ -108,13 +130,27 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
             self.model_yaml_config: Document = context.model_yaml_config
         settings = settings_of(context)
         keep_settings(self, settings)  # for stages that are called without a context
-        loading.choose_device(self, context.system_properties)
+        name = device.choose(device.survey(os.environ), context.system_properties.get("gpu_id"))
+        self.map_location = None if name == "xla" else name.partition(":")[0]  # as on the server
+        self.device = device.torch_device(name)
         self.manifest = context.manifest
         model_dir = context.system_properties["model_dir"]
-        self.model_pt_path = loading.weights_path(self.manifest, model_dir)
-        loading.load_model(self, model_dir, settings)
-        loading.compile_model(self, settings)
-        self.mapping = loading.load_labels(model_dir)
+        self.model_pt_path = None
+        if "serializedFile" in self.manifest["model"]:
+            weights = os.path.join(model_dir, self.manifest["model"]["serializedFile"])  # noqa: PTH118 - a str
+            self.model_pt_path = weights
+        _load_model(self, model_dir, settings)
+        if hasattr(self, "model_yaml_config") and "pt2" in self.model_yaml_config:
+            options = compilation.options_of(self.model_yaml_config["pt2"])
+            if options is not None and settings.compile:
+                strict = settings.target.has(TargetDifference.PT2_ERRORS)
+                self.model = compilation.compile_model(self.model, options, strict=strict)
+        try:
+            self.mapping = load_label_mapping(os.path.join(model_dir, LABELS_NAME))  # noqa: PTH118 - a str
+        except (ValueError, LookupError, LabelError) as error:  # broken JSON, no text, an empty list, another shape
+            hint = 'write {"0": "cat", "1": "dog"} as UTF-8 without a byte order mark'
+            note("labels-unreadable", f"{LABELS_NAME} cannot be used: {error}", stage="initialize", hint=hint)
+            raise
         self.initialized = True
 
     def _load_torch_export_aot_compile(self, model_so_path: str) -> Model:
@@ -126,16 +162,18 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return formats.load_torchscript(model_pt_path, self.device)
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Model:
-        """Build the model file's one class and load its state_dict, if there is one.
+        """Construct the model file's one class and load its state_dict, if there is one.
 
         Raises RuntimeError without the model file, ValueError unless it defines exactly one class.
         """
-        read = loading.state_reader(self, model_pt_path) if model_pt_path else None
+        read = partial(read_state, model_pt_path, self.device, settings_for(self)) if model_pt_path else None
         return eager.load(model_dir, model_file, read)
 
     def _use_torch_export_aot_compile(self) -> bool:
-        """Say whether the config has `pt2: {export: {aot_compile: true}}`."""
-        return loading.asks_for_aot_compile(getattr(self, "model_yaml_config", {}))
+        """Return whether the config has `pt2: {export: {aot_compile: true}}`."""
+        config = getattr(self, "model_yaml_config", {})
+        export = config["pt2"].get("export", None) if "pt2" in config else None
+        return isinstance(export, dict) and bool(export.get("aot_compile", False) == True)  # noqa: E712 - 1 enables too
 
     @timed
     def preprocess(self, data: Value) -> Value:
@@ -147,7 +185,7 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         """Call the model with the batch on its device, without autograd."""
         with torch.inference_mode():
             batch = data.to(self.device)
-            with Explained(partial(note_call, self.model, batch)):
+            with Explained(partial(_note_call, self.model, batch)):
                 output = self.model(batch, *args, **kwargs)
             tell_output(output)
             return output
@@ -160,14 +198,14 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
             return data.tolist()
 
     def handle(self, data: Rows, context: HandlerContext) -> Value:
-        """Answer one batch: preprocess, inference, postprocess, or what its headers ask for instead.
+        """Respond to one batch: preprocess, inference and postprocess, or an explanation or description.
 
         Adds the metric HandlerTime in ms.
         """
         start = time.time()
         self.context = context
         metrics = context.metrics
-        if os.environ.get("ENABLE_TORCH_PROFILER"):  # asked per request: handlers may switch it on themselves
+        if os.environ.get("ENABLE_TORCH_PROFILER"):  # read per request: handlers may set it themselves
             self.manifest = context.manifest if self.manifest is None else self.manifest
             output, _ = self._infer_with_profiler(data=data)
         elif self._is_describe():
@@ -182,24 +220,58 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return output
 
     def _infer_with_profiler(self, data: Rows) -> tuple[Value, profiler.profile]:
-        """Answer one batch under torch's profiler, and return its traces too."""
-        return _profiled(self, data)
+        """Respond to one batch with every stage recorded, and return the recording too.
+
+        The handler's own `profiler_args` are completed in place, for its author to read back.
+        """
+        arguments = self.profiler_args
+        if not arguments:
+            arguments["activities"] = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
+            arguments["record_shapes"] = True
+        if "on_trace_ready" not in arguments:
+            folder = f"{_TRACES}/{self.manifest['model'].get('modelName', '')}"
+            arguments["on_trace_ready"] = profiler.tensorboard_trace_handler(folder)
+            logger.info("traces go to %s", folder)
+        with profiler.profile(**arguments) as recorded:
+            with profiler.record_function("preprocess"):
+                prepared = self.preprocess(data)
+            if self._is_explain():
+                with profiler.record_function("explain"):
+                    output = self.explain_handle(prepared, data)
+            else:
+                with profiler.record_function("inference"):
+                    output = self.inference(prepared)
+                with profiler.record_function("postprocess"):
+                    output = self.postprocess(output)
+        logger.info(recorded.key_averages().table(sort_by="cpu_time_total", row_limit=10))
+        return output, recorded
 
     def explain_handle(self, data_preprocess: Value, raw_data: Rows) -> Value:
-        """Attribute the answer to the input: hand the first row's input and `target` to `get_insights`."""
-        inputs, target = subject(raw_data[0])
-        return insights_of(self)(data_preprocess, inputs, target)
+        """Attribute the output to the input: call `get_insights` with the first row's input and `target`.
+
+        Raises AttributeError, as on the server, if the author wrote no `get_insights`.
+        """
+        row: Value = raw_data[0]
+        inputs, target = None, 0
+        if isinstance(row, dict):
+            inputs, target = row.get("data") or row.get("body"), row.get("target") or 0
+        if not hasattr(self, "get_insights"):
+            message = f"{type(self).__name__} has no get_insights, which explanations need"
+            hint = "write get_insights(self, tensor_data, raw_data, target), or inherit from a built-in that has it"
+            note("no-insights", message, stage="explain_handle", hint=hint)
+        insights: Value = self.get_insights  # type: ignore[attr-defined]  # the author's
+        return insights(data_preprocess, inputs, target)
 
     def _is_explain(self) -> bool:
-        """Say whether the batch's first request wants an explanation, and remember it in `explain`."""
-        asked = _header_is_true(self.context, "explain")
-        if asked:
+        """Return whether the batch's first request is for an explanation, and remember it in `explain`."""
+        explains = bool(self.context and self.context.get_request_header(0, "explain") == "True")
+        if explains:
             self.explain = True  # not read: a subclass may do without `__init__`
-        return asked
+        return explains
 
     def _is_describe(self) -> bool:
-        """Say whether the batch's first request wants a description."""
-        return _header_is_true(self.context, "describe")
+        """Return whether the batch's first request is for a description."""
+        return bool(self.context and self.context.get_request_header(0, "describe") == "True")
 
     def describe_handle(self) -> Document:
         """Describe the model: nothing here, for authors to override."""
@@ -210,37 +282,163 @@ class BaseHandler(abc.ABC):  # noqa: B024 - ABC as on the server, whose subclass
         return self.device
 
 
-def _header_is_true(context: HandlerContext | None, name: str) -> bool:
-    return bool(context and context.get_request_header(0, name) == "True")
+def _load_model(handler: BaseHandler, model_dir: str, settings: HandlerSettings) -> None:
+    """Set the handler's `model`: by the weights' suffix as the server does, or by their content under target marpack.
+
+    Raises NoLoaderError, NoWeightsError, and whatever the format's own loader raises, after noting the file's format.
+    """
+    weights, model_file = handler.model_pt_path, handler.manifest["model"].get("modelFile", "")
+    operators = handler._marpack_imports_torchvision or settings.target.has(TargetDifference.TORCHVISION_OPERATORS)
+    if weights is not None and operators:
+        import_torchvision(Path(weights))
+    with Explained(partial(note_cause, weights, model_file)):
+        if model_file:
+            handler.model = handler._load_pickled_model(model_dir, model_file, weights)
+            handler.model.to(handler.device)
+            handler.model.eval()
+        elif weights is None:
+            raise NoWeightsError(
+                "the manifest names neither a serializedFile nor a modelFile",
+                hint="set weights: in marpack.yaml, or load the model in your handler's own initialize",
+            )
+        else:
+            _load_whole_model(handler, weights, settings)
 
 
-def _profiled(handler: BaseHandler, data: Rows) -> tuple[Value, profiler.profile]:
-    with profiler.profile(**_profiler_arguments(handler)) as recorded:
-        output = _answer(handler, data)
-    logger.info(recorded.key_averages().table(sort_by="cpu_time_total", row_limit=10))
-    return output, recorded
+def _load_whole_model(handler: BaseHandler, weights: str, settings: HandlerSettings) -> None:
+    where = torch.device(handler.device or "cpu")
+    by_content = settings.target.has(TargetDifference.MORE_FORMATS)
+    if by_content:
+        kind = kind_of(Path(weights))
+    else:
+        kind = next(
+            (served for suffix, served in SERVED.items() if weights.endswith(str(suffix))), WeightsFormat.UNKNOWN
+        )
+        if kind is WeightsFormat.ELF and not handler._use_torch_export_aot_compile():
+            kind = WeightsFormat.UNKNOWN
+    if kind is WeightsFormat.TORCHSCRIPT:
+        handler.model = handler._load_torchscript_model(weights)
+    elif kind is WeightsFormat.ELF:
+        if where.type == "cuda":  # the library's loader takes the current GPU
+            torch.cuda.set_device(where)
+        handler.model = handler._load_torch_export_aot_compile(weights)
+    elif by_content:
+        job = formats.Job(path=Path(weights), device=where, trust_pickle=settings.trust_pickle)
+        handler.model = formats.load_model(kind, job)
+    elif kind is WeightsFormat.ONNX:
+        handler.model = onnx.open_session(weights, handler.map_location)
+    else:
+        raise NoLoaderError(
+            f"the server has no loader for weights like {Path(weights).name}",
+            where="MANIFEST.json: serializedFile",
+            hint=hint_without_loader(Path(weights)),
+        )
+    if kind in {WeightsFormat.TORCHSCRIPT, WeightsFormat.PICKLED_MODULE}:  # an exported program is in that mode anyway
+        handler.model.eval()
 
 
-def _answer(handler: BaseHandler, data: Rows) -> Value:
-    """Answer one batch with every stage recorded."""
-    with profiler.record_function("preprocess"):
-        prepared = handler.preprocess(data)
-    if handler._is_explain():  # noqa: SLF001 - the contract's name, for authors to override
-        with profiler.record_function("explain"):
-            return handler.explain_handle(prepared, data)
-    with profiler.record_function("inference"):
-        output = handler.inference(prepared)
-    with profiler.record_function("postprocess"):
-        return handler.postprocess(output)
+def read_state(weights: str, where: torch.device | str | None, settings: HandlerSettings) -> Value:
+    """Read a state_dict: a file of torch.save as on the server, and safetensors too under target marpack."""
+    if settings.target.has(TargetDifference.MORE_FORMATS):
+        path = Path(weights)
+        job = formats.Job(path=path, device=torch.device(where or "cpu"), trust_pickle=settings.trust_pickle)
+        return formats.load_state(kind_of(path), job)
+    if str(weights).endswith(".safetensors"):
+        # Newest torch reads it if the package safetensors is installed; a TorchServe has neither.
+        raise NoLoaderError(
+            "the server reads no safetensors",
+            where=Path(weights).name,
+            hint='torch.save(safetensors.torch.load_file(path), "model.pt"), or set target: marpack',
+        )
+    return formats.read_torch_save(weights, where, trust=settings.trust_pickle)
 
 
-def _profiler_arguments(handler: BaseHandler) -> dict[str, Any]:  # Any: keyword arguments of torch.profiler.profile
-    """Complete the handler's own `profiler_args` in place, for its author to read back."""
-    arguments = handler.profiler_args
-    if not arguments:
-        arguments.update(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA], record_shapes=True)
-    if "on_trace_ready" not in arguments:
-        folder = f"{_TRACES}/{handler.manifest['model'].get('modelName', '')}"
-        arguments["on_trace_ready"] = profiler.tensorboard_trace_handler(folder)
-        logger.info("traces go to %s", folder)
-    return arguments
+def is_better(handler: object, difference: TargetDifference) -> bool:
+    """Return whether a handler shows marpack's better behaviour in one point."""
+    return settings_for(handler).target.has(difference)
+
+
+def read_options(handler: BaseHandler, known: tuple[str, ...]) -> dict[str, float]:
+    """Return the options in the model config's `handler` section; none for the server, which does not read them.
+
+    Raises OptionError for an invalid value.
+    """
+    config = getattr(handler, "model_yaml_config", None)
+    section = config.get("handler") if isinstance(config, dict) else None
+    options = {key: section[key] for key in known if key in section} if isinstance(section, dict) else {}
+    if options and not is_better(handler, TargetDifference.HANDLER_OPTIONS):
+        message = f"the server does not read handler.{', handler.'.join(options)} in the model config"
+        hint = "set them as attributes of a subclass, or set target: marpack"
+        note("handler-options", message, stage="initialize", hint=hint)
+        return {}
+    for key, value in options.items():
+        example = _OPTIONS[key]
+        kinds, minimum = ((int,), 1) if isinstance(example, int) else ((int, float), 0)
+        if type(value) not in kinds or value < minimum:  # not isinstance: a bool is an int, too
+            raise OptionError(
+                f"{value!r} is not {'an integer' if kinds == (int,) else 'a number'} of {minimum} or more",
+                where=f"model-config.yaml: handler.{key}",
+                hint=f"write {key}: {example:g}",
+            )
+    return options
+
+
+def _note_call(model: object, batch: object, error: Exception) -> None:
+    """Note what a model was called with when the call failed, or why it cannot be called."""
+    # TorchScript puts its own trace first and the reason last; the compiler names the backend first.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    reason = lines[-1] if "TorchScript" in lines[0] else " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    kind = f"{type(model).__module__}.{type(model).__name__}"
+    if "onnxruntime" in kind and not callable(model):
+        message = "on the server, self.model is an ONNX Runtime session, which BaseHandler.inference cannot call"
+        hint = "override inference: self.model.run(None, {name: array}); or set target: marpack"
+        note("onnx-session", message, stage="inference", hint=hint)
+    elif not callable(model):
+        set_it = "set self.model in initialize, or have it set there: super().initialize(context)"
+        message = f"self.model is a {kind}, which cannot be called"
+        note("no-model", message, stage="inference", hint=set_it if model is None else None)
+    elif type(error).__module__.startswith(_COMPILER):
+        hint = "run with --no-compile to see the model alone, then mend it, or drop pt2 from the config"
+        note("compile-failed", f"torch.compile failed: {reason}", stage="inference", hint=hint)
+    else:
+        hint = "compare shape and dtype with what the model was trained or exported with"
+        note("model-call", f"the model was called with {_describe(batch)}: {reason}", stage="inference", hint=hint)
+
+
+def _describe(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"a tensor {list(value.shape)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
+
+
+def note_nonfinite(output: object) -> None:
+    """Note NaN and infinity in a model's output: the server sends them on, and no strict JSON parser reads them."""
+    if not isinstance(output, torch.Tensor):
+        return
+    count = attempt(lambda: int(output.numel() - torch.isfinite(output.detach()).sum()))
+    # An output whose numbers cannot be tested (float8, a subclass's) is still a response.
+    if count and not isinstance(count, Exception):
+        message = f"{count} of {output.numel()} numbers of the model's output are NaN or infinite"
+        hint = "look for a division by zero, an overflow in half precision, or weights that were never trained"
+        note("not-finite", message, stage="postprocess", hint=hint)
+
+
+@contextmanager
+def explained_output(wanted: str, output: object) -> Iterator[None]:
+    """Note what the model returned and what the handler takes, if the handler fails on it."""
+    try:
+        yield
+    except (AttributeError, IndexError, TypeError):
+        returned = _describe(output)
+        if isinstance(output, dict):
+            returned = f"a dict of {', '.join(map(str, output)) or 'nothing'}"
+        elif isinstance(output, (list, tuple)) and output:
+            returned = f"a {type(output).__name__} of {len(output)}, the first {_describe(output[0])}"
+        hint = "have the model return that, or override postprocess"
+        note(
+            "model-output",
+            f"the model returned {returned}, and this handler takes {wanted}",
+            stage="postprocess",
+            hint=hint,
+        )
+        raise

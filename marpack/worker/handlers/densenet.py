@@ -1,27 +1,28 @@
-"""DenseNetHandler: tensors in, as `torch.save` writes them, and a tensor out; the oldest of the server's handlers.
+"""DenseNetHandler, the oldest of the server's handlers: tensors in, as `torch.save` writes them, and a tensor out.
 
-One class, as the server wants of a handler.
+One class, as the server requires of a handler's module.
 """
 
 import io
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from marpack.worker.handlers import loading
-from marpack.worker.handlers.interfaces import Document, HandlerContext, Model, Rows, Value
+from marpack.protocol.targets import settings_for
+from marpack.worker.handlers.base import Document, HandlerContext, Model, Rows, Value, read_state
 from marpack.worker.loaders import eager, formats
 
 
 class DenseNetHandler:
-    """Stacks the tensors of a batch's requests, and answers all of them with one."""
+    """Stacks the tensors of a batch's requests, and responds to all of them with one."""
 
     def __init__(self) -> None:
         self.model: Model = None
         self.device: torch.device | str | None = None
         self.initialized = False
-        self.context: HandlerContext | None = None
+        self.context: HandlerContext = None
         self.manifest: Document = None
         self.map_location: str | None = None
 
@@ -52,7 +53,7 @@ class DenseNetHandler:
         return formats.load_torchscript(model_pt_path, torch.device(self.map_location or "cpu"))
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str) -> Model:
-        return eager.load(model_dir, model_file, loading.state_reader(self, model_pt_path))
+        return eager.load(model_dir, model_file, partial(read_state, model_pt_path, self.device, settings_for(self)))
 
     def inference(self, data: Value, *args: Value, **kwargs: Value) -> Value:
         """Call the model with the batch on its device, without autograd."""
@@ -61,7 +62,7 @@ class DenseNetHandler:
             return self.model(batch, *args, **kwargs)
 
     def handle(self, data: Rows, context: HandlerContext) -> list[Value]:
-        """Answer one batch with one tensor; more than one request is more than the server takes that for.
+        """Respond to one batch with one tensor, whatever its size: the server takes that for one request only.
 
         Adds the metric HandlerTime in ms.
         """

@@ -1,4 +1,4 @@
-"""MockContext: the smallest context a handler can be initialised with, for its author's own tests (contract §8)."""
+"""MockContext: the smallest context that initializes a handler, for its author's own tests (contract §8)."""
 
 import os
 import uuid
@@ -8,7 +8,6 @@ import torch
 
 from marpack.torchserve.metrics import MetricsStore
 from marpack.torchserve.model_config import get_yaml_config
-from marpack.worker.handlers.interfaces import Document
 
 
 class MockContext:
@@ -30,11 +29,11 @@ class MockContext:
             self.system_properties["gpu_id"] = gpu_id
         self.explain = False
         self.metrics = MetricsStore(uuid.uuid4(), model_name)
-        self.model_yaml_config: Document = {}
+        self.model_yaml_config: Any = {}  # Any: YAML as it stands
         if model_yaml_config_file:
             path = os.path.join(model_dir, model_yaml_config_file)  # noqa: PTH118 - authors pass any kind of path
             self.model_yaml_config = get_yaml_config(path)
 
     def get_request_header(self, idx: int, exp: str) -> bool:
-        """Answer every header of every row but the first with `explain`, as the server's mock does."""
+        """Return `explain` for every header of every row but the first, as the server's mock does."""
         return bool(idx and exp and self.explain)

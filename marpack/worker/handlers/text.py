@@ -1,10 +1,14 @@
-"""TextHandler and TextClassifier, and the vocabularies they look words up in (contract §7)."""
+"""TextHandler and TextClassifier: raw text → tokens and n-grams → numbers of a vocabulary (contract §7)."""
 
 import json
 import os
+import re
+import string
+import unicodedata
 from abc import ABC
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +17,90 @@ import torch
 from marpack.errors import HandlerError
 from marpack.protocol.diagnostics import Explained, note, tell_output
 from marpack.protocol.targets import Target, TargetDifference, settings_for
-from marpack.worker.handlers import text_pipeline
-from marpack.worker.handlers.base import BaseHandler, Deferred, captum_attr
-from marpack.worker.handlers.call_diagnostics import explained_output, note_nonfinite
-from marpack.worker.handlers.interfaces import HandlerContext, Model, Rows, Value
-from marpack.worker.handlers.loading import label_rows
-from marpack.worker.handlers.settings import apply, better
-from marpack.worker.handlers.text_pipeline import expand, note_batch, note_no_text, note_no_words, offsets_of, text_of
+from marpack.torchserve.labels import map_class_to_label
+from marpack.worker.handlers.base import (
+    BaseHandler,
+    Deferred,
+    HandlerContext,
+    Rows,
+    Value,
+    explained_output,
+    import_captum,
+    is_better,
+    note_nonfinite,
+    read_options,
+)
 from marpack.worker.loaders.formats import read_torch_save
 
 PICKLED = "source_vocab.pt"
 PLAIN = ("source_vocab.json", "source_vocab.txt")
 _UNKNOWN = "<unk>"
 _JSON_HINT = 'write {"<unk>": 0, "word": 1} or ["<unk>", "word"]'
-# ruff: noqa: SLF001 - the steps that authors override begin with an underscore on the server
+_TEXT_HINT = "send the text itself as the body, with Content-Type: text/plain, or in a form field named data"
 
+MARKUP = re.compile(r"<.*?>|&([a-z0-9]+|#[0-9]{1,6}|#x[0-9a-f]{1,6});")  # handlers import it as CLEANUP_REGEX
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# Marks that are tokens of their own, and marks that only separate.
+_SPACED = str.maketrans({"'": " '  "} | {mark: f" {mark} " for mark in ".,()!?"} | {";": " ", ":": " "})
+_ENDINGS = {
+    "n't": ("not", "are could did does do had has have is may might must need ought should was were would"),
+    "'d": ("would", "he I i it she that there they we you"),
+    "'ll": ("will", "he how I i it she they we what who you"),
+    "'re": ("are", "they we what you"),
+    "'s": ("is", "he how it she that there what when where who why"),
+    "'ve": ("have", "could I i might must should so they to we what when where who why will would you"),
+    "'m": ("am", "I i"),
+}
+_IRREGULAR = {
+    "ain't": "is not",
+    "can't": "cannot",
+    "'cause": "because",
+    "how'd": "how did",
+    "how'd'y": "how do you",
+    "let's": "let us",
+    "ma'am": "madam",
+    "o'clock": "of the clock",
+    "shan't": "shall not",
+    "sha'n't": "shall not",
+    "so's": "so as",
+    "where'd": "where did",
+    "won't": "will not",
+    "y'all": "you all",
+    "y'all'd": "you all would",
+    "y'all're": "you all are",
+}
+_WITH_HAVE = (
+    "can't couldn't hadn't mightn't mustn't needn't oughtn't shan't shouldn't won't wouldn't "
+    "he'd I'd i'd it'd she'd that'd there'd they'd we'd you'd y'all'd "
+    "he'll I'll i'll it'll she'll they'll we'll what'll who'll you'll y'all"
+)
+_SHORT = {
+    f"{word}{ending}": f"{word} {meaning}" for ending, (meaning, words) in _ENDINGS.items() for word in words.split()
+} | _IRREGULAR
+_LONG = {f"{word}'ve": f"{_SHORT[word]} have" for word in _WITH_HAVE.split()}
+# The server's table stutters here, and models were trained with it.
+CONTRACTION_MAP = _SHORT | _LONG | {"he'll've": "he he will have"}
+# The first that fits wins, so that "couldn't've" becomes "could not've" as it does on the server.
+CONTRACTIONS_PATTERN = re.compile(f"({'|'.join(map(re.escape, CONTRACTION_MAP))})", re.IGNORECASE | re.DOTALL)
 
 # Tensor of n-gram numbers [T], and the tokens they come from: one text's, or a list per text
 Prepared = tuple[torch.Tensor, Any]
 
 
-def softmax(logits: torch.Tensor) -> torch.Tensor:
-    """Return softmax over the last dimension of [N, K]; over the first of a vector or of three dimensions."""
-    return torch.softmax(logits, dim=0 if logits.ndim in {0, 1, 3} else 1)
-
-
 class VocabularyMissingError(HandlerError):
-    """The archive has no vocabulary under a name that the target looks for."""
+    """The archive has no vocabulary under a name that the target reads."""
 
     code = "vocabulary-missing"
 
 
 class VocabularyError(HandlerError):
-    """A vocabulary is no mapping of token to number."""
+    """A vocabulary is not a mapping of token to number."""
 
     code = "vocabulary"
 
 
 class Vocabulary(dict[str, int]):
-    """Token → number; tokens it has not met get the number of `<unk>`, if it has one."""
+    """Token → number; unknown tokens get the number of `<unk>`, if it has one."""
 
     def __missing__(self, token: str) -> int:
         if _UNKNOWN in self:
@@ -59,72 +108,58 @@ class Vocabulary(dict[str, int]):
         raise KeyError(token)
 
 
-def find_vocabulary(model_dir: str, target: Target) -> str:
-    """Return the path of the archive's vocabulary; raises VocabularyMissingError."""
-    plain = target.has(TargetDifference.PLAIN_VOCABULARIES)
-    # Without pickled objects first: they are there because someone wanted to do without.
-    candidates = (*PLAIN, PICKLED) if plain else (PICKLED,)
-    for name in candidates:
-        if (Path(model_dir) / name).is_file():
-            return str(Path(model_dir) / name)
-    raise VocabularyMissingError(
-        f"there is no vocabulary: {' or '.join(candidates)} is not in the archive",
-        hint=_missing_hint(model_dir, plain=plain),
-    )
-
-
-def _missing_hint(model_dir: str, *, plain: bool) -> str:
-    found = [name for name in PLAIN if (Path(model_dir) / name).is_file()]
-    if found and not plain:
-        return f'the server reads no {found[0]}: torch.save(dict, "{PICKLED}"), or set target: marpack'
-    return f'add it to files: in marpack.yaml; torch.save({{"word": 1}}, "{PICKLED}") makes one'
-
-
 def load_vocabulary(path: str, target: Target, *, trust: bool = False) -> Any:  # Any: a dict as a rule
-    """Read a vocabulary; a pickled one, as the server takes every file for, may hold plain containers only.
+    """Read a vocabulary: `.json` and `.txt` under target marpack, otherwise a pickle, as the server reads every file.
 
-    Args:
-        path: The file.
-        target: Whose behaviour counts: marpack's reads `.json` and `.txt`.
-        trust: Run the code that a pickle asks for.
-
-    Raises UnpicklingError for pickles that need code, VocabularyError for JSON that is no mapping.
+    Raises UnpicklingError for pickles that need code, unless `trust` runs it; VocabularyError for JSON of another form.
     """
-    plain = target.has(TargetDifference.PLAIN_VOCABULARIES)
-    if plain and path.endswith(".json"):
-        return _from_json(Path(path))
-    if plain and path.endswith(".txt"):
-        return Vocabulary(_numbered(Path(path).read_text(encoding="utf-8").splitlines()))
-    return read_torch_save(path, None, trust=trust)
-
-
-def _numbered(tokens: Iterable[str]) -> dict[str, int]:
-    return {token: number for number, token in enumerate(tokens)}
-
-
-def _from_json(path: Path) -> Vocabulary:
+    plain = target.has(TargetDifference.PLAIN_VOCABULARIES) and Path(path).suffix
+    if plain == ".txt":
+        tokens = Path(path).read_text(encoding="utf-8").splitlines()
+        return Vocabulary({token: number for number, token in enumerate(tokens)})
+    if plain != ".json":
+        return read_torch_save(path, None, trust=trust)
+    where = Path(path).name
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise VocabularyError(f"not JSON: {error}", where=path.name, hint=_JSON_HINT) from error
+        raise VocabularyError(f"not JSON: {error}", where=where, hint=_JSON_HINT) from error
     if isinstance(found, list) and all(isinstance(token, str) for token in found):
-        return Vocabulary(_numbered(found))
+        return Vocabulary({token: number for number, token in enumerate(found)})
     if isinstance(found, dict) and all(isinstance(number, int) for number in found.values()):
         return Vocabulary(found)
-    raise VocabularyError("neither an object of token to number nor a list of tokens", where=path.name, hint=_JSON_HINT)
+    raise VocabularyError("neither an object of token to number nor a list of tokens", where=where, hint=_JSON_HINT)
 
 
-def numbers_of(vocabulary: Any, tokens: Iterable[str]) -> list[int]:  # Any: as load
-    """Look tokens up; raises KeyError for one the vocabulary does not know, after noting it."""
-    numbers = []
-    for token in tokens:
-        try:
-            numbers.append(vocabulary[token])
-        except KeyError:
-            hint = "save the vocabulary as collections.Counter: it gives 0 for unknown words"
-            note("unknown-word", f"the vocabulary has no {token!r}", stage="preprocess", hint=hint)
-            raise
-    return numbers
+def basic_english(text: str) -> list[str]:
+    """Split lower-cased text into words and marks; double quotes are dropped."""
+    return text.lower().replace('"', "").replace("<br />", " ").translate(_SPACED).split()
+
+
+def get_tokenizer(tokenizer: str | None, language: str = "en") -> Callable[[str], list[str]] | None:
+    """Return the tokenizer of a name: "basic_english", or None for splitting at spaces; None for any other name.
+
+    Raises ValueError for basic_english in another language.
+    """
+    if tokenizer is None:
+        return str.split
+    if tokenizer != "basic_english":
+        return None
+    if language != "en":
+        raise ValueError(f"basic_english is for English text (en), not {language}")
+    return basic_english
+
+
+def ngrams_iterator(token_list: list[str], ngrams: int) -> Iterator[str]:
+    """Yield every token, then every run of 2, 3 … `ngrams` tokens, joined by spaces."""
+    yield from token_list
+    for length in range(2, ngrams + 1):
+        yield from map(" ".join, zip(*(token_list[begin:] for begin in range(length)), strict=False))
+
+
+def softmax(logits: torch.Tensor) -> torch.Tensor:
+    """Return softmax over the last dimension of [N, K]; over the first of a vector or of three dimensions."""
+    return torch.softmax(logits, dim=0 if logits.ndim in {0, 1, 3} else 1)
 
 
 class TextHandler(BaseHandler, ABC):
@@ -134,8 +169,8 @@ class TextHandler(BaseHandler, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self.source_vocab: Any = None  # Any: whatever maps a token to its number
-        self.tokenizer: Any = text_pipeline.get_tokenizer("basic_english")  # Any: authors put their own here
+        self.source_vocab: Any = None  # Any: a mapping of token to number
+        self.tokenizer: Any = get_tokenizer("basic_english")  # Any: authors put their own here
         self.input_text: Any = None  # Any: the author's to use
         self.lig: Any = None  # Any: captum has no types
         self.initialized = None  # type: ignore[assignment]  # as on the server, until it is False and then True
@@ -145,39 +180,67 @@ class TextHandler(BaseHandler, ABC):
 
         Raises:
             VocabularyMissingError: There is no source_vocab.pt, nor another vocabulary under target marpack.
-            AttributeError: The model has no `embedding`, which explanations are made on.
+            AttributeError: The model has no `embedding`, which explanations need.
 
         """
         super().initialize(context)
         self.initialized = False
-        named = self.manifest["model"].get("sourceVocab")
-        path = named or self.get_source_vocab_path(context)
+        path = self.manifest["model"].get("sourceVocab") or self.get_source_vocab_path(context)
         settings = settings_for(self)
         self.source_vocab = load_vocabulary(path, settings.target, trust=settings.trust_pickle)
-        self.lig = Deferred("LayerIntegratedGradients", self.model, _embedding_of(self.model))
-        apply(self, *self._marpack_options)
+        try:
+            embedding = self.model.embedding
+        except AttributeError:
+            message = "the model has no attribute `embedding`, which the server's text handlers explain"
+            hint = "name the model's embedding layer self.embedding"
+            note("no-embedding", message, stage="initialize", hint=hint)
+            raise
+        self.lig = Deferred("LayerIntegratedGradients", self.model, embedding)
+        for key, value in read_options(self, self._marpack_options).items():
+            setattr(self, key, value)
         self.initialized = True
 
     def get_source_vocab_path(self, ctx: HandlerContext) -> str:
-        """Return where the archive's vocabulary lies; raises VocabularyMissingError if there is none."""
-        model_dir = ctx.system_properties["model_dir"]
-        return find_vocabulary(os.fspath(model_dir), settings_for(self).target)
+        """Return the path of the archive's vocabulary; raises VocabularyMissingError if there is none."""
+        folder = Path(os.fspath(ctx.system_properties["model_dir"]))
+        plain = is_better(self, TargetDifference.PLAIN_VOCABULARIES)
+        # Those without pickled objects first: their authors packed them to avoid the pickle.
+        candidates = (*PLAIN, PICKLED) if plain else (PICKLED,)
+        for name in candidates:
+            if (folder / name).is_file():
+                return str(folder / name)
+        hint = f'add it to files: in marpack.yaml; torch.save({{"word": 1}}, "{PICKLED}") makes one'
+        unread = next((name for name in PLAIN if (folder / name).is_file()), None)
+        if unread is not None:
+            hint = f'the server does not read {unread}: torch.save(dict, "{PICKLED}"), or set target: marpack'
+        raise VocabularyMissingError(
+            f"there is no vocabulary: {' or '.join(candidates)} is not in the archive", hint=hint
+        )
 
     def _expand_contractions(self, text: str) -> str:
-        return expand(text)
+        """Write out every contraction, keep the case of its first letter, and drop the remaining apostrophes."""
+
+        def expand(match: re.Match[str]) -> str:
+            found = match.group()
+            return found[0] + (CONTRACTION_MAP.get(found) or CONTRACTION_MAP[found.lower()])[1:]
+
+        return CONTRACTIONS_PATTERN.sub(expand, text).replace("'", "")
 
     def _remove_accented_characters(self, text: str) -> str:
-        return text_pipeline.remove_accented_characters(text)
+        """Drop accents, and every character that is not ASCII without one."""
+        return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
 
     def _remove_html_tags(self, text: str) -> str:
-        return text_pipeline.remove_html_tags(text)
+        """Drop tags and character references; a tag that spans lines stays."""
+        return MARKUP.sub("", text)
 
     def _remove_puncutation(self, *args: Any, **kwargs: Any) -> Any:  # Any: the misspelt name's callers
         """Remove punctuation, under the name that older handlers know it by."""
         return self._remove_punctuation(*args, **kwargs)
 
     def _remove_punctuation(self, text: str) -> str:
-        return text_pipeline.remove_punctuation(text)
+        """Drop ASCII punctuation."""
+        return text.translate(_NO_PUNCTUATION)
 
     def _tokenize(self, text: str) -> Any:  # Any: what the author's tokenizer returns, tokens as a rule
         return self.tokenizer(text)
@@ -193,37 +256,51 @@ class TextHandler(BaseHandler, ABC):
         return attributions / norm
 
 
-def _embedding_of(model: Model) -> torch.nn.Module:
-    try:
-        embedding: torch.nn.Module = model.embedding
-    except AttributeError:
-        message = "the model has no attribute `embedding`, on which the server's text handlers explain"
-        note("no-embedding", message, stage="initialize", hint="name the model's embedding layer self.embedding")
-        raise
-    return embedding
-
-
 class TextClassifier(TextHandler):
-    """Answers with `{label: probability}` over all classes of one text; of a whole batch under target marpack."""
+    """Responds with `{label: probability}` over all classes of one text; of a whole batch under target marpack."""
 
     _marpack_options = ("ngrams",)
     ngrams = 2
 
     def preprocess(self, data: Rows) -> Prepared:
-        """Clean, split and look up the text: markup, case, contractions, accents, punctuation, tokens, n-grams."""
-        batched = len(data) > 1 and better(self, TargetDifference.TEXT_BATCHES)
-        texts = [_prepared(self, row) for row in (data if batched else [data[0]])]
-        numbers = torch.as_tensor([number for each, _ in texts for number in each], device=self.device)
+        """Clean, split and look up the text: markup, case, contractions, accents, punctuation, tokens, n-grams.
+
+        Raises KeyError for a token that the vocabulary does not have, after noting it.
+        """
+        batched = len(data) > 1 and is_better(self, TargetDifference.TEXT_BATCHES)
+        numbers: list[int] = []
+        texts: list[Value] = []  # of each the tokens
+        for row in data if batched else [data[0]]:
+            raw: Value = row.get("data") or row.get("body")
+            with Explained(partial(_note_no_text, raw)):
+                raw = raw.decode("utf-8") if isinstance(raw, (bytes, bytearray)) else raw
+                text = self._remove_html_tags(raw).lower()
+            text = self._remove_accented_characters(self._expand_contractions(text))
+            tokens = self._tokenize(self._remove_punctuation(text))
+            if isinstance(tokens, list) and not tokens:  # which fails in the embedding
+                message = f"no word is left of the text ({len(raw)} characters) without markup, punctuation and accents"
+                note("no-words", message, stage="preprocess", hint="send English words")
+            for ngram in ngrams_iterator(tokens, self.ngrams):
+                try:
+                    numbers.append(self.source_vocab[ngram])
+                except KeyError:
+                    hint = "save the vocabulary as collections.Counter: it gives 0 for unknown words"
+                    note("unknown-word", f"the vocabulary has no {ngram!r}", stage="preprocess", hint=hint)
+                    raise
+            texts.append(tokens)
         if len(data) > 1 and not batched:
-            note_batch(len(data))
-        return numbers, [tokens for _, tokens in texts] if batched else texts[0][1]
+            message = f"the server's text_classifier answers one request a batch, and this batch has {len(data)}"
+            note("text-batch", message, stage="preprocess", hint="set batchSize: 1, or target: marpack")
+        return torch.as_tensor(numbers, device=self.device), texts if batched else texts[0]
 
     def inference(self, data: Prepared, *_: Value, **__: Value) -> Value:
-        """Call the model as `model(text, offsets)`."""
+        """Call the model as `model(text, offsets)`; the offsets are the indices at which the texts' n-grams begin."""
         numbers, tokens = data
-        batched = better(self, TargetDifference.TEXT_BATCHES)
-        offsets = torch.as_tensor(offsets_of(tokens, self.ngrams) if batched else [0], device=self.device)
-        return super().inference(numbers, offsets)
+        offsets = [0]
+        if is_better(self, TargetDifference.TEXT_BATCHES) and tokens and isinstance(tokens[0], list):
+            counts = [len(list(ngrams_iterator(each, self.ngrams))) for each in tokens]
+            offsets = [0, *accumulate(counts[:-1])]
+        return super().inference(numbers, torch.as_tensor(offsets, device=self.device))
 
     def postprocess(self, data: torch.Tensor) -> list[dict[str, Any]]:  # Any: probabilities
         """Turn logits [N, K] into one `{label: probability}` per text, over all classes."""
@@ -231,12 +308,12 @@ class TextClassifier(TextHandler):
         tell_output(data, classes=True)
         with explained_output("logits [N, K]", data):
             probabilities = softmax(data).tolist()
-        return label_rows(probabilities, self.mapping)
+        return map_class_to_label(probabilities, self.mapping)
 
     def get_insights(self, text_preprocess: Prepared, _: Value, target: Value = 0) -> list[dict[str, Value]]:
         """Return `importances` of the text's n-grams for the class `target`, and the `words` they are made of."""
         numbers, tokens = text_preprocess
-        reference = captum_attr().TokenReferenceBase()
+        reference = import_captum().TokenReferenceBase()
         attributions = self.lig.attribute(
             numbers,
             reference.generate_reference(numbers.shape[0], device=self.device).squeeze(0),
@@ -249,12 +326,10 @@ class TextClassifier(TextHandler):
         ]
 
 
-def _prepared(handler: TextClassifier, row: dict[str, Any]) -> tuple[list[int], Value]:
-    with Explained(partial(note_no_text, row)):
-        raw = text_of(row)
-        text = handler._remove_html_tags(raw).lower()
-    text = handler._remove_accented_characters(handler._expand_contractions(text))
-    tokens = handler._tokenize(handler._remove_punctuation(text))
-    if isinstance(tokens, list) and not tokens:
-        note_no_words(raw)
-    return numbers_of(handler.source_vocab, text_pipeline.ngrams_iterator(tokens, handler.ngrams)), tokens
+def _note_no_text(value: Value, _: Exception) -> None:
+    """Note why a request's text is refused."""
+    if isinstance(value, (bytes, bytearray)):
+        note("not-utf-8", f"the text ({len(value)} bytes) is not UTF-8", stage="preprocess", hint=_TEXT_HINT)
+    elif not isinstance(value, str):
+        what = f"a JSON {type(value).__name__}" if value else "empty"
+        note("not-text", f"the body is {what}, not text", stage="preprocess", hint=_TEXT_HINT)

@@ -10,7 +10,7 @@ import pytest
 from marpack.torchserve import stock
 from marpack.torchserve.ts import finder
 from marpack.torchserve.ts.table import ENGINES, TABLE, incidental
-from marpack.worker.remedies import remedy_for
+from marpack.worker.hints import find_hint
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +99,10 @@ def test_what_torchserve_does_not_have_is_no_module_and_no_attribute():
     with pytest.raises(ModuleNotFoundError) as caught:
         importlib.import_module("ts.torch_handler.audio_classifier")
     assert type(caught.value) is ModuleNotFoundError
-    assert "TorchServe 0.12" in str(remedy_for(caught.value, "/m").hint)
+    assert "TorchServe 0.12" in str(find_hint(caught.value, "/m").text)
     with pytest.raises(finder.NotProvidedError, match=r"ts\.model_server\b.*TorchServe 0\.12") as caught:
         importlib.import_module("ts.model_server")
-    assert remedy_for(caught.value, "/m").hint == caught.value.hint
+    assert find_hint(caught.value, "/m").text == caught.value.hint
     with pytest.raises(ImportError):
         exec("from ts.context import Kontext")
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from marpack.protocol.targets import Target
-from marpack.worker.handlers import base, timing
+from marpack.worker import stages
+from marpack.worker.handlers import base
 from marpack.worker.handlers.base import BaseHandler
 
 
@@ -189,7 +190,7 @@ def test_subclasses_may_name_their_methods_as_they_like(make_context, save_avera
 
 
 def test_importing_the_package_imports_no_torch():
-    command = "import sys, marpack.worker.handlers.timing, marpack.worker.loaders.device; print('torch' in sys.modules)"
+    command = "import sys, marpack.worker.stages, marpack.worker.loaders.device; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
@@ -214,10 +215,10 @@ def test_stages_are_timed_when_the_config_says_so(make_context, save_averages, c
 
 def test_a_timed_stage_is_told_in_milliseconds(make_context, monkeypatch):
     moments = iter([1.0, 1.25])
-    monkeypatch.setattr(timing, "time", SimpleNamespace(time=lambda: next(moments)))
+    monkeypatch.setattr(stages, "time", SimpleNamespace(time=lambda: next(moments)))
     handler, context = Recorder(), make_context(config={"handler": {"profile": True}})
     handler.context = context
-    assert timing.timed(Recorder.preprocess)(handler, [1]) == "prepared"
+    assert stages.timed(Recorder.preprocess)(handler, [1]) == "prepared"
     assert context.metrics.times == [("ts_handler_preprocess", 250.0)]
 
 
@@ -246,12 +247,12 @@ def test_profiler_explains(make_context, monkeypatch):
     assert handler.handle([1], make_context(headers={"explain": "True"})) == ["explained"]
 
 
-def test_traces_go_where_the_servers_go(monkeypatch):
-    folders = []
-    monkeypatch.setattr(torch.profiler, "tensorboard_trace_handler", folders.append)
-    handler = BaseHandler()
-    handler.manifest = {"model": {"modelName": "digits"}}
-    arguments = base._profiler_arguments(handler)
+def test_traces_go_where_the_servers_go(make_context, monkeypatch):
+    folders: list[str] = []
+    monkeypatch.setenv("ENABLE_TORCH_PROFILER", "1")
+    monkeypatch.setattr(base.profiler, "tensorboard_trace_handler", folders.append)
+    handler, context = Recorder(), make_context()
+    context.manifest["model"]["modelName"] = "digits"
+    handler.handle([1], context)
     assert folders == ["/tmp/pytorch_profiler/digits"]
-    assert arguments["record_shapes"]
-    assert arguments is handler.profiler_args  # for its author to read back
+    assert handler.profiler_args["record_shapes"]  # for its author to read back

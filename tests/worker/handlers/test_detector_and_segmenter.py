@@ -6,6 +6,7 @@ from worker.handlers.make_reference import FOLDER
 
 from marpack.protocol.targets import Target
 from marpack.worker.handlers.vision import ImageSegmenter, ObjectDetector
+from marpack.worker.hints import note_labels_gap
 
 
 class Boxes(torch.nn.Module):
@@ -74,8 +75,9 @@ def test_threshold_in_the_config(ready, target, boxes):
 
 def test_a_class_without_a_label(ready, notes):
     handler, context = ready(ObjectDetector(), Boxes(), labels={"0": "cat"})
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError) as failure:
         handler.handle([picture()], context)
+    note_labels_gap(failure.value, handler)
     assert "class 1" in notes()["labels-gap"].message
 
 

@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from marpack.errors import WeightsError
 from marpack.protocol.messages import Load
 from marpack.protocol.targets import Target
-from marpack.worker.handlers.base import BaseHandler
-from marpack.worker.handlers.loading import NoLoaderError, NoWeightsError
+from marpack.worker.handlers.base import BaseHandler, NoLoaderError, NoWeightsError
 from marpack.worker.loaders.compilation import CompileError
 from marpack.worker.model_loader import HandlerLoader
 
@@ -106,7 +105,7 @@ REFUSED = [
     ("whole", "w.pt", True, Exception, "pickle-needs-code", "netfile.Net", "--trust-pickle"),
     ("safetensors", "w.pt", True, Exception, "weights-format", "is safetensors", "target: marpack"),
     ("text", "w.onnx", False, Exception, "weights-format", "its use here needs ONNX", "whole"),
-    ("torchscript", "w.pth", False, NoLoaderError, None, "no weights like w.pth", "name the file .pt"),
+    ("torchscript", "w.pth", False, NoLoaderError, None, "no loader for weights like w.pth", "name the file .pt"),
     ("safetensors", "w.safetensors", False, NoLoaderError, None, "w.safetensors", "target: marpack"),
     ("safetensors", "w.safetensors", True, NoLoaderError, None, "reads no safetensors", "target: marpack"),
     ("export", "w.pt2", False, NoLoaderError, None, "w.pt2", "target: marpack"),

@@ -9,8 +9,14 @@ import pytest
 import torch
 
 from marpack.protocol.targets import Target
-from marpack.worker.handlers import text, text_pipeline
-from marpack.worker.handlers.text import TextClassifier, TextHandler, VocabularyError, VocabularyMissingError
+from marpack.worker.handlers import text
+from marpack.worker.handlers.text import (
+    TextClassifier,
+    TextHandler,
+    VocabularyError,
+    VocabularyMissingError,
+    basic_english,
+)
 
 MODEL_FILE = """
 import torch
@@ -58,7 +64,7 @@ TABLE = "2811dd16e428aa707465d750671ca1748da90257996dfa53d5809a0c9e262fdb"
 
 
 def test_the_contractions_are_the_servers():
-    data = json.dumps(text_pipeline.CONTRACTION_MAP, sort_keys=True).encode()
+    data = json.dumps(text.CONTRACTION_MAP, sort_keys=True).encode()
     assert hashlib.sha256(data).hexdigest() == TABLE
 
 
@@ -78,7 +84,7 @@ def test_the_contractions_are_the_servers():
     ],
 )
 def test_contractions(text, wanted):
-    assert text_pipeline.expand(text) == wanted
+    assert TextClassifier()._expand_contractions(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -90,12 +96,12 @@ def test_contractions(text, wanted):
     ],
 )
 def test_markup(text, wanted):
-    assert text_pipeline.remove_html_tags(text) == wanted
+    assert TextClassifier()._remove_html_tags(text) == wanted
 
 
 def test_accents_and_punctuation():
-    assert text_pipeline.remove_accented_characters("crème ﬁne 日本") == "creme fine "
-    assert text_pipeline.remove_punctuation("a.b_c—d!") == "abc—d"
+    assert TextClassifier()._remove_accented_characters("crème ﬁne 日本") == "creme fine "
+    assert TextClassifier()._remove_punctuation("a.b_c—d!") == "abc—d"
 
 
 @pytest.mark.parametrize(
@@ -109,21 +115,21 @@ def test_accents_and_punctuation():
     ],
 )
 def test_basic_english(text, tokens):
-    assert text_pipeline.basic_english(text) == tokens
+    assert basic_english(text) == tokens
 
 
 def test_tokenizers_by_name():
-    assert text_pipeline.get_tokenizer("basic_english") is text_pipeline.basic_english
-    assert text_pipeline.get_tokenizer(None)("A b") == ["A", "b"]
-    assert text_pipeline.get_tokenizer("spacy") is None
+    assert text.get_tokenizer("basic_english") is basic_english
+    assert text.get_tokenizer(None)("A b") == ["A", "b"]
+    assert text.get_tokenizer("spacy") is None
     with pytest.raises(ValueError, match="fr"):
-        text_pipeline.get_tokenizer("basic_english", "fr")
+        text.get_tokenizer("basic_english", "fr")
 
 
 @pytest.mark.parametrize("ngrams", [1, 2, 3, 5])
 @pytest.mark.parametrize("tokens", [[], ["a"], ["a", "b", "c"]])
 def test_ngrams_come_after_the_tokens(tokens, ngrams):
-    found = list(text_pipeline.ngrams_iterator(tokens, ngrams))
+    found = list(text.ngrams_iterator(tokens, ngrams))
     assert found[: len(tokens)] == tokens
     if (len(tokens), ngrams) == (3, 3):
         assert found == ["a", "b", "c", "a b", "b c", "a b c"]

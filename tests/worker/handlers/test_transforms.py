@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from worker.handlers.make_reference import FOLDER, chains, outcome, pixels
 
-from marpack.worker.handlers import transforms
-from marpack.worker.handlers.transforms import CenterCrop, Compose, ImageNet, Normalize, Resize, ToTensor
+from marpack.worker.handlers import vision
+from marpack.worker.handlers.vision import CenterCrop, Compose, ImageNet, Normalize, Resize, ToTensor
 
 REFERENCE = json.loads((FOLDER / "reference.json").read_text())["pictures"]
 
@@ -18,7 +18,7 @@ def test_equals_torchvision_bit_for_bit(name):
         if pixels(picture) != REFERENCE[name]["pixels"]:
             pytest.skip("this Pillow decodes the file to other pixels than the one that torchvision was asked with")
     for step in REFERENCE[name].keys() - {"pixels"}:
-        assert outcome(chains(transforms)[step], FOLDER / name) == REFERENCE[name][step], step
+        assert outcome(chains(vision)[step], FOLDER / name) == REFERENCE[name][step], step
 
 
 def test_lossless_pictures_decode_everywhere_as_they_did_for_the_reference():
@@ -40,7 +40,7 @@ def test_lossless_pictures_decode_everywhere_as_they_did_for_the_reference():
     ],
 )
 def test_resized(size, shorter, wanted):
-    assert transforms.resized(size, shorter) == wanted
+    assert Resize(shorter)(Image.new("L", size)).size == wanted
 
 
 def test_a_picture_of_the_right_size_is_passed_on_as_it_is():

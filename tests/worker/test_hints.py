@@ -15,11 +15,11 @@ from marpack.protocol.messages import Load
 from marpack.runner.pool import LocalPool, PoolSettings
 from marpack.torchserve.http import Part, Request
 from marpack.worker.handlers.base import BaseHandler
-from marpack.worker.remedies import Remedy, hint_in_request, note_gap, remedy_for
+from marpack.worker.hints import Hint, find_hint, note_labels_gap
 from marpack.worker.trouble import flatten
 
 LISTING = "list {0} in requirements.txt for the server, and here: pip install {0}"
-VERSION = "ask for the version that has it in requirements.txt"
+VERSION = "require the version that has it in requirements.txt"
 OWN_FILE = (
     "if it is a file of yours, pack {}.py; otherwise list its distribution in requirements.txt, and install it here"
 )
@@ -36,8 +36,8 @@ def missing(name: str) -> ModuleNotFoundError:
         (missing("model"), "pack model.py with the archive"),
         (missing("a_b"), OWN_FILE.format("a_b")),
         (missing("msgspec.x"), f"msgspec is installed here, without msgspec.x: {VERSION}"),
-        (missing("pkg.inner"), "the archive holds pkg, and in it no pkg.inner: pack it, or mend the name"),
-        (missing("single.inner"), "the archive holds single, and in it no single.inner: pack it, or mend the name"),
+        (missing("pkg.inner"), "the archive holds pkg, and in it no pkg.inner: pack it, or correct the name"),
+        (missing("single.inner"), "the archive holds single, and in it no single.inner: pack it, or correct the name"),
         (missing("ts.x"), "TorchServe 0.12 has no module of that name"),
         (ModuleNotFoundError("ts.x needs an engine", name="ts.x"), None),
         (ModuleNotFoundError("nameless"), None),
@@ -47,14 +47,14 @@ def missing(name: str) -> ModuleNotFoundError:
 def test_what_mends_the_commonest_failures(tmp_path: Path, error: BaseException, hint: str | None):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "single.py").touch()
-    assert remedy_for(error, str(tmp_path)) == Remedy(hint)
+    assert find_hint(error, str(tmp_path)) == Hint(hint)
 
 
 def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
     def hint(name: str | int) -> str | None:
         with pytest.raises(OSError) as failed:
             os.stat(name)  # noqa: PTH116 - of a number, too
-        return remedy_for(failed.value, str(tmp_path)).hint
+        return find_hint(failed.value, str(tmp_path)).text
 
     pack = "the archive holds no {0}: pack it, by files: in marpack.yaml or by --extra-files"
     assert hint(str(tmp_path / "assets" / "vocab.json")) == pack.format("assets/vocab.json")
@@ -62,36 +62,36 @@ def test_a_file_of_the_archives_that_nobody_packed(tmp_path: Path):
     assert hint("/no/such/file.json") is None
     assert hint(987654321) is None
     assert hint("../elsewhere.json") is None
-    assert remedy_for(FileNotFoundError("vocab.json"), str(tmp_path)) == Remedy(None)
+    assert find_hint(FileNotFoundError("vocab.json"), str(tmp_path)) == Hint(None)
 
     class Hostile(FileNotFoundError):
         @property
         def filename(self) -> str:
             raise ValueError
 
-    assert remedy_for(Hostile(), str(tmp_path)) == Remedy(None)
+    assert find_hint(Hostile(), str(tmp_path)) == Hint(None)
 
 
 def test_what_the_server_has_is_missing_only_here():
-    stock = remedy_for(missing("torchvision"), "/m")
+    stock = find_hint(missing("torchvision"), "/m")
     assert stock.only_here
-    assert str(stock.hint).split()[-3:] == ["pip", "install", "torchvision"]
-    assert "pip install pillow" in str(remedy_for(missing("PIL"), "/m").hint)
-    listed = remedy_for(missing("llama_cpp"), "/m", ["attrs", "llama-cpp-python"])
+    assert str(stock.text).split()[-3:] == ["pip", "install", "torchvision"]
+    assert "pip install pillow" in str(find_hint(missing("PIL"), "/m").text)
+    listed = find_hint(missing("llama_cpp"), "/m", required=["attrs", "llama-cpp-python"])
     assert listed.only_here
-    assert "pip install llama-cpp-python," in str(listed.hint)
-    assert "--env isolated" in str(listed.hint)
+    assert "pip install llama-cpp-python," in str(listed.text)
+    assert "--env isolated" in str(listed.text)
     assert flatten(missing("PIL"), stage="import", model_dir="/m").only_here
     assert flatten(missing("mii"), stage="import", model_dir="/m", required=["deepspeed-mii"]).only_here
 
 
 def test_an_installed_torchserve_that_is_not_there_is_nobodys_module():
-    remedy = remedy_for(missing("ts"), "/m")
-    assert (str(remedy.hint).rpartition(", ")[2], remedy.only_here) == ("or leave --torchserve out", True)
+    remedy = find_hint(missing("ts"), "/m")
+    assert (str(remedy.text).rpartition(", ")[2], remedy.only_here) == ("or omit --torchserve", True)
 
 
 def test_what_python_no_longer_has_is_nobodys_package():
-    bygone = str(remedy_for(missing("asyncore"), "/m").hint)
+    bygone = str(find_hint(missing("asyncore"), "/m").text)
     assert bygone.startswith(f"Python {sys.version_info.major}.{sys.version_info.minor} ")
     assert "asyncore" in bygone
     assert "pip install" not in bygone
@@ -126,7 +126,7 @@ def raised(call: Callable[[], object]) -> BaseException:
     ],
 )
 def test_a_module_that_asks_for_arguments_is_told_whose_they_are(tmp_path: Path, source: str, is_told: bool):
-    hint = remedy_for(raised(lambda: imported(tmp_path / "own.py", source)), str(tmp_path)).hint
+    hint = find_hint(raised(lambda: imported(tmp_path / "own.py", source)), str(tmp_path)).text
     assert ("if __name__ == '__main__'" in str(hint)) is is_told
 
 
@@ -144,7 +144,7 @@ ROW = "a row is a dict of the request's fields: its body is row.get('data') or r
         ("json.loads(data[0]['body'])", [1], ARRIVED.format("list")),
         ("io.BytesIO(data[0]['body'])", {"a": 1}, ARRIVED.format("dict")),
         ("data[0].decode()", {"a": 1}, ROW),
-        ("data[0]['data']", {"a": 1}, "the request has body: ask for row.get('data') or row.get('body')"),
+        ("data[0]['data']", {"a": 1}, "the request has body: read row.get('data') or row.get('body')"),
         ("data[0]['x']", {"a": 1}, None),
         ("{}['data']", {"data": 1}, None),
         ("data[0]['body'].decode_all()", bytearray(b"x"), None),
@@ -158,7 +158,7 @@ def test_a_body_that_is_taken_for_bytes(tmp_path: Path, line: str, body: object,
     source = f"import io, json\ndef raise_(key): raise KeyError(key)\ndef handle(data):\n    {line}\n"
     rows = [{"data" if line.startswith("{}") else "body": body}]
     error = raised(lambda: imported(tmp_path / "own.py", source).handle(rows))
-    assert hint_in_request(error, rows, None) == hint
+    assert find_hint(error, "/m", rows=rows, handler=None).text == hint
 
 
 UNSET = "self.{} is set by BaseHandler.initialize: call super().initialize(context) in yours"
@@ -188,14 +188,14 @@ def test_what_the_base_handler_would_have_set(tmp_path: Path, line: str, initial
     handler = imported(tmp_path / "own.py", OWN.format(line=line)).Own()
     handler.own = None
     handler.map_location = "cpu" if initialized else None
-    assert hint_in_request(raised(handler.ask), [], handler) == hint
+    assert find_hint(raised(handler.ask), "/m", rows=[], handler=handler).text == hint
 
 
 def test_what_is_no_base_handler_and_what_cannot_be_asked_get_no_hint(tmp_path: Path):
     plain = imported(tmp_path / "own.py", OWN.format(line="self.mapping['0']").replace("(BaseHandler)", ""))
     handler = plain.Own()
     handler.mapping = None
-    assert hint_in_request(raised(handler.ask), [], handler) is None
+    assert find_hint(raised(handler.ask), "/m", rows=[], handler=handler).text is None
 
     class Odd(BaseHandler):
         @property
@@ -208,7 +208,7 @@ def test_what_is_no_base_handler_and_what_cannot_be_asked_get_no_hint(tmp_path: 
         def ask(self) -> None:
             raise TypeError(self.mapping if self is None else "")  # says self.mapping
 
-    assert hint_in_request(raised(Odd().ask), [], Odd()) is None
+    assert find_hint(raised(Odd().ask), "/m", rows=[], handler=Odd()).text is None
 
 
 ANSWERS = """
@@ -252,17 +252,17 @@ def test_a_class_beyond_the_labels(notes, labels: dict[str, Any], key: str | int
 
     handler = Handler()
     vars(handler).update(labels)
-    note_gap(raised(handler.ask), handler)
+    note_labels_gap(raised(handler.ask), handler)
     told = notes()
-    assert [re.findall(r"\d+", trouble.message) for trouble in told.values()] == ([["2", "0", "1"]] if named else [])
+    assert [re.findall(r"\d+", trouble.message) for trouble in told.values()] == ([["2", "2"]] if named else [])
     assert all(str(named) in trouble.message for trouble in told.values())
     assert set(told) == ({"labels-gap"} if named else set())
 
 
 @pytest.mark.parametrize("handler", [None, object()])
 def test_no_labels_are_looked_for_where_there_can_be_none(notes, handler: object):
-    note_gap(raised(lambda: {}["2"]), handler)
-    note_gap(raised(lambda: int("x")), handler)
+    note_labels_gap(raised(lambda: {}["2"]), handler)
+    note_labels_gap(raised(lambda: int("x")), handler)
     assert notes() == {}
 
 
@@ -304,13 +304,13 @@ def test_a_key_that_is_missing_is_set_where_it_comes_from(
     (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": model}))
     own = imported(tmp_path / "own.py", LOOKUP.format(line)).Own()
     error = raised(lambda: own.ask(Given(config or {}, model)))
-    hint = remedy_for(error, str(tmp_path)).hint
+    hint = find_hint(error, str(tmp_path)).text
     assert hint is None if part is None else part in str(hint)
 
 
 def test_a_key_of_a_folder_without_a_manifest_gets_no_hint(tmp_path: Path):
     own = imported(tmp_path / "own.py", LOOKUP.format("context.model_yaml_config['a']")).Own()
-    assert remedy_for(raised(lambda: own.ask(Given({}, {}))), str(tmp_path)).hint is None
+    assert find_hint(raised(lambda: own.ask(Given({}, {}))), str(tmp_path)).text is None
 
 
 INVENTED = ("zz_invented_pkg", "vllm_handler", "zz_invented_pkg.inner", "msgspec.zz_invented_pkg", "torchgen")
@@ -318,7 +318,7 @@ INVENTED = ("zz_invented_pkg", "vllm_handler", "zz_invented_pkg.inner", "msgspec
 
 @pytest.mark.parametrize("name", INVENTED)
 def test_no_package_is_named_after_a_module(tmp_path: Path, name: str):
-    hint = str(remedy_for(missing(name), str(tmp_path)).hint)
+    hint = str(find_hint(missing(name), str(tmp_path)).text)
     for word in name.split("."):
         assert f"pip install {word}" not in hint
         assert f"pip install {word.replace('_', '-')}" not in hint
